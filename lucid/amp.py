@@ -35,14 +35,17 @@ class autocast:  # noqa: N801 - PyTorch's name
     """A context or decorator that does nothing: there is no shorter float.
 
     For a GPU `enabled=True` warns, as PyTorch does where there is none.
+
     Args:
         device_type: of which device; the CPU is the only one.
         dtype: a dtype or None; nothing is computed in it, for this is off.
         enabled: must be False for the CPU.
         cache_enabled: True, False or None; nothing is cast, and nothing kept.
+
     Raises:
         OptionError: it is enabled for the CPU.
         ArgumentError: an argument of another type.
+
     >>> with lucid.amp.autocast("cpu", enabled=False):
     ...     print((lucid.ones(2) @ lucid.ones(2)).dtype)
     lucid.float32
@@ -73,10 +76,13 @@ def is_autocast_enabled(device_type: str | None = None) -> bool:
     """Return False.
 
     There is no shorter float here, so autocast is never on.
+
     Args:
         device_type: of which device; the CPU is the only one.
+
     Raises:
         ArgumentError: `device_type` is no string.
+
     >>> lucid.amp.is_autocast_enabled()
     False
     """
@@ -93,8 +99,10 @@ def custom_fwd(
         fwd: the forward; None gives a decorator.
         device_type: of which device; the CPU is the only one.
         cast_inputs: a dtype or None; nothing is cast to it, for autocast is off.
+
     Raises:
         ArgumentError: an argument of another type.
+
     >>> class Exp(lucid.autograd.Function):
     ...     @staticmethod
     ...     @lucid.amp.custom_fwd(device_type="cpu")
@@ -115,11 +123,14 @@ def custom_bwd(bwd: Function | None = None, *, device_type: str = "cuda") -> Fun
     """Return the backward of a custom Function as it is.
 
     What mixed precision would do around it is never on.
+
     Args:
         bwd: the backward; None gives a decorator.
         device_type: of which device; the CPU is the only one.
+
     Raises:
         ArgumentError: `device_type` is no string.
+
     >>> class Half(lucid.autograd.Function):
     ...     @staticmethod
     ...     def forward(ctx, x):
@@ -144,6 +155,7 @@ class GradScaler:
 
     `scale` gives the loss as it is, and `step(optimizer)` steps. For a GPU `enabled=True` warns, as
     PyTorch does where there is none.
+
     Args:
         device: of which device; the CPU is the only one.
         init_scale: the first scale, above 0; there is none while it is off.
@@ -151,9 +163,11 @@ class GradScaler:
         backoff_factor: and after gradients that aren't finite, below 1.
         growth_interval: after how many steps it would grow.
         enabled: must be False for the CPU.
+
     Raises:
         OptionError: it is enabled for the CPU, or a number isn't in its range.
         ArgumentError: an argument of another type.
+
     >>> scaler = lucid.amp.GradScaler(enabled=False)
     >>> scaler.scale(lucid.tensor(2.0)), scaler.get_scale()
     (tensor(2.), 1.0)

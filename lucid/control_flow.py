@@ -50,16 +50,19 @@ def cond(
     Python (see `scan`). In a vmap that gives each example a `pred` of
     its own both branches run, and `where` chooses: they must give the same types. Don't write into
     what a branch passes on: in eager mode it is an operand itself, in a compiled step a copy.
+
     Args:
         pred: a bool, or a tensor of one element.
         true_fn: the branch for True.
         false_fn: the branch for False; its results may have other shapes.
         operands: a tuple or list; what else a branch needs it may find outside.
+
     Raises:
         ArgumentError: a `pred` of another kind, a branch that can't be called, or operands in no
             tuple.
         ShapeError: a `pred` of several elements, or of none; in a vmap, branches that give
             different types, for which it may be an `ArgumentError` or a `DTypeError` as well.
+
     >>> x = lucid.tensor([1.0, -2.0])
     >>> lucid.cond(x.sum() > 0, lambda x: x, lambda x: -x, (x,))
     tensor([-1.,  2.])
@@ -97,6 +100,7 @@ def while_loop(
     each would change anew (see `scan`). In a vmap rounds go on as long as the condition holds for
     some example; the others stay as they are. Don't write into what no round has made: in eager
     mode it is what was carried itself, in a compiled step a copy.
+
     Args:
         cond_fn: gives a bool, or a tensor of one element.
         body_fn: gives a tuple of as many values as it gets; each tensor keeps dtype and shape.
@@ -104,6 +108,7 @@ def while_loop(
 
     Raises: `ArgumentError` for another structure, `ShapeError` and `DTypeError` for another type
         of a tensor than it had.
+
     >>> lucid.while_loop(lambda i, x: x < 100, lambda i, x: (i + 1, x * 3), (0, lucid.tensor(2.0)))
     (tensor(4), tensor(162.))
     """
@@ -140,14 +145,17 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Tensor, Any], Any], init: 
     """Return what is left of `init` after `init = body(i, init)` for i = lower, …, upper - 1.
 
     Where both bounds are ints it is a `scan` over i, else a `while_loop`.
+
     Args:
         lower: the first i, an int or a 0-d tensor.
         upper: where i ends, likewise; itself it isn't reached.
         body: gets i as an i64[] tensor, and a tree of tensors, each of which keeps its type.
         init: a tensor, or a tree of them, before the first round.
+
     Raises:
         ArgumentError: `body` returns another structure, or a leaf is no tensor and no number.
         ShapeError, DTypeError: a tensor changes its type.
+
     >>> lucid.fori_loop(1, 5, lambda i, product: product * i, lucid.tensor(1))
     tensor(24)
     """
@@ -168,13 +176,16 @@ def map(f: Callable[[Any], Any], xs: Any) -> Any:
     """Return `f` of each row of `xs`, stacked: a `scan` that carries nothing.
 
     Unlike `vmap` it takes one row after the other, which needs the memory of one.
+
     Args:
         f: a function of one row, which gives a tensor or a tree of them.
         xs: a tensor, or a tree of tensors with equally many rows, of which f gets a tree of rows.
+
     Raises:
         ArgumentError: a leaf that is no tensor and no number.
         ShapeError, DTypeError: xs have no rows or different numbers of them, or what f gives
             changes its type.
+
     >>> lucid.map(lambda x: x.sum(), lucid.tensor([[1.0, 2.0], [3.0, 4.0]]))
     tensor([3., 7.])
     """
@@ -202,6 +213,7 @@ def scan(
     each round would have to do anew – binds what is outside of it, prints, branches on a value – it
     is recorded once for each round. With no rounds f is called once nevertheless, on zeros, to see
     what ys are like.
+
     Args:
         f: gets the carry and a row of each tensor of `xs`, and returns a carry of the same
             structure and types and a y: a tree of tensors, or None.
@@ -214,12 +226,14 @@ def scan(
             (T / k) c + k a instead of T a.
 
     Returns: the last carry, and the tree of ys.
+
     Raises:
         ArgumentError: f doesn't return a pair, or a carry of another structure; a leaf is no
             tensor and no number.
         ShapeError, DTypeError: a tensor of the carry changes its type; xs have different lengths.
 
     Reference: Griewank and Walther, "Algorithm 799: revolve", 2000, on checkpoints.
+
     >>> lucid.scan(lambda total, x: (total + x, total), lucid.tensor(0.0), lucid.ones(4))
     (tensor(4.), tensor([0., 1., 2., 3.]))
     """

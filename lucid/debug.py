@@ -40,11 +40,14 @@ def callback(function: Callable[..., Any], *tensors: Any) -> None:
     checkpointed block is computed again, or a step to be compared, as by `step.check`. What it
     raises ends the call of the step, which leaves all as it was; `functools.partial` binds what is
     no tensor.
+
     Args:
         function: gets the tensors, of a compiled step as well as in eager mode.
         *tensors: whose values it gets.
+
     Raises:
         ArgumentError: one of them isn't a tensor. What the function raises is raised as well.
+
     >>> seen = []
     >>> @lucid.compile
     ... def step(x):
@@ -109,6 +112,7 @@ def print(format: str, *tensors: Any) -> None:
     Args:
         format: the text, with a `{}` for each tensor.
         *tensors: what is printed.
+
     >>> step = lucid.compile(lambda x: lucid.debug.print("x = {}", x))
     >>> step(lucid.ones(2))
     x = tensor([1., 1.])
@@ -125,6 +129,7 @@ def breakpoint() -> None:
     variable's if there is one, as an array of NumPy. A step that is compiled otherwise runs op by
     op where it stops: the debugger shows your own function and variables then. `PYTHONBREAKPOINT`
     and `sys.breakpointhook` are as for Python's `breakpoint`.
+
     >>> import lucid, sys
     >>> sys.breakpointhook = lambda: sys.stdout.write("stopped\\n")
     >>> step = lucid.compile(lambda x: lucid.debug.breakpoint() or x + 1, mode="interpret")
@@ -184,9 +189,11 @@ def assert_(condition: Any, message: str = "an assertion has failed") -> None:
 
     In a compiled step it is a check, as that of an index: a call that fails leaves all as it was.
     It is never removed. The error is a `LucidError` and an `AssertionError`.
+
     Args:
         condition: a tensor, all of whose elements are to be true, or what Python takes for a truth.
         message: what the error says.
+
     >>> step = lucid.compile(lambda x: lucid.debug.assert_(x > 0, "x must be positive"))
     >>> step(lucid.zeros(2))
     Traceback (most recent call last):
@@ -205,6 +212,7 @@ def bisect(
     The step is called twice with the arguments, as by `step.check`: it trains. Where it computes
     something else than its ops mean in NumPy, the stages of the compiler are compared one after the
     other, and nodes are left out of the graph before the wrong one as long as it goes wrong.
+
     Args:
         step: what `lucid.compile` returned.
         args, kwargs: as of a call.
@@ -213,6 +221,7 @@ def bisect(
 
     Raises: what a call raises; `ArgumentError` if `step` isn't compiled; `LucidError` where nothing
     runs natively.
+
     >>> step = lucid.compile(lambda x: x.tanh().sum())
     >>> str(lucid.debug.bisect(step, lucid.ones(3)))
     'the step computes what its ops mean'

@@ -11,11 +11,14 @@ class device:  # noqa: N801 - PyTorch's name
     """The CPU. Equal to the string "cpu", as programs compare it.
 
     There is no other device; code that names this one runs unmodified.
+
     Args:
         type: "cpu", "cpu:0", or such a device.
         index: PyTorch's number of a device; the CPU has 0.
+
     Raises:
         OptionError: another device or index.
+
     >>> lucid.device("cpu")
     device(type='cpu')
     >>> lucid.zeros(2).device == "cpu"

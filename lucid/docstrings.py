@@ -17,9 +17,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T", bound=Callable[..., Any])
 
-_NAMES = "Inputs|Shapes|Attributes|Args|Returns|Raises"
-_HEADING = re.compile(rf"\n({_NAMES}):\n(?= )")
-_CLOSE = re.compile(rf"\n(?<=\S\n)(?= *(?:>>> |(?:{_NAMES}):\n))")  # to what is above
+_HEADING = re.compile(r"(?:^|\n\n)(Inputs|Shapes|Attributes|Args|Returns|Raises):\n(?= )")
 _SAID = re.compile(r"\n +([*\w, ]+):")
 _ENTRY = re.compile(r"^    (\*{0,2}\w+(?:, \*{0,2}\w+)*):", re.MULTILINE)
 
@@ -70,17 +68,12 @@ def described(value: T) -> T:
     """Describe the parameters that a docstring leaves out as its module's or package's has them.
 
     So are errors: those of `Raises:` there that name one of the parameters, and whose class the
-    docstring doesn't name. A docstring of one line stays as it is. Sections and the example, which
-    follow one another in the source, get a blank line before them.
+    docstring doesn't name. A docstring of one line stays as it is.
     """
-    own = value.__doc__
-    if own is None or "\n" not in own or value in _described:
+    (shared, errors), own = _shared(value.__module__), value.__doc__
+    if not (shared or errors) or own is None or "\n" not in own or value in _described:
         return value
     _described.add(value)
-    value.__doc__ = own = _spaced(own)
-    shared, errors = _shared(value.__module__)
-    if not (shared or errors):
-        return value
     parameters = _signature(value).parameters
     said_of = {word for names in _SAID.findall(own) for word in re.findall(r"\w+", names)}
     raised = [
@@ -94,12 +87,6 @@ def described(value: T) -> T:
         parts["Raises"] = "\n".join([parts.get("Raises", "").rstrip(), *raised]).lstrip("\n")
         value.__doc__ = _filled(_joined(parts), "Args:\n" + "\n".join(entries), [*parameters])
     return value
-
-
-def _spaced(doc: str) -> str:
-    """A blank line before each section, and before the example."""
-    said, begins, example = doc.partition(">>> ")
-    return _CLOSE.sub("\n\n", said + begins) + example
 
 
 _described: set[Callable[..., Any]] = set()
@@ -188,9 +175,9 @@ _ORDER = ("", "Inputs", "Shapes", "Attributes", "Args", "Returns", "Raises", _EX
 
 def _sections(doc: str) -> dict[str, str]:
     """The text below each heading; before the first one it is under "", at the end the examples."""
-    said, begins, examples = f"\n{doc}".partition("\n>>> ")
-    parts = _HEADING.split(said)
-    found = {"": parts[0].strip("\n"), **dict(zip(parts[1::2], parts[2::2], strict=True))}
+    said, begins, examples = f"\n\n{doc}".partition("\n\n>>> ")
+    parts = _HEADING.split(said[2:])
+    found = {"": parts[0], **dict(zip(parts[1::2], parts[2::2], strict=True))}
     return {**found, _EXAMPLES: begins.lstrip() + examples}
 
 

@@ -53,10 +53,13 @@ def set_default_dtype(d: DType) -> None:
     """Set the dtype that Python floats get: `float32` or `float64`.
 
     Functions that make floats out of integers, or new tensors without a dtype, go by it.
+
     Args:
         d: the dtype from now on.
+
     Raises:
         DTypeError: a dtype that isn't one of floats.
+
     >>> lucid.set_default_dtype(lucid.float64)
     >>> lucid.tensor([0.5]).dtype
     lucid.float64
@@ -115,9 +118,11 @@ def promote_types(type1: DType, type2: DType) -> DType:
 
     As in PyTorch any integer with float32 gives float32; a signed integer with uint32, which
     PyTorch refuses, gives int64.
+
     Args:
         type1: a dtype.
         type2: another dtype.
+
     >>> lucid.promote_types(lucid.uint8, lucid.int8)
     lucid.int16
     >>> lucid.promote_types(lucid.int64, lucid.float32)
@@ -140,9 +145,11 @@ def can_cast(from_: DType, to: DType) -> bool:
     """Return whether an in-place operation may store `from_` in `to`.
 
     The category (bool < int < float) must not go down; the width may.
+
     Args:
         from_: the dtype of what is stored.
         to: the dtype of where it is stored.
+
     >>> lucid.can_cast(lucid.float64, lucid.float32), lucid.can_cast(lucid.float32, lucid.int64)
     (True, False)
     """
@@ -154,10 +161,13 @@ class finfo:  # noqa: N801 - the name that NumPy and PyTorch gave it
     """Limits of a floating-point dtype; the default dtype's when none is named.
 
     Its attributes are those of NumPy's: `bits`, `eps`, `max`, `min`, `tiny`, `resolution`.
+
     Args:
         type: a dtype of floats. Default: None, the default dtype.
+
     Raises:
         DTypeError: a dtype that isn't one of floats.
+
     >>> lucid.finfo(lucid.float32).eps
     1.1920928955078125e-07
     """
@@ -191,8 +201,10 @@ class iinfo:  # noqa: N801 - the name that NumPy and PyTorch gave it
 
     Args:
         type: a dtype of integers.
+
     Raises:
         DTypeError: a dtype that isn't one of integers.
+
     >>> lucid.iinfo(lucid.int32).max
     2147483647
     """

@@ -20,8 +20,10 @@ def script(obj: Code, optimize: bool | None = None, *, example_inputs: Any = Non
         optimize: True, False or None; nothing is turned into TorchScript.
         example_inputs: arguments, as a list or a dict, whose types TorchScript would take over;
             here any call may have others.
+
     Raises:
         ArgumentError: an argument of another type.
+
     >>> double = lucid.jit.script(lambda x: 2 * x)
     >>> double(lucid.ones(2))
     tensor([2., 2.])
@@ -38,6 +40,7 @@ def export(fn: Code) -> Code:
 
     Args:
         fn: the method.
+
     >>> double = lucid.jit.export(lambda x: 2 * x)
     >>> double(lucid.ones(2))
     tensor([2., 2.])
@@ -51,8 +54,10 @@ def ignore(drop: Any = False, *, drop_on_export: bool | None = None) -> Any:
     Args:
         drop: the function, or True or False for a decorator.
         drop_on_export: True, False or None; there is no export.
+
     Raises:
         ArgumentError: an argument of another type.
+
     >>> @lucid.jit.ignore(drop=True)
     ... def double(x):
     ...     return 2 * x
@@ -71,6 +76,7 @@ def unused(fn: Code) -> Code:
 
     Args:
         fn: the function.
+
     >>> double = lucid.jit.unused(lambda x: 2 * x)
     >>> double(lucid.ones(2))
     tensor([2., 2.])

@@ -37,6 +37,7 @@ class layout(_Named):  # noqa: N801 -- PyTorch's name
 
     Args:
         name: how it is called; programs use the two that there are.
+
     >>> lucid.sparse_coo_tensor([[0]], [1.0], (2,)).layout
     lucid.sparse_coo
     >>> isinstance(lucid.strided, lucid.layout)
@@ -48,8 +49,10 @@ class memory_format(_Named):  # noqa: N801 -- PyTorch's name
     """In which order the axes of an image lie in memory, by PyTorch's names.
 
     lucid chooses the order itself: functions take a memory format and do nothing with it.
+
     Args:
         name: how it is called; programs use `lucid.channels_last` and the like.
+
     >>> isinstance(lucid.channels_last, lucid.memory_format)
     True
     >>> lucid.ones(1, 2, 3, 4).to(memory_format=lucid.channels_last).is_contiguous()

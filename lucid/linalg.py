@@ -84,8 +84,10 @@ def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     """Return the vector products of vectors of three elements along `dim`.
 
     Other than of `lucid.cross` the axis is the last one, whatever sizes the others have.
+
     Args:
         dim: the axis of the vectors.
+
     >>> x, y = lucid.tensor([[1.0, 0.0, 0.0]]), lucid.tensor([[0.0, 1.0, 0.0]])
     >>> lucid.linalg.cross(x, y)
     tensor([[0., 0., 1.]])
@@ -98,9 +100,11 @@ def inv(A: Tensor) -> Tensor:
 
     Args:
         A: floats (..., n, n).
+
     Raises:
         LinAlgError: a matrix is singular.
         ShapeError: A holds no square matrices.
+
     >>> lucid.linalg.inv(lucid.tensor([[2.0, 0.0], [0.0, 4.0]]))
     tensor([[0.5000, 0.0000],
             [0.0000, 0.2500]])
@@ -113,8 +117,10 @@ def det(A: Tensor) -> Tensor:
 
     Args:
         A: floats (..., n, n).
+
     Raises:
         ShapeError: A holds no square matrices.
+
     >>> lucid.det(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]))
     tensor(-2.)
     """
@@ -126,6 +132,7 @@ def slogdet(A: Tensor) -> linalg_slogdet:
     """Return the determinant's sign and the logarithm of its absolute value, without overflow.
 
     Of singular matrices these are 0 and -inf.
+
     >>> lucid.slogdet(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]))
     lucid.return_types.linalg_slogdet(
     sign=tensor(-1.),
@@ -139,13 +146,16 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
 
     Shapes: B is a batch of matrices, or of vectors if it has one axis or A's batch shape and a last
     axis; X has its shape. Batches broadcast.
+
     Args:
         A: floats (..., n, n).
         B: floats of the same dtype, (..., n, k) or (..., n).
+
     Raises:
         LinAlgError: a matrix is singular.
         ShapeError: shapes that don't fit.
         DTypeError: A and B have different dtypes, or no floats.
+
     >>> lucid.linalg.solve(lucid.tensor([[2.0, 0.0], [0.0, 4.0]]), lucid.tensor([2.0, 2.0]))
     tensor([1.0000, 0.5000])
     """
@@ -168,10 +178,12 @@ def solve_triangular(
         A: floats (..., n, n).
         upper: whether the upper triangle is read, else the lower.
         unitriangular: whether the diagonal counts as 1, unread.
+
     Raises:
         LinAlgError: a matrix is singular.
         ShapeError: shapes that don't fit, a B of vectors among them.
         DTypeError: A and B have different dtypes, or no floats.
+
     >>> a = lucid.tensor([[1.0, 2.0], [0.0, 4.0]])
     >>> lucid.linalg.solve_triangular(a, lucid.tensor([[5.0], [8.0]]), upper=True)
     tensor([[1.],
@@ -204,11 +216,14 @@ def pinv(
     """Return Moore and Penrose's inverse, for matrices of any shape and rank.
 
     Singular values of at most `rtol` times the largest count as 0.
+
     Args:
         atol: PyTorch's; None alone is supported.
         rtol: Default: None, max(m, n) times the dtype's eps.
+
     Raises:
         OptionError: an `atol`.
+
     >>> lucid.linalg.pinv(lucid.tensor([[2.0], [0.0]]))
     tensor([[0.5000, 0.0000]])
     """
@@ -238,15 +253,18 @@ def lstsq(
     `residuals` are the sums of squared errors of each column where A has more rows than columns,
     else empty. `rank` is that of each matrix, and empty for "gels"; `singular_values` are A's for
     "gelsd" and "gelss", else empty.
+
     Args:
         B: floats of the same dtype, (..., m, k) or (..., m).
         rcond: what part of the largest singular value counts as 0. Default: None, as in `pinv`.
         driver: "gelsy", "gels" (for matrices of full rank), "gelsd" or "gelss": what is returned
             beside the solution, which always comes from the SVD. Default: None, "gelsy".
+
     Raises:
         OptionError: another `driver`.
         ShapeError: shapes that don't fit.
         DTypeError: A and B have different dtypes, or no floats.
+
     >>> a = lucid.tensor([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]])
     >>> lucid.linalg.lstsq(a, lucid.tensor([1.0, 3.0, 5.0])).solution.round(decimals=3)
     tensor([1., 2.])
@@ -273,12 +291,15 @@ def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
     """Return the inverse of A as a map from its axes from `ind` on to those before.
 
     Shapes: (*first, *last), whose sizes have the same product, gives (*last, *first).
+
     Args:
         A: a tensor of floats.
         ind: how many axes come first.
+
     Raises:
         LinAlgError: the map is singular.
         ShapeError: the products of sizes differ.
+
     >>> lucid.linalg.tensorinv(lucid.eye(4).reshape(2, 2, 4)).shape
     lucid.Size([4, 2, 2])
     """
@@ -294,9 +315,11 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Any = None) -> Tensor:
         A: floats (*B.shape, *X.shape), whose sizes have the same product.
         B: floats of the same dtype.
         dims: axes of A that are moved to its end before.
+
     Raises:
         LinAlgError: the map is singular.
         ShapeError: the products of sizes differ.
+
     >>> a = 2 * lucid.eye(4).reshape(2, 2, 4)
     >>> lucid.linalg.tensorsolve(a, lucid.ones(2, 2))
     tensor([0.5000, 0.5000, 0.5000, 0.5000])
@@ -312,11 +335,14 @@ def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
     """Return the lower triangular L with L L^T = A, or its transpose.
 
     One triangle of A is read: the lower, with `upper` the upper.
+
     Args:
         A: symmetric positive definite matrices of floats (..., n, n).
+
     Raises:
         LinAlgError: a matrix isn't positive definite.
         ShapeError: A holds no square matrices.
+
     >>> lucid.linalg.cholesky(lucid.tensor([[4.0, 2.0], [2.0, 2.0]]))
     tensor([[2., 0.],
             [1., 1.]])
@@ -348,11 +374,14 @@ def cholesky_ex(
     """Return (L, info) without an error: where a matrix isn't positive definite, L is NaN.
 
     info is 0 for each matrix that has an L, and 1 for others.
+
     Args:
         A: symmetric matrices of floats (..., n, n).
+
     Raises:
         LinAlgError: with `check_errors`, a matrix isn't positive definite.
         ShapeError: A holds no square matrices.
+
     >>> lucid.linalg.cholesky_ex(lucid.tensor([[[4.0]], [[-1.0]]])).info
     tensor([0, 1], dtype=lucid.int32)
     """
@@ -369,11 +398,14 @@ def inv_ex(A: Tensor, *, check_errors: bool = False) -> linalg_inv_ex:
     """Return (inverse, info) without an error: where a matrix is singular, the inverse is NaN.
 
     info is 0 for each matrix that has an inverse, and 1 for others.
+
     Args:
         A: floats (..., n, n).
+
     Raises:
         LinAlgError: with `check_errors`, a matrix is singular.
         ShapeError: A holds no square matrices.
+
     >>> lucid.linalg.inv_ex(lucid.tensor([[[4.0]], [[0.0]]])).info
     tensor([0, 1], dtype=lucid.int32)
     """
@@ -396,12 +428,15 @@ def eigh(A: Tensor, UPLO: str = "L") -> linalg_eigh:
     """Return eigenvalues, ascending, and eigenvectors (columns) of symmetric matrices.
 
     A = Q diag(L) Q^T; the sign of each column is LAPACK's choice.
+
     Args:
         A: floats (..., n, n).
         UPLO: which triangle is read: "L" or "U".
+
     Raises:
         OptionError: another `UPLO`.
         ShapeError: A holds no square matrices.
+
     >>> lucid.linalg.eigh(lucid.tensor([[2.0, 1.0], [1.0, 2.0]])).eigenvalues.round(decimals=3)
     tensor([1., 3.])
     """
@@ -414,6 +449,7 @@ def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
     """Return the eigenvalues of symmetric matrices in ascending order.
 
     They are those of `eigh`.
+
     >>> lucid.linalg.eigvalsh(lucid.tensor([[2.0, 1.0], [1.0, 2.0]])).round(decimals=3)
     tensor([1., 3.])
     """
@@ -425,12 +461,15 @@ def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> 
 
     Shapes: (..., m, n) gives (..., m, m), (..., k), (..., n, n), with k = min(m, n); without
     `full_matrices` U is (..., m, k) and Vh (..., k, n).
+
     Args:
         full_matrices: whether U and Vh are square.
         driver: None; a routine can be chosen on GPUs alone.
+
     Raises:
         LinAlgError: the iteration doesn't converge, as with NaN.
         OptionError: a `driver`.
+
     >>> u, s, vh = lucid.linalg.svd(lucid.tensor([[0.0, 3.0], [2.0, 0.0], [0.0, 0.0]]))
     >>> u.shape, s, vh.shape
     (lucid.Size([3, 3]), tensor([3., 2.]), lucid.Size([2, 2]))
@@ -444,6 +483,7 @@ def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
     """Return the singular values of matrices in descending order.
 
     Shapes: (..., m, n) gives (..., k), with k = min(m, n).
+
     >>> lucid.linalg.svdvals(lucid.tensor([[0.0, 3.0], [2.0, 0.0]]))
     tensor([3., 2.])
     """
@@ -460,10 +500,13 @@ def qr(A: Tensor, mode: str = "reduced") -> linalg_qr:
     """Return Q, with orthonormal columns, and the upper triangular R, with Q R = A.
 
     Shapes: (..., m, n) gives (..., m, k) and (..., k, n), with k = min(m, n), or m if "complete".
+
     Args:
         mode: "reduced", "complete", or "r", whose Q is empty.
+
     Raises:
         OptionError: another `mode`.
+
     >>> q, r = lucid.linalg.qr(lucid.tensor([[3.0, 1.0], [4.0, 2.0]]))
     >>> (q @ r).round(decimals=3)
     tensor([[3., 1.],
@@ -482,6 +525,7 @@ def lu(A: Tensor, *, pivot: bool = True) -> linalg_lu:
 
     Args:
         A: floats (..., m, n), which may be singular.
+
     >>> lucid.linalg.lu(lucid.tensor([[0.0, 2.0], [1.0, 3.0]]))
     lucid.return_types.linalg_lu(
     P=tensor([[0., 1.],
@@ -522,8 +566,10 @@ def lu_factor(A: Tensor, *, pivot: bool = True) -> linalg_lu_factor:
 
     U is the upper triangle, L what is below it, with an implied diagonal of 1. Row i was exchanged
     with row pivots[i] - 1, an int32, in turn.
+
     Raises:
         LinAlgError: a matrix is singular.
+
     >>> lucid.linalg.lu_factor(lucid.tensor([[0.0, 2.0], [1.0, 3.0]]))
     lucid.return_types.linalg_lu_factor(
     LU=tensor([[1., 3.],
@@ -540,10 +586,13 @@ def lu_factor_ex(
     """Return L and U in one matrix, pivots, and info: the first zero on the diagonal of U.
 
     It counts from 1, and is 0 where there is none.
+
     Args:
         check_errors: whether a singular matrix is an error.
+
     Raises:
         LinAlgError: a matrix is singular, with `check_errors`.
+
     >>> lucid.linalg.lu_factor_ex(lucid.ones(2, 2)).info
     tensor(2, dtype=lucid.int32)
     """
@@ -564,9 +613,11 @@ def lu_solve(
         LU: floats (..., n, n), both triangles in one matrix.
         pivots: int32 (..., n).
         adjoint: whether to solve with A transposed.
+
     Raises:
         ShapeError: shapes that don't fit, a B of vectors among them.
         DTypeError: LU and B have different dtypes, or pivots aren't int32.
+
     >>> lu, pivots = lucid.linalg.lu_factor(lucid.tensor([[0.0, 2.0], [1.0, 3.0]]))
     >>> lucid.linalg.lu_solve(lu, pivots, lucid.tensor([[4.0], [7.0]]))
     tensor([[1.],
@@ -607,6 +658,7 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     Args:
         x: (..., n), of numbers.
         N: how many powers. Default: None, as many as the vectors have elements.
+
     >>> lucid.linalg.vander(lucid.tensor([2, 3]), N=3)
     tensor([[1, 2, 4],
             [1, 3, 9]])
@@ -623,6 +675,7 @@ def matrix_rank(
         atol: an absolute bound. Default: None, 0.
         rtol: a relative bound. Default: None, max(m, n) times the dtype's eps, or 0 beside an
             `atol`.
+
     >>> lucid.linalg.matrix_rank(lucid.ones(2, 2))
     tensor(1)
     """
@@ -640,10 +693,12 @@ def cond(A: Tensor, p: Any = None) -> Tensor:
     Args:
         A: floats (..., m, n); square unless `p` is 2 or -2.
         p: an order as in `matrix_norm`. Default: None, 2.
+
     Raises:
         LinAlgError: a matrix is singular, unless `p` is 2 or -2.
         OptionError: another order.
         ShapeError: matrices that aren't square, unless `p` is 2 or -2.
+
     >>> lucid.linalg.cond(lucid.tensor([[4.0, 0.0], [0.0, 2.0]]))
     tensor(2.)
     """
@@ -660,12 +715,15 @@ def householder_product(A: Tensor, tau: Tensor) -> Tensor:
 
     The product is I - V T V^T with T^-1 = diag(1/tau) + the part of V^T V above the diagonal.
     Reference: Joffrain et al., "Accumulating Householder Transformations, Revisited", 2006.
+
     Args:
         A: floats (..., m, n), m >= n; v_i is column i below the diagonal, 1 on it, 0 above.
         tau: floats (..., k), k <= n.
+
     Raises:
         ShapeError: shapes that don't fit.
         DTypeError: A and tau have different dtypes, or no floats.
+
     >>> a = lucid.tensor([[1.0], [1.0]])
     >>> lucid.linalg.householder_product(a, lucid.tensor([1.0]))
     tensor([[ 0.],

@@ -70,6 +70,7 @@ class Event:
         place: the user's lines; of a block with a name what it was given as `args`.
         shapes: of an op's operands.
         bytes, flops: what a kernel reads and writes, and its operations.
+
     >>> from lucid.profiler import Event
     >>> Event("exp", "op", start=0.0, seconds=1e-6).place
     ''
@@ -94,6 +95,7 @@ class EventAverage:
         count: how many there are.
         cpu_time_total, self_cpu_time_total: microseconds of all, with what ran within and without.
         input_shapes: of their operands, where groups are told apart by these.
+
     >>> from lucid.profiler import EventAverage
     >>> EventAverage("exp", 4, 10.0, 8.0).cpu_time
     2.5
@@ -116,6 +118,7 @@ class EventAverages(list[EventAverage]):
 
     Args:
         iterable: what to make the list of.
+
     >>> from lucid.profiler import EventAverage, EventAverages
     >>> found = EventAverages([EventAverage("exp", 4, 10.0, 8.0)])
     >>> found.total_average().count
@@ -169,6 +172,7 @@ class profile:  # noqa: N801 - the name PyTorch gives it
 
     A compiled step is an event, and so is each of its kernels, unless that call has compiled it;
     outside of compiled steps each op is one. Steps run as in `step.profile`, a little slower.
+
     Args:
         activities: `[ProfilerActivity.CPU]`, or None: the processor is looked at anyway.
         schedule: what to do at which step, as `schedule` makes it; `step()` goes on to the next.
@@ -179,6 +183,7 @@ class profile:  # noqa: N801 - the name PyTorch gives it
             bytes and operations anyway.
 
     Raises: `ArgumentError` in a block of another profiler, and for an argument of another type.
+
     >>> with lucid.profiler.profile() as found:
     ...     _ = lucid.ones(3).exp()
     >>> [event.name for event in found.events()]
@@ -435,9 +440,11 @@ class record_function(ContextDecorator):  # noqa: N801 - the name PyTorch gives 
     """Name a block, or each call of a function, in what a profiler notes.
 
     Within a compiled step it does nothing: there are only kernels.
+
     Args:
         name: what the event is called.
         args: a text about the block, the event's `place`.
+
     >>> from lucid.profiler import profile, record_function
     >>> with profile() as found, record_function("forward"):
     ...     _ = lucid.ones(3).exp()
@@ -478,6 +485,7 @@ def schedule(
         skip_first: steps before the first cycle.
 
     Raises: `ArgumentError` where nothing is recorded, or a count is negative.
+
     >>> from lucid.profiler import schedule
     >>> action = schedule(wait=1, warmup=0, active=2)
     >>> [action(step).name for step in range(3)]
@@ -510,6 +518,7 @@ def tensorboard_trace_handler(
         use_gzip: PyTorch's; traces are plain JSON.
 
     Raises: `OptionError` for `use_gzip`.
+
     >>> from lucid.profiler import tensorboard_trace_handler
     >>> callable(tensorboard_trace_handler("traces"))
     True

@@ -56,10 +56,13 @@ class Generator:
 
     The numbers are counter-based: each is a function of seed and place alone, so eager and compiled
     code draw the same bits, with any number of threads.
+
     Args:
         device: the CPU.
+
     Attributes:
         state: i64[2], seed and place; a compiled step that draws reads and writes it.
+
     >>> generator = lucid.Generator().manual_seed(7)
     >>> lucid.randint(10, (4,), generator=generator)
     tensor([9, 4, 0, 3])
@@ -88,8 +91,10 @@ class Generator:
 
         Args:
             seed: an int of at most 64 bits, signed or unsigned.
+
         Raises:
             OptionError: it has more bits.
+
         >>> generator = lucid.Generator().manual_seed(7)
         >>> generator.initial_seed()
         7
@@ -107,6 +112,7 @@ class Generator:
 
         It is what makes a run differ from the last one; keep the number to repeat the run with
         `manual_seed`.
+
         >>> generator = lucid.Generator()
         >>> generator.seed() == generator.initial_seed()
         True
@@ -119,6 +125,7 @@ class Generator:
         """Return the seed that the stream was started with, as an int.
 
         In a trace it raises `TraceError`, as the seed is read when the step runs.
+
         >>> lucid.Generator().manual_seed(3).initial_seed()
         3
         """
@@ -129,6 +136,7 @@ class Generator:
 
         Shapes: (2,), seed and place.
         dtype: int64.
+
         >>> lucid.Generator().manual_seed(3).get_state()
         tensor([3, 0])
         """
@@ -139,8 +147,10 @@ class Generator:
 
         Args:
             new_state: i64[2], whose numbers are copied.
+
         Raises:
             ShapeError: it is no tensor of two int64.
+
         >>> generator = lucid.Generator().manual_seed(3)
         >>> before = generator.get_state()
         >>> first = lucid.rand(2, generator=generator)
@@ -159,10 +169,12 @@ class Generator:
         """Draw numbers by an op, and move on by as many.
 
         In a vmap the numbers of all examples are counted.
+
         Args:
             op: of the state, such as `lucid.ir.ops.random_uniform`.
             shape: of the result.
             dtype: of the result.
+
         >>> from lucid.ir import ops
         >>> generator = lucid.Generator().manual_seed(3)
         >>> numbers = generator.draw(ops.random_normal, (2, 3), lucid.float32)
@@ -179,6 +191,7 @@ class Generator:
 
         Args:
             count: how many numbers.
+
         >>> generator = lucid.Generator().manual_seed(3)
         >>> generator.reserve(5)
         tensor([3, 0])
@@ -214,6 +227,7 @@ def manual_seed(seed: int) -> Generator:
     """Start the default generator's stream of this seed from its beginning, and return it.
 
     All functions that draw without a `generator` draw from it.
+
     >>> generator = lucid.manual_seed(0)
     >>> lucid.randint(10, (3,))
     tensor([3, 9, 0])
@@ -238,6 +252,7 @@ def initial_seed() -> int:
     """Return the seed that the default generator's stream was started with.
 
     Without one of the user's it is the same in each process.
+
     >>> generator = lucid.manual_seed(5)
     >>> lucid.initial_seed()
     5
@@ -250,6 +265,7 @@ def get_rng_state() -> Tensor:
 
     Shapes: (2,), the seed and the place in its stream.
     dtype: int64.
+
     >>> generator = lucid.manual_seed(5)
     >>> numbers = lucid.rand(3)
     >>> lucid.get_rng_state()
@@ -321,9 +337,11 @@ def rand(
     Args:
         *size: the shape, as ints or as one tuple or list of them.
         dtype: of the result, one of floats. Default: the default dtype.
+
     Raises:
         DTypeError: the dtype isn't one of floats; `randint` draws integers.
         ShapeError: a size is negative.
+
     >>> x = lucid.rand(100)
     >>> ((x >= 0) & (x < 1)).all()
     tensor(True)
@@ -339,9 +357,11 @@ def randn(
     """Return numbers from the standard normal distribution, of mean 0 and variance 1.
 
     `randn(2, 3)` and `randn((2, 3))` are the same.
+
     Raises:
         DTypeError: the dtype isn't one of floats.
         ShapeError: a size is negative.
+
     >>> generator = lucid.manual_seed(0)
     >>> x = lucid.randn(10000)
     >>> x.mean().abs() < 0.05, (x.std() - 1).abs() < 0.05
@@ -360,8 +380,10 @@ def rand_like(
         input: whose shape and dtype are taken.
         dtype: another dtype of floats. Default: None, that of `input`.
         memory_format: any memory format, without effect.
+
     Raises:
         DTypeError: the dtype isn't one of floats.
+
     >>> lucid.rand_like(lucid.zeros(2, 3)).shape
     lucid.Size([2, 3])
     """
@@ -394,14 +416,17 @@ def randint(
     With two arguments they are the upper limit and the size, and the lower limit is 0.
 
     dtype: int64 by default.
+
     Args:
         low: the least number; with two arguments the limit.
         high: the limit, which isn't drawn; with two arguments the size.
         size: the shape, a tuple or list.
         dtype: of the result. Default: int64.
         requires_grad: whether gradients are recorded for it, which needs a dtype of floats.
+
     Raises:
         OptionError: the range is empty, or longer than 2**53.
+
     >>> x = lucid.randint(5, 10, (100,))
     >>> ((x >= 5) & (x < 10)).all()
     tensor(True)
@@ -429,8 +454,10 @@ def randint_like(
         low: the least number; without `high` the limit.
         high: the limit, which isn't drawn.
         dtype: another dtype. Default: None, that of `input`.
+
     Raises:
         OptionError: the range is empty, or longer than 2**53.
+
     >>> lucid.randint_like(lucid.zeros(3), 1)
     tensor([0., 0., 0.])
     """
@@ -445,11 +472,14 @@ def randperm(
     """Return the integers from 0 to n - 1 in random order.
 
     It sorts n random keys, all orders being as likely.
+
     Args:
         n: how many integers, at least 0.
         dtype: of the result. Default: int64.
+
     Raises:
         ShapeError: n is negative.
+
     >>> lucid.randperm(5).sort().values
     tensor([0, 1, 2, 3, 4])
     """
@@ -471,14 +501,17 @@ def normal(
 
     Shapes: of `size`, or that to which the tensors `mean` and `std` broadcast.
     dtype: that of the first tensor, else the default dtype.
+
     Args:
         mean: a number or a tensor.
         std: the standard deviation, a number or a tensor, not negative.
         size: the shape. Default: None, that of the tensors.
         dtype: of the result. Default: None, as above.
+
     Raises:
         ShapeError: there is neither a size nor a tensor.
         OptionError: `std` is negative.
+
     >>> lucid.normal(lucid.tensor([1.0, 10.0, 100.0]), 0.0)
     tensor([  1.,  10., 100.])
     """
@@ -508,12 +541,15 @@ def bernoulli(
 
     Shapes: that of `input`.
     dtype: that of `input`.
+
     Args:
         input: probabilities; with `p` only its shape and dtype count.
         p: one probability for all.
+
     Raises:
         DTypeError: the probabilities are no floats.
         OptionError: `p`, or an element, isn't in [0, 1].
+
     >>> lucid.bernoulli(lucid.tensor([0.0, 1.0, 1.0]))
     tensor([0., 1., 1.])
     """
@@ -537,11 +573,14 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
 
     Shapes: that of `input`.
     dtype: that of `input`.
+
     Args:
         input: rates, floats from 0 on.
+
     Raises:
         DTypeError: the rates are no floats.
         OptionError: a rate is negative, or so large that counts have no 64 bits.
+
     >>> _ = lucid.manual_seed(0)
     >>> lucid.poisson(lucid.full((1000,), 4.0)).mean().round()
     tensor(4.)
@@ -574,12 +613,15 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
 
     Shapes: both broadcast to one shape, the result's.
     dtype: that of `prob`.
+
     Args:
         count: whole numbers from 0 on, in a float dtype.
         prob: probabilities, of the dtype of `count`.
+
     Raises:
         DTypeError: they are no floats, or the dtypes differ.
         OptionError: a count is negative, or a probability isn't in [0, 1].
+
     >>> lucid.binomial(lucid.tensor([3.0, 5.0]), lucid.tensor([1.0, 0.0]))
     tensor([3., 0.])
     """
@@ -632,14 +674,17 @@ def multinomial(
 
     Shapes: weights (n,) or (m, n) to (num_samples,) or (m, num_samples).
     dtype: int64.
+
     Args:
         input: the weights, floats that are finite and not negative.
         num_samples: how many indices for each row.
         replacement: whether an index may come again.
+
     Raises:
         OptionError: a weight is negative, infinite or NaN, or fewer are above 0 than samples are
             drawn.
         ShapeError: the weights are no vector or matrix of floats.
+
     >>> lucid.multinomial(lucid.tensor([0.0, 1.0, 0.0]), 3, replacement=True)
     tensor([1, 1, 1])
     """
@@ -687,9 +732,11 @@ def uniform_(
     Args:
         from_: the least number.
         to: the limit, which isn't drawn but for rounding.
+
     Raises:
         OptionError: `from_` is above `to`.
         DTypeError: the tensor holds no floats.
+
     >>> x = lucid.empty(100).uniform_(2.0, 3.0)
     >>> ((x >= 2) & (x <= 3)).all()
     tensor(True)
@@ -708,9 +755,11 @@ def normal_(
     Args:
         mean: of the numbers.
         std: their standard deviation, not negative.
+
     Raises:
         OptionError: `std` is negative.
         DTypeError: the tensor holds no floats.
+
     >>> lucid.empty(3).normal_(5.0, 0.0)
     tensor([5., 5., 5.])
     """
@@ -733,8 +782,10 @@ def bernoulli_(
     Args:
         input: a tensor of any dtype.
         p: the probability, a number or a tensor that broadcasts.
+
     Raises:
         OptionError: a probability isn't in [0, 1].
+
     >>> lucid.empty(3).bernoulli_(1.0)
     tensor([1., 1., 1.])
     """
@@ -750,12 +801,15 @@ def random_(
     """Overwrite the tensor with integers from [from_, to), or [0, from_) without `to`; return it.
 
     Without a range: from 0 to the greatest one up to which the dtype has all, at most 2**53.
+
     Args:
         input: a tensor of any dtype.
         from_: the least number; without `to` the limit.
         to: the limit, which isn't drawn.
+
     Raises:
         OptionError: the range is empty.
+
     >>> lucid.zeros(3).random_(4, 5)
     tensor([4., 4., 4.])
     """
@@ -781,9 +835,11 @@ def exponential_(
 
     Args:
         lambd: the rate, above 0; the mean is its reciprocal.
+
     Raises:
         OptionError: the rate isn't above 0.
         DTypeError: the tensor holds no floats.
+
     >>> generator = lucid.manual_seed(0)
     >>> (lucid.empty(10000).exponential_(2.0).mean() - 0.5).abs() < 0.05
     tensor(True)
@@ -798,11 +854,14 @@ def log_normal_(input: Tensor, mean: float = 1, std: float = 2) -> Tensor:
     """Overwrite the tensor with exponentials of normal numbers, and return it.
 
     Mean and standard deviation are those of the logarithms.
+
     Args:
         mean: of the logarithms.
         std: their standard deviation.
+
     Raises:
         DTypeError: the tensor holds no floats.
+
     >>> lucid.empty(3).log_normal_(0.0, 0.0)
     tensor([1., 1., 1.])
     """
@@ -814,9 +873,11 @@ def cauchy_(input: Tensor, median: float = 0, sigma: float = 1) -> Tensor:
     """Overwrite the tensor with numbers from the Cauchy distribution, and return it.
 
     They have no mean: the median is at `median`, and half of them are within `sigma` of it.
+
     Args:
         median: the middle.
         sigma: half of the distance of the quartiles.
+
     >>> generator = lucid.manual_seed(0)
     >>> (lucid.empty(10000).cauchy_(3.0).median() - 3).abs() < 0.1
     tensor(True)
@@ -830,8 +891,10 @@ def geometric_(input: Tensor, p: float) -> Tensor:
     """Overwrite the tensor with how many trials the first success takes, and return it.
 
     The numbers are 1, 2, …, of mean 1 / p.
+
     Args:
         p: the probability of success in a trial, between 0 and 1.
+
     >>> generator = lucid.manual_seed(0)
     >>> (lucid.empty(10000).geometric_(0.5).mean() - 2).abs() < 0.05
     tensor(True)

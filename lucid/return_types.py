@@ -23,9 +23,11 @@ class ValuesAndIndices(NamedTuple):
     """Elements, and where they stood: the base of what `sort`, `max` and others return.
 
     A named tuple: both parts have names, and it unpacks.
+
     Args:
         values: the elements that were found.
         indices: where they stood along the axis, i64, of the same shape.
+
     >>> found = lucid.return_types.ValuesAndIndices(*lucid.sort(lucid.tensor([3.0, 1.0, 2.0])))
     >>> found.indices
     tensor([1, 2, 0])
@@ -127,6 +129,7 @@ class linalg_slogdet(NamedTuple):
     """What `linalg.slogdet` returns: determinants as sign and logarithm.
 
     Shapes: those of the batch, without the matrices' two axes.
+
     Args:
         sign: -1, 0 or 1, of the matrices' dtype.
         logabsdet: the logarithm of the absolute value; -inf of singular matrices.
@@ -179,6 +182,7 @@ class linalg_lstsq(NamedTuple):
     """What `linalg.lstsq` returns; rank and singular values are empty.
 
     Shapes: A of (…, m, n) and B of (…, m, k).
+
     Args:
         solution: (…, n, k), the X of least norm that makes the norm of A X - B least.
         residuals: the sums of squared errors of each column where m > n, else empty.

@@ -24,6 +24,7 @@ def get_num_threads() -> int:
 
     By default `LUCID_NUM_THREADS`, or as many as the process has processors. Eager ops run in the
     caller's thread.
+
     >>> before = lucid.get_num_threads()
     >>> lucid.set_num_threads(1)
     >>> lucid.get_num_threads()
@@ -40,8 +41,10 @@ def set_num_threads(num: int) -> None:
 
     Args:
         num: how many, at least one.
+
     Raises:
         OptionError: it is less than one.
+
     >>> before = lucid.get_num_threads()
     >>> lucid.set_num_threads(2)
     >>> lucid.get_num_threads()
@@ -70,6 +73,7 @@ def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None
     Args:
         mode: what `are_deterministic_algorithms_enabled` is to return.
         warn_only: what `is_deterministic_algorithms_warn_only_enabled` is to return.
+
     >>> lucid.use_deterministic_algorithms(True)
     >>> lucid.are_deterministic_algorithms_enabled()
     True
@@ -82,6 +86,7 @@ def are_deterministic_algorithms_enabled() -> bool:
     """Return whether `use_deterministic_algorithms` has asked for them; False at first.
 
     All of the library's algorithms are deterministic all the same.
+
     >>> lucid.are_deterministic_algorithms_enabled()
     False
     """
@@ -92,6 +97,7 @@ def is_deterministic_algorithms_warn_only_enabled() -> bool:
     """Return whether `use_deterministic_algorithms` has asked for no more than warnings.
 
     At first it is False. There is never anything to warn of.
+
     >>> lucid.is_deterministic_algorithms_warn_only_enabled()
     False
     """
@@ -103,8 +109,10 @@ def set_float32_matmul_precision(precision: str) -> None:
 
     Args:
         precision: "highest", "high" or "medium".
+
     Raises:
         OptionError: it is none of them.
+
     >>> lucid.set_float32_matmul_precision("high")
     >>> lucid.get_float32_matmul_precision()
     'high'
@@ -119,6 +127,7 @@ def get_float32_matmul_precision() -> str:
     """Return what `set_float32_matmul_precision` was told, "highest" at first.
 
     The products themselves are those of "highest", whatever it says.
+
     >>> lucid.get_float32_matmul_precision()
     'highest'
     """
@@ -138,8 +147,10 @@ def set_flush_denormal(mode: bool) -> bool:
     """Return whether the wish about denormal numbers holds: they never become zero.
 
     So it is False for True, and True for False.
+
     Args:
         mode: whether they should.
+
     >>> lucid.set_flush_denormal(True)
     False
     """
@@ -151,9 +162,11 @@ def set_num_interop_threads(num: int) -> None:
 
     Args:
         num: a positive number, without effect.
+
     Raises:
         ArgumentError: it is no int.
         OptionError: it isn't positive.
+
     >>> lucid.set_num_interop_threads(4)
     >>> lucid.get_num_interop_threads()
     1
@@ -177,8 +190,10 @@ def set_default_device(device: object) -> None:
 
     Args:
         device: the CPU, as a `lucid.device`, as "cpu", or None.
+
     Raises:
         OptionError: it is another device.
+
     >>> lucid.set_default_device("cpu")
     >>> lucid.get_default_device()
     device(type='cpu')
@@ -190,10 +205,13 @@ def set_default_tensor_type(t: object) -> None:
     """Set the default dtype by the class of a tensor, or by its name: `torch.DoubleTensor`.
 
     An older way to say `lucid.set_default_dtype`.
+
     Args:
         t: such as `lucid.DoubleTensor` or "torch.DoubleTensor".
+
     Raises:
         OptionError: its dtype isn't one of floats.
+
     >>> lucid.set_default_tensor_type(lucid.DoubleTensor)
     >>> lucid.tensor(0.5).dtype
     lucid.float64

@@ -21,6 +21,7 @@ def assert_close(
     """Raise `AssertionError` unless both have the same shapes and dtypes and are nearly equal.
 
     Nearly: |actual - expected| <= atol + rtol * |expected|, element by element.
+
     Args:
         actual: a tensor, a number, or lists, tuples and dicts of them, nested or not.
         expected: the same kind.
@@ -30,8 +31,10 @@ def assert_close(
         equal_nan: whether NaN equals NaN.
         check_dtype: whether dtypes must be the same.
         msg: what the error says. Default: None, what differs.
+
     Raises:
         AssertionError: they differ, in structure or shape, dtype or elements.
+
     >>> lucid.testing.assert_close(lucid.tensor([1.0, 2.0]), lucid.tensor([1.0, 2.0 + 1e-6]))
     >>> lucid.testing.assert_close(lucid.ones(2), lucid.ones(3))
     Traceback (most recent call last):

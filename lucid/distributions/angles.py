@@ -26,10 +26,12 @@ class VonMises(Distribution):
     and have no gradient; `mean` and `variance` are the circular ones.
 
     Reference: Best and Fisher, "Efficient Simulation of the von Mises Distribution", 1979.
+
     Args:
         loc: the mean angle, a number or a tensor.
         concentration: above 0, the reciprocal of a variance where it is large; it broadcasts with
             `loc`.
+
     >>> found = lucid.distributions.VonMises(0.5, 2.0)
     >>> found.variance, found.log_prob(lucid.tensor(0.3))
     (tensor(0.3022), tensor(-0.7017))
@@ -82,13 +84,16 @@ class ContinuousBernoulli(OfProbability):
     Density: C probs^x (1 - probs)^(1 - x), where C makes its integral 1. `probs` isn't the mean.
 
     Reference: Loaiza-Ganem and Cunningham, "The Continuous Bernoulli", 2019.
+
     Args:
         probs: from 0 to 1. Default: None, by `logits`.
         logits: the logarithm of the odds. Default: None, by `probs`.
         lims: between these `probs`, where the formulas divide by nearly 0, series are taken.
+
     Raises:
         OptionError: both or neither of `probs` and `logits` are given, or, where that is checked, a
             parameter is out of range.
+
     >>> found = lucid.distributions.ContinuousBernoulli(0.3)
     >>> found.mean, found.log_prob(lucid.tensor(0.2))
     (tensor(0.4302), tensor(0.2245))

@@ -31,11 +31,14 @@ class Independent(Distribution):
     """A distribution whose last `reinterpreted_batch_ndims` batch axes are parts of one draw.
 
     `log_prob` and `entropy` are the sums over these axes.
+
     Args:
         base_distribution: of the parts.
         reinterpreted_batch_ndims: how many of its batch axes, counted from the last.
+
     Raises:
         OptionError: the base hasn't so many batch axes.
+
     >>> base = lucid.distributions.Normal(lucid.zeros(3, 2), 1.0)
     >>> found = lucid.distributions.Independent(base, 1)
     >>> found.batch_shape, found.event_shape, found.log_prob(lucid.zeros(3, 2))
@@ -108,15 +111,18 @@ class MultivariateNormal(Distribution):
     """Normal vectors with mean `loc`, by a covariance, its inverse, or its Cholesky factor.
 
     Shapes: `loc` of (…, n) and a matrix of (…, n, n), which broadcast, give draws of (n,).
+
     Args:
         loc: the mean.
         covariance_matrix: symmetric and positive definite.
         precision_matrix: the inverse of the covariance.
         scale_tril: the covariance's Cholesky factor, lower triangular with a positive diagonal.
+
     Raises:
         OptionError: not exactly one of the three is given, or, where that is checked, the factor
             isn't one.
         LinAlgError: a covariance or precision that isn't positive definite.
+
     >>> from lucid.distributions import MultivariateNormal
     >>> found = MultivariateNormal(lucid.zeros(2), lucid.tensor([[2.0, 1.0], [1.0, 2.0]]))
     >>> found.variance, found.log_prob(lucid.zeros(2))
@@ -192,9 +198,11 @@ class MixtureSameFamily(Distribution):
 
     Shapes: components with a batch of (…, k) and weights of k categories with a batch of (…) give a
     batch of (…). Draws have no gradient.
+
     Args:
         mixture_distribution: which component is chosen how often.
         component_distribution: the components, all in one.
+
     >>> from lucid.distributions import Categorical, MixtureSameFamily, Normal
     >>> weights = Categorical(probs=lucid.tensor([1.0, 3.0]))
     >>> found = MixtureSameFamily(weights, Normal(lucid.tensor([0.0, 4.0]), 1.0))
@@ -261,8 +269,10 @@ class TransformedDistribution(Distribution):
     Args:
         base_distribution: of what is transformed.
         transforms: one `Transform`, or several that are applied in turn.
+
     Raises:
         MissingRuleError: in `log_prob`, of a transform without density.
+
     >>> from lucid.distributions import ExpTransform, Normal, TransformedDistribution
     >>> found = TransformedDistribution(Normal(0.0, 1.0), ExpTransform())
     >>> found.support, found.log_prob(lucid.tensor(2.0))
@@ -335,13 +345,16 @@ class LowRankMultivariateNormal(Distribution):
 
     Shapes: `loc` and `cov_diag` of (…, n) and `cov_factor` of (…, n, rank), which broadcast, give
     draws of (n,).
+
     Args:
         loc: the mean.
         cov_factor: the factor of low rank.
         cov_diag: the variances that are added, above 0.
+
     Raises:
         ShapeError: the shapes don't fit.
         OptionError: a parameter is out of range, where that is checked.
+
     >>> from lucid.distributions import LowRankMultivariateNormal
     >>> found = LowRankMultivariateNormal(lucid.zeros(3), lucid.ones(3, 1), lucid.ones(3))
     >>> found.variance, found.log_prob(lucid.ones(3))
@@ -431,9 +444,11 @@ class LogisticNormal(TransformedDistribution):
     """Points of the simplex: normal vectors through `StickBreakingTransform`.
 
     Shapes: parameters of (…, n) give draws of (n + 1,), with a sum of 1.
+
     Args:
         loc: the mean of the normal vectors.
         scale: their standard deviation, above 0; it broadcasts with `loc`.
+
     >>> found = lucid.distributions.LogisticNormal(lucid.zeros(2), lucid.ones(2))
     >>> found.event_shape, found.log_prob(lucid.tensor([0.2, 0.3, 0.5]))
     (lucid.Size([3]), tensor(1.2980))

@@ -45,8 +45,10 @@ class ConstraintRegistry:
         Args:
             constraint: a set, or a class of sets.
             factory: takes such a set, and returns a `Transform`.
+
         Raises:
             ArgumentError: `constraint` is neither.
+
         >>> registry = lucid.distributions.constraint_registry.ConstraintRegistry()
         >>> @registry.register(lucid.distributions.constraints.positive)
         ... def to_positive(constraint):

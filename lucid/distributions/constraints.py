@@ -25,6 +25,7 @@ class Constraint:
     Attributes:
         said: the set in words, as in "scale must be greater than 0".
         is_discrete: it is countable.
+
     >>> from lucid.distributions import constraints
     >>> isinstance(constraints.positive, constraints.Constraint)
     True
@@ -57,10 +58,12 @@ class dependent_property(property, _Dependent):  # noqa: N801 -- PyTorch's name
     """Decorate a method of a distribution of the user's that says what its values must be.
 
     Of an object it is a property; of the class, where no parameters are known, it is `dependent`.
+
     Args:
         fn: the method. Default: None, of the function that it then decorates.
         is_discrete: whether the values are whole numbers.
         event_dim: how many axes an event has.
+
     >>> from lucid.distributions import Distribution, constraints
     >>> class Unit(Distribution):
     ...     @constraints.dependent_property(event_dim=0)
@@ -101,6 +104,7 @@ class independent(Constraint):  # noqa: N801 -- PyTorch's name
     Args:
         base_constraint: the set of the parts.
         reinterpreted_batch_ndims: how many axes.
+
     >>> from lucid.distributions import constraints
     >>> found = constraints.independent(constraints.positive, 1)
     >>> found, found.check(lucid.tensor([[1.0, 2.0], [1.0, -2.0]]))
@@ -126,6 +130,7 @@ class cat(Constraint):  # noqa: N801 -- PyTorch's name
     Args:
         cseq: the sets.
         lengths: how many elements of the axis are of each set. Default: None, one each.
+
     >>> from lucid.distributions import constraints
     >>> found = constraints.cat([constraints.positive, constraints.boolean], lengths=[1, 2])
     >>> found, found.check(lucid.tensor([0.5, 1.0, 2.0]))
@@ -257,6 +262,7 @@ class half_open_interval(_Between):  # noqa: N801 -- PyTorch's name
     Args:
         lower_bound: a number or a tensor, which is among them.
         upper_bound: a number or a tensor, which isn't.
+
     >>> found = lucid.distributions.constraints.half_open_interval(0, 1)
     >>> found, found.check(lucid.tensor([0.0, 0.5, 1.0]))
     (half_open_interval(at least 0 and less than 1), tensor([ True,  True, False]))
@@ -272,6 +278,7 @@ class open_below(_Between):  # noqa: N801 -- PyTorch's name
     Args:
         lower_bound: a number or a tensor, which isn't among them.
         upper_bound: a number or a tensor, which is.
+
     >>> found = lucid.distributions.constraints.open_below(0, 1)
     >>> found, found.check(lucid.tensor([0.0, 0.5, 1.0]))
     (open_below(greater than 0 and at most 1), tensor([False,  True,  True]))
@@ -305,6 +312,7 @@ class multinomial(_Stated):  # noqa: N801 -- PyTorch's name
 
     Args:
         upper_bound: the sum.
+
     >>> found = lucid.distributions.constraints.multinomial(3)
     >>> found, found.check(lucid.tensor([[1.0, 2.0], [2.0, 2.0]]))
     (multinomial(counts that sum up to 3), tensor([ True, False]))
@@ -337,6 +345,7 @@ def is_dependent(constraint: Any) -> bool:
 
     Args:
         constraint: a `Constraint`.
+
     >>> lucid.distributions.constraints.is_dependent(lucid.distributions.constraints.dependent)
     True
     >>> lucid.distributions.constraints.is_dependent(lucid.distributions.constraints.positive)

@@ -76,12 +76,15 @@ class Bernoulli(OfProbability):
     """1 with probability `probs`, else 0.
 
     Draws have the parameter's dtype, and no gradient.
+
     Args:
         probs: the probability, from 0 to 1. Default: None, by `logits`.
         logits: its log odds. Default: None, by `probs`.
+
     Raises:
         OptionError: both or neither of `probs` and `logits` are given, or, where that is checked, a
             parameter is out of range.
+
     >>> found = lucid.distributions.Bernoulli(probs=0.25)
     >>> found.variance, found.log_prob(lucid.tensor(1.0))
     (tensor(0.1875), tensor(-1.3863))
@@ -119,8 +122,10 @@ class Geometric(OfProbability):
     """How many failures come before the first success.
 
     Probability: probs (1 - probs)^k for k = 0, 1, 2 and so on.
+
     Args:
         probs: the probability of a success, above 0 and up to 1. Default: None, by `logits`.
+
     >>> found = lucid.distributions.Geometric(probs=0.25)
     >>> found.mean, found.log_prob(lucid.tensor(2.0))
     (tensor(3.), tensor(-1.9617))
@@ -155,10 +160,12 @@ class Categorical(Distribution):
     """One of k categories, by the last axis of `probs` (normalized) or `logits`.
 
     Shapes: parameters of (…, k) give a batch of (…); draws are indices, i64.
+
     Args:
         probs: weights of the categories along the last axis, at least 0, which are normalized.
             Default: None, by `logits`.
         logits: logarithms of such weights, of any sum. Default: None, by `probs`.
+
     >>> found = lucid.distributions.Categorical(probs=lucid.tensor([1.0, 3.0]))
     >>> found.probs, found.log_prob(lucid.tensor(1))
     (tensor([0.2500, 0.7500]), tensor(-0.2877))
@@ -248,6 +255,7 @@ class OneHotCategorical(OfCategories):
     """A category as a vector with a single 1.
 
     Shapes: parameters of (…, k) give a batch of (…) and draws of (k,), in the parameters' dtype.
+
     >>> found = lucid.distributions.OneHotCategorical(probs=lucid.tensor([1.0, 3.0]))
     >>> found.mean, found.log_prob(lucid.tensor([0.0, 1.0]))
     (tensor([0.2500, 0.7500]), tensor(-0.2877))
@@ -280,6 +288,7 @@ class OneHotCategoricalStraightThrough(OneHotCategorical):
     """As `OneHotCategorical`, with the gradient of the probabilities.
 
     `rsample` draws the same vectors, whose derivative is taken as that of `probs`.
+
     >>> logits = lucid.zeros(3, requires_grad=True)
     >>> found = lucid.distributions.OneHotCategoricalStraightThrough(logits=logits)
     >>> found.rsample().sum(), found.rsample().requires_grad
@@ -296,8 +305,10 @@ class Poisson(Distribution):
     """How many events come in a unit of time, of `rate` on average.
 
     Probability: rate^k exp(-rate) / k!. Draws have the rate's dtype, and no gradient.
+
     Args:
         rate: the mean number, at least 0.
+
     >>> found = lucid.distributions.Poisson(4.0)
     >>> found.mean, found.log_prob(lucid.tensor(3.0))
     (tensor(4.), tensor(-1.6329))
@@ -329,9 +340,11 @@ class Binomial(Distribution):
     """How many of `total_count` independent trials succeed.
 
     Draws have the parameters' dtype, and no gradient.
+
     Args:
         total_count: the number of trials, a whole number or a tensor of them.
         probs: the probability of a success, from 0 to 1. Default: None, by `logits`.
+
     >>> found = lucid.distributions.Binomial(4, probs=0.25)
     >>> found.mean, found.log_prob(lucid.tensor(1.0))
     (tensor(1.), tensor(-0.8630))
@@ -398,6 +411,7 @@ class NegativeBinomial(OfProbability):
     Args:
         total_count: the number of failures, at least 0; it needn't be whole.
         probs: the probability of a success, from 0 on, below 1. Default: None, by `logits`.
+
     >>> found = lucid.distributions.NegativeBinomial(3.0, probs=0.5)
     >>> found.mean, found.log_prob(lucid.tensor(2.0))
     (tensor(3.), tensor(-1.6740))
@@ -441,14 +455,17 @@ class Multinomial(OfCategories):
 
     Shapes: parameters of (…, k) give a batch of (…) and draws of (k,), which sum up to
     `total_count`.
+
     Args:
         total_count: the number of draws.
         probs: weights of the categories along the last axis, at least 0, which are normalized.
             Default: None, by `logits`.
         logits: logarithms of such weights, of any sum. Default: None, by `probs`.
+
     Raises:
         OptionError: `total_count` is negative, both or neither of `probs` and `logits` are given,
             or, where that is checked, a parameter is out of range.
+
     >>> found = lucid.distributions.Multinomial(4, probs=lucid.tensor([1.0, 3.0]))
     >>> found.mean, found.log_prob(lucid.tensor([1.0, 3.0]))
     (tensor([1., 3.]), tensor(-0.8630))
@@ -491,13 +508,16 @@ class RelaxedBernoulli(OfProbability):
     """Numbers between 0 and 1, the nearer to both the lower the `temperature`.
 
     Unlike those of `Bernoulli` draws are differentiable by the parameters.
+
     Args:
         temperature: above 0, a number or a tensor.
         probs: the probability of 1 at temperature 0, from 0 to 1. Default: None, by `logits`.
         logits: its log odds. Default: None, by `probs`.
+
     Raises:
         OptionError: both or neither of `probs` and `logits` are given, or, where that is checked, a
             parameter is out of range.
+
     >>> found = lucid.distributions.RelaxedBernoulli(0.5, logits=lucid.tensor(0.0))
     >>> found.sample((3,)).shape, found.log_prob(lucid.tensor(0.25))
     (lucid.Size([3]), tensor(-0.4800))
@@ -530,10 +550,12 @@ class RelaxedOneHotCategorical(Distribution):
 
     Unlike those of `OneHotCategorical` draws are differentiable by the parameters.
     Shapes: parameters of (…, k) give a batch of (…) and draws of (k,), which sum up to 1.
+
     Args:
         probs: weights of the categories along the last axis, at least 0, which are normalized.
             Default: None, by `logits`.
         logits: logarithms of such weights, of any sum. Default: None, by `probs`.
+
     >>> found = lucid.distributions.RelaxedOneHotCategorical(0.5, logits=lucid.zeros(2))
     >>> found.sample((3,)).shape, found.log_prob(lucid.tensor([0.25, 0.75]))
     (lucid.Size([3, 2]), tensor(-0.4800))

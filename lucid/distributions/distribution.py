@@ -35,13 +35,16 @@ class Distribution:
         event_shape: the shape of one draw. Default: (), numbers.
         validate_args: whether parameters and values are checked. Default: None, as
             `set_default_validate_args` says.
+
     Attributes:
         has_rsample: whether the class defines `rsample`, whose draws are differentiable by the
             parameters, and not just `sample`.
         arg_constraints: what the parameters must be, by their names.
         support: what the values must be.
+
     Raises:
         OptionError: a parameter is out of range, where that is checked.
+
     >>> from lucid.distributions import Distribution, Normal
     >>> found = Normal(lucid.zeros(3), 1.0)
     >>> isinstance(found, Distribution), found.batch_shape, found.event_shape
@@ -79,10 +82,13 @@ class Distribution:
         """Say whether distributions that don't say it themselves check parameters and values.
 
         They do from the start, except under `python -O`.
+
         Args:
             value: True or False.
+
         Raises:
             OptionError: anything else.
+
         >>> lucid.distributions.Distribution.set_default_validate_args(False)
         >>> found = lucid.distributions.Normal(0.0, -1.0)
         >>> lucid.distributions.Distribution.set_default_validate_args(True)
@@ -142,8 +148,10 @@ class Distribution:
         """Return the distribution with its parameters expanded to `batch_shape`.
 
         The parameters are views of those that were; this one stays as it is.
+
         Args:
             batch_shape: a shape that the present one broadcasts to.
+
         >>> lucid.distributions.Normal(0.0, 1.0).expand((2, 3)).batch_shape
         lucid.Size([2, 3])
         """
@@ -180,8 +188,10 @@ class Distribution:
         """Draw `sample_shape` times, differentiably by the parameters.
 
         Shapes: sample_shape + batch_shape + event_shape.
+
         Raises:
             MissingRuleError: draws of the family aren't differentiable; `has_rsample` says so.
+
         >>> loc = lucid.tensor(3.0, requires_grad=True)
         >>> lucid.distributions.Normal(loc, 1.0).rsample((4,)).sum().backward()
         >>> loc.grad
@@ -193,6 +203,7 @@ class Distribution:
         """Draw `sample_shape` times, without gradients.
 
         Shapes: sample_shape + batch_shape + event_shape.
+
         >>> lucid.distributions.Normal(lucid.zeros(3), 1.0).sample((4,)).shape
         lucid.Size([4, 3])
         """
@@ -203,11 +214,14 @@ class Distribution:
         """Return all values that a draw may have, along a new axis in front.
 
         Shapes: (their number,) + batch_shape + event_shape.
+
         Args:
             expand: whether to repeat the values for each distribution; without it their batch axes
                 have length 1.
+
         Raises:
             MissingRuleError: there is no list of them; `has_enumerate_support` says so.
+
         >>> lucid.distributions.Bernoulli(lucid.tensor([0.2, 0.7])).enumerate_support()
         tensor([[0., 0.],
                 [1., 1.]])
@@ -224,10 +238,12 @@ class Distribution:
         """Return the logarithm of the density (or probability) at `value`.
 
         Shapes: the value's and the batch's, broadcast, without the event's axes.
+
         Raises:
             MissingRuleError: the family has none.
             ShapeError: the value's shape doesn't fit, where that is checked.
             OptionError: the value isn't of the support, where that is checked.
+
         >>> lucid.distributions.Normal(0.0, 1.0).log_prob(lucid.tensor([0.0, 1.0]))
         tensor([-0.9189, -1.4189])
         """
@@ -251,6 +267,7 @@ class Distribution:
 
         Raises:
             MissingRuleError: the family has none.
+
         >>> lucid.distributions.Normal(0.0, 1.0).cdf(lucid.tensor([0.0, 1.0]))
         tensor([0.5000, 0.8413])
         """
@@ -266,8 +283,10 @@ class Distribution:
 
         Args:
             value: a tensor of probabilities, which broadcasts with the batch shape.
+
         Raises:
             MissingRuleError: the family has none.
+
         >>> lucid.distributions.Normal(0.0, 1.0).icdf(lucid.tensor([0.5, 0.975]))
         tensor([0.0000, 1.9600])
         """
@@ -277,8 +296,10 @@ class Distribution:
         """Return the entropy in nats, the mean of `-log_prob` over draws.
 
         Shapes: the batch's.
+
         Raises:
             MissingRuleError: the family has none.
+
         >>> lucid.distributions.Normal(0.0, 1.0).entropy()
         tensor(1.4189)
         """

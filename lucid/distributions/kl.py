@@ -52,9 +52,11 @@ def register_kl(type_p: type, type_q: type) -> Callable[[Rule], Rule]:
     """Decorate a function of two distributions of these types that returns their divergence.
 
     `kl_divergence` calls it for these types, and for subclasses that have no rule of their own.
+
     Args:
         type_p: of the first distribution.
         type_q: of the second one.
+
     >>> class Unit(lucid.distributions.Normal):
     ...     pass
     >>> @lucid.distributions.register_kl(Unit, Unit)
@@ -76,11 +78,14 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
     """Return KL(p || q), the mean under p of log p - log q.
 
     Shapes: the batches', broadcast. The rule is that of the nearest types that have one.
+
     Args:
         p: what draws are from.
         q: what it is compared with.
+
     Raises:
         MissingRuleError: a pair of types without a rule.
+
     >>> from lucid.distributions import Normal, kl_divergence
     >>> kl_divergence(Normal(0.0, 1.0), Normal(1.0, 1.0))
     tensor(0.5000)

@@ -57,9 +57,11 @@ class Normal(_Gaussian):
     """The normal distribution with mean `loc` and standard deviation `scale`.
 
     Density: exp(-((x - loc) / scale)^2 / 2) / (scale sqrt(2 pi)).
+
     Args:
         loc: the mean: a number or a tensor.
         scale: the standard deviation, above 0; it broadcasts with `loc`.
+
     >>> found = lucid.distributions.Normal(0.0, 2.0)
     >>> found.variance, found.log_prob(lucid.tensor(1.0))
     (tensor(4.), tensor(-1.7371))
@@ -86,8 +88,10 @@ class Laplace(_LocationScale):
     """The double exponential distribution around `loc`.
 
     Density: exp(-|x - loc| / scale) / (2 scale).
+
     Args:
         scale: the mean distance from it, above 0; it broadcasts with `loc`.
+
     >>> found = lucid.distributions.Laplace(0.0, 2.0)
     >>> found.variance, found.log_prob(lucid.tensor(1.0))
     (tensor(8.), tensor(-1.8863))
@@ -123,9 +127,11 @@ class Cauchy(_LocationScale):
     """The quotient of two normal numbers, moved and scaled; without mean and variance.
 
     Density: 1 / (pi scale (1 + ((x - loc) / scale)^2)).
+
     Args:
         loc: the median: a number or a tensor.
         scale: half of the distance of the quartiles, above 0; it broadcasts with `loc`.
+
     >>> found = lucid.distributions.Cauchy(0.0, 2.0)
     >>> found.cdf(lucid.tensor(2.0)), found.log_prob(lucid.tensor(1.0))
     (tensor(0.7500), tensor(-2.0610))
@@ -152,9 +158,11 @@ class Gumbel(_LocationScale):
     """The distribution of the largest of many numbers.
 
     Density: exp(z - exp(z)) / scale with z = (loc - x) / scale.
+
     Args:
         loc: the mode: a number or a tensor.
         scale: the scale, above 0; it broadcasts with `loc`.
+
     >>> found = lucid.distributions.Gumbel(0.0, 2.0)
     >>> found.mean, found.log_prob(lucid.tensor(1.0))
     (tensor(1.1544), tensor(-1.7997))
@@ -184,6 +192,7 @@ class LogNormal(_Gaussian):
     Args:
         loc: the mean of the logarithm: a number or a tensor.
         scale: the standard deviation of the logarithm, above 0; it broadcasts with `loc`.
+
     >>> found = lucid.distributions.LogNormal(0.0, 1.0)
     >>> found.mean, found.log_prob(lucid.tensor(2.0))
     (tensor(1.6487), tensor(-1.8523))
@@ -223,8 +232,10 @@ class HalfNormal(Distribution):
     """The absolute value of a normal number with mean 0.
 
     Density: that of the normal distribution, twice, for x >= 0.
+
     Args:
         scale: the standard deviation of the normal number, above 0.
+
     >>> found = lucid.distributions.HalfNormal(2.0)
     >>> found.mean, found.log_prob(lucid.tensor(1.0))
     (tensor(1.5958), tensor(-1.0439))
@@ -259,11 +270,14 @@ class Uniform(Distribution):
     """Numbers from [low, high), all as likely.
 
     Density: 1 / (high - low) inside, 0 outside.
+
     Args:
         low: the least number.
         high: the bound above; greater than `low`, with which it broadcasts.
+
     Raises:
         OptionError: `low` isn't less than `high`, where that is checked.
+
     >>> found = lucid.distributions.Uniform(0.0, 4.0)
     >>> found.mean, found.log_prob(lucid.tensor(1.0))
     (tensor(2.), tensor(-1.3863))

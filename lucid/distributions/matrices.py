@@ -29,10 +29,13 @@ class Wishart(Distribution):
     Reference: Bartlett, "On the theory of statistical regression", 1933.
 
     Shapes: `df` of (…) and a matrix of (…, n, n), which broadcast, give draws of (n, n).
+
     Args:
         df: the degrees of freedom, above n - 1.
+
     Raises:
         ShapeError: the matrices aren't square.
+
     >>> found = lucid.distributions.Wishart(4.0, scale_tril=lucid.eye(2))
     >>> found.mean.diagonal(), found.log_prob(lucid.eye(2))
     (tensor([4., 4.]), tensor(-4.2242))
@@ -127,11 +130,14 @@ class LKJCholesky(Distribution):
 
     Shapes: a concentration of (…) gives draws of (dim, dim), lower triangular with rows of length
     1.
+
     Args:
         dim: the size of the matrices, at least 2.
         concentration: above 0.
+
     Raises:
         OptionError: a smaller `dim`, or a concentration out of range, where that is checked.
+
     >>> found = lucid.distributions.LKJCholesky(3, 0.5)
     >>> found.event_shape, found.log_prob(lucid.eye(3))
     (lucid.Size([3, 3]), tensor(-2.5310))

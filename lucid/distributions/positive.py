@@ -83,8 +83,10 @@ class Exponential(Distribution):
     """The time to the next event, of `rate` per unit.
 
     Density: rate exp(-rate x) for x >= 0.
+
     Args:
         rate: how many events come per unit, above 0.
+
     >>> found = lucid.distributions.Exponential(2.0)
     >>> found.mean, found.log_prob(lucid.tensor(1.0))
     (tensor(0.5000), tensor(-1.3069))
@@ -125,9 +127,11 @@ class Gamma(Distribution):
 
     Density: rate^c x^(c - 1) exp(-rate x) / gamma(c), with the concentration c, which needn't be
     whole.
+
     Args:
         concentration: the shape, above 0.
         rate: how many events come per unit, above 0; it broadcasts with the concentration.
+
     >>> found = lucid.distributions.Gamma(3.0, 2.0)
     >>> found.mean, found.log_prob(lucid.tensor(1.0))
     (tensor(1.5000), tensor(-0.6137))
@@ -170,6 +174,7 @@ class Chi2(Gamma):
 
     Args:
         df: the degrees of freedom, above 0; they needn't be whole.
+
     >>> found = lucid.distributions.Chi2(3.0)
     >>> found.mean, found.log_prob(lucid.tensor(1.0))
     (tensor(3.), tensor(-1.4189))
@@ -187,9 +192,11 @@ class Beta(Distribution):
     """Proportions, by two concentrations.
 
     Density: in proportion to x^(a - 1) (1 - x)^(b - 1) for 0 <= x <= 1.
+
     Args:
         concentration1: a, above 0.
         concentration0: b, above 0; it broadcasts with a.
+
     >>> found = lucid.distributions.Beta(2.0, 3.0)
     >>> found.mean, found.log_prob(lucid.tensor(0.5))
     (tensor(0.4000), tensor(0.4055))
@@ -251,8 +258,10 @@ class Dirichlet(Distribution):
 
     Shapes: the concentrations' last axis is the event's, the others are the batch's. A draw sums up
     to 1.
+
     Args:
         concentration: a tensor of numbers above 0, with at least one axis.
+
     >>> found = lucid.distributions.Dirichlet(lucid.tensor([1.0, 3.0]))
     >>> found.mean, found.log_prob(lucid.tensor([0.5, 0.5]))
     (tensor([0.2500, 0.7500]), tensor(-0.2877))
@@ -301,10 +310,12 @@ class StudentT(Distribution):
     """A normal number over the root of an independent mean square; moved and scaled.
 
     The mean is NaN up to df = 1; the variance is infinite up to 2, and NaN up to 1.
+
     Args:
         df: the degrees of freedom, above 0.
         loc: what is added.
         scale: the factor before that, above 0.
+
     >>> found = lucid.distributions.StudentT(3.0)
     >>> found.variance, found.log_prob(lucid.tensor(1.0))
     (tensor(3.), tensor(-1.5763))
@@ -366,9 +377,11 @@ class Weibull(Distribution):
     """An exponential number to the power of 1 / `concentration`, times `scale`.
 
     Distribution function: 1 - exp(-(x / scale)^concentration) for x > 0.
+
     Args:
         scale: the factor, above 0.
         concentration: the shape, above 0: with 1 it is the exponential distribution.
+
     >>> found = lucid.distributions.Weibull(2.0, 1.0)
     >>> found.mean, found.log_prob(lucid.tensor(1.0))
     (tensor(2.), tensor(-1.1931))
@@ -418,9 +431,11 @@ class Pareto(Distribution):
 
     Distribution function: 1 - (scale / x)^alpha for x >= scale. The mean is infinite up to alpha =
     1, the variance up to 2.
+
     Args:
         scale: the least value, above 0.
         alpha: the rate, above 0: the less, the heavier the tail.
+
     >>> found = lucid.distributions.Pareto(1.0, 3.0)
     >>> found.mean, found.log_prob(lucid.tensor(2.0))
     (tensor(1.5000), tensor(-1.6740))
@@ -467,8 +482,10 @@ class HalfCauchy(Distribution):
     """The size of a Cauchy number with median 0: its mean and variance are infinite.
 
     Density: 2 / (pi scale (1 + (x / scale)^2)) for x >= 0.
+
     Args:
         scale: the median, above 0.
+
     >>> found = lucid.distributions.HalfCauchy(2.0)
     >>> found.cdf(lucid.tensor(2.0)), found.log_prob(lucid.tensor(1.0))
     (tensor(0.5000), tensor(-1.3679))
@@ -507,9 +524,11 @@ class InverseGamma(Distribution):
     """The reciprocal of a gamma number.
 
     The mean is infinite up to a concentration of 1, the variance up to 2.
+
     Args:
         concentration: the gamma distribution's shape, above 0.
         rate: its rate, above 0; it broadcasts with the concentration.
+
     >>> found = lucid.distributions.InverseGamma(3.0, 2.0)
     >>> found.mean, found.log_prob(lucid.tensor(1.0))
     (tensor(1.), tensor(-0.6137))
@@ -553,9 +572,11 @@ class Kumaraswamy(Distribution):
     """Proportions whose distribution function is 1 - (1 - x^a)^b, for 0 <= x <= 1.
 
     They are much like those of `Beta`, with a simpler formula.
+
     Args:
         concentration1: a, above 0.
         concentration0: b, above 0; it broadcasts with a.
+
     >>> found = lucid.distributions.Kumaraswamy(2.0, 1.0)
     >>> found.mean, found.cdf(lucid.tensor(0.5))
     (tensor(0.6667), tensor(0.2500))
@@ -607,9 +628,11 @@ class FisherSnedecor(Distribution):
     """The quotient of two independent mean squares of `df1` and `df2` normal numbers.
 
     The mean is NaN up to df2 = 2, the variance up to 4.
+
     Args:
         df1: how many the upper mean square has, above 0.
         df2: how many the lower one has, above 0.
+
     >>> found = lucid.distributions.FisherSnedecor(3.0, 6.0)
     >>> found.mean, found.log_prob(lucid.tensor(1.0))
     (tensor(1.5000), tensor(-0.9829))

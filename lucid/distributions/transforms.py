@@ -50,15 +50,19 @@ class Transform:
 
     With `cache_size=1` the inverse of a result is the very value that it came from, not one that is
     rounded again, or infinite where the result is at the edge: `tanh` of 20 is 1.
+
     Args:
         cache_size: 1 keeps the last pair of a value and its result.
+
     Raises:
         OptionError: another `cache_size` than 0 and 1.
+
     Attributes:
         event_dim: how many axes at the end are transformed together: those of an event of the
             domain, where nothing else is said.
         domain: what the function takes; None if it isn't said.
         codomain: what it gives.
+
     >>> transform = lucid.distributions.ExpTransform()
     >>> isinstance(transform, lucid.distributions.Transform), transform.codomain
     (True, greater_than(greater than 0))
@@ -208,6 +212,7 @@ class ComposeTransform(Transform):
 
     Args:
         parts: the transforms.
+
     >>> from lucid.distributions import AffineTransform, ComposeTransform, ExpTransform
     >>> transform = ComposeTransform([AffineTransform(1.0, 2.0), ExpTransform()])
     >>> x = lucid.tensor([0.5, 1.0])
@@ -269,10 +274,12 @@ class AffineTransform(Transform):
     """The function loc + scale * x.
 
     The logarithm of its slope is log |scale|, summed over the last `event_dim` axes.
+
     Args:
         loc: what is added, a number or a tensor.
         scale: the factor, not 0.
         event_dim: how many axes at the end are transformed together.
+
     >>> transform, x = lucid.distributions.AffineTransform(1.0, 2.0), lucid.tensor([0.0, 3.0])
     >>> y = transform(x)
     >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
@@ -382,6 +389,7 @@ class PowerTransform(Transform):
 
     Args:
         exponent: a number or a tensor, not 0.
+
     >>> transform, x = lucid.distributions.PowerTransform(2.0), lucid.tensor([1.0, 3.0])
     >>> y = transform(x)
     >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
@@ -424,6 +432,7 @@ class AbsTransform(_ByFormulas):
     """The function |x|: two numbers have each value, so it has an inverse but no density.
 
     The inverse is the positive one of the two; `log_abs_det_jacobian` raises `MissingRuleError`.
+
     >>> transform, x = lucid.distributions.AbsTransform(), lucid.tensor([-1.0, 2.0])
     >>> y = transform(x)
     >>> y, transform.inv(y)
@@ -439,6 +448,7 @@ class SoftmaxTransform(_ByFormulas):
     """The softmax over the last axis: it has an inverse, up to a constant, but no density.
 
     The inverse is the logarithm; `log_abs_det_jacobian` raises `MissingRuleError`.
+
     >>> transform, x = lucid.distributions.SoftmaxTransform(), lucid.tensor([0.0, 1.0])
     >>> y = transform(x)
     >>> y, transform.inv(y)
@@ -456,6 +466,7 @@ class StickBreakingTransform(Transform):
     """n numbers to n + 1 parts of a stick: each number breaks a part off the rest.
 
     Zeros make equal parts. Shapes: (…, n) to (…, n + 1), whose sum is 1.
+
     >>> transform, x = lucid.distributions.StickBreakingTransform(), lucid.tensor([0.5, 1.0])
     >>> y = transform(x)
     >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
@@ -498,9 +509,11 @@ class IndependentTransform(Transform):
     """A transform whose last `reinterpreted_batch_ndims` axes are transformed together.
 
     Values are those of the base; the logarithm of the slope is summed over these axes.
+
     Args:
         base_transform: of the elements.
         reinterpreted_batch_ndims: how many axes.
+
     >>> from lucid.distributions import ExpTransform, IndependentTransform
     >>> transform, x = IndependentTransform(ExpTransform(), 1), lucid.tensor([0.0, 1.0])
     >>> y = transform(x)
@@ -544,11 +557,14 @@ class ReshapeTransform(Transform):
     """Values of one shape as values of another, in the order that they have; the slope is 1.
 
     Shapes: (*, *in_shape) to (*, *out_shape).
+
     Args:
         in_shape: of what is transformed.
         out_shape: of what it becomes; of as many elements.
+
     Raises:
         OptionError: the shapes differ in their numbers of elements.
+
     >>> transform = lucid.distributions.ReshapeTransform((4,), (2, 2))
     >>> y = transform(lucid.tensor([1.0, 2.0, 3.0, 4.0]))
     >>> y, transform.inv(y)
@@ -598,8 +614,10 @@ class CumulativeDistributionTransform(Transform):
 
     Two in turn, the second inverted, give the values of one distribution the ranks that they have
     in another: a copula.
+
     Args:
         distribution: one with `cdf` and `icdf`.
+
     >>> from lucid.distributions import CumulativeDistributionTransform, Normal
     >>> transform = CumulativeDistributionTransform(Normal(0.0, 1.0))
     >>> x = lucid.tensor([0.0, 1.0])
@@ -630,6 +648,7 @@ class LowerCholeskyTransform(Transform):
     """Square matrices to lower triangular ones with a positive diagonal, its exponential.
 
     What is above the diagonal is lost, so there is no density.
+
     >>> transform = lucid.distributions.LowerCholeskyTransform()
     >>> transform(lucid.tensor([[0.0, 5.0], [2.0, 1.0]]))
     tensor([[1.0000, 0.0000],
@@ -678,8 +697,10 @@ class CorrCholeskyTransform(Transform):
     (*, n, n).
 
     Reference: Stan Development Team, "Cholesky factors of correlation matrices", reference manual.
+
     Raises:
         ShapeError: m isn't n (n - 1) / 2 for any n.
+
     >>> transform, x = lucid.distributions.CorrCholeskyTransform(), lucid.tensor([0.5])
     >>> y = transform(x)
     >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
@@ -771,8 +792,10 @@ class CatTransform(_Joined):
     Args:
         tseq: the transforms.
         lengths: how many elements of the axis each takes. Default: None, one each.
+
     Raises:
         OptionError: as many lengths as transforms are needed.
+
     >>> from lucid.distributions import CatTransform, ExpTransform, TanhTransform
     >>> transform = CatTransform([ExpTransform(), TanhTransform()], lengths=[1, 2])
     >>> y = transform(lucid.tensor([0.0, 0.0, 1.0]))
@@ -816,6 +839,7 @@ class StackTransform(_Joined):
 
     Args:
         tseq: the transforms, as many as the axis has places.
+
     >>> from lucid.distributions import ExpTransform, StackTransform, identity_transform
     >>> transform = StackTransform([identity_transform, ExpTransform()], dim=1)
     >>> transform(lucid.tensor([[2.0, 0.0], [3.0, 1.0]]))

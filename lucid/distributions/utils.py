@@ -23,10 +23,13 @@ def broadcast_all(*values: Any) -> tuple[Tensor, ...]:
     """Return numbers and tensors as tensors of one shape.
 
     dtype: numbers get that of the first tensor, or the default one.
+
     Args:
         *values: numbers and tensors.
+
     Raises:
         ArgumentError: something else.
+
     >>> lucid.distributions.utils.broadcast_all(lucid.tensor([1.0, 2.0]), 3)
     (tensor([1., 2.]), tensor([3., 3.]))
     """
@@ -40,6 +43,7 @@ def clamp_probs(probs: Tensor) -> Tensor:
 
     Args:
         probs: the probabilities.
+
     >>> lucid.distributions.utils.clamp_probs(lucid.tensor([0.0, 0.5])) > 0
     tensor([True, True])
     """
@@ -53,6 +57,7 @@ def probs_to_logits(probs: Tensor, is_binary: bool = False) -> Tensor:
     Args:
         probs: the probabilities.
         is_binary: whether each is that of a 1, with odds. Default: False, of a class.
+
     >>> lucid.distributions.utils.probs_to_logits(lucid.tensor([0.25, 0.5]), is_binary=True)
     tensor([-1.0986,  0.0000])
     """
@@ -66,6 +71,7 @@ def logits_to_probs(logits: Tensor, is_binary: bool = False) -> Tensor:
     Args:
         logits: logarithms, up to a constant, or log-odds.
         is_binary: whether each is the log-odds of a 1. Default: False, of a class.
+
     >>> lucid.distributions.utils.logits_to_probs(lucid.zeros(4))
     tensor([0.2500, 0.2500, 0.2500, 0.2500])
     """
@@ -76,9 +82,11 @@ def vec_to_tril_matrix(vec: Tensor, diag: int = 0) -> Tensor:
     """Return lower triangular matrices with these elements, row by row.
 
     Shapes: (…, n (n + 1) / 2) gives (…, n, n) with `diag` 0.
+
     Args:
         vec: the elements.
         diag: the last diagonal that has some. Default: 0, the main one; -1 is the one below it.
+
     >>> lucid.distributions.utils.vec_to_tril_matrix(lucid.tensor([1.0, 2.0, 3.0]))
     tensor([[1., 0.],
             [2., 3.]])
@@ -95,9 +103,11 @@ def tril_matrix_to_vec(mat: Tensor, diag: int = 0) -> Tensor:
     """Return the elements of lower triangular matrices, row by row.
 
     Shapes: (…, n, n) gives (…, n (n + 1) / 2) with `diag` 0.
+
     Args:
         mat: the matrices.
         diag: the last diagonal that counts. Default: 0, the main one.
+
     >>> lucid.distributions.utils.tril_matrix_to_vec(lucid.tensor([[1.0, 0.0], [2.0, 3.0]]))
     tensor([1., 2., 3.])
     """

@@ -63,8 +63,10 @@ def atleast_1d(*tensors: Any) -> Any:
     """Return each tensor with at least one axis, a 0-d one as a vector of one element.
 
     Aliasing: views, or the tensors themselves.
+
     Args:
         *tensors: one tensor, several, or one list of them; for several the result is a tuple.
+
     >>> lucid.atleast_1d(lucid.tensor(3))
     tensor([3])
     """
@@ -75,8 +77,10 @@ def atleast_2d(*tensors: Any) -> Any:
     """Return each tensor with at least two axes: a vector as a row, a 0-d one as a (1, 1) matrix.
 
     Aliasing: views where strides allow it, or the tensors themselves.
+
     Args:
         *tensors: one tensor, several, or one list of them; for several the result is a tuple.
+
     >>> lucid.atleast_2d(lucid.tensor([1, 2]))
     tensor([[1, 2]])
     """
@@ -94,8 +98,10 @@ def atleast_3d(*tensors: Any) -> Any:
     """Return each tensor with at least three axes, as NumPy places them.
 
     Shapes: () becomes (1, 1, 1), (n,) becomes (1, n, 1), and (n, m) becomes (n, m, 1).
+
     Args:
         *tensors: one tensor, several, or one list of them; for several the result is a tuple.
+
     >>> lucid.atleast_3d(lucid.zeros(4), lucid.zeros(2, 3))[1].shape
     lucid.Size([2, 3, 1])
     """
@@ -117,10 +123,13 @@ def column_stack(tensors: Any) -> Tensor:
     """Join tensors along axis 1, where vectors and 0-d tensors count as columns.
 
     dtypes are promoted.
+
     Args:
         tensors: a list or tuple of tensors with as many rows each.
+
     Raises:
         ShapeError: the numbers of rows differ.
+
     >>> lucid.column_stack([lucid.tensor([1, 2]), lucid.tensor([3, 4])])
     tensor([[1, 3],
             [2, 4]])
@@ -132,10 +141,13 @@ def dstack(tensors: Any) -> Tensor:
     """Join tensors along axis 2, each of them brought to three axes as by `atleast_3d`.
 
     dtypes are promoted.
+
     Args:
         tensors: a list or tuple of tensors.
+
     Raises:
         ShapeError: sizes on another axis differ.
+
     >>> lucid.dstack([lucid.tensor([1, 2]), lucid.tensor([3, 4])])
     tensor([[[1, 3],
              [2, 4]]])
@@ -149,10 +161,13 @@ def block_diag(*tensors: Tensor) -> Tensor:
     Vectors count as rows, 0-d tensors as (1, 1) matrices; dtypes are promoted.
 
     Shapes: matrices (n_i, m_i) give (sum of n_i, sum of m_i).
+
     Args:
         *tensors: the blocks, at least one, from the top left.
+
     Raises:
         ArgumentError: a block is no tensor.
+
     >>> lucid.block_diag(lucid.tensor([[1, 2]]), lucid.tensor([[3], [4]]))
     tensor([[1, 2, 0],
             [0, 0, 3],
@@ -172,8 +187,10 @@ def cartesian_prod(*tensors: Tensor) -> Tensor:
     The last vector's elements run fastest. One vector is returned itself.
 
     Shapes: k vectors of n, m, … elements give (n m …, k).
+
     Args:
         *tensors: vectors, whose dtypes are promoted.
+
     >>> lucid.cartesian_prod(lucid.tensor([1, 2]), lucid.tensor([5, 6]))
     tensor([[1, 5],
             [1, 6],
@@ -191,12 +208,15 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
     Elements count by their place, so equal ones give equal rows.
 
     Shapes: (n over r, r).
+
     Args:
         input: a vector of n elements.
         r: how many elements a row has.
         with_replacement: whether an element may come more than once in a row.
+
     Raises:
         OptionError: `r` is negative, or without replacement above the length.
+
     >>> lucid.combinations(lucid.tensor([1, 2, 3]))
     tensor([[1, 2],
             [1, 3],
@@ -228,11 +248,14 @@ def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple
 
     A number always gives that many parts, of which the first ones are longer by one and the last
     ones may be empty. Indices are where to cut: [1, 3] gives `[:1]`, `[1:3]` and `[3:]`.
+
     Args:
         indices_or_sections: the number of parts, above 0, or a list of indices, negative ones from
             the end.
+
     Raises:
         OptionError: the number of parts isn't above 0.
+
     >>> lucid.tensor_split(lucid.arange(5), 3)
     (tensor([0, 1]), tensor([2, 3]), tensor([4]))
     >>> lucid.tensor_split(lucid.arange(5), [1, 3])
@@ -265,8 +288,10 @@ def split_with_sizes(input: Tensor, split_sizes: Any, dim: int = 0) -> tuple[Ten
 
     Args:
         split_sizes: a list of sizes that sum to that of the axis.
+
     Raises:
         ShapeError: the sizes don't sum to that of the axis.
+
     >>> lucid.split_with_sizes(lucid.arange(5), [2, 3])
     (tensor([0, 1]), tensor([2, 3, 4]))
     """
@@ -279,8 +304,10 @@ def hsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
     Args:
         input: a tensor of at least one axis.
         indices_or_sections: the number of parts, or a list of indices where to cut.
+
     Raises:
         OptionError: the number of parts isn't above 0.
+
     >>> lucid.hsplit(lucid.tensor([[1, 2, 3], [4, 5, 6]]), [1])
     (tensor([[1],
             [4]]), tensor([[2, 3],
@@ -306,8 +333,10 @@ def dsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
     Args:
         input: a tensor of at least three axes.
         indices_or_sections: the number of parts, or a list of indices where to cut.
+
     Raises:
         IndexOutOfRangeError: it has fewer than three axes.
+
     >>> [part.shape for part in lucid.dsplit(lucid.zeros(2, 2, 5), 2)]
     [lucid.Size([2, 2, 3]), lucid.Size([2, 2, 2])]
     """
@@ -318,13 +347,16 @@ def rot90(input: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:
     """Return a copy turned by `k` quarters, from the first of two axes towards the second.
 
     For a matrix and k = 1 that is counterclockwise; negative turns go clockwise.
+
     Args:
         input: a tensor of at least two axes.
         k: how many quarters, modulo 4.
         dims: the two axes; negative ones count from the end.
+
     Raises:
         OptionError: there aren't exactly two axes.
         IndexOutOfRangeError: there is no such axis.
+
     >>> lucid.rot90(lucid.tensor([[1, 2], [3, 4]]))
     tensor([[2, 4],
             [1, 3]])
@@ -349,14 +381,17 @@ def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
     An incomplete window at the end is left out. Windows that overlap share elements in memory.
 
     Shapes: an axis of n becomes one of (n - size) // step + 1, and the last axis has `size`.
+
     Args:
         dimension: the axis; negative ones count from the end.
         size: how long a window is.
         step: how far the next one is.
+
     Raises:
         IndexOutOfRangeError: there is no such axis.
         ShapeError: a window is longer than the axis.
         ArgumentError: `size` or `step` isn't positive.
+
     >>> lucid.arange(5).unfold(0, 3, 2)
     tensor([[0, 1, 2],
             [2, 3, 4]])
@@ -375,16 +410,19 @@ def as_strided(
     Places are counted in the memory of `input`, in elements, with the strides s, t, …; a stride of
     0 repeats, and several axes may show an element more than once. A write to the view shows in
     `input` where it has one axis, or lies without gaps; others are read-only.
+
     Args:
         input: a contiguous tensor.
         size: the shape.
         stride: how far the next element of each axis is, 0 or more.
         storage_offset: where the first element is, counted as `Tensor.storage_offset` is. Default:
             None, at the first element of `input`.
+
     Raises:
         ShapeError: there are more or fewer strides than sizes, or one is negative, or an element
             would be outside of `input`.
         ArgumentError: `input` isn't contiguous.
+
     >>> lucid.as_strided(lucid.arange(6), (3, 2), (1, 2))
     tensor([[0, 2],
             [1, 3],
@@ -424,6 +462,7 @@ def diagflat(input: Tensor, offset: int = 0) -> Tensor:
 
     Args:
         input: a tensor of any shape.
+
     >>> lucid.diagflat(lucid.tensor([[1], [2]]))
     tensor([[1, 0],
             [0, 2]])
@@ -440,14 +479,17 @@ def tril_indices(
     `matrix[i, j]` of both vectors picks the triangle's elements.
 
     Shapes: (2, number of elements), first the rows.
+
     Args:
         row: the number of rows.
         col: the number of columns.
         offset: the last diagonal that belongs to it; above 0 right of the main one.
         dtype: of the indices. Default: int64.
+
     Raises:
         ShapeError: a size is negative.
         OptionError: another device or layout.
+
     >>> lucid.tril_indices(2, 2)
     tensor([[0, 1, 1],
             [0, 0, 1]])
@@ -466,6 +508,7 @@ def triu_indices(
 
     Args:
         offset: the first diagonal that belongs to it; above 0 right of the main one.
+
     >>> lucid.triu_indices(2, 3, 1)
     tensor([[0, 0, 1],
             [1, 2, 2]])
@@ -485,9 +528,11 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
 
     It undoes row-major numbering, as `argmax` without a dim gives it. Places beyond the shape
     aren't refused.
+
     Args:
         indices: integer places, of any shape, which each result has too.
         shape: of the tensor that they count the elements of.
+
     >>> lucid.unravel_index(lucid.tensor([0, 5]), (2, 3))
     (tensor([0, 1]), tensor([0, 2]))
     """
@@ -505,13 +550,16 @@ def slice_scatter(
     """Return a copy of `input` in which the slice `start:end:step` along `dim` is `src`.
 
     Gradients flow to `src`, and to `input` where it was kept.
+
     Args:
         src: what to put there; it broadcasts to the slice.
         start: where the slice begins. Default: None, at the front.
         end: where the slice ends. Default: None, at the end.
         step: the distance of neighbours.
+
     Raises:
         ShapeError: `src` doesn't broadcast to the slice.
+
     >>> lucid.slice_scatter(lucid.zeros(4), lucid.ones(2), start=1, end=3)
     tensor([0., 1., 1., 0.])
     """
@@ -531,11 +579,14 @@ def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
     """Return a copy of `input` in which the part at `index` along `dim` is `src`.
 
     Gradients flow to `src`, and to `input` where it was kept.
+
     Args:
         src: what to put there, of the shape of `input` without that axis.
         index: the index; negative ones count from the end.
+
     Raises:
         IndexOutOfRangeError: there is no such axis, or the index isn't in it.
+
     >>> lucid.select_scatter(lucid.zeros(2, 2), lucid.ones(2), 0, 1)
     tensor([[0., 0.],
             [1., 1.]])
@@ -552,11 +603,13 @@ def diagonal_scatter(
 
     It is the write that goes with `diagonal(input, offset, dim1, dim2)`, and `src` has the shape of
     that.
+
     Args:
         input: a tensor of at least two axes.
         src: what to put on the diagonal.
         dim1: the axis of rows.
         dim2: the axis of columns.
+
     >>> lucid.diagonal_scatter(lucid.zeros(2, 2), lucid.tensor([1.0, 2.0]))
     tensor([[1., 0.],
             [0., 2.]])
@@ -575,10 +628,13 @@ def sum_to_size(input: Tensor, *size: Any) -> Tensor:
     """Return the sum over the axes that a tensor of `size` would be broadcast along.
 
     It is the transpose of broadcasting: what a gradient needs on its way back through `expand`.
+
     Args:
         *size: a shape that broadcasts to that of `input`, as ints or as one tuple.
+
     Raises:
         ShapeError: that shape doesn't broadcast to that of `input`.
+
     >>> lucid.ones(2, 3).sum_to_size(1, 3)
     tensor([[2., 2., 2.]])
     """
@@ -599,10 +655,12 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
 
     Slices below it are multiplied by 1; the others by maxnorm / (norm + 1e-7), so that no norm
     divides by zero.
+
     Args:
         p: of the norm.
         dim: the axis whose slices are scaled; negative ones count from the end.
         maxnorm: the greatest norm that stays as it is.
+
     >>> lucid.renorm(lucid.tensor([[3.0, 4.0], [0.3, 0.4]]), 2, 0, 1.0)
     tensor([[0.6000, 0.8000],
             [0.3000, 0.4000]])
@@ -619,12 +677,15 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
 
     Of several elements for one place the last one stays; with `accumulate` all are added to what is
     there.
+
     Args:
         index: integer places; negative ones count from the end.
         source: as many elements, of the dtype of `input`.
         accumulate: whether to add.
+
     Raises:
         IndexOutOfRangeError: a place is outside of the tensor.
+
     >>> x = lucid.tensor([[1, 2], [3, 4]])
     >>> x.put(lucid.tensor([0, -1]), lucid.tensor([8, 9]))
     tensor([[8, 2],
@@ -644,8 +705,10 @@ def constant_pad_nd(input: Tensor, pad: Any, value: float = 0) -> Tensor:
     Args:
         pad: the widths: (before, after) of the last axis, then of the one before it, and so on.
         value: what to add.
+
     Raises:
         ShapeError: there is an odd number of widths, or more than two for each axis.
+
     >>> lucid.constant_pad_nd(lucid.tensor([1, 2]), (1, 2), 7)
     tensor([7, 1, 2, 7, 7])
     """

@@ -57,6 +57,7 @@ def erfcx(input: Tensor) -> Tensor:
 
     It falls as 1 / (sqrt(pi) input) there, and overflows to inf far on the left.
     Reference: Shepherd and Laframboise, "Chebyshev Approximation of (1 + 2x)exp(x^2)erfc x", 1981.
+
     >>> lucid.special.erfcx(lucid.tensor([0.0, 1.0, 100.0]))
     tensor([1.0000, 0.4276, 0.0056])
     """
@@ -209,6 +210,7 @@ def i0(input: Tensor) -> Tensor:
     """Return the modified Bessel function of the first kind of order 0.
 
     It is even and at least 1, and overflows to inf for large elements of either sign.
+
     >>> lucid.i0(lucid.tensor([0.0, 1.0, -2.0]))
     tensor([1.0000, 1.2661, 2.2796])
     """
@@ -230,6 +232,7 @@ def i1(input: Tensor) -> Tensor:
     """Return the modified Bessel function of the first kind of order 1.
 
     It is odd, the derivative of `i0`, and overflows to infinities.
+
     >>> lucid.special.i1(lucid.tensor([0.0, 1.0, -2.0]))
     tensor([ 0.0000,  0.5652, -1.5906])
     """
@@ -251,6 +254,7 @@ def bessel_j0(input: Tensor) -> Tensor:
     """Return the Bessel function of the first kind of order 0.
 
     It is even, 1 at 0, and a fading wave beyond.
+
     >>> lucid.special.bessel_j0(lucid.tensor([0.0, 1.0, 10.0]))
     tensor([ 1.0000,  0.7652, -0.2459])
     """
@@ -262,6 +266,7 @@ def bessel_j1(input: Tensor) -> Tensor:
     """Return the Bessel function of the first kind of order 1.
 
     It is odd, 0 at 0, and minus the derivative of `bessel_j0`.
+
     >>> lucid.special.bessel_j1(lucid.tensor([0.0, 1.0, 10.0]))
     tensor([0.0000, 0.4401, 0.0435])
     """

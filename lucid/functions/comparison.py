@@ -51,13 +51,16 @@ def eq(input: Operand, other: Operand) -> Tensor:
 
     The operands are broadcast, and promoted to a common dtype. An int is compared exactly with
     integers of less than 64 bits, also if their dtype can't hold it. There is no gradient.
+
     Args:
         input: a tensor or a number.
         other: what it is compared with, a tensor or a number.
+
     Raises:
         ArgumentError: neither of them is a tensor.
         ShapeError: the shapes don't broadcast.
         OptionError: an int that int64 can't hold, and a tensor of integers.
+
     >>> lucid.eq(lucid.tensor([1.0, 2.0, 3.0]), 2)
     tensor([False,  True, False])
     """
@@ -151,9 +154,11 @@ def equal(input: Tensor, other: Tensor) -> bool:
 
     A NaN equals nothing, so a tensor with one isn't equal to itself. Dtypes may differ: 1 equals
     1.0. A compiled step has a path for each answer.
+
     Args:
         input: a tensor.
         other: a tensor of any shape and dtype.
+
     >>> lucid.equal(lucid.tensor([1, 2]), lucid.tensor([1.0, 2.0]))
     True
     """
@@ -169,15 +174,18 @@ def isclose(
 
     Two infinities of one sign are close, too. Integers are compared as float64; bools are close
     where they are equal.
+
     Args:
         input: a tensor.
         other: a tensor of the same dtype, from which it may differ.
         rtol: how much of `|other|` they may differ.
         atol: how much they may differ besides.
         equal_nan: whether two NaN are close.
+
     Raises:
         DTypeError: the dtypes differ.
         ShapeError: the shapes don't broadcast.
+
     >>> lucid.isclose(lucid.tensor([1.0, 2.0]), lucid.tensor([1.000001, 2.1]))
     tensor([ True, False])
     """
@@ -201,6 +209,7 @@ def allclose(
     """Return whether all elements are close, as `isclose` has it, as a Python bool.
 
     A compiled step has a path for each answer.
+
     >>> lucid.allclose(lucid.tensor([1.0, 2.0]), lucid.tensor([1.000001, 2.0]))
     True
     """
@@ -246,11 +255,14 @@ def logical_and(input: Tensor, other: Tensor) -> Tensor:
     """Return whether both elements are true, as bools, broadcast.
 
     The dtypes may differ.
+
     Args:
         input: a tensor or a number of any dtype; what isn't zero is true, NaN too.
         other: what it is joined with, likewise.
+
     Raises:
         ShapeError: the shapes don't broadcast.
+
     >>> lucid.logical_and(lucid.tensor([0.0, 2.0, 3.0]), lucid.tensor([True, True, False]))
     tensor([False,  True, False])
     """
@@ -300,9 +312,11 @@ def bitwise_and(input: Operand, other: Operand) -> Tensor:
     Args:
         input: a tensor or a number; integers or bools.
         other: likewise, broadcast and promoted.
+
     Raises:
         DTypeError: the common dtype is one of floats.
         ArgumentError: neither of them is a tensor.
+
     >>> lucid.bitwise_and(lucid.tensor([5, 12]), 6)
     tensor([4, 4])
     """
@@ -334,8 +348,10 @@ def bitwise_not(input: Tensor) -> Tensor:
 
     Args:
         input: a tensor of integers or bools.
+
     Raises:
         DTypeError: a tensor of floats.
+
     >>> lucid.bitwise_not(lucid.tensor([0, 5]))
     tensor([-1, -6])
     """
@@ -357,9 +373,11 @@ def bitwise_left_shift(input: Operand, other: Operand) -> Tensor:
     Args:
         input: a tensor or a number; integers.
         other: by how many bits; below 0 the result is 0.
+
     Raises:
         DTypeError: the common dtype isn't one of integers.
         ArgumentError: neither of them is a tensor.
+
     >>> lucid.bitwise_left_shift(lucid.tensor([1, 3]), lucid.tensor([4, 1]))
     tensor([16,  6])
     """
@@ -371,8 +389,10 @@ def bitwise_right_shift(input: Operand, other: Operand) -> Tensor:
     """Return `input // 2**other`, rounded down; a negative number stays negative.
 
     Where all bits are shifted out, 0 or -1 is left.
+
     Args:
         other: by how many bits; below 0 counts as all of them.
+
     >>> lucid.bitwise_right_shift(lucid.tensor([20, -20]), 3)
     tensor([ 2, -3])
     """

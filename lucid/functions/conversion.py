@@ -36,17 +36,20 @@ def to(
     """Return the tensor in another dtype: `to(dtype)`, `to("cpu", dtype)`, `to(other)`.
 
     Gradients are cast back. Aliasing: the tensor itself where nothing changes, unless `copy`.
+
     Args:
         *args: a dtype, a device, or a tensor whose dtype is wanted, in any order.
         dtype: the dtype, also as NumPy's or Python's. Default: None, the tensor's own.
         device: the CPU, which there is alone.
         copy: whether to copy where the dtype stays.
         memory_format: PyTorch's; lucid chooses the order in memory itself.
+
     Raises:
         ArgumentError: what is no dtype; a dtype or a device that is given twice; `non_blocking` or
             `copy` without their names.
         DTypeError: a dtype of NumPy's that lucid hasn't got.
         OptionError: a device other than the CPU.
+
     >>> lucid.tensor([1.7, -1.7]).to(lucid.int32)
     tensor([ 1, -1], dtype=lucid.int32)
     """
@@ -82,8 +85,10 @@ def to_float(input: Tensor) -> Tensor:
     """Return the tensor as float32; large integers and float64 are rounded.
 
     Aliasing: the tensor itself where it has the dtype.
+
     Args:
         input: a tensor of any dtype.
+
     >>> lucid.tensor([1, 2]).float()
     tensor([1., 2.])
     """
@@ -164,10 +169,13 @@ def type_of(input: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any
     """Return the tensor in a dtype, which may be a tensor class or its name.
 
     Without one: the name of the tensor's class in PyTorch. Aliasing: as `to`.
+
     Args:
         dtype: a dtype, or `lucid.LongTensor` and the like. Default: None, to ask for the name.
+
     Raises:
         ArgumentError: what is neither a dtype nor a tensor class; a `non_blocking` that is no bool.
+
     >>> x = lucid.tensor([1.5, 2.5])
     >>> x.type()
     'torch.FloatTensor'
@@ -211,6 +219,7 @@ def type_as(input: Tensor, other: Tensor) -> Tensor:
 
     Args:
         other: a tensor of the wanted dtype.
+
     >>> lucid.tensor([1, 2]).type_as(lucid.tensor(0.5))
     tensor([1., 2.])
     """
@@ -233,8 +242,10 @@ def cuda(input: Tensor, device: Any = None, non_blocking: bool = False) -> Tenso
     Args:
         device: the number of a device, or its name.
         non_blocking: True or False.
+
     Raises:
         OptionError: always.
+
     >>> try:
     ...     lucid.ones(2).cuda()
     ... except lucid.OptionError:
@@ -287,6 +298,7 @@ def is_same_size(input: Tensor, other: Tensor) -> bool:
 
     Args:
         other: a tensor.
+
     >>> lucid.is_same_size(lucid.ones(2, 3), lucid.zeros(3, 2))
     False
     """
@@ -339,10 +351,13 @@ def is_nonzero(input: Tensor) -> bool:
     """Return whether the only element is not zero, as a Python bool.
 
     A compiled step has a path for each answer.
+
     Args:
         input: a tensor of one element.
+
     Raises:
         OptionError: several elements, or none.
+
     >>> lucid.is_nonzero(lucid.tensor([0.5]))
     True
     """
@@ -354,6 +369,7 @@ def is_tensor(obj: Any) -> bool:
 
     Args:
         obj: an object of any kind.
+
     >>> lucid.is_tensor(lucid.ones(2)), lucid.is_tensor([1.0, 1.0])
     (True, False)
     """

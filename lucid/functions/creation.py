@@ -77,9 +77,11 @@ def new(input: Tensor, *data: Any) -> Tensor:
 
     Sizes give zeros of that shape, a list or an array gives its elements, and no argument a vector
     without elements. Of `input` nothing but the dtype counts.
+
     Args:
         input: whose dtype the new tensor has.
         *data: sizes of axes, or one list, array or tensor.
+
     >>> x = lucid.tensor([1, 2])
     >>> x.new(2, 2)
     tensor([[0, 0],
@@ -97,12 +99,15 @@ def zeros(
     """Return a new tensor of zeros: `zeros(2, 3)` and `zeros((2, 3))` are the same.
 
     A size of 0 gives a tensor without elements, the shape `()` a 0-d tensor.
+
     Args:
         *sizes: the shape, as ints or as one tuple or list of them.
         size: the shape by keyword, instead of `sizes`.
+
     Raises:
         ShapeError: a size is negative.
         ArgumentError: there is no size, or `sizes` and `size` are both given.
+
     >>> lucid.zeros(2, 3)
     tensor([[0., 0., 0.],
             [0., 0., 0.]])
@@ -120,6 +125,7 @@ def ones(
     """Return a new tensor of ones: `ones(2, 3)` and `ones((2, 3))` are the same.
 
     With `dtype=lucid.bool` every element is True. The shape `()` gives a 0-d tensor.
+
     >>> lucid.ones(2, 3)
     tensor([[1., 1., 1.],
             [1., 1., 1.]])
@@ -138,8 +144,10 @@ def empty(
 
     Other libraries leave whatever the memory held before. Zeros make eager and compiled code agree,
     so a program that reads an element which it never wrote gets the same result each time.
+
     Args:
         memory_format: any memory format; the result is row-major all the same.
+
     >>> buffer = lucid.empty(2, 2)
     >>> buffer[0] = 7.0
     >>> buffer
@@ -158,12 +166,15 @@ def full(
 
     dtype: by the value: bool for a bool, int64 for an int, the default dtype for a float, and a
     tensor's own.
+
     Args:
         size: the shape, a tuple or list of ints; an int makes a vector.
         fill_value: a number, or a 0-d tensor, through which gradients flow.
         dtype: of the result. Default: None, by the value.
+
     Raises:
         ShapeError: a size is negative.
+
     >>> lucid.full((2, 3), 7)
     tensor([[7, 7, 7],
             [7, 7, 7]])
@@ -185,11 +196,13 @@ def zeros_like(
     """Return a new tensor of zeros in the shape and dtype of `input`.
 
     It has memory and history of its own: nothing but the type of `input` is looked at.
+
     Args:
         input: whose shape and dtype are taken.
         dtype: of the result. Default: None, that of `input`.
         requires_grad: whether gradients are recorded for it, whatever `input` says.
         memory_format: without effect, the result is row-major.
+
     >>> lucid.zeros_like(lucid.tensor([[1, 2], [3, 4]]))
     tensor([[0, 0],
             [0, 0]])
@@ -207,6 +220,7 @@ def ones_like(
 
     It has memory and history of its own; that `input` requires grad doesn't make the ones require
     it.
+
     >>> lucid.ones_like(lucid.tensor([3.5, 4.5]))
     tensor([1., 1.])
     >>> lucid.ones_like(lucid.tensor([3.5, 4.5]), dtype=lucid.int32)
@@ -224,6 +238,7 @@ def empty_like(
     """Return a new tensor to be written to, in the shape and dtype of `input`; it holds zeros.
 
     As with `empty`, the zeros are guaranteed, so eager and compiled code agree.
+
     >>> out = lucid.empty_like(lucid.tensor([1.0, 2.0, 3.0]))
     >>> out.fill_(4)
     tensor([4., 4., 4.])
@@ -241,10 +256,13 @@ def full_like(
 
     dtype: that of `input`, unlike `full`, which goes by the value. In a `vmap` over `input` each
     example gets memory of its own, so that the result can be written to.
+
     Args:
         fill_value: a number or a 0-d tensor.
+
     Raises:
         ArgumentError: `input` is no tensor.
+
     >>> lucid.full_like(lucid.tensor([1.0, 2.0]), 9)
     tensor([9., 9.])
     """
@@ -264,10 +282,12 @@ def new_zeros(
 
     For code that is to work in whichever dtype its argument has: `x.new_zeros(3)` is
     `lucid.zeros(3, dtype=x.dtype)`.
+
     Args:
         input: whose dtype is taken.
         *size: the shape, as ints or as one tuple or list of them.
         dtype: another dtype. Default: None, that of `input`.
+
     >>> lucid.tensor([1, 2]).new_zeros(2, 2)
     tensor([[0, 0],
             [0, 0]])
@@ -284,6 +304,7 @@ def new_ones(
     """Return ones of another shape in the dtype of `input`.
 
     The shape of `input` doesn't matter: `x.new_ones(3)` is `lucid.ones(3, dtype=x.dtype)`.
+
     >>> lucid.tensor([True]).new_ones((2, 2))
     tensor([[True, True],
             [True, True]])
@@ -300,6 +321,7 @@ def new_empty(
     """Return a tensor to be written to, of another shape in the dtype of `input`: zeros.
 
     It is what `empty` makes, so what isn't written reads as zero.
+
     >>> lucid.tensor([1, 2]).new_empty(3)
     tensor([0, 0, 0])
     """
@@ -315,9 +337,11 @@ def new_full(
     """Return a tensor of one value, of another shape and in the dtype of `input`.
 
     The value is converted to that dtype, where `full` would choose the dtype by the value.
+
     Args:
         size: the shape, a tuple or list of ints.
         fill_value: a number or a 0-d tensor.
+
     >>> lucid.tensor([0.5]).new_full((2, 2), 3)
     tensor([[3., 3.],
             [3., 3.]])
@@ -334,10 +358,13 @@ def new_tensor(
     """Return a new tensor with a copy of `data`, in the dtype of `input`.
 
     As `lucid.tensor`, but for the dtype, which isn't inferred from the data.
+
     Args:
         data: a number, nested lists, an array or a tensor.
+
     Raises:
         ShapeError: the lists are ragged.
+
     >>> lucid.tensor([0.5]).new_tensor([1, 2, 3])
     tensor([1., 2., 3.])
     """
@@ -356,14 +383,17 @@ def arange(
 
     Shapes: (ceil((end - start) / step),), which is 0 where start equals end.
     dtype: int64 if all three are ints, else the default dtype.
+
     Args:
         start: the first number; with one argument it is the end, and the first is 0.
         end: where to stop, itself left out.
         step: the distance of neighbours, not 0.
         dtype: of the result. Default: None, by the numbers.
+
     Raises:
         OptionError: the step is 0, or has the wrong sign to get from start to end.
         ArgumentError: an argument is no number.
+
     >>> lucid.arange(5)
     tensor([0, 1, 2, 3, 4])
     >>> lucid.arange(1, 0, -0.25)
@@ -423,12 +453,15 @@ def linspace(
 
     They are computed in float64 and from both ends, so both are met exactly; an integer dtype
     truncates at last. One step gives `start` alone, none a vector without elements.
+
     Args:
         start: the first number, or a 0-d tensor.
         end: the last number, or a 0-d tensor.
         steps: how many numbers, at least 0.
+
     Raises:
         OptionError: `steps` is negative.
+
     >>> lucid.linspace(0, 1, 5)
     tensor([0.0000, 0.2500, 0.5000, 0.7500, 1.0000])
     >>> lucid.linspace(0, 10, 4, dtype=lucid.int64)
@@ -472,10 +505,12 @@ def logspace(
     """Return `steps` numbers from `base**start` to `base**end`, evenly spaced in the exponent.
 
     It is `base ** linspace(start, end, steps)`, computed in float64 and converted at last.
+
     Args:
         start: the first exponent.
         end: the last exponent, included.
         base: what is raised to the exponents.
+
     >>> lucid.logspace(0, 3, 4, base=2)
     tensor([1., 2., 4., 8.])
     """
@@ -492,11 +527,14 @@ def eye(
     """Return an (n, m) matrix with ones on the main diagonal and zeros elsewhere.
 
     For n = m it is the identity matrix; else the longer side ends in zeros.
+
     Args:
         n: the number of rows.
         m: the number of columns. Default: None, as many as rows.
+
     Raises:
         ShapeError: n or m is negative.
+
     >>> lucid.eye(2)
     tensor([[1., 0.],
             [0., 1.]])
@@ -521,8 +559,10 @@ def scalar_tensor(
 
     Unlike `lucid.tensor(s)`, which makes an int64 tensor of an int, it doesn't look at the kind of
     number.
+
     Args:
         s: the number.
+
     >>> lucid.scalar_tensor(3)
     tensor(3.)
     >>> lucid.tensor(3)
@@ -536,8 +576,10 @@ def FloatTensor(*data: Any) -> Tensor:
 
     `FloatTensor(2, 3)` has two rows of three zeros, and `FloatTensor()` no element. Newer programs
     write `lucid.tensor` and `lucid.zeros`.
+
     Args:
         *data: a list, an array or a tensor, or else sizes.
+
     >>> lucid.FloatTensor([2, 3])
     tensor([2., 3.])
     >>> lucid.FloatTensor(2, 3)
@@ -552,8 +594,10 @@ def DoubleTensor(*data: Any) -> Tensor:
 
     An older name for `lucid.tensor(data, dtype=lucid.float64)` and `lucid.zeros(*sizes,
     dtype=lucid.float64)`.
+
     Args:
         *data: a list, an array or a tensor, or else sizes.
+
     >>> x = lucid.DoubleTensor([1, 0])
     >>> x.shape, x.dtype, lucid.DoubleTensor(3, 2).shape
     (lucid.Size([2]), lucid.float64, lucid.Size([3, 2]))

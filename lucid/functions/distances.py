@@ -27,8 +27,10 @@ def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
     Args:
         other: what is subtracted, which broadcasts.
         p: the order, as in `norm`.
+
     Raises:
         DTypeError: the difference is no tensor of floats.
+
     >>> lucid.dist(lucid.tensor([1.0, 2.0]), lucid.tensor([4.0, 6.0]))
     tensor(5.)
     """
@@ -40,11 +42,14 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
 
     The pairs are in the order (0, 1), (0, 2), … (1, 2), …
     Shapes: (n, k) gives (n (n - 1) / 2,).
+
     Args:
         input: a matrix.
         p: which norm.
+
     Raises:
         ShapeError: `input` is no matrix.
+
     >>> lucid.pdist(lucid.tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]]))
     tensor([5.0000, 1.0000, 4.2426])
     """
@@ -71,14 +76,17 @@ def cdist(
     Whatever `compute_mode` allows, no product of matrices is used, which would round more.
 
     Shapes: (..., n, k) and (..., m, k) give (..., n, m).
+
     Args:
         x1: a matrix, or a batch of them.
         x2: likewise, with rows of the same size; batches broadcast.
         p: which norm, also `math.inf`.
         compute_mode: PyTorch's three names of ways to compute it, which change nothing here.
+
     Raises:
         OptionError: another `compute_mode`, or a negative `p`.
         ShapeError: one of them is no matrix, or their rows differ in size.
+
     >>> lucid.cdist(lucid.tensor([[0.0, 0.0]]), lucid.tensor([[3.0, 4.0], [0.0, 1.0]]))
     tensor([[5., 1.]])
     """

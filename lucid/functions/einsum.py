@@ -29,16 +29,19 @@ def einsum(equation: Any, *operands: Any) -> Tensor:
 
     Without "->" the result has the names that occur once, in alphabetic order; a name twice in one
     operand is its diagonal. Operands are contracted from left to right, by matrix products.
+
     Args:
         equation: the names of each operand's axes, letters, and after "->" those of the result.
             Or the first operand, each followed by a list of numbers from 0 to 51 that name its
             axes, `...` among them, and perhaps one more list for the result.
         *operands: tensors, or one list of them, of one dtype; where nothing is summed they promote.
+
     Raises:
         OptionError: a malformed equation, or one of another number of operands.
         ArgumentError: no operand, or one that is no tensor.
         DTypeError: the dtypes differ where something is summed.
         ShapeError: names that don't fit an operand's axes, or one name with two sizes.
+
     >>> lucid.einsum("i,i->", lucid.tensor([1.0, 2.0]), lucid.tensor([3.0, 4.0]))
     tensor(11.)
     >>> lucid.einsum(lucid.tensor([1.0, 2.0]), [0], lucid.tensor([3.0, 4.0]), [0], [])

@@ -36,10 +36,12 @@ def add(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
     """Return `input + alpha * other`; of two bools, whether either is true.
 
     Dtypes promote as in PyTorch: a tensor with axes wins over a number of the same category.
+
     Args:
         input: a tensor or a number.
         other: what is added, broadcast.
         alpha: a factor of `other`.
+
     >>> lucid.add(lucid.tensor([1.0, 2.0]), 3, alpha=2)
     tensor([7., 8.])
     """
@@ -57,8 +59,10 @@ def sub(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
         input: a tensor or a number.
         other: what is subtracted, likewise.
         alpha: a factor of `other`.
+
     Raises:
         DTypeError: one of them is of bools, which have no difference.
+
     >>> lucid.sub(lucid.tensor([5, 7]), lucid.tensor([1, 2]))
     tensor([4, 5])
     """
@@ -85,6 +89,7 @@ def rsub(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
         input: what is subtracted.
         other: a tensor or a number.
         alpha: a factor of `input`.
+
     >>> lucid.rsub(lucid.tensor([1.0, 2.0]), 10)
     tensor([9., 8.])
     """
@@ -103,6 +108,7 @@ def mul(input: Operand, other: Operand) -> Tensor:
     Args:
         input: a tensor or a number.
         other: what it broadcasts with: a tensor or a number.
+
     >>> lucid.mul(lucid.tensor([[1.0], [2.0]]), lucid.tensor([3.0, 4.0]))
     tensor([[3., 4.],
             [6., 8.]])
@@ -119,14 +125,17 @@ def div(input: Operand, other: Operand, *, rounding_mode: str | None = None) -> 
     """Return the quotient, a float; with a rounding mode one of the common dtype.
 
     Division of floats by zero gives an infinity or NaN.
+
     Args:
         input: a tensor or a number.
         other: the divisor, likewise.
         rounding_mode: "trunc" towards zero, "floor" towards minus infinity. Default: None, no
             rounding.
+
     Raises:
         DivisionByZeroError: integers are divided by zero with a rounding mode.
         OptionError: another `rounding_mode`.
+
     >>> lucid.div(lucid.tensor([7, -7]), 2, rounding_mode="floor")
     tensor([ 3, -4])
     """
@@ -182,6 +191,7 @@ def remainder(input: Operand, other: Operand) -> Tensor:
     """Return the rest of the division, with the sign of the divisor, as Python's `%`.
 
     `input - other * floor(input / other)`; of floats by zero it is NaN.
+
     >>> lucid.remainder(lucid.tensor([7, -7]), 3)
     tensor([1, 2])
     """
@@ -219,6 +229,7 @@ def fmod(input: Operand, other: Operand) -> Tensor:
     """Return the rest of the division, with the sign of the dividend, as C's `fmod`.
 
     `input - other * trunc(input / other)`; of floats by zero it is NaN.
+
     >>> lucid.fmod(lucid.tensor([7, -7]), 3)
     tensor([ 1, -1])
     """
@@ -236,11 +247,14 @@ def pow(input: Operand, exponent: Operand) -> Tensor:
     """Return `input ** exponent`, broadcast and promoted.
 
     Squares, cubes, roots and reciprocals of floats are computed as such, as PyTorch does.
+
     Args:
         input: a tensor or a number.
         exponent: a number or a tensor.
+
     Raises:
         OptionError: integers to a negative integer number.
+
     >>> lucid.pow(lucid.tensor([1.0, 4.0, 9.0]), 0.5)
     tensor([1., 2., 3.])
     """
@@ -265,6 +279,7 @@ def square(input: Tensor) -> Tensor:
     """Return `input * input`, in the tensor's dtype; of bools, int64.
 
     Integers wrap around where the square doesn't fit.
+
     >>> lucid.square(lucid.tensor([-2.0, 3.0]))
     tensor([4., 9.])
     """
@@ -277,6 +292,7 @@ def reciprocal(input: Tensor) -> Tensor:
 
     Args:
         input: a tensor; integers and bools give the default float dtype.
+
     >>> lucid.reciprocal(lucid.tensor([2.0, -4.0, 0.0]))
     tensor([ 0.5000, -0.2500,     inf])
     """
@@ -288,6 +304,7 @@ def sqrt(input: Tensor) -> Tensor:
 
     Args:
         input: a tensor; integers and bools give the default float dtype.
+
     >>> lucid.sqrt(lucid.tensor([4.0, 2.0, -1.0]))
     tensor([2.0000, 1.4142,    nan])
     """
@@ -299,6 +316,7 @@ def rsqrt(input: Tensor) -> Tensor:
 
     Args:
         input: a tensor; integers and bools give the default float dtype.
+
     >>> lucid.rsqrt(lucid.tensor([4.0, 0.25]))
     tensor([0.5000, 2.0000])
     """
@@ -323,6 +341,7 @@ def neg(input: Tensor) -> Tensor:
 
     Raises:
         DTypeError: bools; `~` inverts these.
+
     >>> lucid.neg(lucid.tensor([1.0, -2.0]))
     tensor([-1.,  2.])
     """
@@ -392,12 +411,15 @@ def lerp(input: Tensor, end: Tensor, weight: Operand) -> Tensor:
 
     Shapes: all three broadcast to one shape, the result's.
     dtype: a float dtype, that of all tensors; lerp doesn't promote.
+
     Args:
         input: the values at weight 0.
         end: the values at weight 1.
         weight: where to look between them, a number or a tensor; outside of 0 to 1 it extrapolates.
+
     Raises:
         DTypeError: the dtypes differ.
+
     >>> lucid.lerp(lucid.tensor([0.0, 10.0]), lucid.tensor([4.0, 20.0]), 0.25)
     tensor([ 1.0000, 12.5000])
     """
@@ -420,10 +442,12 @@ def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
     """Return `input + value * tensor1 * tensor2`.
 
     Shapes: all three broadcast to one shape, the result's. Dtypes promote.
+
     Args:
         input: what is added to.
         tensor1, tensor2: the factors, tensors.
         value: a number.
+
     >>> lucid.addcmul(lucid.ones(2), lucid.tensor([2.0, 3.0]), lucid.tensor([4.0, 5.0]))
     tensor([ 9., 16.])
     """
@@ -438,8 +462,10 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
     Args:
         tensor1: the dividend.
         tensor2: the divisor.
+
     Raises:
         DTypeError: integers alone, whose quotient would be a float.
+
     >>> lucid.addcdiv(lucid.ones(2), lucid.tensor([2.0, 3.0]), lucid.tensor([4.0, 4.0]))
     tensor([1.5000, 1.7500])
     """
@@ -459,6 +485,7 @@ def floor(input: Tensor) -> Tensor:
     """Return the largest whole number not above each element.
 
     In the tensor's dtype; integers are copied.
+
     >>> lucid.floor(lucid.tensor([1.7, -1.2]))
     tensor([ 1., -2.])
     """
@@ -492,8 +519,10 @@ def round(input: Tensor, *, decimals: int = 0) -> Tensor:
 
     Args:
         decimals: places behind the point; negative ones before it.
+
     Raises:
         DTypeError: `decimals` other than 0 of integers or bools.
+
     >>> lucid.round(lucid.tensor([2.345]), decimals=1)
     tensor([2.3000])
     """
@@ -513,6 +542,7 @@ def frac(input: Tensor) -> Tensor:
 
     Args:
         input: a tensor of floats.
+
     >>> lucid.frac(lucid.tensor([1.25, -1.25]))
     tensor([ 0.2500, -0.2500])
     """
@@ -537,12 +567,15 @@ def clamp(input: Tensor, min: Operand | None = None, max: Operand | None = None)
 
     The gradient goes to elements within the bounds, the bounds included, and to a bound that is a
     tensor where it is taken. Dtypes promote: integers with a bound of floats give floats.
+
     Args:
         min: a number or a tensor. Default: None, no bound.
         max: a number or a tensor. Default: None, no bound.
+
     Raises:
         ArgumentError: neither bound is given.
         DTypeError: bools, which have no order.
+
     >>> lucid.clamp(lucid.tensor([-2.0, 0.5, 3.0]), min=-1, max=1)
     tensor([-1.0000,  0.5000,  1.0000])
     """
@@ -573,6 +606,7 @@ def clamp_min(input: Tensor, min: Operand) -> Tensor:
 
     Args:
         min: a number or a tensor.
+
     >>> lucid.clamp_min(lucid.tensor([-2.0, 0.5]), 0)
     tensor([0.0000, 0.5000])
     """
@@ -584,6 +618,7 @@ def clamp_max(input: Tensor, max: Operand) -> Tensor:
 
     Args:
         max: a number or a tensor.
+
     >>> lucid.clamp_max(lucid.tensor([0.5, 3.0]), 1)
     tensor([0.5000, 1.0000])
     """
@@ -594,8 +629,10 @@ def maximum(input: Tensor, other: Tensor) -> Tensor:
     """Return the greater of two elements, broadcast; NaN where either is NaN.
 
     Where they are equal, each gets half of the gradient.
+
     Args:
         other: a tensor.
+
     >>> lucid.maximum(lucid.tensor([1.0, 4.0]), lucid.tensor([3.0, 2.0]))
     tensor([3., 4.])
     """
@@ -622,6 +659,7 @@ def nan_to_num(
         nan: for NaN.
         posinf: for inf. Default: the dtype's largest number.
         neginf: for -inf. Default: the dtype's smallest number.
+
     >>> lucid.nan_to_num(lucid.tensor([float("nan"), 1.0]), nan=-1.0)
     tensor([-1.,  1.])
     """
@@ -644,11 +682,14 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
 
     With the condition alone: the indices where it holds, one tensor per axis. Elements that aren't
     chosen get no gradient, and a NaN among them does no harm to the result.
+
     Args:
         condition: a tensor of bools.
         input, other: tensors or numbers; None, both of them, for indices.
+
     Raises:
         DTypeError: a condition that isn't bool.
+
     >>> lucid.where(lucid.tensor([True, False]), lucid.tensor([1.0, 2.0]), 0.0)
     tensor([1., 0.])
     """
@@ -676,12 +717,15 @@ def masked_fill(input: Tensor, mask: Tensor, value: Operand) -> Tensor:
     """Return `input` with `value` where the bool `mask`, which broadcasts, holds.
 
     The result has the dtype of `input`; no gradient goes to what is replaced.
+
     Args:
         mask: a tensor of bools.
         value: a number or a 0-d tensor.
+
     Raises:
         ArgumentError: a `value` with axes.
         DTypeError: a `mask` that isn't of bools.
+
     >>> lucid.masked_fill(lucid.zeros(3), lucid.tensor([True, False, True]), 7.0)
     tensor([7., 0., 7.])
     """
@@ -696,6 +740,7 @@ def clone(input: Tensor, *, memory_format: object = None) -> Tensor:
 
     Raises:
         ArgumentError: what is no memory format.
+
     >>> lucid.clone(lucid.tensor([1.0, 2.0]))
     tensor([1., 2.])
     """

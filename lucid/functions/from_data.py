@@ -39,12 +39,15 @@ def tensor(
 
     dtype: that of an array or tensor; of numbers int64, bool, or the default dtype, and of mixed
     ones what they promote to.
+
     Args:
         data: the numbers. An empty list makes a tensor of shape (0,).
+
     Raises:
         ShapeError: the lists are ragged.
         OptionError: a number doesn't fit the dtype.
         TraceError: lists hold batched tensors of a vmap; `stack` says what they mean.
+
     >>> lucid.tensor([[1, 2], [3, 4]])
     tensor([[1, 2],
             [3, 4]])
@@ -203,10 +206,13 @@ def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tens
 
     Aliasing: a tensor of that dtype is returned itself, with its history; an array of that dtype
     shares its memory. All other data is copied.
+
     Args:
         data: a tensor, an array, a number or nested lists.
+
     Raises:
         ShapeError: lists are ragged.
+
     >>> import numpy as np
     >>> array = np.array([1.0, 2.0])
     >>> x = lucid.as_tensor(array)
@@ -236,9 +242,11 @@ def asarray(
     """Return `obj` as a tensor: a copy if `copy`, else sharing memory where that can be.
 
     With `requires_grad` the result is a leaf, cut from the history of a tensor that was passed.
+
     Args:
         obj: a tensor, an array, a number or nested lists.
         copy: whether to copy in any case; None and False share memory as `as_tensor` does.
+
     >>> x = lucid.tensor([1.0, 2.0])
     >>> lucid.asarray(x) is x
     True
@@ -255,12 +263,15 @@ def from_numpy(ndarray: np.ndarray) -> Tensor:
     The dtype is the array's. A subclass of NumPy's class is seen as `np.asarray` shows it. A copy
     of bytes in another order than the processor's couldn't be shared: such an array has no dtype of
     lucid's.
+
     Args:
         ndarray: the array, whose strides may be any.
+
     Raises:
         ArgumentError: it is no array.
         DTypeError: lucid hasn't got its dtype.
         OptionError: it is a masked array with masked elements.
+
     >>> import numpy as np
     >>> array = np.zeros(3, np.float32)
     >>> x = lucid.from_numpy(array)
@@ -278,10 +289,13 @@ def from_dlpack(ext_tensor: Any) -> Tensor:
 
     Nothing is copied: writes to one show in the other. Arrays of NumPy are taken as by
     `from_numpy`.
+
     Args:
         ext_tensor: what has `__dlpack__`, such as a tensor of PyTorch or an array of JAX.
+
     Raises:
         DTypeError: lucid hasn't got its dtype.
+
     >>> import numpy as np
     >>> lucid.from_dlpack(np.arange(3))
     tensor([0, 1, 2])
@@ -297,14 +311,17 @@ def frombuffer(
     """Return a vector on the memory of an object that has bytes: writes to one show in the other.
 
     Memory that can't be written, such as that of `bytes`, makes a tensor that can't be either.
+
     Args:
         buffer: what has Python's buffer protocol: bytes, a bytearray, an mmap, an array.
         dtype: of the elements.
         count: how many elements there are. Default: -1, all.
         offset: the byte at which the first one begins.
+
     Raises:
         OptionError: there is no element, or not as many bytes as `count` needs, or bytes are left
             over without it.
+
     >>> lucid.frombuffer(bytes([1, 0, 2, 0]), dtype=lucid.int16)
     tensor([1, 2], dtype=lucid.int16)
     """

@@ -145,6 +145,7 @@ def lgamma(input: Tensor) -> Tensor:
     """Return the logarithm of the absolute value of the gamma function.
 
     It is infinite at 0 and the negative integers, where the gamma function has its poles.
+
     >>> lucid.lgamma(lucid.tensor([1.0, 5.0, 0.5, 0.0]))
     tensor([1.7764e-15, 3.1781e+00, 5.7236e-01,        inf])
     """
@@ -161,6 +162,7 @@ def digamma(input: Tensor) -> Tensor:
     """Return the derivative of `lgamma`, the logarithmic derivative of the gamma function.
 
     At 0 it is an infinity of the other sign than the zero's, at negative integers NaN.
+
     >>> lucid.digamma(lucid.tensor([1.0, 10.0, -1.0]))
     tensor([-0.5772,  2.2518,     nan])
     """
@@ -172,10 +174,13 @@ def polygamma(n: int, input: Tensor) -> Tensor:
     """Return the n-th derivative of `digamma`; for n > 30 of positive numbers, and else NaN.
 
     It is (-1)^(n + 1) n! zeta(n + 1, input). Gradients are those of order n + 1.
+
     Args:
         n: an int, at least 0; 0 is `digamma` itself.
+
     Raises:
         OptionError: a negative `n`.
+
     >>> lucid.polygamma(1, lucid.tensor([1.0, 2.0]))
     tensor([1.6449, 0.6449])
     """
@@ -200,12 +205,15 @@ def mvlgamma(input: Tensor, p: int) -> Tensor:
     """Return the logarithm of the multivariate gamma function of dimension `p`.
 
     It is p (p - 1) / 4 log(pi) plus the sum of lgamma(input - j / 2) over j = 0, …, p - 1.
+
     Args:
         input: a tensor; integers and bools give the default float dtype; it should be above (p - 1)
             / 2.
         p: an int, at least 1.
+
     Raises:
         OptionError: a `p` below 1.
+
     >>> lucid.mvlgamma(lucid.tensor([2.0, 3.0]), 2)
     tensor([0.4516, 1.5502])
     """
@@ -270,6 +278,7 @@ def ndtri(input: Tensor) -> Tensor:
     """Return the number with this area of the normal distribution to the left.
 
     Infinite at 0 and 1, NaN beyond; right to the last digits also for the smallest areas.
+
     >>> lucid.special.ndtri(lucid.tensor([0.5, 0.975, 0.0]))
     tensor([0.0000, 1.9600,   -inf])
     """
@@ -284,6 +293,7 @@ def log_ndtr(input: Tensor) -> Tensor:
     """Return the logarithm of `ndtr`, left of -4 by Laplace's continued fraction.
 
     So it is finite where the area itself underflows to 0.
+
     >>> lucid.special.log_ndtr(lucid.tensor([0.0, -1.0, -50.0]))
     tensor([-6.9315e-01, -1.8410e+00, -1.2548e+03])
     """
@@ -398,12 +408,15 @@ def igamma(input: Tensor, other: Tensor) -> Tensor:
 
     It is the integral of t^(a - 1) exp(-t) from 0 to x, over gamma(a); NaN for negative arguments.
     It is computed by Python, in a compiled step as well. Differentiable by `other`.
+
     Args:
         input: the gamma function's argument a, at least 0; no gradient goes to it.
         other: the bound x of the integral, at least 0, broadcast and promoted.
+
     Raises:
         NotDifferentiableError: a backward asks for the derivative by `input`.
         ShapeError: the shapes don't broadcast.
+
     >>> lucid.igamma(lucid.tensor([1.0, 2.0]), lucid.tensor([1.0, 1.0]))
     tensor([0.6321, 0.2642])
     """
@@ -415,6 +428,7 @@ def igammac(input: Tensor, other: Tensor) -> Tensor:
     """Return the upper incomplete gamma function: `1 - igamma`, without loss where it is small.
 
     It is computed by Python, in a compiled step as well. Differentiable by `other`.
+
     >>> lucid.igammac(lucid.tensor([1.0, 2.0]), lucid.tensor([1.0, 40.0]))
     tensor([3.6788e-01, 1.7418e-16])
     """
@@ -459,11 +473,14 @@ def zeta(input: Tensor | Number, other: Tensor | Number) -> Tensor:
     With an `other` of 1 it is Riemann's. It is infinite for an `input` of 1, and for one above
     where `other` is 0 or a negative integer; NaN for an `input` below 1 and for other negative
     numbers. Differentiable by `other`.
+
     Args:
         input: the exponent s, a tensor or a number.
         other: the first term's base q, likewise; one of the two is a tensor.
+
     Raises:
         NotDifferentiableError: a backward asks for the derivative by `input`.
+
     >>> lucid.special.zeta(lucid.tensor([2.0, 4.0]), 1)
     tensor([1.6449, 1.0823])
     """

@@ -68,13 +68,16 @@ def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
 
     Shapes: `index` has as many axes as `input`, no longer than its on axes other than `dim`; the
     result has its shape.
+
     Args:
         dim: the axis to pick along; negative ones count from the end.
         index: integers from 0 to the size of that axis; negative ones aren't taken.
+
     Raises:
         IndexOutOfRangeError: an index isn't in the axis.
         DTypeError: the index holds no integers.
         ShapeError: the index has another number of axes.
+
     >>> x = lucid.tensor([[1, 2], [3, 4]])
     >>> lucid.gather(x, 1, lucid.tensor([[1], [0]]))
     tensor([[2],
@@ -92,12 +95,15 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
     """Pick elements along an axis, as `gather`, with both tensors broadcast on the other axes.
 
     It goes with `argsort` and `argmax(keepdim=True)`. Without a dim both tensors are flattened.
+
     Args:
         indices: integers; negative ones count from the end.
         dim: the axis to pick along. Default: None, the flattened tensors.
+
     Raises:
         ShapeError: the numbers of axes differ.
         IndexOutOfRangeError: an index isn't in the axis.
+
     >>> x = lucid.tensor([[3, 1, 2]])
     >>> lucid.take_along_dim(x, x.argsort(1), 1)
     tensor([[1, 2, 3]])
@@ -126,9 +132,11 @@ def take(input: Tensor, index: Tensor) -> Tensor:
     Args:
         input: the tensor, counted in row-major order.
         index: integers of any shape; negative ones count from the end.
+
     Raises:
         IndexOutOfRangeError: an index isn't in the tensor.
         DTypeError: the index holds no integers.
+
     >>> lucid.take(lucid.tensor([[1, 2], [3, 4]]), lucid.tensor([0, -1]))
     tensor([1, 4])
     """
@@ -144,11 +152,14 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     A slice may be named more than once.
 
     Shapes: that of `input`, with the length of the index along `dim`.
+
     Args:
         index: a vector of integers, or a 0-d one; negative ones aren't taken.
+
     Raises:
         IndexOutOfRangeError: an index isn't in the axis.
         IndexShapeError: the index has more than one axis.
+
     >>> x = lucid.tensor([[1, 2], [3, 4]])
     >>> lucid.index_select(x, 0, lucid.tensor([1, 1, 0]))
     tensor([[3, 4],
@@ -180,16 +191,19 @@ def scatter(
 
     Shapes: `src` is at least as long as `index` on each axis; what is beyond the index isn't used.
     dtype: that of `input`, which `src` has too.
+
     Args:
         dim: the axis to write along; negative ones count from the end.
         index: integers from 0 to the size of that axis, with as many axes as `input`.
         src: a tensor, or a number for all places.
         value: a number, instead of `src`.
         reduce: "add" or "multiply", what is there with what comes. Default: None, which replaces.
+
     Raises:
         ArgumentError: neither or both of `src` and `value` are given.
         OptionError: `reduce` is something else.
         IndexOutOfRangeError: an index isn't in the axis.
+
     >>> index = lucid.tensor([[0, 1, 0]])
     >>> lucid.scatter(lucid.zeros(2, 3), 0, index, lucid.tensor([[1.0, 2.0, 3.0]]))
     tensor([[1., 0., 3.],
@@ -216,13 +230,16 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     time.
 
     Shapes: `src` is at least as long as `index` on each axis.
+
     Args:
         dim: the axis to write along; negative ones count from the end.
         index: integers from 0 to the size of that axis, with as many axes as `input`.
         src: what to add, of the dtype of `input`.
+
     Raises:
         IndexOutOfRangeError: an index isn't in the axis.
         DTypeError: the dtypes differ.
+
     >>> src = lucid.tensor([1.0, 2.0, 5.0])
     >>> lucid.scatter_add(lucid.zeros(2), 0, lucid.tensor([0, 0, 1]), src)
     tensor([3., 5.])
@@ -270,11 +287,13 @@ def index_add(
 
     Shapes: `source` is as `input`, with the length of the index along `dim`; a 0-d one is added to
     all.
+
     Args:
         dim: the axis; negative ones count from the end.
         index: a vector of integers from 0 to the size of that axis.
         source: what to add, of the dtype of `input`.
         alpha: its factor.
+
     >>> source = lucid.tensor([1.0, 2.0, 4.0])
     >>> lucid.index_add(lucid.zeros(3), 0, lucid.tensor([2, 2, 0]), source)
     tensor([4., 0., 3.])
@@ -291,13 +310,16 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
     Of several slices for one place the last one stays.
 
     Shapes: `source` is as `input`, with the length of the index along `dim`.
+
     Args:
         index: a vector of integers from 0 to the size of that axis.
         source: the slices, of the dtype of `input`.
+
     Raises:
         IndexOutOfRangeError: an index isn't in the axis.
         ShapeError: the source has another shape.
         DTypeError: the dtypes differ.
+
     >>> lucid.index_copy(lucid.zeros(3), 0, lucid.tensor([2, 0]), lucid.tensor([5.0, 6.0]))
     tensor([6., 0., 5.])
     """
@@ -311,9 +333,11 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Number | Tensor) -
     Args:
         index: a vector of integers; negative ones count from the end.
         value: a number or a 0-d tensor.
+
     Raises:
         ShapeError: the value is a tensor that isn't 0-d.
         IndexOutOfRangeError: an index isn't in the axis.
+
     >>> lucid.index_fill(lucid.tensor([1, 2, 3]), 0, lucid.tensor([0, -1]), 9)
     tensor([9, 2, 9])
     """
@@ -343,15 +367,18 @@ def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = Fa
     """Return a copy with `values` at `input[indices]`, or added to what is there.
 
     Of several values for one element the last one stays; with `accumulate` all are added.
+
     Args:
         indices: a tuple of integer tensors, bool masks or None, one for each leading axis; None is
             the whole axis.
         values: what to write, of the dtype of `input`; it broadcasts.
         accumulate: whether to add.
+
     Raises:
         ArgumentError: `indices` is no tuple or list.
         IndexOutOfRangeError: there are more indices than axes, or one isn't in its axis.
         DTypeError: the dtypes differ.
+
     >>> at = (lucid.tensor([0, 0]),)
     >>> lucid.index_put(lucid.zeros(2), at, lucid.tensor([1.0, 2.0]), accumulate=True)
     tensor([3., 0.])
@@ -383,11 +410,14 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
     """Return the elements where the mask holds, as a vector in row-major order.
 
     How many there are depends on data: a compiled step is traced anew for each size that it meets.
+
     Args:
         mask: bools; it broadcasts with `input`.
+
     Raises:
         DTypeError: the mask isn't bool.
         ShapeError: the shapes don't broadcast.
+
     >>> x = lucid.tensor([[1, 2], [3, 4]])
     >>> lucid.masked_select(x, x > 1)
     tensor([2, 3, 4])
@@ -407,8 +437,10 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
 
     Shapes: (n, ndim), one row for each of n elements; as a tuple, ndim vectors of n.
     dtype: int64.
+
     Args:
         as_tuple: whether to return one vector for each axis, which can index `input`.
+
     >>> x = lucid.tensor([[0, 2], [3, 0]])
     >>> lucid.nonzero(x)
     tensor([[0, 1],
@@ -427,6 +459,7 @@ def argwhere(input: Tensor) -> Tensor:
 
     Args:
         input: the tensor, often a bool one, such as a comparison.
+
     >>> lucid.argwhere(lucid.tensor([5, 0, 7]))
     tensor([[0],
             [2]])
@@ -450,13 +483,16 @@ def unique(
 
     NaNs are different from each other. How many there are depends on data: a compiled step is
     traced anew for each size. The result has no history.
+
     Args:
         sorted: True or False; they are in order with either.
         return_inverse: whether to return also where each element went.
         return_counts: whether to return also how often each came.
         dim: the axis whose slices are compared. Default: None, single elements.
+
     Raises:
         ArgumentError: `sorted` is no bool.
+
     >>> lucid.unique(lucid.tensor([3, 1, 3]))
     tensor([1, 3])
     >>> lucid.unique(lucid.tensor([3, 1, 3]), return_inverse=True, return_counts=True)
@@ -476,10 +512,12 @@ def where_method(input: Tensor, condition: Tensor, other: Tensor | Number) -> Te
 
     Shapes: all three broadcast.
     dtype: what `input` and `other` promote to.
+
     Args:
         input: the values where it holds.
         condition: where to take them, a tensor of bools.
         other: the values elsewhere, a number or a tensor.
+
     >>> x = lucid.tensor([1, -2, 3])
     >>> x.where(x > 0, 0)
     tensor([1, 0, 3])
@@ -497,8 +535,10 @@ def unique_consecutive(
         return_inverse: whether to return where each element went, too.
         return_counts: whether to return how often each came in a row, too.
         dim: PyTorch's; None alone is supported.
+
     Raises:
         OptionError: a `dim`.
+
     >>> lucid.unique_consecutive(lucid.tensor([1, 1, 2, 1]), return_counts=True)
     (tensor([1, 2, 1]), tensor([2, 1, 1]))
     """
@@ -525,15 +565,18 @@ def scatter_reduce(
 
     Shapes: `src` is at least as long as `index` on each axis.
     dtype: that of `input`, which `src` has too; a mean of integers rounds down.
+
     Args:
         dim: the axis to write along; negative ones count from the end.
         index: integers from 0 to the size of that axis, with as many axes as `input`.
         src: what is reduced.
         reduce: "sum", "mean", "prod", "amax" or "amin".
         include_self: whether elements of `input` take part where something is written.
+
     Raises:
         OptionError: `reduce` is something else.
         DTypeError: the dtypes differ.
+
     >>> x, index = lucid.tensor([9.0, 9.0, 9.0]), lucid.tensor([0, 0, 1])
     >>> src = lucid.tensor([1.0, 2.0, 3.0])
     >>> lucid.scatter_reduce(x, 0, index, src, "mean", include_self=False)
@@ -554,15 +597,18 @@ def index_reduce(
 
     Shapes: `source` is as `input`, with the length of the index along `dim`.
     dtype: that of `input`, which `source` has too; a mean of integers rounds down.
+
     Args:
         index: a vector of integers from 0 to the size of that axis.
         source: the slices.
         reduce: "prod", "mean", "amax" or "amin"; `index_add` makes sums.
         include_self: whether slices of `input` take part where something is written.
+
     Raises:
         OptionError: `reduce` is something else.
         ShapeError: the index is no vector, or `source` has another shape.
         DTypeError: the dtypes differ.
+
     >>> source = lucid.tensor([1.0, 2.0, 3.0])
     >>> lucid.index_reduce(lucid.ones(3) * 2, 0, lucid.tensor([0, 0, 2]), source, "prod")
     tensor([4., 2., 6.])
@@ -689,12 +735,15 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
 
     The first True in row-major order gets the first element of the source, whatever its place.
     Elements that are left over aren't used.
+
     Args:
         mask: bools; it broadcasts with `input`.
         source: at least as many elements as the mask has ones, of the dtype of `input`.
+
     Raises:
         DTypeError: the mask isn't bool, or the source has another dtype.
         IndexOutOfRangeError: the source has too few elements.
+
     >>> x = lucid.tensor([1, 2, 3, 4])
     >>> lucid.masked_scatter(x, x % 2 == 0, lucid.tensor([20, 40]))
     tensor([ 1, 20,  3, 40])
@@ -722,13 +771,16 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
 
     Shapes: (max(minlength, input.max() + 1),).
     dtype: int64; with weights float32 for float32 ones, else float64.
+
     Args:
         input: a vector of integers that aren't negative.
         weights: what each element counts, of the length of `input`. Default: None, one each.
         minlength: how long the result is at least.
+
     Raises:
         OptionError: a number is negative, or `minlength` is.
         ShapeError: `input` is no vector of integers.
+
     >>> lucid.bincount(lucid.tensor([1, 3, 1]))
     tensor([0, 2, 0, 1])
     >>> lucid.bincount(lucid.tensor([0, 1, 0]), lucid.tensor([0.5, 1.0, 2.0]))
@@ -757,14 +809,17 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
     equals max, the least and greatest element are the limits.
 
     dtype: that of `input`.
+
     Args:
         input: floats, of any shape.
         bins: how many parts, above 0.
         min: the lower limit.
         max: the upper limit.
+
     Raises:
         DTypeError: `input` holds integers, of whose dtype the result would be.
         OptionError: `bins` isn't above 0.
+
     >>> lucid.histc(lucid.tensor([1.0, 2.0, 1.0, 4.0]), bins=4, min=0, max=4)
     tensor([0., 2., 1., 1.])
     """

@@ -114,14 +114,17 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
 
     Of several values for one element the last one stays. The value is converted to the tensor's
     dtype.
+
     Args:
         input: the tensor that is written to, also through views of it.
         index: as `getitem` takes it.
         value: a number, or a tensor that broadcasts to what the index picks.
+
     Raises:
         ArgumentError: the value is a list or an array.
         ShapeError: the value doesn't broadcast.
         IndexOutOfRangeError: an index isn't in its axis.
+
     >>> x = lucid.zeros(2, 3)
     >>> x[:, 1] = lucid.tensor([7.0, 8.0])
     >>> x[x == 0] = -1.0

@@ -102,11 +102,14 @@ def resize_(input: Tensor, *sizes: Any) -> Tensor:
 
     It gets new memory, with the elements that it had at the front, in row-major order, and zeros
     behind them. It is for tensors without history: no gradient flows through the change.
+
     Args:
         *sizes: the shape, as ints or as one tuple.
+
     Raises:
         ShapeError: a size is negative.
         LucidError: the tensor requires grad.
+
     >>> x = lucid.tensor([1, 2, 3])
     >>> x.resize_(2, 2)
     tensor([[1, 2],
@@ -133,6 +136,7 @@ def resize_as_(input: Tensor, other: Tensor) -> Tensor:
 
     Args:
         other: whose shape it gets.
+
     >>> lucid.tensor([1, 2, 3]).resize_as_(lucid.zeros(2))
     tensor([1, 2])
     """
@@ -143,9 +147,11 @@ def set_(input: Tensor, source: Tensor) -> Tensor:
     """Make the tensor one on the memory of `source`, with its shape, and return it.
 
     Later writes to one show in the other.
+
     Args:
         input: the tensor, whose own memory it lets go of.
         source: a tensor, whose history isn't taken over.
+
     >>> x, y = lucid.zeros(2), lucid.ones(3)
     >>> x.set_(y)
     tensor([1., 1., 1.])
@@ -162,8 +168,10 @@ def apply_(input: Tensor, callable: Callable[[Any], Any]) -> Tensor:
 
     Slow, as Python is called for each element; no gradient flows through it, and no trace can
     record it.
+
     Args:
         callable: takes a Python number and returns one.
+
     >>> lucid.tensor([1, 2]).apply_(lambda x: 10 * x)
     tensor([10, 20])
     """
@@ -179,10 +187,12 @@ def map_(input: Tensor, tensor: Tensor, callable: Callable[[Any, Any], Any]) -> 
 
     Slow, as Python is called for each element; no gradient flows through it, and no trace can
     record it.
+
     Args:
         input: the tensor, which is returned.
         tensor: the second operands; it broadcasts to the shape of `input`.
         callable: takes two Python numbers and returns one.
+
     >>> lucid.tensor([1, 2]).map_(lucid.tensor([10, 20]), lambda a, b: a + b)
     tensor([11, 22])
     """
@@ -199,11 +209,14 @@ def copy_(input: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
     """Overwrite the tensor with `src`, broadcast and cast, and return it.
 
     Floats are truncated where the tensor holds integers. Gradients flow to `src`.
+
     Args:
         src: a tensor whose shape broadcasts to that of `input`, of any dtype.
+
     Raises:
         ArgumentError: `src` is no tensor, or `non_blocking` no bool.
         ShapeError: `src` doesn't broadcast.
+
     >>> lucid.zeros(2, dtype=lucid.int64).copy_(lucid.tensor([1.7, -1.7]))
     tensor([ 1, -1])
     """
@@ -218,8 +231,10 @@ def fill_(input: Tensor, value: Number | Tensor) -> Tensor:
 
     Args:
         value: a number or a 0-d tensor, to which gradients flow.
+
     Raises:
         ShapeError: the value is a tensor that isn't 0-d.
+
     >>> lucid.zeros(3).fill_(2.5)
     tensor([2.5000, 2.5000, 2.5000])
     """
@@ -246,8 +261,10 @@ def masked_fill_(input: Tensor, mask: Tensor, value: Number | Tensor) -> Tensor:
     Args:
         mask: bools; it broadcasts to the shape of `input`.
         value: a number or a 0-d tensor.
+
     Raises:
         ShapeError: the mask doesn't broadcast.
+
     >>> x = lucid.tensor([1, -2, 3])
     >>> x.masked_fill_(x < 0, 0)
     tensor([1, 0, 3])
@@ -259,11 +276,14 @@ def fill_diagonal_(input: Tensor, fill_value: Number) -> Tensor:
     """Overwrite the main diagonal of a matrix with a number, and return the matrix.
 
     It need not be square: the shorter side says how many elements are written.
+
     Args:
         input: a matrix.
         fill_value: the number.
+
     Raises:
         ShapeError: it is no matrix.
+
     >>> lucid.zeros(2, 3).fill_diagonal_(1)
     tensor([[1., 0., 0.],
             [0., 1., 0.]])
@@ -278,8 +298,10 @@ def detach_(input: Tensor) -> Tensor:
     """Cut the tensor from its history, in place, and return it: it becomes a leaf without gradient.
 
     `detach` leaves the tensor as it is and returns another handle to its memory.
+
     Raises:
         LucidError: it is a view, whose history is that of its base.
+
     >>> x = lucid.ones(2, requires_grad=True) * 2
     >>> x.detach_().requires_grad
     False

@@ -58,9 +58,11 @@ def cat(tensors: Tensors, dim: int = 0) -> Tensor:
 
     Shapes: the other axes have the same sizes; along `dim` the sizes are added.
     dtype: what the dtypes promote to.
+
     Raises:
         ShapeError: a tensor is 0-d, or sizes on another axis differ.
         OptionError: there are no tensors.
+
     >>> lucid.cat([lucid.tensor([1, 2]), lucid.tensor([3])])
     tensor([1, 2, 3])
     >>> lucid.cat([lucid.zeros(2, 1), lucid.ones(2, 2)], 1)
@@ -87,12 +89,15 @@ def stack(tensors: Tensors, dim: int = 0) -> Tensor:
     """Join tensors of one shape along a new axis, which becomes axis `dim` of the result.
 
     dtype: what the dtypes promote to.
+
     Args:
         tensors: a list or tuple of at least one tensor, 0-d ones too.
         dim: where the new axis goes; -1 puts it last.
+
     Raises:
         ShapeError: the shapes differ.
         OptionError: there are no tensors.
+
     >>> x, y = lucid.tensor([1, 2]), lucid.tensor([3, 4])
     >>> lucid.stack([x, y])
     tensor([[1, 2],
@@ -114,8 +119,10 @@ def hstack(tensors: Tensors) -> Tensor:
     """Join tensors side by side: along axis 1, vectors and 0-d tensors along axis 0.
 
     The first tensor decides which of the two it is. dtypes are promoted.
+
     Raises:
         ShapeError: sizes on another axis differ.
+
     >>> lucid.hstack([lucid.tensor([1, 2]), lucid.tensor([3])])
     tensor([1, 2, 3])
     >>> lucid.hstack([lucid.tensor([[1], [2]]), lucid.tensor([[3], [4]])])
@@ -130,8 +137,10 @@ def vstack(tensors: Tensors) -> Tensor:
     """Join tensors one below the other, along axis 0; vectors and 0-d tensors count as one row.
 
     dtypes are promoted.
+
     Raises:
         ShapeError: rows have different lengths.
+
     >>> lucid.vstack([lucid.tensor([1, 2]), lucid.tensor([[3, 4], [5, 6]])])
     tensor([[1, 2],
             [3, 4],
@@ -149,14 +158,17 @@ def split(tensor: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Te
 
     With one size the last part may be smaller; an axis of size 0 gives one empty part. `chunk`
     takes the number of parts.
+
     Args:
         tensor: what is cut.
         split_size_or_sections: an int, the size of each part, or a list of sizes that sum to that
             of the axis.
+
     Raises:
         ShapeError: the listed sizes don't sum to the size of the axis, one is negative, or the
             tensor is 0-d.
         OptionError: the size is negative, or 0 where the axis isn't.
+
     >>> lucid.split(lucid.arange(5), 2)
     (tensor([0, 1]), tensor([2, 3]), tensor([4]))
     >>> lucid.split(lucid.arange(5), [1, 4])
@@ -188,11 +200,14 @@ def split_method(self: Tensor, split_size: Any, dim: int = 0) -> tuple[Tensor, .
     """Return views of the parts of the tensor along `dim`, of one size or of the listed sizes.
 
     As `lucid.split`, whose second argument PyTorch calls otherwise on the method.
+
     Args:
         split_size: an int, the size of each part but for the last, or a list of sizes that sum to
             that of the axis.
+
     Raises:
         ShapeError: the listed sizes don't sum to the size of the axis.
+
     >>> lucid.arange(5).split(3)
     (tensor([0, 1, 2]), tensor([3, 4]))
     >>> lucid.arange(5).unsafe_split([1, 4])
@@ -210,11 +225,14 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     The size is rounded up, so there may be fewer parts than were asked for: 5 elements in 4 chunks
     are 3 parts. An axis of size 0 gives exactly `chunks` empty ones. `tensor_split` always gives
     the number asked for.
+
     Args:
         chunks: the number of parts, above 0.
+
     Raises:
         OptionError: `chunks` isn't above 0.
         ShapeError: the tensor is 0-d.
+
     >>> lucid.chunk(lucid.arange(5), 4)
     (tensor([0, 1]), tensor([2, 3]), tensor([4]))
     """
@@ -236,8 +254,10 @@ def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """Return a tuple of views, one for each index along `dim`, without that axis.
 
     It is what iterating over a tensor gives, for any axis.
+
     Raises:
         ShapeError: the tensor is 0-d.
+
     >>> lucid.unbind(lucid.tensor([[1, 2], [3, 4]]), 1)
     (tensor([1, 3]), tensor([2, 4]))
     """
@@ -254,12 +274,15 @@ def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
 
     What falls off at the end comes in at the front, and the other way round. Without `dims` the
     flattened tensor is rolled, and gets its shape back.
+
     Args:
         shifts: how far, an int or one for each axis; negative ones move towards the front, any size
             counts modulo the axis.
         dims: an axis, or as many as shifts. Default: None, the flattened tensor.
+
     Raises:
         ArgumentError: there are more shifts than axes, or fewer.
+
     >>> lucid.roll(lucid.tensor([1, 2, 3, 4]), 1)
     tensor([4, 1, 2, 3])
     >>> lucid.roll(lucid.tensor([[1, 2], [3, 4], [5, 6]]), -1, 0)
@@ -292,13 +315,16 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
     With an offset beyond the matrix it has no elements.
 
     Aliasing: a view, which writes show through.
+
     Args:
         input: a tensor of at least two axes.
         dim1: the axis of rows.
         dim2: the axis of columns.
+
     Raises:
         OptionError: both axes are the same.
         IndexOutOfRangeError: there is no such axis.
+
     >>> x = lucid.tensor([[1, 2, 3], [4, 5, 6]])
     >>> lucid.diagonal(x)
     tensor([1, 5])
@@ -329,11 +355,14 @@ def diag(input: Tensor, diagonal: int = 0) -> Tensor:
     """Return the square matrix with a vector on its diagonal, or a matrix's diagonal as a copy.
 
     Applied twice it gives the vector back. `diagonal` gives a view.
+
     Args:
         input: a vector or a matrix.
         diagonal: which one; above 0 right of the main diagonal, below 0 left of it.
+
     Raises:
         ShapeError: it is neither a vector nor a matrix.
+
     >>> lucid.diag(lucid.tensor([1, 2]))
     tensor([[1, 0],
             [0, 2]])
@@ -357,13 +386,16 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
     All other elements are zero.
 
     Shapes: (..., n) to (..., m, m) with m = n + |offset|; the two last axes at `dim1` and `dim2`.
+
     Args:
         input: a tensor of at least one axis.
         dim1: where the matrices' rows are in the result.
         dim2: where their columns are, another axis.
+
     Raises:
         IndexOutOfRangeError: there are no such axes.
         OptionError: they are the same.
+
     >>> lucid.diag_embed(lucid.tensor([1, 2]), 1)
     tensor([[0, 1, 0],
             [0, 0, 2],
@@ -392,10 +424,13 @@ def trace(input: Tensor) -> Tensor:
     """Return the sum of the elements on a matrix's main diagonal, as a 0-d tensor.
 
     The matrix need not be square.
+
     Args:
         input: a matrix.
+
     Raises:
         ShapeError: it is no matrix.
+
     >>> lucid.trace(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]))
     tensor(5.)
     """
@@ -408,11 +443,14 @@ def tril(input: Tensor, diagonal: int = 0) -> Tensor:
     """Return a copy of the matrices with zeros above the given diagonal: their lower triangles.
 
     Shapes: (..., n, m), the result's too.
+
     Args:
         input: a tensor of at least two axes.
         diagonal: the last one that is kept; above 0 right of the main one, below 0 left of it.
+
     Raises:
         ShapeError: it has fewer than two axes.
+
     >>> lucid.tril(lucid.tensor([[1, 2], [3, 4]]))
     tensor([[1, 0],
             [3, 4]])
@@ -426,6 +464,7 @@ def triu(input: Tensor, diagonal: int = 0) -> Tensor:
 
     Args:
         diagonal: the first one that is kept; above 0 right of the main one, below 0 left of it.
+
     >>> lucid.triu(lucid.tensor([[1, 2], [3, 4]]), 1)
     tensor([[0, 2],
             [0, 0]])
@@ -492,10 +531,13 @@ def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
     """Return views of all tensors in the shape that they broadcast to.
 
     Repeated elements share one place in memory, so clone a view before writing to it.
+
     Args:
         *tensors: the tensors, of any dtypes, which stay as they are.
+
     Raises:
         ShapeError: the shapes don't broadcast.
+
     >>> lucid.broadcast_tensors(lucid.tensor([[1], [2]]), lucid.tensor([5, 6]))
     (tensor([[1, 1],
             [2, 2]]), tensor([[5, 6],
@@ -509,10 +551,13 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
     """Return the shape that all shapes broadcast to, without making a tensor.
 
     Shapes are aligned at their last axes; sizes agree where they are equal or one is 1.
+
     Args:
         *shapes: tuples of ints.
+
     Raises:
         ShapeError: they don't broadcast.
+
     >>> lucid.broadcast_shapes((2, 1), (3,))
     lucid.Size([2, 3])
     """
@@ -532,12 +577,15 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
     second one.
 
     Shapes: vectors of n, m, … elements give tensors of shape (n, m, …), with "xy" (m, n, …).
+
     Args:
         *tensors: vectors or 0-d tensors, or one list of them.
         indexing: "ij", or "xy", which swaps the first two axes.
+
     Raises:
         OptionError: the indexing is neither of the two.
         ShapeError: a tensor has more than one axis.
+
     >>> rows, columns = lucid.meshgrid(lucid.arange(2), lucid.arange(3))
     >>> rows
     tensor([[0, 0, 0],

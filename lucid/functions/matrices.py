@@ -30,12 +30,15 @@ def inverse(input: Tensor) -> Tensor:
     """Return the inverse of square matrices, as `linalg.inv`.
 
     Shapes: (..., n, n) gives (..., n, n).
+
     Args:
         input: square matrices of floats.
+
     Raises:
         LinAlgError: a matrix is singular.
         ShapeError: no square matrices.
         DTypeError: no floats.
+
     >>> lucid.inverse(lucid.tensor([[2.0, 0.0], [0.0, 4.0]]))
     tensor([[0.5000, 0.0000],
             [0.0000, 0.2500]])
@@ -48,11 +51,14 @@ def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
 
     Singular values of at most `rcond` times the largest count as 0.
     Shapes: (..., m, n) gives (..., n, m).
+
     Args:
         rcond: a relative bound.
+
     Raises:
         ShapeError: no matrices.
         DTypeError: no floats.
+
     >>> lucid.pinverse(lucid.tensor([[2.0], [0.0]]))
     tensor([[0.5000, 0.0000]])
     """
@@ -63,11 +69,14 @@ def logdet(input: Tensor) -> Tensor:
     """Return the logarithm of the determinant: -inf where that is 0, NaN where it is negative.
 
     Shapes: (..., n, n) gives (...). It doesn't overflow where the determinant does.
+
     Args:
         input: square matrices of floats.
+
     Raises:
         ShapeError: no square matrices.
         DTypeError: no floats.
+
     >>> lucid.logdet(lucid.tensor([[4.0, 2.0], [2.0, 3.0]]))
     tensor(2.0794)
     """
@@ -80,13 +89,16 @@ def lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> tuple[Tensor, 
 
     These are L and U in one matrix, the pivots, and for each matrix which element on the diagonal
     of U is the first zero, counted from 1, or 0.
+
     Args:
         pivot: whether rows are exchanged; True alone is supported.
         get_infos: whether to return the third part.
+
     Raises:
         OptionError: without `pivot`.
         ShapeError: no matrices.
         DTypeError: no floats.
+
     >>> lu, pivots = lucid.lu(lucid.tensor([[0.0, 2.0], [1.0, 3.0]]))
     >>> lu
     tensor([[1., 3.],
@@ -103,9 +115,11 @@ def lu_solve(b: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
 
     Args:
         b: floats (..., n, k).
+
     Raises:
         ShapeError: shapes that don't fit, a `b` of vectors among them.
         DTypeError: `b` and `LU_data` have different dtypes, or pivots aren't int32.
+
     >>> lu, pivots = lucid.lu(lucid.tensor([[0.0, 2.0], [1.0, 3.0]]))
     >>> lucid.lu_solve(lucid.tensor([[4.0], [7.0]]), lu, pivots)
     tensor([[1.],
@@ -122,6 +136,7 @@ def lu_unpack(
     Args:
         unpack_data: whether L and U are wanted.
         unpack_pivots: whether P is wanted.
+
     >>> p, l, u = lucid.lu_unpack(*lucid.lu(lucid.tensor([[0.0, 2.0], [1.0, 3.0]])))
     >>> p @ l @ u
     tensor([[0., 2.],
@@ -141,8 +156,10 @@ def qr(input: Tensor, some: bool = True) -> return_types.qr:
     """Return Q, with orthonormal columns, and the upper triangular R, with Q R the matrix.
 
     It is `linalg.qr`, reduced unless `some` is False.
+
     Args:
         some: whether Q has min(m, n) columns, else m.
+
     >>> q, r = lucid.qr(lucid.tensor([[3.0, 1.0], [4.0, 2.0]]))
     >>> (q @ r).round(decimals=3)
     tensor([[3., 1.],
@@ -156,13 +173,16 @@ def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> return_typ
 
     Shapes: (..., m, n) gives (..., m, k), (..., k) and (..., n, k), with k = min(m, n), or (..., m,
     m) and (..., n, n) for U and V without `some`.
+
     Args:
         some: whether U and V have k columns alone.
         compute_uv: whether U and V are wanted, else they are zeros.
+
     Raises:
         LinAlgError: the iteration doesn't converge, as with NaN.
         ShapeError: no matrices.
         DTypeError: no floats.
+
     >>> u, s, v = lucid.svd(lucid.tensor([[0.0, 3.0], [2.0, 0.0], [0.0, 0.0]]))
     >>> u.shape, s, v.shape
     (lucid.Size([3, 2]), tensor([3., 2.]), lucid.Size([2, 2]))
@@ -177,14 +197,17 @@ def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False) -> Tensor:
     """Return the X with (L L^T) X = B, or (L^T L) X = B for the upper factor.
 
     Shapes: B is (..., n, k), as is X; batches broadcast.
+
     Args:
         B: matrices of floats, no vectors.
         L: Cholesky's factors, (..., n, n), of the same dtype.
         upper: whether they are upper triangles.
+
     Raises:
         LinAlgError: a factor is singular.
         ShapeError: shapes that don't fit.
         DTypeError: the dtypes differ, or aren't of floats.
+
     >>> factor = lucid.cholesky(lucid.tensor([[4.0, 2.0], [2.0, 3.0]]))
     >>> lucid.cholesky_solve(lucid.tensor([[8.0], [8.0]]), factor).round(decimals=3)
     tensor([[1.],
@@ -198,12 +221,15 @@ def cholesky_inverse(L: Tensor, upper: bool = False) -> Tensor:
     """Return the inverse of the matrix of which L is Cholesky's factor.
 
     Shapes: (..., n, n) gives (..., n, n).
+
     Args:
         L: Cholesky's factors, of floats.
         upper: whether they are upper triangles.
+
     Raises:
         LinAlgError: a factor is singular.
         ShapeError: no square matrices.
+
     >>> a = lucid.tensor([[4.0, 2.0], [2.0, 3.0]])
     >>> (lucid.cholesky_inverse(lucid.cholesky(a)) @ a).round(decimals=3)
     tensor([[1., 0.],
@@ -218,16 +244,19 @@ def triangular_solve(
     """Return the X with A X = b (A^T X = b with `transpose`), and A itself.
 
     Only one triangle of A is read. Shapes: b is (..., n, k), as is X.
+
     Args:
         b: matrices of floats, no vectors.
         A: matrices (..., n, n), of the same dtype.
         upper: whether the upper triangle is read, else the lower.
         transpose: whether A counts as transposed.
         unitriangular: whether the diagonal counts as 1, unread.
+
     Raises:
         LinAlgError: a matrix is singular.
         ShapeError: shapes that don't fit.
         DTypeError: the dtypes differ, or aren't of floats.
+
     >>> a = lucid.tensor([[1.0, 2.0], [0.0, 4.0]])
     >>> x, _ = lucid.triangular_solve(lucid.tensor([[5.0], [8.0]]), a)
     >>> x
@@ -243,10 +272,12 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
     """Return the powers 0 to N - 1 of the elements of a vector, the highest first.
 
     Shapes: (n,) gives (n, N).
+
     Args:
         x: a vector of numbers.
         N: how many powers. Default: None, as many as there are elements.
         increasing: whether the power 0 comes first.
+
     >>> lucid.vander(lucid.tensor([2, 3]), N=3)
     tensor([[4, 2, 1],
             [9, 3, 1]])
@@ -261,8 +292,10 @@ def svd_lowrank(A: Tensor, q: int | None = 6) -> return_types.svd:
 
     They are cut from the exact decomposition; nothing is random, unlike PyTorch's.
     Shapes: (..., m, n) gives (..., m, q), (..., q) and (..., n, q), with q at most min(m, n).
+
     Args:
         q: how many are wanted.
+
     >>> u, s, v = lucid.svd_lowrank(lucid.tensor([[0.0, 3.0], [2.0, 0.0], [0.0, 0.0]]), q=1)
     >>> u.shape, s, v.shape
     (lucid.Size([3, 1]), tensor([3.]), lucid.Size([2, 1]))
@@ -278,9 +311,11 @@ def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True) -> return_
 
     The columns of V are the directions, the most important first: `svd_lowrank` of A with the mean
     of each column subtracted.
+
     Args:
         q: how many components. Default: None, min(6, m, n).
         center: whether the means are subtracted.
+
     >>> _, s, v = lucid.pca_lowrank(lucid.tensor([[1.0, 0.0], [2.0, 0.0], [3.0, 0.0]]), q=1)
     >>> s, v.abs()
     (tensor([1.4142]), tensor([[1.],

@@ -23,14 +23,17 @@ def vector_norm(
 
     It is `sum(abs(x)**ord)**(1 / ord)`; inf and -inf are the greatest and the smallest absolute
     value, 0 the number of elements that aren't 0.
+
     Args:
         x: a tensor of floats, unless `dtype` makes it one.
         ord: the order, a number.
         dim: an axis or several, which the result lacks. Default: None, all of them.
         dtype: what the elements are converted to before.
+
     Raises:
         DTypeError: integers or bools without a `dtype` of floats.
         OptionError: a string but "fro".
+
     >>> lucid.linalg.vector_norm(lucid.tensor([3.0, -4.0]))
     tensor(5.)
     >>> lucid.linalg.vector_norm(lucid.tensor([3.0, -4.0]), 1)
@@ -50,9 +53,11 @@ def matrix_norm(
             values); inf, -inf (of the rows'); "nuc", 2, -2 (the sum, the largest, the smallest
             singular value).
         dim: the axes of rows and columns, which the result lacks.
+
     Raises:
         OptionError: another `ord`.
         DTypeError: integers or bools.
+
     >>> lucid.linalg.matrix_norm(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), 1)
     tensor(6.)
     """
@@ -91,14 +96,17 @@ def norm(
 
     Without `ord` it is the 2-norm of all elements; with `ord` and without `dim` that of a vector or
     matrix, by the tensor's rank. One axis is as `vector_norm`, two are as `matrix_norm`.
+
     Args:
         A: a tensor of floats, unless `dtype` makes it one.
         ord: the order.
         dim: an axis or two, which the result lacks. Default: None, all of them.
         dtype: what the elements are converted to before.
+
     Raises:
         DTypeError: integers or bools without a `dtype` of floats.
         OptionError: an `ord` for more than two axes, or one that there isn't.
+
     >>> lucid.linalg.norm(lucid.tensor([[3.0, 4.0], [6.0, 8.0]]), 2, dim=1)
     tensor([ 5., 10.])
     >>> lucid.linalg.norm(lucid.tensor([[3.0, 0.0], [0.0, 4.0]]), "nuc")
@@ -122,8 +130,10 @@ def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
         x: a tensor of numbers.
         y: another one.
         dim: the axis of the vectors' elements, which the result lacks.
+
     Raises:
         ShapeError: the shapes don't broadcast.
+
     >>> lucid.linalg.vecdot(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), lucid.tensor([1.0, 10.0]))
     tensor([21., 43.])
     """

@@ -48,12 +48,15 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
 
     Shapes: (..., n, k) and (..., k, m) give (..., n, m), with (...) broadcast; a vector's axis is
     left out of the result: two vectors give a scalar.
+
     Args:
         input: a tensor of at least one axis, or a sparse matrix.
         other: likewise, of the same dtype.
+
     Raises:
         ShapeError: the inner sizes differ, the batches don't broadcast, or one has no axis.
         DTypeError: the dtypes differ; products don't promote.
+
     >>> lucid.matmul(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), lucid.tensor([1.0, 1.0]))
     tensor([3., 7.])
     """
@@ -102,12 +105,15 @@ def mm(input: Tensor, mat2: Tensor) -> Tensor:
     """Return the product of two matrices: (n, k) and (k, m) give (n, m).
 
     One of them may be a sparse matrix, whose entries get gradients; the result is dense.
+
     Args:
         input: a matrix.
         mat2: a matrix of the same dtype.
+
     Raises:
         ShapeError: shapes that don't fit.
         DTypeError: the dtypes differ; products don't promote.
+
     >>> lucid.mm(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), lucid.eye(2) * 2)
     tensor([[2., 4.],
             [6., 8.]])
@@ -123,9 +129,11 @@ def spmm(input: Tensor, mat2: Tensor) -> Tensor:
     Args:
         input: a sparse matrix (n, k), or a dense one.
         mat2: a dense matrix (k, m).
+
     Raises:
         ShapeError: shapes that don't fit.
         DTypeError: the dtypes differ; products don't promote.
+
     >>> a = lucid.sparse_coo_tensor([[0, 1], [1, 0]], [2.0, 3.0], (2, 2))
     >>> lucid.spmm(a, lucid.eye(2))
     tensor([[0., 2.],
@@ -139,9 +147,11 @@ def bmm(input: Tensor, mat2: Tensor) -> Tensor:
     """Return the products of two batches of matrices, one by one.
 
     Shapes: (b, n, k) and (b, k, m) give (b, n, m). Batches don't broadcast; those of `matmul` do.
+
     Args:
         input: a batch of matrices.
         mat2: a batch of as many, of the same dtype.
+
     >>> lucid.bmm(lucid.ones(3, 2, 4), lucid.ones(3, 4, 5)).shape
     lucid.Size([3, 2, 5])
     """
@@ -158,6 +168,7 @@ def mv(input: Tensor, vec: Tensor) -> Tensor:
     Args:
         input: a matrix.
         vec: a vector of the same dtype.
+
     >>> lucid.mv(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), lucid.tensor([1.0, 1.0]))
     tensor([3., 7.])
     """
@@ -171,6 +182,7 @@ def dot(input: Tensor, tensor: Tensor) -> Tensor:
     Args:
         input: a vector.
         tensor: a vector of the same size and dtype.
+
     >>> lucid.dot(lucid.tensor([1.0, 2.0]), lucid.tensor([3.0, 4.0]))
     tensor(11.)
     """
@@ -186,8 +198,10 @@ def outer(input: Tensor, vec2: Tensor) -> Tensor:
     Args:
         input: a vector.
         vec2: a vector, of any dtype.
+
     Raises:
         ShapeError: one of them is no vector.
+
     >>> lucid.outer(lucid.tensor([1, 2]), lucid.tensor([3, 4]))
     tensor([[3, 4],
             [6, 8]])
@@ -208,11 +222,13 @@ def addmm(
     """Return `beta * input + alpha * (mat1 @ mat2)`.
 
     Shapes: (n, k) and (k, m) give (n, m), with which `input` broadcasts.
+
     Args:
         input: what is added to.
         mat1: a matrix.
         beta: a factor of `input`; with 0 its NaN and infinities don't count.
         alpha: a factor of the product.
+
     >>> lucid.addmm(lucid.tensor([10.0, 20.0]), lucid.eye(2), lucid.eye(2), alpha=3)
     tensor([[13., 20.],
             [10., 23.]])
@@ -227,9 +243,11 @@ def addmv(
     """Return `beta * input + alpha * (mat @ vec)`.
 
     Shapes: (n, k) and (k,) give (n,), with which `input` broadcasts.
+
     Args:
         mat: a matrix.
         vec: a vector of the same dtype.
+
     >>> lucid.addmv(lucid.tensor([10.0, 20.0]), lucid.eye(2), lucid.tensor([1.0, 2.0]))
     tensor([11., 22.])
     """
@@ -243,9 +261,11 @@ def baddbmm(
     """Return `beta * input + alpha * (batch1 @ batch2)`.
 
     Shapes: (b, n, k) and (b, k, m) give (b, n, m), with which `input` broadcasts.
+
     Args:
         batch1: a batch of matrices.
         batch2: a batch of as many, of the same dtype.
+
     >>> lucid.baddbmm(lucid.tensor(10.0), lucid.ones(1, 2, 3), lucid.ones(1, 3, 2), beta=2)
     tensor([[[23., 23.],
              [23., 23.]]])
@@ -260,6 +280,7 @@ def addbmm(
     """Return `beta * input + alpha * (batch1 @ batch2).sum(0)`.
 
     Shapes: (b, n, k) and (b, k, m) give (n, m), with which `input` broadcasts.
+
     >>> lucid.addbmm(lucid.tensor(10.0), lucid.ones(4, 2, 3), lucid.ones(4, 3, 2))
     tensor([[22., 22.],
             [22., 22.]])
@@ -282,13 +303,16 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     """Sum products over the last `dims` axes of `a` and the first of `b`, or over listed axes.
 
     Shapes: the axes of `a` that are left, then those of `b`.
+
     Args:
         a: a tensor.
         b: a tensor of the same dtype.
         dims: how many axes, or two lists of axes: those of `a` and, in the same order, of `b`.
+
     Raises:
         ShapeError: the sizes of axes that belong together differ.
         DTypeError: the dtypes differ; products don't promote.
+
     >>> lucid.tensordot(lucid.ones(2, 3, 4), lucid.ones(4, 3, 5), ([1, 2], [1, 0])).shape
     lucid.Size([2, 5])
     """
@@ -315,8 +339,10 @@ def kron(input: Tensor, other: Tensor) -> Tensor:
     """Return Kronecker's product: each element of `input` times all of `other`.
 
     Shapes: (n, m) and (p, q) give (n p, m q); of fewer axes, those in front have size 1.
+
     Args:
         other: a tensor; dtypes promote.
+
     >>> lucid.kron(lucid.tensor([[1, 10]]), lucid.tensor([[1, 2], [3, 4]]))
     tensor([[ 1,  2, 10, 20],
             [ 3,  4, 30, 40]])
@@ -334,11 +360,14 @@ def inner(input: Tensor, other: Tensor) -> Tensor:
     """Return the sums of products over the last axes of both; the product with a 0-d tensor.
 
     Shapes: (..., k) and (other..., k) give (..., other...).
+
     Args:
         other: a tensor of the same dtype, with a last axis of the same size.
+
     Raises:
         ShapeError: the last axes differ in size.
         DTypeError: the dtypes differ, and both have axes.
+
     >>> lucid.inner(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), lucid.tensor([1.0, 1.0]))
     tensor([3., 7.])
     """
@@ -363,14 +392,17 @@ def addr(
     """Return `beta * input + alpha * outer(vec1, vec2)`.
 
     Shapes: (n,) and (m,) give (n, m), with which `input` broadcasts.
+
     Args:
         input: what is added to.
         vec1: a vector.
         vec2: a vector; dtypes promote.
         beta: a factor of `input`; with 0 its NaN and infinities don't count.
         alpha: a factor of the product.
+
     Raises:
         ShapeError: one of `vec1` and `vec2` is no vector, or `input` doesn't broadcast.
+
     >>> lucid.addr(lucid.ones(2, 2), lucid.tensor([1.0, 2.0]), lucid.tensor([3.0, 4.0]))
     tensor([[4., 5.],
             [7., 9.]])
@@ -382,12 +414,15 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     """Return the vector products of vectors of three elements along `dim`.
 
     Each is perpendicular to both of its vectors, and as long as their parallelogram is large.
+
     Args:
         input: a tensor with an axis of size 3.
         other: likewise, broadcast.
         dim: the axis of the vectors. Default: None, the first of size 3.
+
     Raises:
         ShapeError: `dim` hasn't the size 3, or the shapes don't broadcast.
+
     >>> lucid.cross(lucid.tensor([1.0, 0.0, 0.0]), lucid.tensor([0.0, 1.0, 0.0]))
     tensor([0., 0., 1.])
     """
@@ -405,12 +440,15 @@ def matrix_power(input: Tensor, n: int) -> Tensor:
     """Return the product of n copies of square matrices, of their inverses for a negative n.
 
     The identity for 0. Aliasing: for 1 the tensor itself.
+
     Args:
         input: square matrices (..., m, m).
         n: an int, how many there are.
+
     Raises:
         LinAlgError: a negative `n` of a singular matrix.
         ShapeError: a power other than 1 of matrices that aren't square.
+
     >>> lucid.matrix_power(lucid.tensor([[1.0, 1.0], [0.0, 1.0]]), 5)
     tensor([[1., 5.],
             [0., 1.]])
@@ -435,11 +473,14 @@ def multi_dot(tensors: Any) -> Tensor:
     """Return the product of several matrices, from left to right.
 
     Shapes and dtypes are those of `matmul`; the first and the last may be vectors.
+
     Args:
         tensors: a list or tuple of at least two matrices.
+
     Raises:
         OptionError: fewer than two tensors.
         ShapeError: the inner sizes differ.
+
     >>> lucid.linalg.multi_dot([lucid.ones(2, 3), lucid.ones(3, 4), lucid.ones(4, 1)])
     tensor([[12.],
             [12.]])
@@ -455,9 +496,11 @@ def chain_matmul(*matrices: Tensor) -> Tensor:
 
     Args:
         *matrices: at least one matrix.
+
     Raises:
         OptionError: no matrix.
         ShapeError: the inner sizes differ.
+
     >>> lucid.chain_matmul(lucid.ones(2, 3), lucid.ones(3, 4), lucid.ones(4, 1))
     tensor([[12.],
             [12.]])

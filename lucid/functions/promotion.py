@@ -53,10 +53,13 @@ def result_type(*operands: Tensor | Number) -> DType:
 
     Tensors with axes come before 0-d tensors, and these before numbers: a later class decides only
     if its category (bool < int < float) is higher.
+
     Args:
         *operands: tensors and numbers, at least one.
+
     Raises:
         ArgumentError: no operand, or one that is neither a tensor nor a number.
+
     >>> lucid.result_type(lucid.tensor([1, 2]), 1.0)
     lucid.float32
     >>> lucid.result_type(lucid.tensor([1.0]), lucid.tensor(2.0, dtype=lucid.float64))

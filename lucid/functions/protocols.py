@@ -22,10 +22,13 @@ def item(input: Tensor) -> Any:
     """Return the only element as a Python number: a bool, an int or a float.
 
     A compiled step goes on with a live number, which each call reads.
+
     Args:
         input: a tensor of one element, of any shape.
+
     Raises:
         ShapeError: several elements, or none.
+
     >>> lucid.tensor([2.5]).item()
     2.5
     """
@@ -41,10 +44,13 @@ def tolist(input: Tensor) -> Any:
     """Return nested lists of Python numbers; of a 0-d tensor its number.
 
     The lists are the caller's own.
+
     Args:
         input: a tensor of any dtype.
+
     Raises:
         TooLargeError: more elements than can be listed.
+
     >>> lucid.tensor([[1, 2], [3, 4]]).tolist()
     [[1, 2], [3, 4]]
     """
@@ -152,6 +158,7 @@ def to_sparse(self: Tensor) -> Any:
     """Return a sparse tensor of the entries that aren't 0, which get gradients.
 
     In a trace it isn't known how many there are: it is a host call there.
+
     >>> lucid.tensor([[0.0, 2.0], [0.0, 0.0]]).to_sparse()
     tensor(indices=tensor([[0],
             [1]]),

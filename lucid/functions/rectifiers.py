@@ -34,6 +34,7 @@ def relu(input: Tensor) -> Tensor:
 
     Args:
         input: a tensor of numbers.
+
     >>> lucid.relu(lucid.tensor([-1.0, 0.0, 2.0]))
     tensor([0., 0., 2.])
     """
@@ -46,10 +47,12 @@ def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tenso
     """log(1 + exp(beta * input)) / beta; input itself where beta * input > threshold.
 
     A smooth `relu`. The result is as large as the input, and of its dtype.
+
     Args:
         input: the tensor, of a float dtype.
         beta: how sharp the bend is.
         threshold: from where on it is taken for a line.
+
     >>> F.softplus(lucid.tensor([-2.0, 0.5, 3.0]))
     tensor([0.1269, 0.9741, 3.0486])
     """

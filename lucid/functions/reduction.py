@@ -69,8 +69,10 @@ def sum(
     """Return the sum over `dim`, of all elements by default; of nothing it is 0.
 
     Integers and bools are summed as int64, floats in their own dtype.
+
     Raises:
         OptionError: an axis is named twice.
+
     >>> lucid.sum(lucid.ones(2, 3), 1)
     tensor([3., 3.])
     >>> lucid.sum(lucid.tensor([True, True, False]))
@@ -90,8 +92,10 @@ def mean(
 
     Args:
         input: a tensor of floats, unless `dtype` makes it one.
+
     Raises:
         DTypeError: integers or bools without a `dtype` of floats.
+
     >>> lucid.mean(lucid.tensor([[1.0, 2.0], [3.0, 6.0]]), 0)
     tensor([2., 4.])
     """
@@ -122,10 +126,13 @@ def prod(
     """Return the product over `dim`, of all elements by default; of nothing it is 1.
 
     Integers and bools are multiplied as int64, floats in their own dtype.
+
     Args:
         dim: one axis, which the result lacks. Default: None, all of them.
+
     Raises:
         ArgumentError: several axes.
+
     >>> lucid.prod(lucid.tensor([[1, 2], [3, 4]]), 1)
     tensor([ 2, 12])
     """
@@ -140,10 +147,13 @@ def amax(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
     """Return the greatest element over `dim`, of all by default; NaN where there is one.
 
     Equal ones share the gradient, unlike those of `max` along an axis.
+
     Args:
         dim: an axis or several, which the result lacks. Default: (), all of them.
+
     Raises:
         ShapeError: an axis has no elements.
+
     >>> lucid.amax(lucid.tensor([[1, 5], [7, 2]]), 1)
     tensor([5, 7])
     """
@@ -156,6 +166,7 @@ def amin(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
     """Return the smallest element over `dim`, of all by default; NaN where there is one.
 
     Equal ones share the gradient, unlike those of `min` along an axis.
+
     >>> lucid.amin(lucid.tensor([[1, 5], [7, 2]]), 1)
     tensor([1, 2])
     """
@@ -167,12 +178,15 @@ def max(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = N
     """Return the greatest element of all, or (values, indices) along `dim`, or of two tensors.
 
     Along an axis the index is that of the first one among equals, which gets the gradient.
+
     Args:
         dim: the axis, which the results lack, or in its place the other tensor.
         other: a second tensor; then this is `maximum`.
+
     Raises:
         ArgumentError: both `dim` and `other`, or `keepdim` without a `dim`.
         ShapeError: an axis has no elements.
+
     >>> lucid.max(lucid.tensor([[1, 5], [7, 2]]))
     tensor(7)
     >>> lucid.max(lucid.tensor([[1, 5], [7, 2]]), 1).indices
@@ -188,6 +202,7 @@ def min(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = N
 
     Args:
         other: a second tensor; then this is `minimum`.
+
     >>> lucid.min(lucid.tensor([[1, 5], [7, 2]]))
     tensor(1)
     >>> lucid.min(lucid.tensor([[1, 5], [7, 2]]), 1).indices
@@ -235,8 +250,10 @@ def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
     """Return the index of the first greatest element along `dim`, or of the flattened tensor.
 
     A NaN counts as greater than all else. dtype: int64.
+
     Args:
         dim: one axis, which the result lacks. Default: None, the tensor in row-major order.
+
     >>> lucid.argmax(lucid.tensor([[1, 5], [7, 2]]), 1)
     tensor([1, 0])
     >>> lucid.argmax(lucid.tensor([[1, 5], [7, 2]]))
@@ -250,6 +267,7 @@ def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
     """Return the index of the first smallest element along `dim`, or of the flattened tensor.
 
     A NaN counts as smaller than all else. dtype: int64.
+
     >>> lucid.argmin(lucid.tensor([[1, 5], [7, 2]]), 1)
     tensor([0, 1])
     >>> lucid.argmin(lucid.tensor([[1, 5], [7, 2]]))
@@ -276,6 +294,7 @@ def any(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """Return whether any element over `dim` is true, that is, not zero; of nothing it is False.
 
     dtype: bool; of uint8 a uint8, as PyTorch's.
+
     >>> lucid.any(lucid.tensor([[0, 2], [0, 0]]), 1)
     tensor([ True, False])
     """
@@ -316,15 +335,18 @@ def var(
     It is the sum of the squared distances to the mean, divided by `n - correction`.
 
     Where `n` isn't above `correction` it is NaN or an infinity.
+
     Args:
         input: a tensor of floats.
         dim: an axis or several, which the result lacks. Default: None, all of them. A bool in its
             place is read as `unbiased`, as in PyTorch.
         unbiased: False is `correction=0`, True is `correction=1`.
         correction: what is taken off the number of elements. Default: None, 1.
+
     Raises:
         DTypeError: integers or bools.
         ArgumentError: both `unbiased` and `correction`.
+
     >>> lucid.var(lucid.tensor([1.0, 2.0, 3.0, 4.0]), correction=0)
     tensor(1.2500)
     """
@@ -368,6 +390,7 @@ def std(
     """Return the standard deviation over `dim`, the square root of `var`.
 
     Where it is 0, so is its derivative.
+
     >>> lucid.std(lucid.tensor([1.0, 2.0, 3.0]))
     tensor(1.)
     """
@@ -382,6 +405,7 @@ def std_mean(
     """Return the standard deviation and the mean over `dim`, in this order.
 
     The deviation is the square root of the variance; where it is 0, so is its derivative.
+
     >>> lucid.std_mean(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), 0)
     (tensor([1.4142, 1.4142]), tensor([2., 3.]))
     """
@@ -404,12 +428,15 @@ def norm(
 
     inf is the greatest absolute value, -inf the smallest, 0 the number of elements that aren't 0.
     The derivative of the 2-norm at 0 is 0.
+
     Args:
         p: a number; "fro" and None are 2.
+
     Raises:
         DTypeError: integers or bools without a `dtype` of floats.
         OptionError: another string as `p`, "nuc" included.
         ShapeError: inf or -inf over an axis without elements.
+
     >>> lucid.norm(lucid.tensor([[3.0, 4.0], [6.0, 8.0]]), dim=1)
     tensor([ 5., 10.])
     >>> lucid.norm(lucid.tensor([3.0, -4.0]), 1)
@@ -451,8 +478,10 @@ def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
     Args:
         input: a tensor; integers and bools give the default float dtype.
         dim: an axis or several, which the result lacks.
+
     Raises:
         ShapeError: an axis has no elements.
+
     >>> lucid.logsumexp(lucid.tensor([1000.0, 1000.0]), 0)
     tensor(1000.6932)
     """
@@ -475,6 +504,7 @@ def cumsum(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
 
     Args:
         dim: the axis to go along, which keeps its size.
+
     >>> lucid.cumsum(lucid.tensor([[1, 2, 3], [4, 5, 6]]), 1)
     tensor([[ 1,  3,  6],
             [ 4,  9, 15]])
@@ -490,6 +520,7 @@ def softmax(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
 
     Args:
         dim: the axis whose elements sum to 1 then.
+
     >>> lucid.softmax(lucid.tensor([0.0, 0.0, 1000.0]), 0)
     tensor([0., 0., 1.])
     """
@@ -503,6 +534,7 @@ def log_softmax(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tenso
 
     Args:
         dim: the axis along which the exponentials of the result sum to 1.
+
     >>> lucid.log_softmax(lucid.tensor([0.0, 0.0, 1000.0]), 0)
     tensor([-1000., -1000.,     0.])
     """
@@ -517,8 +549,10 @@ def aminmax(
 
     Args:
         dim: one axis, which the results lack. Default: None, all of them.
+
     Raises:
         ShapeError: an axis has no elements.
+
     >>> lucid.aminmax(lucid.tensor([[1, 5], [7, 2]]), dim=1)
     lucid.return_types.aminmax(
     min=tensor([1, 2]),
@@ -537,6 +571,7 @@ def nansum(
 
     Args:
         input: a tensor of any dtype; integers and bools are summed as int64.
+
     >>> lucid.nansum(lucid.tensor([1.0, float("nan"), 2.0]))
     tensor(3.)
     """
@@ -554,6 +589,7 @@ def nanmean(
     Args:
         input: a tensor of any dtype; of integers and bools the mean is a float.
         dtype: the dtype to sum in.
+
     >>> lucid.nanmean(lucid.tensor([1.0, float("nan"), 2.0]))
     tensor(1.5000)
     """
@@ -566,10 +602,13 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> return_types.mo
     """Return (values, indices) of the most frequent element along `dim`.
 
     Of equally frequent ones it is the least; the index is that of its last occurrence.
+
     Args:
         dim: the axis to look along, which the results lack.
+
     Raises:
         ShapeError: the axis has no elements.
+
     >>> lucid.mode(lucid.tensor([2, 1, 3, 2]))
     lucid.return_types.mode(
     values=tensor(2),
@@ -602,13 +641,16 @@ def cov(
 
     Shapes: (variables, observations) gives (variables, variables), a vector or a number a 0-d
     tensor.
+
     Args:
         input: a tensor of at most two axes; integers give floats.
         correction: what is taken off the number of observations to divide by.
         fweights: how often each observation counts, a vector of integers. Default: None, once.
         aweights: how much each observation counts, a vector. Default: None, equally.
+
     Raises:
         ShapeError: more than two axes.
+
     >>> lucid.cov(lucid.tensor([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]]))
     tensor([[ 1., -1.],
             [-1.,  1.]])
@@ -641,6 +683,7 @@ def corrcoef(input: Tensor) -> Tensor:
     """Return the correlations of variables, the rows, from observations, the columns.
 
     They are within [-1, 1]; of a variable that does not vary they are NaN. Shapes: as `cov`.
+
     >>> lucid.corrcoef(lucid.tensor([[1.0, 2.0, 3.0], [6.0, 4.0, 2.0]]))
     tensor([[ 1., -1.],
             [-1.,  1.]])

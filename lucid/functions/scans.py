@@ -32,10 +32,12 @@ def cumprod(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
     """Return the running products along `dim`: element i is the product of elements 0 to i.
 
     Integers and bools are multiplied as int64. The gradient is right where elements are zero, too.
+
     Args:
         input: a tensor of any dtype.
         dim: the axis to go along, which keeps its size.
         dtype: what the elements are converted to before.
+
     >>> lucid.cumprod(lucid.tensor([1, 2, 3, 4]), 0)
     tensor([ 1,  2,  6, 24])
     """
@@ -50,6 +52,7 @@ def logcumsumexp(input: Tensor, dim: int) -> Tensor:
     Args:
         input: a tensor; integers and bools give the default float dtype.
         dim: the axis to go along, which keeps its size.
+
     >>> lucid.logcumsumexp(lucid.tensor([1000.0, 1000.0, 1000.0]), 0)
     tensor([1000.0000, 1000.6932, 1001.0986])
     """
@@ -63,6 +66,7 @@ def cummax(input: Tensor, dim: int) -> return_types.cummax:
     """Return (values, indices) of the greatest element so far along `dim`, the last of equals.
 
     From a NaN on all values are NaN.
+
     >>> lucid.cummax(lucid.tensor([1, 3, 2, 3]), 0)
     lucid.return_types.cummax(
     values=tensor([1, 3, 3, 3]),
@@ -119,12 +123,14 @@ def diff(
     """Return the differences of neighbours along `dim`, taken `n` times; of bools, the changes.
 
     Shapes: the axis loses `n` elements, but has no fewer than none.
+
     Args:
         input: a tensor of at least one axis.
         n: how often; 0 gives the tensor itself.
         dim: the axis to go along.
         prepend: what stands before the elements along the axis.
         append: what stands after them.
+
     >>> lucid.diff(lucid.tensor([1, 3, 6, 10]))
     tensor([2, 3, 4])
     >>> lucid.diff(lucid.tensor([1, 3, 6, 10]), 2)
@@ -146,14 +152,17 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int =
     """Integrate along `dim` by the trapezoidal rule, over points `x` or in steps of `dx`.
 
     Each pair of neighbours contributes half its sum times the distance of its points.
+
     Args:
         y: the values of the function.
         x: its points: a vector, or as many as values. Default: None, equally far points.
         dx: how far these are.
         dim: the axis to go along, which the result lacks.
+
     Raises:
         OptionError: there are no points.
         ShapeError: another number of points than of values.
+
     >>> lucid.trapezoid(lucid.tensor([1.0, 2.0, 3.0]))
     tensor(4.)
     >>> lucid.trapezoid(lucid.tensor([1.0, 2.0, 3.0]), lucid.tensor([0.0, 2.0, 3.0]))
@@ -182,10 +191,12 @@ def cumulative_trapezoid(
     """Return the running integral along `dim` by the trapezoidal rule, from the second point on.
 
     Shapes: that of `y`, with one element less along the axis.
+
     Args:
         y: the values of the function.
         x: its points: a vector, or as many as values. Default: None, equally far points.
         dx: how far these are.
+
     >>> lucid.cumulative_trapezoid(lucid.tensor([1.0, 2.0, 3.0]))
     tensor([1.5000, 4.0000])
     """
@@ -208,9 +219,11 @@ def gradient(input: Tensor, *, spacing: Any = 1.0, dim: Any = None, edge_order: 
         spacing: the distance of neighbours, one number for all axes.
         dim: an axis or several to differentiate along. Default: None, each.
         edge_order: PyTorch's; 1 alone is supported.
+
     Raises:
         OptionError: several spacings or coordinates, or another `edge_order`.
         ShapeError: fewer than two elements along an axis.
+
     >>> lucid.gradient(lucid.tensor([1.0, 4.0, 9.0, 16.0]))
     (tensor([3., 4., 6., 7.]),)
     """

@@ -46,12 +46,15 @@ def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
 
     Aliasing: a view where the strides allow it, which writes show through, else a copy; `view`
     never copies.
+
     Args:
         *sizes: the shape, as ints or as one tuple or list of them; `()` for one element.
         shape: the same by keyword, instead of `sizes`.
+
     Raises:
         ShapeError: the shape has another number of elements, or two sizes are -1.
         ArgumentError: there is no shape, or there are two.
+
     >>> x = lucid.arange(6)
     >>> x.reshape(2, -1)
     tensor([[0, 1, 2],
@@ -73,13 +76,16 @@ def view(input: Tensor, *shape: Any, size: Any = None) -> Tensor:
 
     One size may be -1, which is then worked out from the others. A write to the view shows in
     `input`.
+
     Args:
         *shape: the shape, as ints or as one tuple or list of them.
         size: the same by keyword, instead of `shape`.
+
     Raises:
         ShapeError: the strides don't allow a view, as after a transpose, or the number of elements
             is another.
         ArgumentError: there is no shape, or there are two.
+
     >>> x = lucid.arange(4)
     >>> x.view(2, 2)[0, 0] = 9
     >>> x
@@ -103,10 +109,13 @@ def view_as(input: Tensor, other: Tensor) -> Tensor:
     """Return a view of `input` in the shape of `other`: `input.view(other.shape)`.
 
     Only the shape of `other` is looked at.
+
     Args:
         other: whose shape the view has.
+
     Raises:
         ShapeError: the strides don't allow a view, or the number of elements is another.
+
     >>> lucid.arange(4).view_as(lucid.zeros(2, 2))
     tensor([[0, 1],
             [2, 3]])
@@ -119,8 +128,10 @@ def reshape_as(input: Tensor, other: Tensor) -> Tensor:
     """Return `input` in the shape of `other`: `input.reshape(other.shape)`.
 
     Aliasing: a view where the strides allow it, else a copy.
+
     Args:
         other: whose shape the result has.
+
     Raises:
         ShapeError: `other` has another number of elements.
     """
@@ -134,12 +145,15 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     returned.
 
     Aliasing: a view where strides allow it, else a copy.
+
     Args:
         start_dim: the first axis to merge; negative ones count from the end.
         end_dim: the last axis to merge.
+
     Raises:
         OptionError: `start_dim` comes after `end_dim`.
         IndexOutOfRangeError: there is no such axis.
+
     >>> lucid.zeros(2, 3, 4).flatten(1).shape
     lucid.Size([2, 12])
     """
@@ -159,6 +173,7 @@ def ravel(input: Tensor) -> Tensor:
     A vector is returned itself, and a 0-d tensor becomes a vector of one element.
 
     Aliasing: a view where strides allow it, else a copy.
+
     >>> lucid.tensor([[1, 2], [3, 4]]).ravel()
     tensor([1, 2, 3, 4])
     """
@@ -171,8 +186,10 @@ def unflatten(input: Tensor, dim: int, sizes: Any) -> Tensor:
     Args:
         dim: the axis to split; negative ones count from the end.
         sizes: of the new axes, a tuple or list, of which one may be -1.
+
     Raises:
         ShapeError: the product of the sizes isn't that of the axis.
+
     >>> lucid.arange(6).unflatten(0, (2, -1))
     tensor([[0, 1, 2],
             [3, 4, 5]])
@@ -188,11 +205,14 @@ def squeeze(input: Tensor, dim: Dims = None) -> Tensor:
     """Return a view without axes of size 1: all of them, or those of `dim`.
 
     An axis of another size that `dim` names is kept, silently.
+
     Args:
         dim: an axis or several; negative ones count from the end. Default: None, all axes of size
             1.
+
     Raises:
         OptionError: an axis is named twice.
+
     >>> x = lucid.zeros(1, 3, 1)
     >>> x.squeeze().shape
     lucid.Size([3])
@@ -216,8 +236,10 @@ def unsqueeze(input: Tensor, dim: int) -> Tensor:
     Args:
         input: the tensor, of n axes.
         dim: where the new axis goes, from -n - 1 to n; -1 puts it last.
+
     Raises:
         IndexOutOfRangeError: `dim` is outside of that range.
+
     >>> x = lucid.tensor([1, 2])
     >>> x.unsqueeze(0)
     tensor([[1, 2]])
@@ -240,13 +262,16 @@ def permute(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
     """Return a view in which axis i is axis `order[i]` of `input`.
 
     Only strides change, so the view isn't contiguous in general.
+
     Args:
         *order: all axes in their new order, as ints or as one tuple; negative ones count from the
             end.
         dims: the same by keyword, instead of `order`.
+
     Raises:
         ShapeError: there are more or fewer axes in the order than in the tensor.
         OptionError: an axis comes twice.
+
     >>> lucid.zeros(2, 3, 4).permute(2, 0, 1).shape
     lucid.Size([4, 2, 3])
     """
@@ -266,11 +291,14 @@ def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
 
     For a matrix, `transpose(x, 0, 1)` is the matrix transpose. A 0-d tensor takes the axes 0 and
     -1.
+
     Args:
         dim0: an axis; negative ones count from the end.
         dim1: the axis that it changes places with.
+
     Raises:
         IndexOutOfRangeError: there is no such axis.
+
     >>> lucid.transpose(lucid.tensor([[1, 2], [3, 4]]), 0, 1)
     tensor([[1, 3],
             [2, 4]])
@@ -291,8 +319,10 @@ def t(input: Tensor) -> Tensor:
 
     Args:
         input: a tensor of at most two axes; `transpose` and `.mT` are for more.
+
     Raises:
         ShapeError: it has more than two axes.
+
     >>> lucid.t(lucid.tensor([[1, 2, 3]]))
     tensor([[1],
             [2],
@@ -314,8 +344,10 @@ def matrix_transpose(input: Tensor) -> Tensor:
 
     Args:
         input: a tensor of at least two axes.
+
     Raises:
         ShapeError: it has fewer than two axes.
+
     >>> lucid.tensor([[[1, 2], [3, 4]]]).mT
     tensor([[[1, 3],
              [2, 4]]])
@@ -331,10 +363,12 @@ def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
     Args:
         source: an axis, or a tuple of them; negative ones count from the end.
         destination: as many places of the result.
+
     Raises:
         ArgumentError: there are more sources than destinations, or fewer.
         OptionError: an axis comes twice.
         IndexOutOfRangeError: there is no such axis.
+
     >>> lucid.zeros(2, 3, 4).movedim(0, -1).shape
     lucid.Size([3, 4, 2])
     >>> lucid.zeros(2, 3, 4).movedim((0, 1), (1, 0)).shape
@@ -365,12 +399,15 @@ def expand(input: Tensor, *sizes: Any, size: Any = None) -> Tensor:
 
     New axes may come in front. Repeated elements share one place in memory, so clone the view
     before writing to it.
+
     Args:
         *sizes: the shape, as ints or as one tuple; -1 keeps a size.
         size: the same by keyword, instead of `sizes`.
+
     Raises:
         ShapeError: there are fewer sizes than axes, an axis that isn't 1 would change, or a new one
             has size -1.
+
     >>> lucid.tensor([[1], [2]]).expand(-1, 3)
     tensor([[1, 1, 1],
             [2, 2, 2]])
@@ -406,8 +443,10 @@ def expand_as(input: Tensor, other: Tensor) -> Tensor:
     Args:
         input: the tensor, which broadcasts to that shape.
         other: whose shape the view has.
+
     Raises:
         ShapeError: `input` doesn't broadcast to the shape of `other`.
+
     >>> lucid.tensor([1, 2]).expand_as(lucid.zeros(2, 2))
     tensor([[1, 2],
             [1, 2]])
@@ -419,11 +458,14 @@ def broadcast_to(input: Tensor, size: Any) -> Tensor:
     """Return a view of `input` repeated to a shape: `input.expand(size)`.
 
     Repeated elements share one place in memory, so the view isn't to be written to.
+
     Args:
         input: the tensor, which broadcasts to that shape.
         size: the shape, a tuple or list; -1 keeps a size.
+
     Raises:
         ShapeError: `input` doesn't broadcast to that shape.
+
     >>> lucid.broadcast_to(lucid.tensor([1, 2]), (3, 2))
     tensor([[1, 2],
             [1, 2],
@@ -439,11 +481,14 @@ def repeat(input: Tensor, *times: Any, repeats: Any = None) -> Tensor:
     for itself, see `repeat_interleave`; to repeat without a copy, `expand`.
 
     Shapes: size i of the result is `times[i]` times that of `input`.
+
     Args:
         *times: a count for each axis, as ints or as one tuple.
         repeats: the same by keyword, instead of `times`.
+
     Raises:
         ShapeError: there are fewer counts than axes, or one is negative.
+
     >>> lucid.tensor([1, 2]).repeat(2, 2)
     tensor([[1, 2, 1, 2],
             [1, 2, 1, 2]])
@@ -468,11 +513,14 @@ def tile(input: Tensor, *times: Any, dims: Any = None) -> Tensor:
     """Return a copy with the whole tensor repeated along its axes, as `repeat` does.
 
     Fewer counts than axes are for the last axes; the others are repeated once.
+
     Args:
         *times: a count for each axis, as ints or as one tuple.
         dims: the same by keyword, instead of `times`.
+
     Raises:
         ShapeError: a count is negative.
+
     >>> lucid.tensor([[1, 2], [3, 4]]).tile(2)
     tensor([[1, 2, 1, 2],
             [3, 4, 3, 4]])
@@ -488,14 +536,17 @@ def repeat_interleave(
 
     With one count per element, the result's size depends on data: a compiled step is traced anew
     for each size.
+
     Args:
         repeats: an int, or an integer tensor with one count for each index along `dim`.
         dim: the axis; negative ones count from the end. Default: None, the flattened tensor.
 
         output_size: how long the result is along `dim`, where it is known. Default: None.
+
     Raises:
         OptionError: a count is negative.
         ShapeError: there are not as many counts as indices, or they don't add up to `output_size`.
+
     >>> x = lucid.tensor([1, 2, 3])
     >>> x.repeat_interleave(2)
     tensor([1, 1, 2, 2, 3, 3])
@@ -541,12 +592,15 @@ def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     """Return the view of `length` indices along `dim`, from `start` on.
 
     Unlike a slice it doesn't cut a range that is too long, but raises.
+
     Args:
         start: the first index; negative ones count from the end.
         length: how many indices; 0 gives a tensor without elements.
+
     Raises:
         IndexOutOfRangeError: the range isn't inside of the axis.
         ShapeError: the tensor is 0-d.
+
     >>> lucid.arange(5).narrow(0, 1, 3)
     tensor([1, 2, 3])
     """
@@ -570,9 +624,11 @@ def select(input: Tensor, dim: int, index: int) -> Tensor:
 
     Args:
         index: the index; negative ones count from the end.
+
     Raises:
         IndexOutOfRangeError: there is no such axis, or the index isn't in it.
         ShapeError: the tensor is 0-d.
+
     >>> lucid.select(lucid.tensor([[1, 2], [3, 4]]), 1, -1)
     tensor([2, 4])
     """
@@ -604,12 +660,15 @@ def flip(input: Tensor, *axes: Any, dims: Any = None) -> Tensor:
     """Return a copy with the order of the elements along the given axes reversed.
 
     It is a copy, not a view with negative strides: writes to it don't show in `input`.
+
     Args:
         *axes: the axes, as ints or as one tuple; negative ones count from the end.
         dims: the same by keyword, instead of `axes`.
+
     Raises:
         OptionError: an axis comes twice.
         IndexOutOfRangeError: there is no such axis.
+
     >>> lucid.flip(lucid.tensor([[1, 2], [3, 4]]), 1)
     tensor([[2, 1],
             [4, 3]])
@@ -633,8 +692,10 @@ def fliplr(input: Tensor) -> Tensor:
 
     Args:
         input: a tensor of at least two axes.
+
     Raises:
         IndexOutOfRangeError: it has fewer than two axes.
+
     >>> lucid.fliplr(lucid.tensor([[1, 2], [3, 4]]))
     tensor([[2, 1],
             [4, 3]])
@@ -647,6 +708,7 @@ def flipud(input: Tensor) -> Tensor:
 
     Args:
         input: a tensor, of which a vector is reversed as a whole.
+
     >>> lucid.flipud(lucid.tensor([[1, 2], [3, 4]]))
     tensor([[3, 4],
             [1, 2]])
@@ -659,8 +721,10 @@ def size(input: Tensor, dim: int | None = None) -> Any:
 
     Args:
         dim: the axis; negative ones count from the end. Default: None, all of them.
+
     Raises:
         IndexOutOfRangeError: there is no such axis; a 0-d tensor has none.
+
     >>> x = lucid.zeros(2, 3)
     >>> x.size()
     lucid.Size([2, 3])
@@ -678,6 +742,7 @@ def storage_offset(input: Tensor) -> int:
     """Return where in its storage the tensor begins, counted in elements.
 
     It isn't 0 only for views. It looks at memory, so in a trace it raises `TraceError`.
+
     >>> lucid.arange(6)[2:].storage_offset()
     2
     """
@@ -694,8 +759,10 @@ def stride(input: Tensor, dim: int | None = None) -> Any:
     """Return the distance in memory of neighbours along each axis, or along one, in elements.
 
     An axis that `expand` has repeated has stride 0.
+
     Args:
         dim: the axis; negative ones count from the end. Default: None, a tuple of all.
+
     >>> x = lucid.zeros(2, 3)
     >>> x.stride()
     (3, 1)
@@ -745,6 +812,7 @@ def is_contiguous(input: Tensor, *, memory_format: object = None) -> bool:
     """Return whether the elements lie in row-major order without gaps.
 
     No other order is ever wanted, so all memory formats ask for the same.
+
     >>> x = lucid.zeros(2, 3)
     >>> x.is_contiguous(), x.T.is_contiguous()
     (True, False)
@@ -758,6 +826,7 @@ def contiguous(input: Tensor, *, memory_format: object = None) -> Tensor:
     """Return the tensor itself if it is contiguous, else a row-major copy.
 
     Gradients flow through either.
+
     >>> x = lucid.zeros(2, 3)
     >>> x.contiguous() is x
     True

@@ -80,12 +80,15 @@ def softmax(input: Tensor, dim: int | None = None, dtype: DType | None = None) -
     """Return exp(input) divided by its sum along `dim`, the largest logit subtracted first.
 
     The elements along the axis add up to 1; a row of -inf gives NaN.
+
     Args:
         input: a tensor of floats.
         dim: the axis. Default: None, PyTorch's old choice, with a warning.
         dtype: the input is cast to it first.
+
     Raises:
         DTypeError: integers without a dtype.
+
     >>> lucid.softmax(lucid.tensor([1.0, 2.0, 3.0]), 0)
     tensor([0.0900, 0.2447, 0.6652])
     """
@@ -97,6 +100,7 @@ def log_softmax(input: Tensor, dim: int | None = None, dtype: DType | None = Non
     """Return log(softmax(input, dim)), accurate where the softmax underflows.
 
     It is `input - logsumexp(input, dim)`.
+
     >>> lucid.log_softmax(lucid.tensor([0.0, 1000.0]), 0)
     tensor([-1000.,     0.])
     """
@@ -109,6 +113,7 @@ def softmin(input: Tensor, dim: int | None = None, dtype: DType | None = None) -
 
     Raises:
         DTypeError: integers without a dtype.
+
     >>> lucid.nn.functional.softmin(lucid.tensor([1.0, 2.0]), 0)
     tensor([0.7311, 0.2689])
     """

@@ -40,12 +40,15 @@ def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool
     """Return the indices that sort the elements along `dim`, as int64.
 
     Equal elements keep their order in either direction, and a NaN counts as the greatest.
+
     Args:
         dim: the axis to sort along.
         descending: whether the greatest come first.
         stable: True or False; sorting is stable with either.
+
     Raises:
         ArgumentError: `stable` is no bool.
+
     >>> lucid.argsort(lucid.tensor([3, 1, 2]))
     tensor([1, 2, 0])
     """
@@ -93,14 +96,17 @@ def topk(
     """Return (values, indices) of the k greatest, or smallest, elements along `dim`, in order.
 
     Gradients flow to the values; a NaN counts as the greatest.
+
     Args:
         k: how many, from 0 to the size of the axis.
         dim: the axis to look along.
         largest: whether the greatest are wanted, else the smallest.
         sorted: True or False; they are in order with either.
+
     Raises:
         ArgumentError: `sorted` is no bool.
         OptionError: `k` is negative or more than there are.
+
     >>> lucid.topk(lucid.tensor([3, 1, 4, 2]), 2)
     lucid.return_types.topk(
     values=tensor([4, 3]),
@@ -126,8 +132,10 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ret
     Args:
         k: which one, from 1 to the size of the axis.
         dim: the axis to look along, which the results lack.
+
     Raises:
         OptionError: there is no such element.
+
     >>> lucid.kthvalue(lucid.tensor([3.0, 1.0, 4.0]), 2)
     lucid.return_types.kthvalue(
     values=tensor(3.),
@@ -157,10 +165,13 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """Return the median of all elements, or (values, indices) along `dim`.
 
     Of an even number it is the lower one of the two in the middle. A NaN among them is the result.
+
     Args:
         dim: the axis to look along, which the results lack. Default: None, the flattened tensor.
+
     Raises:
         OptionError: there are no elements.
+
     >>> lucid.median(lucid.tensor([1.0, 4.0, 2.0, 3.0]))
     tensor(2.)
     >>> lucid.median(lucid.tensor([[1, 5, 3], [9, 7, 8]]), 1)
@@ -176,6 +187,7 @@ def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> A
     """Return the `median` of the elements that are no NaN; of NaN alone it is NaN.
 
     Of an even number it is the lower one of the two in the middle.
+
     >>> lucid.nanmedian(lucid.tensor([1.0, float("nan"), 3.0, 2.0]))
     tensor(2.)
     """
@@ -228,16 +240,19 @@ def quantile(
     """Return the q-quantiles along `dim`, or of all elements; a NaN among them is the result.
 
     The place is `q * (n - 1)` among n elements in order. Shapes: a vector of `q` adds a first axis.
+
     Args:
         input: a tensor of floats.
         q: a number in [0, 1], or a 0-d tensor or vector of such.
         dim: the axis to look along, which the result lacks. Default: None, the flattened tensor.
         interpolation: where the place is between two elements: "linear", "lower", "higher",
             "midpoint" or "nearest".
+
     Raises:
         DTypeError: integers or bools.
         OptionError: `q` outside of [0, 1], another `interpolation`, or no elements.
         ShapeError: `q` has more than one axis.
+
     >>> lucid.quantile(lucid.tensor([1.0, 2.0, 4.0]), lucid.tensor([0.5, 0.75]))
     tensor([2., 3.])
     >>> lucid.quantile(lucid.tensor([1.0, 2.0, 4.0]), 0.75, interpolation="lower")
@@ -323,6 +338,7 @@ def searchsorted(
 
     Shapes: a row (n,) for any input, or rows (..., n) for inputs (..., m); the result has that of
     the input. dtype: int64.
+
     Args:
         sorted_sequence: the rows, in ascending order, which isn't checked; NaN is greatest.
         input: a tensor or a number.
@@ -330,9 +346,11 @@ def searchsorted(
         right: whether behind equal elements instead of before them.
         sorter: an index of the same shape that sorts the rows, which then are in any order.
         side: "right" for `right=True`; "left" changes nothing.
+
     Raises:
         OptionError: another `side`.
         ShapeError: the leading axes differ, the row is 0-d, or `sorter` has another shape.
+
     >>> lucid.searchsorted(lucid.tensor([1, 3, 5]), lucid.tensor([0, 3, 9]))
     tensor([0, 1, 3])
     >>> lucid.searchsorted(lucid.tensor([1, 3, 5]), 3, right=True)
@@ -394,13 +412,16 @@ def bucketize(
     """Return the number of the bucket that each element falls into, between sorted boundaries.
 
     Element x falls into bucket i if `boundaries[i - 1] < x <= boundaries[i]`.
+
     Args:
         input: a tensor or a number.
         boundaries: a vector in ascending order, which isn't checked.
         out_int32: whether the result is int32 instead of int64.
         right: whether a boundary belongs to the bucket above it.
+
     Raises:
         ShapeError: boundaries without an axis.
+
     >>> lucid.bucketize(lucid.tensor([1, 2, 9]), lucid.tensor([1, 5]))
     tensor([0, 1, 2])
     """
@@ -417,8 +438,10 @@ def isin(
         test_elements: what they are compared with, of any shape, likewise.
         assume_unique: True or False; equal elements make no difference.
         invert: whether it tells those that aren't among them.
+
     Raises:
         ArgumentError: `assume_unique` is no bool.
+
     >>> lucid.isin(lucid.tensor([[1, 2], [3, 4]]), lucid.tensor([2, 4, 6]))
     tensor([[False,  True],
             [False,  True]])
@@ -440,16 +463,19 @@ def histogram(
     Elements outside aren't counted, nor is NaN. There is no gradient.
 
     dtype: that of `input`.
+
     Args:
         input: floats, of any shape.
         bins: the edges, a vector that ascends; or how many bins of equal width there are.
         range: where those begin and end. Default: None, at the least and the greatest element.
         weight: what each element counts, of the shape of `input`. Default: None, one each.
         density: whether to divide by the sum of all and by the bin's width.
+
     Raises:
         DTypeError: `input` holds integers, or edges or weights have another dtype.
         ShapeError: the edges are no vector, or the weights have another shape.
         OptionError: there is no bin, or the range is empty, or given with edges.
+
     >>> lucid.histogram(lucid.tensor([1.0, 2.0, 1.0, 4.0]), bins=2)
     lucid.return_types.histogram(
     hist=tensor([3., 1.]),

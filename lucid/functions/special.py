@@ -57,9 +57,11 @@ def logaddexp(input: Tensor, other: Tensor) -> Tensor:
     """Return `log(exp(input) + exp(other))`, a float, without overflow.
 
     Two infinities of one sign give that infinity.
+
     Args:
         input: a tensor.
         other: a tensor, broadcast and promoted.
+
     >>> lucid.logaddexp(lucid.tensor([0.0, 1000.0]), lucid.tensor([0.0, 1000.0]))
     tensor([6.9315e-01, 1.0007e+03])
     """
@@ -73,6 +75,7 @@ def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
     """Return `log2(2**input + 2**other)`, a float, without overflow.
 
     Adds numbers that are kept as logarithms to base 2.
+
     >>> lucid.logaddexp2(lucid.tensor([3.0, 1000.0]), lucid.tensor([3.0, 1000.0]))
     tensor([   4., 1001.])
     """
@@ -89,6 +92,7 @@ def xlogy(input: Tensor | Number, other: Tensor | Number) -> Tensor:
     Args:
         input: a tensor or a number.
         other: likewise, broadcast and promoted; one of the two is a tensor.
+
     >>> lucid.xlogy(lucid.tensor([0.0, 2.0]), lucid.tensor([0.0, 3.0]))
     tensor([0.0000, 2.1972])
     """
@@ -102,9 +106,11 @@ def logit(input: Tensor, eps: float | None = None) -> Tensor:
     """Return `log(input / (1 - input))`, the inverse of `sigmoid`.
 
     Without `eps` it is -inf at 0, inf at 1, and NaN beyond.
+
     Args:
         input: a tensor; integers and bools give the default float dtype.
         eps: the input is clamped to [eps, 1 - eps] first. Default: None, it isn't.
+
     >>> lucid.logit(lucid.tensor([0.0, 0.5, 0.9]), eps=0.1)
     tensor([-2.1972,  0.0000,  2.1972])
     """
@@ -118,9 +124,11 @@ def heaviside(input: Tensor, values: Tensor) -> Tensor:
     """Return the unit step: 0 below 0, 1 above it, and `values` at 0.
 
     A NaN stays NaN. The derivative by `input` is 0.
+
     Args:
         input: a tensor.
         values: what is taken at 0, broadcast and promoted.
+
     >>> lucid.heaviside(lucid.tensor([-1.0, 0.0, 2.0]), lucid.tensor(0.5))
     tensor([0.0000, 0.5000, 1.0000])
     """
@@ -134,6 +142,7 @@ def signbit(input: Tensor) -> Tensor:
 
     Args:
         input: a tensor of numbers.
+
     >>> lucid.signbit(lucid.tensor([-1.0, -0.0, 0.0]))
     tensor([ True,  True, False])
     """
@@ -149,6 +158,7 @@ def copysign(input: Tensor, other: Any) -> Tensor:
     Args:
         input: a tensor or a number.
         other: whose signs are taken, a tensor or a number, broadcast.
+
     >>> lucid.copysign(lucid.tensor([1.0, -2.0]), lucid.tensor([-0.0, 3.0]))
     tensor([-1.,  2.])
     """
@@ -165,6 +175,7 @@ def float_power(input: Tensor | Number, exponent: Tensor | Number) -> Tensor:
     Args:
         input: a tensor or a number.
         exponent: a tensor or a number, broadcast.
+
     >>> lucid.float_power(lucid.tensor([2, 4]), -1)
     tensor([0.5000, 0.2500], dtype=lucid.float64)
     """
@@ -177,8 +188,10 @@ def fmax(input: Tensor, other: Tensor) -> Tensor:
     """Return the greater of two elements, broadcast; where one is a NaN, the other.
 
     Of equal ones it is the first, which gets the gradient.
+
     Args:
         other: a tensor or a number.
+
     >>> lucid.fmax(lucid.tensor([1.0, float("nan")]), lucid.tensor([3.0, 2.0]))
     tensor([3., 2.])
     """
@@ -202,11 +215,14 @@ def gcd(input: Tensor, other: Tensor) -> Tensor:
     """Return the greatest common divisor of two integers, broadcast, by Euclid's algorithm.
 
     It isn't negative; of 0 and 0 it is 0.
+
     Args:
         input: a tensor of integers.
         other: a tensor of integers or an int.
+
     Raises:
         DTypeError: floats or bools.
+
     >>> lucid.gcd(lucid.tensor([12, 7]), lucid.tensor([18, 0]))
     tensor([6, 7])
     """
@@ -236,8 +252,10 @@ def ldexp(input: Tensor, other: Tensor) -> Tensor:
     Args:
         input: a tensor; integers and bools give the default float dtype.
         other: the exponents, a tensor.
+
     Raises:
         ArgumentError: a number in place of a tensor.
+
     >>> lucid.ldexp(lucid.tensor([1.0, 3.0]), lucid.tensor([4, -1]))
     tensor([16.0000,  1.5000])
     """
@@ -250,8 +268,10 @@ def frexp(input: Tensor) -> return_types.frexp:
     The mantissa is from 0.5 up to 1, with the sign of `input`; 0, infinities and NaN are their own,
     with an exponent of 0. NumPy takes the numbers apart, in a compiled step by a call of Python.
     The mantissa's gradient is that of dividing by `2 ** exponent`.
+
     Raises:
         DTypeError: integers or bools.
+
     >>> lucid.frexp(lucid.tensor([6.0, -0.5]))
     lucid.return_types.frexp(
     mantissa=tensor([ 0.7500, -0.5000]),
@@ -278,11 +298,14 @@ def nextafter(input: Tensor, other: Tensor) -> Tensor:
     """Return the next float after `input` in the direction of `other`, broadcast.
 
     Equal ones give `other`. NumPy finds it, in a compiled step by a call of Python.
+
     Args:
         other: where to go, a tensor.
+
     Raises:
         DTypeError: integers or bools.
         MissingRuleError: a gradient is asked for: there is none.
+
     >>> lucid.nextafter(lucid.tensor([1.0]), lucid.tensor([2.0])) - 1
     tensor([1.1921e-07])
     """
@@ -340,6 +363,7 @@ def angle(input: Tensor) -> Tensor:
 
     Args:
         input: a tensor; integers and bools give the default float dtype.
+
     >>> lucid.angle(lucid.tensor([2.0, -2.0]))
     tensor([0.0000, 3.1416])
     """

@@ -138,6 +138,7 @@ def tanh(input: Tensor) -> Tensor:
     """Return the hyperbolic tangent, a float in [-1, 1].
 
     Derivative: 1 - tanh(x)**2.
+
     >>> lucid.tanh(lucid.tensor([0.0, 1.0, -20.0]))
     tensor([ 0.0000,  0.7616, -1.0000])
     """
@@ -148,6 +149,7 @@ def sigmoid(input: Tensor) -> Tensor:
     """Return `1 / (1 + exp(-input))`, a float in [0, 1].
 
     Nothing overflows for large negative numbers.
+
     >>> lucid.sigmoid(lucid.tensor([0.0, 2.0, -100.0]))
     tensor([5.0000e-01, 8.8080e-01, 3.7835e-44])
     """
@@ -285,9 +287,11 @@ def atan2(input: Tensor, other: Tensor) -> Tensor:
     """Return the angle of the points (other, input), in [-pi, pi]: 0 along positive `other`.
 
     The result has their common dtype.
+
     Args:
         input: the points' second coordinate.
         other: their first one.
+
     >>> lucid.atan2(lucid.tensor([0.0, 1.0]), lucid.tensor([-1.0, 0.0]))
     tensor([3.1416, 1.5708])
     """
@@ -312,9 +316,11 @@ def hypot(input: Tensor, other: Tensor) -> Tensor:
     """Return the length of the hypotenuse over legs of these lengths.
 
     Sqrt(a**2 + b**2), without overflow.
+
     Args:
         input: one leg.
         other: the other one.
+
     >>> lucid.hypot(lucid.tensor([3.0]), lucid.tensor([4.0]))
     tensor([5.])
     """
@@ -338,6 +344,7 @@ def deg2rad(input: Tensor) -> Tensor:
 
     Args:
         input: angles; integers give the default float dtype.
+
     >>> lucid.deg2rad(lucid.tensor([0.0, 180.0]))
     tensor([0.0000, 3.1416])
     """
@@ -349,6 +356,7 @@ def rad2deg(input: Tensor) -> Tensor:
 
     Args:
         input: angles; integers give the default float dtype.
+
     >>> lucid.rad2deg(lucid.tensor([0.0, 1.0]))
     tensor([ 0.0000, 57.2958])
     """
@@ -360,6 +368,7 @@ def sinh(input: Tensor) -> Tensor:
     """Return the hyperbolic sine, a float: (exp(x) - exp(-x)) / 2.
 
     It overflows to an infinity of the element's sign.
+
     >>> lucid.sinh(lucid.tensor([0.0, 1.0]))
     tensor([0.0000, 1.1752])
     """
@@ -371,6 +380,7 @@ def cosh(input: Tensor) -> Tensor:
     """Return the hyperbolic cosine, a float: (exp(x) + exp(-x)) / 2.
 
     It overflows to inf on both sides.
+
     >>> lucid.cosh(lucid.tensor([0.0, 1.0]))
     tensor([1.0000, 1.5431])
     """

@@ -54,13 +54,16 @@ def hann_window(
     period's zero, and a symmetric one is zero at both ends. A window of one place is 1.
 
     dtype: a float dtype.
+
     Args:
         window_length: how many places, at least 0.
         periodic: whether it is a period of a longer signal, as `stft` wants it, or symmetric.
         dtype: of the result. Default: the default dtype.
+
     Raises:
         OptionError: the length is negative.
         DTypeError: the dtype isn't one of floats.
+
     >>> lucid.hann_window(4)
     tensor([0.0000, 0.5000, 1.0000, 0.5000])
     >>> lucid.hann_window(5, periodic=False)
@@ -82,10 +85,12 @@ def hamming_window(
     one less. A window of one place is 1.
 
     dtype: a float dtype.
+
     Args:
         periodic: whether it is a period of a longer signal, or symmetric.
         alpha: the mean of a period.
         beta: the factor of the cosine.
+
     >>> lucid.hamming_window(4)
     tensor([0.0800, 0.5400, 1.0000, 0.5400])
     """
@@ -106,6 +111,7 @@ def blackman_window(
     else one less.
 
     dtype: a float dtype.
+
     >>> lucid.blackman_window(5, periodic=False).round(decimals=2).abs()
     tensor([0.0000, 0.3400, 1.0000, 0.3400, 0.0000])
     """
@@ -129,6 +135,7 @@ def bartlett_window(
     N is the length if periodic, else one less. A window of one place is 1.
 
     dtype: a float dtype.
+
     >>> lucid.bartlett_window(4)
     tensor([0.0000, 0.5000, 1.0000, 0.5000])
     """
@@ -149,9 +156,11 @@ def kaiser_window(
     for 0 it is all ones.
 
     dtype: a float dtype.
+
     Args:
         periodic: whether t stops one step before 1, as in a period of a longer signal.
         beta: the shape.
+
     >>> lucid.kaiser_window(5, periodic=False, beta=2.0)
     tensor([0.4387, 0.8348, 1.0000, 0.8348, 0.4387])
     """

@@ -36,8 +36,10 @@ def sdpa_kernel(
     Args:
         backends: one of them, or several.
         set_priority: whether their order says which comes first.
+
     Raises:
         ArgumentError: something that isn't an `SDPBackend`.
+
     >>> from lucid.nn.attention import SDPBackend, sdpa_kernel
     >>> with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
     ...     F.scaled_dot_product_attention(*3 * [lucid.ones(1, 2, 3)]).shape

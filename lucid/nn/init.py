@@ -40,8 +40,10 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     Args:
         nonlinearity: "linear", "conv1d" …, "sigmoid", "tanh", "relu", "leaky_relu" or "selu".
         param: the negative slope of "leaky_relu", 0.01 by default.
+
     Raises:
         OptionError: another function.
+
     >>> nn.init.calculate_gain("relu")
     1.4142135623730951
     """
@@ -62,6 +64,7 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = No
     """Draw from the uniform distribution on [a, b).
 
     The tensor is written in place, without history, and returned.
+
     >>> (nn.init.uniform_(lucid.empty(1000)) < 1).all()
     tensor(True)
     """
@@ -76,8 +79,10 @@ def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any 
     Args:
         mean: the mean.
         std: the standard deviation.
+
     Raises:
         OptionError: `std` is negative.
+
     >>> nn.init.normal_(lucid.empty(1000)).std().item() < 1.2
     True
     """
@@ -96,6 +101,7 @@ def trunc_normal_(
 
     Raises:
         OptionError: `std` isn't positive, or the bounds leave nothing.
+
     >>> nn.init.trunc_normal_(lucid.empty(1000)).abs().max() <= 2
     tensor(True)
     """
@@ -121,8 +127,10 @@ def constant_(tensor: Tensor, val: float) -> Tensor:
     """Fill with a number.
 
     The tensor is written in place, without history, and returned.
+
     Args:
         val: the number.
+
     >>> nn.init.constant_(lucid.empty(2), 3.0)
     tensor([3., 3.])
     """
@@ -155,6 +163,7 @@ def eye_(tensor: Tensor) -> Tensor:
 
     Raises:
         ShapeError: it isn't a matrix.
+
     >>> nn.init.eye_(lucid.empty(2, 2))
     tensor([[1., 0.],
             [0., 1.]])
@@ -168,11 +177,14 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     """Make a convolution's weight (out, in, *sizes) pass its input channels on as they are.
 
     The tensor is written in place, without history, and returned.
+
     Args:
         groups: each group passes its own channels on.
+
     Raises:
         OptionError: its first axis can't be cut into the groups.
         ShapeError: it has no axis that a convolution slides along, or more than three.
+
     >>> nn.init.dirac_(lucid.empty(2, 2, 3))[0]
     tensor([[0., 1., 0.],
             [0., 0., 0.]])
@@ -205,8 +217,10 @@ def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Any = None) ->
 
     Reference: Glorot and Bengio, "Understanding the difficulty of training deep feedforward neural
     networks", 2010.
+
     Args:
         tensor: what is filled, in place: (out, in, *).
+
     >>> nn.init.xavier_uniform_(lucid.empty(50, 100)).std().item() < 0.2
     True
     """
@@ -236,11 +250,13 @@ def kaiming_uniform_(
     """Uniform with variance gain^2 / fan; `a` is the slope of "leaky_relu".
 
     Reference: He et al., "Delving Deep into Rectifiers", 2015.
+
     Args:
         tensor: what is filled, in place: (out, in, *).
         a: the slope of "leaky_relu".
         mode: "fan_in" keeps the variance of the forward, "fan_out" of the backward.
         nonlinearity: the function that follows, as `calculate_gain` has it.
+
     >>> nn.init.kaiming_uniform_(lucid.empty(50, 100)).std().item() < 0.2
     True
     """
@@ -264,8 +280,10 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Ten
 
     Reference: Saxe, McClelland and Ganguli, "Exact solutions to the nonlinear dynamics of learning
     in deep linear neural networks", 2013.
+
     Raises:
         ShapeError: it has less than two axes.
+
     >>> w = nn.init.orthogonal_(lucid.empty(2, 3))
     >>> lucid.allclose(w @ w.T, lucid.eye(2), atol=1e-5)
     True
@@ -286,12 +304,15 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any =
     """Fill a matrix with normal numbers, of which a share of each column, rounded up, is zero.
 
     Reference: Martens, "Deep learning via Hessian-free optimization", 2010.
+
     Args:
         tensor: what is filled, in place: (rows, columns).
         sparsity: the share of zeros in each column, from 0 to 1.
         std: the standard deviation of the others.
+
     Raises:
         ShapeError: it hasn't two axes.
+
     >>> (nn.init.sparse_(lucid.empty(10, 4), 0.25) == 0).sum(0)
     tensor([3, 3, 3, 3])
     """

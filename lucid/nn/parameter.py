@@ -20,6 +20,7 @@ class Parameter(Tensor):
     Args:
         data: its elements. None for an empty one.
         requires_grad: whether it is trained.
+
     >>> nn.Parameter(lucid.zeros(2)).requires_grad
     True
     """
@@ -73,6 +74,7 @@ class Buffer(Tensor):
     Args:
         data: its elements. None for an empty one.
         persistent: whether it belongs into the state dict.
+
     >>> nn.Buffer(lucid.zeros(2)).requires_grad
     False
     """

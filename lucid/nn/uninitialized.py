@@ -98,6 +98,7 @@ class UninitializedParameter(Uninitialized, Parameter):
         requires_grad: whether it is trained.
         device: the CPU; for PyTorch's sake.
         dtype: of the parameters. None is the default dtype.
+
     >>> p = nn.UninitializedParameter()
     >>> p.materialize((2, 3))
     >>> p.shape

@@ -33,11 +33,13 @@ class Adafactor(Optimizer):
 
     Reference: Shazeer and Stern, "Adafactor: Adaptive Learning Rates with Sublinear Memory Cost",
     2018.
+
     Args:
         beta2_decay: how the mean of squares forgets: 1 - step ** beta2_decay.
         eps: the least square, and the least size of a parameter.
         d: steps are shortened to this root mean square.
         weight_decay: decoupled, as that of `AdamW`.
+
     Raises:
         OptionError: a number is out of range.
     """

@@ -23,6 +23,7 @@ class Adagrad(Optimizer):
 
     Reference: Duchi, Hazan and Singer, "Adaptive Subgradient Methods for Online Learning and
     Stochastic Optimization", 2011.
+
     Args:
         lr_decay: how the rate falls with the steps.
         initial_accumulator_value: what the sum begins with.
@@ -66,8 +67,10 @@ class Adadelta(Optimizer):
     """param -= lr * d, with d = g * rms(earlier d) / rms(g), both means running with rate `rho`.
 
     Reference: Zeiler, "ADADELTA: An Adaptive Learning Rate Method", 2012.
+
     Args:
         rho: how much of both means stays at each step.
+
     Raises:
         OptionError: `rho` is outside of [0, 1].
     """
@@ -98,6 +101,7 @@ class RMSprop(Optimizer):
 
     Reference: Tieleman and Hinton, "Lecture 6.5", 2012; for the centered form Graves, "Generating
     Sequences With Recurrent Neural Networks", 2013.
+
     Args:
         alpha: how much of v stays at each step.
         momentum: the quotient is summed with this decay.

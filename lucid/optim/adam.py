@@ -21,6 +21,7 @@ class Adam(Optimizer):
     Both means are corrected for starting at zero.
 
     Reference: Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2015.
+
     Args:
         betas: how much of the two running means stays at each step.
         weight_decay: the parameter times this is added to the gradient.
@@ -31,6 +32,7 @@ class Adam(Optimizer):
         differentiable: False: an update has no history.
         fused: True, False or None; the update is the same.
         decoupled_weight_decay: scale the parameter instead, by 1 - lr * weight_decay.
+
     >>> w = lucid.tensor([1.0], requires_grad=True)
     >>> opt = lucid.optim.Adam([w])
     >>> (w * w).sum().backward()
@@ -75,6 +77,7 @@ class AdamW(Adam):
     """Adam with decoupled weight decay: the parameter is scaled by 1 - lr * weight_decay.
 
     Reference: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019.
+
     Args:
         weight_decay: the parameter is scaled by 1 - lr times this.
     """
@@ -123,6 +126,7 @@ class NAdam(Optimizer):
     """Adam with Nesterov momentum, whose rate rises by the schedule of `momentum_decay`.
 
     Reference: Dozat, "Incorporating Nesterov Momentum into Adam", 2016.
+
     Args:
         momentum_decay: how its schedule rises.
         decoupled_weight_decay: scale the parameter instead, by 1 - lr * weight_decay.
@@ -198,6 +202,7 @@ class SparseAdam(Optimizer):
 
     Args:
         args, kwargs: not looked at.
+
     >>> lucid.optim.SparseAdam([lucid.ones(1)])
     Traceback (most recent call last):
     lucid.ir.errors.OptionError: SparseAdam does not support dense gradients, and gradients ...

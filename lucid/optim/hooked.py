@@ -73,6 +73,7 @@ class Hooked:
         """Call `hook(optimizer, args, kwargs)` before each step.
 
         It may return other arguments of the step, as a pair (args, kwargs).
+
         >>> w = lucid.ones(1, requires_grad=True)
         >>> opt = lucid.optim.SGD([w], lr=0.1)
         >>> handle = opt.register_step_pre_hook(lambda opt, args, kwargs: print("hook"))
@@ -97,6 +98,7 @@ class Hooked:
 
         Args:
             prepend: call it before the other hooks.
+
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=0.1)
         >>> handle = opt.register_state_dict_pre_hook(lambda opt: print("saving"))
         >>> state = opt.state_dict()

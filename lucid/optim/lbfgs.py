@@ -23,6 +23,7 @@ class LBFGS(Optimizer):
     `step` takes a closure that computes the loss and the gradients, and calls it many times.
 
     Reference: Liu and Nocedal, "On the Limited Memory BFGS Method", 1989.
+
     Args:
         max_iter: the most iterations of a step.
         max_eval: the most calls of the closure. None is max_iter * 5 / 4.
@@ -30,8 +31,10 @@ class LBFGS(Optimizer):
         tolerance_change: stop at a change below this.
         history_size: how many changes of the gradient are kept.
         line_search_fn: None for steps of length `lr`, or "strong_wolfe".
+
     Raises:
         OptionError: more than one group, or another line search.
+
     >>> w = lucid.tensor([3.0], requires_grad=True)
     >>> opt = lucid.optim.LBFGS([w])
     >>> def closure():

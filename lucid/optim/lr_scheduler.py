@@ -91,11 +91,14 @@ class LRScheduler:
     Inside a compiled step, `step()` takes effect after each call of it; the learning rate is an
     input of the step, so it is never traced again for that. What it sets may be read later in the
     same step where the class is one of the library's; of others that is an error.
+
     Attributes:
         last_epoch: how often `step` was called.
         base_lrs: each group's learning rate at the start.
+
     Raises:
         NamingError: `last_epoch` isn't -1, and the groups have no "initial_lr".
+
     >>> class Halving(lucid.optim.lr_scheduler.LRScheduler):
     ...     def get_lr(self):
     ...         return [lr * 0.5**self.last_epoch for lr in self.base_lrs]
@@ -322,6 +325,7 @@ class StepLR(_ByFactor):
     """Multiply by `gamma` every `step_size` epochs.
 
     At epoch t the rate is `initial * gamma ** (t // step_size)`.
+
     Args:
         step_size: how many epochs a rate holds.
     """
@@ -405,6 +409,7 @@ class LinearLR(_ByFactor):
     Args:
         start_factor: the factor at first.
         end_factor: the factor at last.
+
     Raises:
         OptionError: a factor outside of [0, 1].
     """
@@ -451,6 +456,7 @@ class CosineAnnealingLR(LRScheduler):
     At epoch t the rate is `eta_min + (initial - eta_min) * (1 + cos(pi * t / T_max)) / 2`.
 
     Reference: Loshchilov and Hutter, "SGDR: Stochastic Gradient Descent with Warm Restarts", 2017.
+
     Args:
         T_max: epochs of half a wave.
     """
@@ -487,9 +493,11 @@ class CosineAnnealingWarmRestarts(LRScheduler):
     """Half a cosine wave down to `eta_min`, over and over; each period `T_mult` times as long.
 
     Reference: Loshchilov and Hutter, "SGDR: Stochastic Gradient Descent with Warm Restarts", 2017.
+
     Args:
         T_0: epochs of the first period.
         T_mult: how much longer each period is than the one before.
+
     Raises:
         OptionError: a period below 1.
     """
@@ -567,6 +575,7 @@ class OneCycleLR(_WithMomentum):
     """Up from `max_lr / div_factor` to `max_lr`, then down to that over `final_div_factor`.
 
     Reference: Smith and Topin, "Super-Convergence", 2017.
+
     Args:
         total_steps: how many steps there are. None is `epochs * steps_per_epoch`.
         epochs: beside `steps_per_epoch`.
@@ -578,6 +587,7 @@ class OneCycleLR(_WithMomentum):
         div_factor: the first rate is max_lr over this.
         final_div_factor: the last rate is the first one over this.
         three_phase: go down to the start symmetrically, then on to the end.
+
     Raises:
         OptionError: a number out of range, or momentum is to be cycled where there is none.
     """
@@ -673,6 +683,7 @@ class CyclicLR(_WithMomentum):
     """Up from `base_lr` to `max_lr` in `step_size_up` steps, down in `step_size_down`, repeated.
 
     Reference: Smith, "Cyclical Learning Rates for Training Neural Networks", 2017.
+
     Args:
         base_lr: the lowest rate; a number, or one for each group.
         step_size_up: steps from the lowest to the highest.
@@ -682,6 +693,7 @@ class CyclicLR(_WithMomentum):
         scale_fn: replaces the mode: the height, between 0 and 1.
         scale_mode: whether `scale_fn` gets the "cycle" or the "iterations".
         cycle_momentum: momentum (or beta1) goes the other way.
+
     Raises:
         OptionError: another mode, or momentum is to be cycled where there is none.
     """
@@ -757,8 +769,10 @@ class ReduceLROnPlateau(LRScheduler):
         cooldown: epochs to wait after a reduction.
         min_lr: the lowest rate; a number, or one for each group.
         eps: smaller changes of the rate are not made.
+
     Raises:
         OptionError: `factor` isn't below 1, or another mode.
+
     >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
     >>> scheduler = lucid.optim.lr_scheduler.ReduceLROnPlateau(opt, patience=1)
     >>> for loss in (3.0, 2.0, 2.0, 2.0):
@@ -880,9 +894,11 @@ class ChainedScheduler(_Composed):
     """Steps several schedulers at once; their factors multiply.
 
     Raises `OptionError` for none, for schedulers of other optimizers, and for `ReduceLROnPlateau`.
+
     Args:
         schedulers: of the same optimizer.
         optimizer: that optimizer; None takes it from the schedulers.
+
     >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
     >>> warmup = lucid.optim.lr_scheduler.LinearLR(opt, 0.5, total_iters=2)
     >>> decay = lucid.optim.lr_scheduler.ExponentialLR(opt, 0.5)
@@ -914,8 +930,10 @@ class SequentialLR(_Composed):
 
     Args:
         schedulers: of the same optimizer, in their order.
+
     Raises:
         OptionError: another number of milestones, or schedulers of other optimizers.
+
     >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=1.0)
     >>> warmup = lucid.optim.lr_scheduler.LinearLR(opt, 0.5, total_iters=2)
     >>> decay = lucid.optim.lr_scheduler.ExponentialLR(opt, 0.5)

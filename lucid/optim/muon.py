@@ -26,6 +26,7 @@ class Muon(Optimizer):
     with `ns_coefficients`, in the parameter's dtype (PyTorch rounds to bfloat16).
 
     Reference: Jordan et al., "Muon: An optimizer for hidden layers in neural networks", 2024.
+
     Args:
         weight_decay: the parameter is scaled by 1 - lr times this.
         momentum: how much of the earlier steps stays.
@@ -33,9 +34,11 @@ class Muon(Optimizer):
         ns_coefficients: of the quintic iteration.
         ns_steps: how many rounds of it.
         adjust_lr_fn: how the rate depends on the shape: None or "original", or "match_rms_adamw".
+
     Raises:
         OptionError: a number out of range, or another `adjust_lr_fn`.
         ShapeError: a parameter that isn't a matrix.
+
     >>> w = lucid.ones(2, 3, requires_grad=True)
     >>> opt = lucid.optim.Muon([w], lr=0.1)
     >>> (w * w).sum().backward()

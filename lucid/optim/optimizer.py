@@ -51,16 +51,20 @@ class Optimizer(Hooked):
 
     A subclass with a `step` of its own may make its state at the first update, as PyTorch's do, and
     bind it anew at each.
+
     Attributes:
         param_groups: one dict per group: "params" and the hyper-parameters. A compiled step reads
             their floats at each call; everything else in them it is specialized on.
         state: per parameter, a dict of tensors; made when the parameter is first updated.
         defaults: the hyper-parameters of groups that don't say otherwise.
+
     Args:
         defaults: the hyper-parameters of groups that don't say otherwise.
+
     Raises:
         ArgumentError: `params` is a tensor, a module, or another thing that isn't iterated over.
         OptionError: it is empty.
+
     >>> class Signs(lucid.optim.Optimizer):
     ...     def __init__(self, params, lr=0.1):
     ...         super().__init__(params, {"lr": lr})
@@ -113,13 +117,16 @@ class Optimizer(Hooked):
         """Add a group: "params" and hyper-parameters; the others are the defaults.
 
         Raises for a parameter that is no leaf, or that another group has.
+
         Args:
             param_group: a dict with "params", and what differs from the defaults.
+
         Raises:
             ArgumentError: it is no dict, a parameter no tensor, or a name nearly that of a
                 hyper-parameter; other names are the program's own.
             OptionError: a parameter is no leaf, or another group has it; an implementation that
                 there isn't; a hyper-parameter is missing whose default is `required`.
+
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=0.1)
         >>> opt.add_param_group({"params": [lucid.ones(2, requires_grad=True)], "lr": 0.5})
         >>> [group["lr"] for group in opt.param_groups]
@@ -194,6 +201,7 @@ class Optimizer(Hooked):
 
         Args:
             set_to_none: forget them; else fill them with zeros.
+
         >>> w = lucid.ones(1, requires_grad=True)
         >>> opt = lucid.optim.SGD([w], lr=0.1)
         >>> (w * 2).sum().backward()
@@ -370,6 +378,7 @@ class Optimizer(Hooked):
         """State by number of the parameter, and groups with numbers in place of parameters.
 
         Aliasing: the tensors share the optimizer's memory.
+
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=0.1)
         >>> sorted(opt.state_dict())
         ['param_groups', 'state']
@@ -395,11 +404,14 @@ class Optimizer(Hooked):
         """Take over hyper-parameters and state; tensors are copied, in place where there are some.
 
         Raises `OptionError` when the groups differ in number or size; then nothing was changed.
+
         Args:
             state_dict: as `state_dict` makes it.
+
         Raises:
             ArgumentError: it isn't a state dict.
             OptionError: the groups differ in number or size.
+
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=0.1)
         >>> state = opt.state_dict()
         >>> state["param_groups"][0]["lr"] = 0.5

@@ -30,10 +30,12 @@ class Rprop(Optimizer):
 
     Reference: Riedmiller and Braun, "A Direct Adaptive Method for Faster Backpropagation Learning:
     The RPROP Algorithm", 1993.
+
     Args:
         etas: what the step is multiplied with when the sign has changed, and when it hasn't; after
             a change the element waits once.
         step_sizes: the limits of a step, which starts as `lr`.
+
     Raises:
         OptionError: `etas` aren't below and above 1.
     """

@@ -23,10 +23,12 @@ class SGD(Optimizer):
 
     Reference: Sutskever et al., "On the importance of initialization and momentum in deep
     learning", 2013.
+
     Args:
         momentum: how much of the running sum stays at each step.
         dampening: the gradient counts 1 - dampening in the sum, but for the first time.
         nesterov: v is the gradient plus momentum times the sum.
+
     Raises:
         OptionError: `nesterov` without momentum, or with dampening.
     """
@@ -81,6 +83,7 @@ class ASGD(Optimizer):
     """Descent with a falling rate, and in `state[p]["ax"]` the mean of the iterates after `t0`.
 
     Reference: Polyak and Juditsky, "Acceleration of Stochastic Approximation by Averaging", 1992.
+
     Args:
         lambd: decay of the parameters.
         alpha: the power of the rate's fall.

@@ -32,6 +32,7 @@ def get_swa_avg_fn() -> Average:
     """Return the function of the running mean, `average + (model - average) / (count + 1)`.
 
     It is the `avg_fn` that `AveragedModel` has by default; `count` is how many have been averaged.
+
     >>> mean = lucid.optim.swa_utils.get_swa_avg_fn()
     >>> mean(lucid.tensor(1.0), lucid.tensor(3.0), lucid.tensor(3))
     tensor(1.5000)
@@ -47,10 +48,13 @@ def get_ema_avg_fn(decay: float = 0.999) -> Average:
     """Return the function of the exponential mean, `decay * average + (1 - decay) * model`.
 
     It is an `avg_fn` of `AveragedModel`.
+
     Args:
         decay: how much of the average stays, from 0 to 1.
+
     Raises:
         OptionError: another decay.
+
     >>> mean = lucid.optim.swa_utils.get_ema_avg_fn(0.75)
     >>> mean(lucid.tensor(1.0), lucid.tensor(3.0), lucid.tensor(5))
     tensor(1.5000)
@@ -69,6 +73,7 @@ def get_ema_multi_avg_fn(decay: float = 0.999) -> MultiAverage:
     """Return the function of the exponential mean of two lists of tensors, written into the first.
 
     It is a `multi_avg_fn` of `AveragedModel`.
+
     >>> averages = [lucid.tensor(1.0)]
     >>> update = lucid.optim.swa_utils.get_ema_multi_avg_fn(0.75)
     >>> update(averages, [lucid.tensor(3.0)], lucid.tensor(5))
@@ -82,6 +87,7 @@ def get_swa_multi_avg_fn() -> MultiAverage:
     """Return the function of the running mean of two lists of tensors, written into the first.
 
     It is a `multi_avg_fn` of `AveragedModel`.
+
     >>> averages = [lucid.tensor(1.0)]
     >>> update = lucid.optim.swa_utils.get_swa_multi_avg_fn()
     >>> update(averages, [lucid.tensor(3.0)], lucid.tensor(3))
@@ -109,10 +115,13 @@ class AveragedModel(Module):
             running mean.
         multi_avg_fn: `(averages, model's, count)`, which writes all of them.
         use_buffers: average the buffers too (integers without their fractions), else copy them.
+
     Attributes:
         n_averaged: how often `update_parameters` was called, i64; it may be called in a step.
+
     Raises:
         OptionError: both `avg_fn` and `multi_avg_fn` are given.
+
     >>> layer = lucid.nn.Linear(1, 1, bias=False)
     >>> average = lucid.optim.swa_utils.AveragedModel(layer)
     >>> for value in (1.0, 2.0, 6.0):
@@ -164,12 +173,15 @@ def update_bn(loader: Iterable[Any], model: Module, device: object = None) -> No
     """Compute the running statistics of batch norms anew, over the batches of a loader.
 
     They are the plain means over all batches; modes and momenta are as before at the end.
+
     Args:
         loader: batches; one that is a list or tuple is read for its first element.
         model: whose batch norms are meant; without any nothing happens.
         device: the CPU or None.
+
     Raises:
         OptionError: another device.
+
     >>> model = lucid.nn.BatchNorm1d(1)
     >>> batches = [lucid.tensor([[1.0], [3.0]]), lucid.tensor([[5.0], [7.0]])]
     >>> lucid.optim.swa_utils.update_bn(batches, model)
@@ -203,8 +215,10 @@ class SWALR(LRScheduler):
         anneal_epochs: how many steps of the scheduler it takes.
         anneal_strategy: "cos" or "linear".
         last_epoch: the number of the epoch to go on after. Default: -1, from the start.
+
     Raises:
         OptionError: another strategy, fewer than 0 epochs, or as many rates as there aren't groups.
+
     >>> optimizer = lucid.optim.SGD([lucid.zeros(1, requires_grad=True)], lr=1.0)
     >>> scheduler = lucid.optim.swa_utils.SWALR(optimizer, 0.5, 2, "linear")
     >>> for _ in range(3):

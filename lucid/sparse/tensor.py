@@ -39,6 +39,7 @@ class SparseTensor:
         is_sorted: whether places are row-major sorted and differ.
         is_pending: coalesced in a trace, where the number of places that differ isn't known: the
             parts are still those of before.
+
     >>> a = lucid.sparse_coo_tensor([[0, 1], [2, 0]], [3.0, 4.0], (2, 3))
     >>> isinstance(a, lucid.sparse.SparseTensor), a.shape
     (True, lucid.Size([2, 3]))
@@ -248,9 +249,11 @@ def FloatTensor(indices: Any, values: Any, size: Sequence[int] | None = None) ->
         indices: the places of the entries, (d, n).
         values: the entries, (n,).
         size: the shape. Default: None, the smallest that holds all places.
+
     Raises:
         ShapeError: shapes that don't fit.
         IndexOutOfRangeError: a place outside of `size`.
+
     >>> lucid.sparse.FloatTensor([[0, 1], [2, 0]], [3.0, 4.0], (2, 3)).to_dense()
     tensor([[0., 0., 3.],
             [4., 0., 0.]])
@@ -284,6 +287,7 @@ def sparse_coo_tensor(
 
     Places may occur several times, their entries add up. Gradients flow to `values`.
     Shapes: `indices` (d, n), `values` (n,); the result has d axes.
+
     Args:
         indices: the places, a tensor or what makes one; cast to int64.
         values: the numbers, likewise.
@@ -294,11 +298,13 @@ def sparse_coo_tensor(
         requires_grad: whether values that are no tensor yet get gradients.
         check_invariants: False leaves out the check that the places are in range.
         is_coalesced: whether the places are known to be sorted and to differ.
+
     Raises:
         ShapeError: shapes that don't fit each other, or `size`.
         IndexOutOfRangeError: a place outside of `size`.
         TraceError: no `size` in a trace.
         OptionError: a device that isn't there.
+
     >>> a = lucid.sparse_coo_tensor([[0, 1], [2, 0]], [3.0, 4.0], (2, 3))
     >>> a @ lucid.ones(3, 1)
     tensor([[3.],
@@ -383,12 +389,15 @@ def mm(first: Any, second: Any) -> Any:
     """Return the product of two matrices of which one is sparse; the result is dense.
 
     Shapes: (n, k) and (k, m) give (n, m). Gradients flow to the entries and to the dense one.
+
     Args:
         first: a matrix, sparse or dense.
         second: a matrix, dense if the first is sparse, else sparse.
+
     Raises:
         ArgumentError: both are sparse, or both dense.
         ShapeError: the inner sizes differ.
+
     >>> a = lucid.sparse_coo_tensor([[0, 1], [2, 0]], [3.0, 4.0], (2, 3))
     >>> lucid.sparse.mm(a, lucid.ones(3, 2))
     tensor([[3., 3.],

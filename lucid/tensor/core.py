@@ -124,6 +124,7 @@ class TensorCore(Placed, WithGradient):
         """Return the distances in memory of neighbours along each axis, in elements.
 
         It is what `stride()` returns, and NumPy's `strides` divided by the bytes of an element.
+
         >>> lucid.zeros(2, 3).element_strides()
         (3, 1)
         """
@@ -140,10 +141,12 @@ class TensorCore(Placed, WithGradient):
         """Apply an op to tensors, as operators of `lucid.ir` do.
 
         So derivatives and rules are written once, for tensors and for values of graphs.
+
         Args:
             op: the op.
             operands: the tensors, or what stands for them.
             attributes: of the op, by name.
+
         >>> from lucid.ir import ops
         >>> x = lucid.arange(1.0, 3.0)
         >>> x.emit(ops.neg, (x,), {})
@@ -157,6 +160,7 @@ class TensorCore(Placed, WithGradient):
         Args:
             value: the number.
             dtype: of the tensor.
+
         >>> lucid.zeros(2).constant(3, lucid.int32)
         tensor(3, dtype=lucid.int32)
         """
@@ -168,11 +172,14 @@ class TensorCore(Placed, WithGradient):
         """Return the data as an array that shares the tensor's memory.
 
         Writes to one show in the other. A view gives a view, with its strides.
+
         Args:
             force: whether to detach a tensor that requires grad instead of refusing it.
+
         Raises:
             LucidError: the tensor requires grad while gradients are recorded; detach it first.
             TraceError: the tensor is one of a trace, which has no data yet.
+
         >>> x = lucid.zeros(3)
         >>> array = x.numpy()
         >>> array[0] = 7
@@ -232,6 +239,7 @@ class TensorCore(Placed, WithGradient):
 
         Tensors that share memory from the same element on have the same one. A compiled call that
         asks for one runs op by op.
+
         >>> x = lucid.zeros(2, 3)
         >>> x.data_ptr() == x.view(6).data_ptr()
         True
@@ -245,6 +253,7 @@ class TensorCore(Placed, WithGradient):
 
         Writes to it show in the tensor, and a backward pass that needs what was overwritten raises:
         both have one version counter, unlike `data`.
+
         >>> x = lucid.ones(2, requires_grad=True)
         >>> x.detach().requires_grad
         False
@@ -370,9 +379,11 @@ class TensorCore(Placed, WithGradient):
 
         Args:
             requires_grad: whether to ask.
+
         Raises:
             LucidError: the dtype isn't one of floats, or a computed tensor is to stop requiring
                 grad; `detach` it.
+
         >>> x = lucid.arange(1.0, 3.0).requires_grad_()
         >>> (x * x).sum().backward()
         >>> x.grad
@@ -472,15 +483,18 @@ class TensorCore(Placed, WithGradient):
         retained, so a second call raises.
 
         Shapes: `gradient` as this tensor; it may be left out for a tensor with one element.
+
         Args:
             gradient: the gradient of the loss by this tensor. Default: None, which is 1.
             retain_graph: whether to keep the graph for another call. Default: None, as
                 `create_graph`.
             create_graph: whether to record the backward pass, for gradients of gradients.
             inputs: the only tensors to accumulate into. Default: None, all leaves.
+
         Raises:
             LucidError: the tensor doesn't require grad, has several elements and no `gradient`, or
                 its graph was freed.
+
         >>> x = lucid.arange(1.0, 3.0, requires_grad=True)
         >>> (x**2).sum().backward()
         >>> x.grad
@@ -494,12 +508,15 @@ class TensorCore(Placed, WithGradient):
         """Call `hook(grad)` once in a backward pass, when this tensor's gradient is complete.
 
         What it returns replaces the gradient, unless it is None.
+
         Args:
             hook: takes the gradient, and returns another one or None.
 
         Returns: A handle, whose `remove()` takes the hook away.
+
         Raises:
             LucidError: the tensor doesn't require grad.
+
         >>> x = lucid.arange(1.0, 3.0, requires_grad=True)
         >>> handle = x.register_hook(lambda grad: 10 * grad)
         >>> x.sum().backward()
@@ -514,12 +531,15 @@ class TensorCore(Placed, WithGradient):
         """Call `hook(tensor)` after a gradient was accumulated into this leaf's `.grad`.
 
         There an optimizer can step while the backward pass goes on.
+
         Args:
             hook: takes the leaf, whose `.grad` is complete; what it returns isn't looked at.
 
         Returns: A handle, whose `remove()` takes the hook away.
+
         Raises:
             LucidError: the tensor isn't a leaf that requires grad.
+
         >>> x = lucid.arange(1.0, 3.0, requires_grad=True)
         >>> handle = x.register_post_accumulate_grad_hook(lambda leaf: print(leaf.grad))
         >>> (3 * x).sum().backward()
@@ -533,6 +553,7 @@ class TensorCore(Placed, WithGradient):
         """Keep the gradient of this computed tensor in `.grad` too, as that of a leaf.
 
         A leaf has its gradient anyway. A tensor that doesn't require grad raises `LucidError`.
+
         >>> x = lucid.arange(1.0, 3.0, requires_grad=True)
         >>> y = 2 * x
         >>> y.retain_grad()

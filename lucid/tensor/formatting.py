@@ -58,6 +58,7 @@ def set_printoptions(
     """Set how tensors are printed; what isn't named stays, but for `sci_mode`.
 
     The options hold for all threads, until they are set again.
+
     Args:
         precision: digits behind the point. Default: None, at first 4.
         threshold: from how many elements on only the edges are shown. Default: None, at first 1000.
@@ -65,9 +66,11 @@ def set_printoptions(
         linewidth: characters in a line. Default: None, at first 80.
         profile: "default", "short" or "full", which resets what isn't named.
         sci_mode: whether floats have exponents. Default: None, as their sizes are.
+
     Raises:
         OptionError: another `profile`.
         ArgumentError: a value of another type.
+
     >>> lucid.set_printoptions(precision=2)
     >>> lucid.tensor([1.23456])
     tensor([1.23])

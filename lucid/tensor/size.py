@@ -16,10 +16,13 @@ class Size(tuple[int, ...]):
     """A tuple of ints that knows how many elements it means: the shape of a tensor.
 
     It compares, adds and unpacks as a tuple; slices and sums are Sizes again.
+
     Args:
         iterable: the sizes. Default: (), that of a 0-d tensor.
+
     Raises:
         ArgumentError: one of them is no int.
+
     >>> shape = lucid.zeros(2, 3).shape
     >>> shape
     lucid.Size([2, 3])

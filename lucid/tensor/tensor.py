@@ -59,10 +59,12 @@ class Tensor(WrittenInPlace):
     Made by `lucid.tensor`, `lucid.from_numpy`, `lucid.zeros`, … and by operations on tensors.
     Operators and methods are the functions of `lucid`, with the tensor as their first operand;
     names that end with an underscore write into the tensor.
+
     Args:
         *data: a list, an array or a tensor, copied into the default dtype, or else sizes for zeros.
             `Tensor()` is for the library. Programs better call `lucid.tensor`, which keeps the kind
             of the data.
+
     >>> x = lucid.Tensor([1, 2])
     >>> x
     tensor([1., 2.])

@@ -107,8 +107,10 @@ def tree_unflatten(leaves: Iterable[Any], treespec: TreeSpec) -> Any:
     Args:
         leaves: as many as the tree had.
         treespec: the tree without leaves.
+
     Raises:
         OptionError: there are more or fewer.
+
     >>> from lucid.utils._pytree import tree_structure, tree_unflatten
     >>> tree_unflatten([1, 2], tree_structure([0, 0]))
     [1, 2]
@@ -145,8 +147,10 @@ def tree_map(func: Callable[..., Any], tree: Any, *rests: Any, is_leaf: IsLeaf =
     Args:
         func: of a leaf, and of what stands at its place in the other trees.
         *rests: trees with the same nodes, or more.
+
     Raises:
         OptionError: another tree has other nodes.
+
     >>> from lucid.utils._pytree import tree_map
     >>> tree_map(lambda x, y: x + y, {"a": 1, "b": [2]}, {"a": 10, "b": [20]})
     {'a': 11, 'b': [22]}
@@ -164,6 +168,7 @@ def tree_map_only(
     Args:
         type_or_types: a class or a tuple of some.
         func: what is called for such a leaf.
+
     >>> from lucid.utils._pytree import tree_map_only
     >>> tree_map_only(int, lambda x: x + 1, [1, "a", 2.0])
     [2, 'a', 2.0]

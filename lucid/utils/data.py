@@ -75,8 +75,10 @@ class TensorDataset(Dataset):
 
     Args:
         *tensors: rows along axis 0, as many in each.
+
     Raises:
         ShapeError: their lengths differ.
+
     >>> dataset = lucid.utils.data.TensorDataset(lucid.arange(4), lucid.arange(4) * 10)
     >>> len(dataset), dataset[1]
     (4, (tensor(1), tensor(10)))
@@ -98,6 +100,7 @@ class Subset(Dataset):
     """The samples of a dataset at given indices.
 
     Index i gives the dataset's sample at `indices[i]`.
+
     >>> list(lucid.utils.data.Subset([5, 6, 7], [2, 0]))
     [7, 5]
     """
@@ -117,6 +120,7 @@ class ConcatDataset(Dataset):
 
     Args:
         datasets: with length and index.
+
     >>> list(lucid.utils.data.ConcatDataset([[1, 2], [3]]))
     [1, 2, 3]
     """
@@ -141,8 +145,10 @@ class StackDataset(Dataset):
     Args:
         *args: datasets, for tuples.
         **kwargs: datasets by name, for dicts.
+
     Raises:
         OptionError: both or none are given, or their lengths differ.
+
     >>> lucid.utils.data.StackDataset([1, 2], [3, 4])[1]
     (2, 4)
     """
@@ -170,6 +176,7 @@ class ChainDataset(IterableDataset):
 
     Args:
         datasets: that are iterated over.
+
     >>> class Count(lucid.utils.data.IterableDataset):
     ...     def __iter__(self):
     ...         return iter(range(2))
@@ -195,8 +202,10 @@ def random_split(
 
     Args:
         lengths: of the parts, or fractions that add up to 1.
+
     Raises:
         OptionError: they don't add up to the dataset's length, or to 1.
+
     >>> [len(part) for part in lucid.utils.data.random_split(range(10), [0.8, 0.2])]
     [8, 2]
     """
@@ -223,6 +232,7 @@ class WorkerInfo:
         num_workers: how many there are, 1.
         seed: of lucid's generator when the loader began.
         dataset: the loader's.
+
     >>> lucid.utils.data.WorkerInfo(0, 1, 5, "abc").dataset
     'abc'
     """
@@ -255,6 +265,7 @@ def get_worker_info() -> WorkerInfo | None:
     """Return what loads samples now, where a `DataLoader` was asked for workers; None elsewhere.
 
     Datasets that share their samples among workers ask it; the only worker gets all of them.
+
     >>> from lucid.utils import data
     >>> print(data.get_worker_info())
     None
@@ -273,6 +284,7 @@ def default_convert(data: Any) -> Any:
 
     Args:
         data: arrays, numbers, or containers of them.
+
     >>> import numpy as np
     >>> lucid.utils.data.default_convert({"a": np.zeros(2)})
     {'a': tensor([0., 0.], dtype=lucid.float64)}
@@ -295,8 +307,10 @@ def default_collate(batch: Sequence[Any]) -> Any:
 
     Args:
         batch: a list of samples of one structure.
+
     Raises:
         ArgumentError: samples of a type that can't be stacked.
+
     >>> lucid.utils.data.default_collate([(1, 2.0), (3, 4.0)])
     [tensor([1, 3]), tensor([2., 4.], dtype=lucid.float64)]
     """
@@ -341,6 +355,7 @@ class SequentialSampler(Sampler):
     """Samples in the order in which they lie in the dataset.
 
     It gives the numbers 0, 1, 2 and so on, up to the length.
+
     >>> list(lucid.utils.data.SequentialSampler("abc"))
     [0, 1, 2]
     """
@@ -360,6 +375,7 @@ class RandomSampler(Sampler):
 
     Args:
         num_samples: how many are drawn. None is all of them.
+
     >>> sorted(lucid.utils.data.RandomSampler("abc"))
     [0, 1, 2]
     """
@@ -391,6 +407,7 @@ class SubsetRandomSampler(Sampler):
     """The listed samples in a random order.
 
     Each of them comes once in each round.
+
     >>> sorted(lucid.utils.data.SubsetRandomSampler([5, 7]))
     [5, 7]
     """
@@ -412,6 +429,7 @@ class WeightedRandomSampler(Sampler):
     Args:
         weights: one for each sample; they needn't add up to 1.
         num_samples: how many are drawn.
+
     >>> list(lucid.utils.data.WeightedRandomSampler([0.0, 1.0], 3))
     [1, 1, 1]
     """
@@ -442,12 +460,15 @@ class BatchSampler(Sampler):
     """Lists of `batch_size` of another sampler's samples.
 
     A `DataLoader` makes one of its `batch_size` and its sampler.
+
     Args:
         sampler: gives single samples.
         batch_size: how many make a batch.
         drop_last: leave a last, shorter one out.
+
     Raises:
         OptionError: a `batch_size` below 1.
+
     >>> list(lucid.utils.data.BatchSampler(range(5), 2, drop_last=False))
     [[0, 1], [2, 3], [4]]
     """
@@ -530,6 +551,7 @@ class DataLoader:
 
     A last batch that is shorter is a new size for a compiled step. This process loads all samples,
     where they are asked for: it is the only worker, number 0, however many are wanted.
+
     Args:
         dataset: with length and index, or one to iterate over.
         batch_size: how many samples make a batch; None for single samples.
@@ -550,9 +572,11 @@ class DataLoader:
         prefetch_factor: how many batches workers would load ahead; None, or, with workers, an int.
         persistent_workers: call `worker_init_fn` for the first iteration alone; only with workers.
         pin_memory_device: a device's name; no memory is pinned.
+
     Raises:
         OptionError: options that exclude each other, or one that isn't in its range.
         ArgumentError: an argument of another type.
+
     >>> dataset = lucid.utils.data.TensorDataset(lucid.arange(4), lucid.arange(4) * 10)
     >>> loader = lucid.utils.data.DataLoader(dataset, batch_size=2)
     >>> [x.tolist() for x, _ in loader]

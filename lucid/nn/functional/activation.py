@@ -110,6 +110,7 @@ def relu(input: Tensor, inplace: bool = False) -> Tensor:
     """max(input, 0), elementwise.
 
     The result is as large as the input, and of its dtype.
+
     >>> F.relu(lucid.tensor([-2.0, 0.5, 3.0]))
     tensor([0.0000, 0.5000, 3.0000])
     """
@@ -131,6 +132,7 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = Fals
 
     Args:
         negative_slope: the slope below 0.
+
     >>> F.leaky_relu(lucid.tensor([-2.0, 0.5, 3.0]))
     tensor([-0.0200,  0.5000,  3.0000])
     """
@@ -146,6 +148,7 @@ def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
 
     Args:
         alpha: what it falls to, negated.
+
     >>> F.elu(lucid.tensor([-2.0, 0.5, 3.0]))
     tensor([-0.8647,  0.5000,  3.0000])
     """
@@ -161,10 +164,13 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     x Φ(x), where Φ is the distribution of a standard normal variable.
 
     Reference: Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016.
+
     Args:
         approximate: "none", or "tanh".
+
     Raises:
         OptionError: another `approximate`.
+
     >>> F.gelu(lucid.tensor([-2.0, 0.5, 3.0]))
     tensor([-0.0455,  0.3457,  2.9960])
     """
@@ -215,8 +221,10 @@ def hardtanh(
     Args:
         min_val: the lower bound.
         max_val: the upper bound.
+
     Raises:
         OptionError: `min_val` is above `max_val`.
+
     >>> F.hardtanh(lucid.tensor([-2.0, 0.5, 3.0]))
     tensor([-1.0000,  0.5000,  1.0000])
     """
@@ -260,6 +268,7 @@ def threshold(input: Tensor, threshold: float, value: float, inplace: bool = Fal
     Args:
         threshold: what the input must be above.
         value: what stands for the rest.
+
     >>> F.threshold(lucid.tensor([-2.0, 0.5, 3.0]), 1.0, 0.0)
     tensor([0., 0., 3.])
     """
@@ -322,8 +331,10 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """input moved towards 0 by lambd, not beyond it.
 
     The result is as large as the input, and of its dtype.
+
     Args:
         lambd: where the threshold is.
+
     >>> F.softshrink(lucid.tensor([-2.0, 0.5, 3.0]))
     tensor([-1.5000,  0.0000,  2.5000])
     """
@@ -344,10 +355,13 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """input where it is positive, else `weight * input`; one weight, or one per channel (axis 1).
 
     Raises `ShapeError` for another number of weights.
+
     Args:
         weight: the slope below 0, (1,), or (c,) for channels on axis 1.
+
     Raises:
         ShapeError: another number of weights.
+
     >>> F.prelu(lucid.tensor([-2.0, 3.0]), lucid.tensor([0.25]))
     tensor([-0.5000,  3.0000])
     """
@@ -367,8 +381,10 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
     The result has half the size along `dim`.
 
     Reference: Dauphin et al., "Language Modeling with Gated Convolutional Networks", 2016.
+
     Raises:
         ShapeError: the size along `dim` is odd.
+
     >>> F.glu(lucid.tensor([1.0, 2.0, 0.0, 0.0]))
     tensor([0.5000, 1.0000])
     """
@@ -382,10 +398,12 @@ def gumbel_softmax(logits: Tensor, tau: float = 1.0, hard: bool = False, dim: in
     """Draw from the relaxed categorical distribution; `hard`: one-hot, with the soft gradient.
 
     Reference: Jang et al., "Categorical Reparameterization with Gumbel-Softmax", 2017.
+
     Args:
         logits: the logarithms of weights.
         tau: the temperature: the smaller, the nearer to one-hot.
         hard: one-hot in the forward, with the gradient of the soft draw.
+
     >>> F.gumbel_softmax(lucid.zeros(3), hard=True).sum()
     tensor(1.)
     """
@@ -409,6 +427,7 @@ def rrelu(
         lower: the least slope.
         upper: the greatest slope.
         training: draw slopes; else take their mean.
+
     >>> F.rrelu(lucid.tensor([-2.0, 0.5, 3.0]), 0.2, 0.4)
     tensor([-0.6000,  0.5000,  3.0000])
     """

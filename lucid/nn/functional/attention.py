@@ -41,6 +41,7 @@ def scaled_dot_product_attention(
     enable_gqa query (*, h, l, e), and h is a multiple of the heads of key and of value.
 
     Reference: Vaswani et al., "Attention Is All You Need", 2017.
+
     Args:
         query: (*, l, e).
         key: (*, s, e).
@@ -51,9 +52,11 @@ def scaled_dot_product_attention(
         is_causal: position i looks at the first i + 1 only; not beside a mask.
         scale: the factor of the scores. None is 1 / sqrt(e).
         enable_gqa: keys and values have fewer heads, each of which serves several queries.
+
     Raises:
         ShapeError: the shapes don't go together.
         OptionError: a mask beside `is_causal`, or a `dropout_p` outside of [0, 1].
+
     >>> q = lucid.eye(2)[None]
     >>> F.scaled_dot_product_attention(q, q, q)
     tensor([[[0.6698, 0.3302],
@@ -171,6 +174,7 @@ def multi_head_attention_forward(
 
     Shapes: query (l, n, e), key (s, n, kdim), value (s, n, vdim), or all without n; the result is
     as query, the weights (n, l, s).
+
     Args:
         query: what asks.
         key: what is compared with it.
@@ -197,9 +201,11 @@ def multi_head_attention_forward(
         static_v: (n * heads, s, e / heads), projected values.
         average_attn_weights: the weights' mean over heads; else (n, heads, l, s).
         is_causal: `attn_mask` is the causal one.
+
     Raises:
         ShapeError: e isn't `embed_dim_to_check`, or the tensors haven't 2 or 3 axes.
         OptionError: e can't be cut into that many heads, or is_causal comes without attn_mask.
+
     >>> x, eye = lucid.ones(5, 1, 4), lucid.eye(4)
     >>> result, weights = F.multi_head_attention_forward(
     ...     x, x, x, 4, 2, lucid.cat([eye] * 3), None, None, None, False, 0.0, eye, None

@@ -141,11 +141,13 @@ def nll_loss(
     over the weights of the targets that are not ignored; NaN when all are.
 
     Raises `IndexOutOfRangeError` for a target that is no class.
+
     Args:
         input: log probabilities, (n, classes, *) or (classes,).
         target: classes, (n, *) or ().
         weight: a factor for each class, (classes,). None for 1.
         ignore_index: targets of this class count nothing.
+
     >>> F.nll_loss(lucid.tensor([[-0.5, -1.0]]), lucid.tensor([1]))
     tensor(1.)
     """
@@ -185,15 +187,18 @@ def cross_entropy(
     weights of those that are not ignored.
 
     Raises `IndexOutOfRangeError` for a target that is no class.
+
     Args:
         input: logits, (n, classes, *) or (classes,).
         target: class indices (n, *) or (), or probabilities of the input's shape.
         weight: a factor for each class, (classes,). None for 1.
         ignore_index: targets of this class count nothing.
         label_smoothing: how much of each target is spread over all classes, from 0 to 1.
+
     Raises:
         ShapeError: the shapes of input, target and weight don't go together.
         OptionError: `label_smoothing` is outside of [0, 1].
+
     >>> F.cross_entropy(lucid.tensor([[2.0, 0.0, 0.0]]), lucid.tensor([0]))
     tensor(0.2395)
     >>> F.cross_entropy(lucid.zeros(1, 4), lucid.tensor([3]), reduction="none")

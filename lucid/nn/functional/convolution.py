@@ -283,6 +283,7 @@ def _conv(
 
     Raises: `ShapeError` where the channels or sizes don't go together, `OptionError` for a stride
     or dilation below 1.
+
     Args:
         input: (n, c, l) or (c, l).
         weight: (o, c / groups, k).
@@ -291,6 +292,7 @@ def _conv(
         padding: zeros at both ends of each axis, an int or one for each; "valid" for none, "same"
             for as many as keep the size (only with stride 1).
         groups: the channels are cut into this many groups, which don't mix.
+
     >>> F.conv1d(lucid.ones(1, 2, 8), lucid.ones(4, 2, 3), stride=2).shape
     lucid.Size([1, 4, 3])
     """
@@ -322,6 +324,7 @@ def _conv_transpose(
     It is the gradient of `conv1d` with respect to its input: each element spreads the weights over
     a window of the result. An axis of size l becomes (l - 1) stride - 2 padding + dilation (k - 1)
     + output_padding + 1.
+
     Args:
         input: (n, o, l) or (o, l).
         weight: (o, c / groups, k).
@@ -331,9 +334,11 @@ def _conv_transpose(
         output_padding: how much longer the result is at its ends, less than the stride or the
             dilation.
         groups: the channels are cut into this many groups, which don't mix.
+
     Raises:
         ShapeError: channels or sizes that don't go together.
         OptionError: a stride or dilation below 1, or an `output_padding` that is too large.
+
     >>> F.conv_transpose1d(lucid.ones(1, 2, 4), lucid.ones(2, 4, 3), stride=2).shape
     lucid.Size([1, 4, 9])
     """

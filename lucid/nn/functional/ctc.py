@@ -29,6 +29,7 @@ def ctc_loss(
     Shapes: log_probs (t, n, classes) or (t, classes), targets (n, s) padded or (sum of lengths,).
 
     Reference: Graves et al., "Connectionist Temporal Classification", 2006.
+
     Args:
         log_probs: logarithms of probabilities, (t, n, classes) or (t, classes).
         targets: labels, (n, s) padded, or one after the other in a vector.
@@ -37,9 +38,11 @@ def ctc_loss(
         blank: the class of the blank.
         reduction: "mean" divides each by its target's length first.
         zero_infinity: infinite losses, of targets that are too long, and their gradients are 0.
+
     Raises:
         ShapeError: the shapes don't go together.
         OptionError: a length or the blank is out of range.
+
     >>> log_probs = F.log_softmax(lucid.zeros(4, 1, 3), dim=-1)
     >>> F.ctc_loss(log_probs, lucid.tensor([[1, 2]]), lucid.tensor([4]), lucid.tensor([2]))
     tensor(0.8432)

@@ -37,6 +37,7 @@ def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -
     Args:
         p: the order of the norm.
         eps: norms count as this much at least.
+
     >>> F.normalize(lucid.tensor([[3.0, 4.0]]))
     tensor([[0.6000, 0.8000]])
     """
@@ -49,6 +50,7 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     Args:
         x1: vectors along `dim`.
         x2: vectors; the two broadcast.
+
     >>> F.cosine_similarity(lucid.tensor([[1.0, 0.0]]), lucid.tensor([[1.0, 1.0]]))
     tensor([0.7071])
     """
@@ -64,12 +66,14 @@ def pairwise_distance(
     """The p-norm of x1 - x2 + eps along the last axis.
 
     Rows are compared with rows, each with its own partner; `cdist` compares all with all.
+
     Args:
         x1: vectors, (*, d).
         x2: vectors; the two broadcast.
         p: the order of the norm.
         eps: added to each difference.
         keepdim: keep the last axis, with size 1.
+
     >>> F.pairwise_distance(lucid.zeros(1, 2), lucid.tensor([[3.0, 4.0]]))
     tensor([5.0000])
     """

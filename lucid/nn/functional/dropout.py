@@ -32,9 +32,11 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     Aliasing: the result is `input` itself when nothing is to be done.
 
     Raises `OptionError` for p outside of [0, 1].
+
     Args:
         p: the probability of an element to be dropped.
         training: draw; else the input comes back.
+
     >>> F.dropout(lucid.ones(3), training=False)
     tensor([1., 1., 1.])
     >>> F.dropout(lucid.ones(1000), 0.5).mean() < 1.2
@@ -59,6 +61,7 @@ def dropout1d(
     1 / (1 - p).
 
     Raises `OptionError` for p outside of [0, 1].
+
     >>> F.dropout1d(lucid.ones(1, 2, 2), training=False).shape
     lucid.Size([1, 2, 2])
     """
@@ -88,8 +91,10 @@ def alpha_dropout(
     """Set elements to what selu has far left, with probability p; keep mean 0 and variance 1.
 
     Reference: Klambauer et al., "Self-Normalizing Neural Networks", 2017.
+
     Raises:
         OptionError: p is outside of [0, 1].
+
     >>> F.alpha_dropout(lucid.ones(4), 0.5, training=False)
     tensor([1., 1., 1., 1.])
     """
@@ -105,9 +110,11 @@ def feature_alpha_dropout(
     Args:
         input: the tensor, (n, c, *), of a float dtype.
         p: the probability of a channel to be dropped.
+
     Raises:
         OptionError: p is outside of [0, 1].
         ShapeError: the input has less than two axes, where it is drawn.
+
     >>> F.feature_alpha_dropout(lucid.ones(1, 4), 0.5, training=False)
     tensor([[1., 1., 1., 1.]])
     """

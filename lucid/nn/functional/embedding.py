@@ -55,6 +55,7 @@ def embedding(
     """Rows of `weight` by index: shape (*input.shape, weight.shape[1]).
 
     Raises `IndexOutOfRangeError` for an index below 0 or past the end.
+
     Args:
         input: indices, of any shape.
         weight: the table of rows, (rows, size).
@@ -62,8 +63,10 @@ def embedding(
         max_norm: rows of `weight` that are looked up and longer are shortened to this norm before,
             in place and without a gradient; None for no bound.
         scale_grad_by_freq: divide the gradient of a row by how often it is looked up.
+
     Raises:
         OptionError: `padding_idx` is outside of the table; `sparse`.
+
     >>> F.embedding(lucid.tensor([0, 2]), lucid.arange(6.0).reshape(3, 2))
     tensor([[0., 1.],
             [4., 5.]])
@@ -111,12 +114,15 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     """i64 zeros with a one at each index: shape (*tensor.shape, num_classes).
 
     Raises `IndexOutOfRangeError` for an index below 0 or past the end.
+
     Args:
         tensor: indices, int64.
         num_classes: how many classes there are; -1 takes the largest index plus one.
+
     Raises:
         DTypeError: the indices aren't int64.
         OptionError: `num_classes` is 0, or there is nothing to count it from.
+
     >>> F.one_hot(lucid.tensor([0, 2]))
     tensor([[1, 0, 0],
             [0, 0, 1]])
@@ -158,9 +164,11 @@ def embedding_bag(
         per_sample_weights: factors of input's shape, for mode "sum".
         include_last_offset: the last offset is the end of the last bag.
         padding_idx: the row that counts nothing; None for none.
+
     Raises:
         ArgumentError: offsets are missing for a vector, or given for a matrix.
         OptionError: a mode that there isn't, or one that doesn't go with the other options.
+
     >>> F.embedding_bag(lucid.tensor([0, 2, 1]), lucid.eye(3), lucid.tensor([0, 2]))
     tensor([[0.5000, 0.0000, 0.5000],
             [0.0000, 1.0000, 0.0000]])
@@ -228,13 +236,16 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
     A product of two vectors for each feature of the result.
 
     Shapes: the result is (*, n) for n matrices.
+
     Args:
         input1: (*, a).
         input2: (*, b), of the same leading axes.
         weight: a matrix for each feature of the result, (n, a, b).
         bias: what is added; None for nothing.
+
     Raises:
         ShapeError: the sizes don't go together.
+
     >>> F.bilinear(lucid.ones(3, 2), lucid.ones(3, 4), lucid.ones(5, 2, 4)).shape
     lucid.Size([3, 5])
     """

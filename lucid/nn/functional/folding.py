@@ -24,12 +24,15 @@ def unfold(
     """Return the windows of (n, c, h, w) as columns: (n, c * kernel, windows).
 
     The windows come row by row, and a column has the elements of a window channel by channel.
+
     Args:
         input: (n, c, h, w) or (c, h, w).
         padding: how many elements are added at both ends of each axis.
         stride: from window to window.
+
     Raises:
         ShapeError: a window is larger than the padded input, or the input hasn't such axes.
+
     >>> F.unfold(lucid.arange(9.0).reshape(1, 1, 3, 3), 2)
     tensor([[[0., 1., 3., 4.],
              [1., 2., 4., 5.],
@@ -57,8 +60,10 @@ def fold(
         output_size: the size of the axes before `unfold`.
         padding: how many elements are added at both ends of each axis.
         stride: from window to window.
+
     Raises:
         ShapeError: the windows of `output_size` aren't that many.
+
     >>> F.fold(lucid.ones(1, 4, 4), (3, 3), 2).squeeze()
     tensor([[1., 2., 1.],
             [2., 4., 2.],

@@ -16,13 +16,16 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return the affine map input @ weight.T + bias of each row, as `nn.Linear` does.
 
     Shapes: input (*, k), weight (n, k) or (k,), bias (n,) or (); result (*, n) or (*).
+
     Args:
         input: (*, k).
         weight: (n, k), or (k,) for one feature.
         bias: (n,), or () beside a vector of weights. None for nothing.
+
     Raises:
         ShapeError: the last axes differ.
         DTypeError: input and weight are of two dtypes.
+
     >>> F.linear(lucid.ones(2, 3), lucid.ones(4, 3), lucid.zeros(4))
     tensor([[3., 3., 3., 3.],
             [3., 3., 3., 3.]])

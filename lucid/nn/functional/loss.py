@@ -66,11 +66,14 @@ def mse_loss(
 
     Shapes broadcast, with a warning where they differ. The result is a number, but for reduction
     "none".
+
     Args:
         target: what `input` is compared with.
         weight: factors of the losses, of input's shape, by whose sum a mean divides; None for 1.
+
     Raises:
         ShapeError: `weight` has another shape.
+
     >>> F.mse_loss(lucid.tensor([1.0, 3.0]), lucid.zeros(2))
     tensor(5.)
     """
@@ -119,11 +122,14 @@ def smooth_l1_loss(
     """d^2 / (2 beta) where |d| < beta, else |d| - beta / 2, for d = input - target; reduced.
 
     It grows like a square for small differences, and like a line for large ones.
+
     Args:
         target: what `input` is compared with.
         beta: where squares turn to a line; 0 is `l1_loss`.
+
     Raises:
         OptionError: `beta` is negative.
+
     >>> F.smooth_l1_loss(lucid.tensor([0.5, 3.0]), lucid.zeros(2), reduction="none")
     tensor([0.1250, 2.5000])
     """
@@ -151,6 +157,7 @@ def huber_loss(
 
     Args:
         delta: where squares turn to a line.
+
     Raises:
         OptionError: `delta` isn't positive.
     """
@@ -198,9 +205,11 @@ def binary_cross_entropy(
     It is -(target * log(input) + (1 - target) * log(1 - input)) of each element.
 
     Raises `ShapeError` for different shapes, `OptionError` for an input that is no probability.
+
     Args:
         input: probabilities, from 0 to 1.
         target: what each should be, from 0 to 1.
+
     >>> F.binary_cross_entropy(lucid.tensor([0.5, 0.9]), lucid.tensor([1.0, 1.0]))
     tensor(0.3993)
     """
@@ -226,6 +235,7 @@ def binary_cross_entropy_with_logits(
         input: logits, of any size.
         target: what sigmoid(input) should be, from 0 to 1.
         pos_weight: what a positive target counts; broadcast against the target.
+
     >>> F.binary_cross_entropy_with_logits(lucid.zeros(3), lucid.ones(3))
     tensor(0.6931)
     """
@@ -262,12 +272,14 @@ def kl_div(
     """target * (log(target) - input), reduced: input holds log probabilities.
 
     The Kullback-Leibler divergence of distributions; where a target is 0 the term is 0.
+
     Args:
         input: log probabilities.
         target: probabilities, of the input's shape.
         reduction: also "batchmean", the sum over the size of axis 0, which is the divergence's
             mean.
         log_target: the target holds log probabilities too.
+
     >>> F.kl_div(lucid.tensor([0.5, 0.5]).log(), lucid.tensor([0.25, 0.75]), reduction="sum")
     tensor(0.1308)
     """
@@ -288,12 +300,14 @@ def gaussian_nll_loss(
     """Negative log likelihood of a normal distribution with mean `input` and variance `var`.
 
     The variance is eps at least, where no gradient enters.
+
     Args:
         input: the means.
         target: the observations.
         var: the variances, of the input's shape, or without its last axis.
         full: with the constant term.
         eps: variances count as this much at least.
+
     >>> F.gaussian_nll_loss(lucid.zeros(2), lucid.ones(2), lucid.ones(2))
     tensor(0.5000)
     """
@@ -319,6 +333,7 @@ def poisson_nll_loss(
         log_input: `input` holds logarithms: exp(input) - target * input; else input - target *
             log(input + eps).
         full: with Stirling's approximation of log(target!).
+
     >>> F.poisson_nll_loss(lucid.zeros(2), lucid.ones(2))
     tensor(1.)
     """

@@ -39,6 +39,7 @@ def triplet_margin_loss(
         p: the order of the norm.
         eps: added to each difference.
         swap: the negative's distance is the smaller of those to anchor and positive.
+
     >>> F.triplet_margin_loss(lucid.zeros(1, 2), lucid.zeros(1, 2), lucid.tensor([[0.3, 0.4]]))
     tensor(0.5000)
     """
@@ -61,11 +62,13 @@ def triplet_margin_with_distance_loss(
     """As `triplet_margin_loss`, with a distance of the caller's.
 
     max(d(anchor, positive) - d(anchor, negative) + margin, 0), reduced.
+
     Args:
         anchor: what is compared.
         positive: what should be near.
         negative: what should be far.
         distance_function: gives the distances of two batches. None is the Euclidean distance.
+
     >>> x, y = lucid.zeros(1, 2), lucid.ones(1, 2)
     >>> taxi = lambda a, b: (a - b).abs().sum(-1)
     >>> F.triplet_margin_with_distance_loss(x, x, y, distance_function=taxi)
@@ -88,6 +91,7 @@ def cosine_embedding_loss(
         input2: vectors, of the same shape.
         target: 1 or -1 for each pair, (n,) or ().
         margin: the cosine from which on pairs of target -1 count.
+
     >>> F.cosine_embedding_loss(lucid.eye(2), lucid.eye(2), lucid.tensor([1, -1]))
     tensor(0.5000)
     """
@@ -103,10 +107,12 @@ def margin_ranking_loss(
     """max(-target * (input1 - input2) + margin, 0), reduced.
 
     Pairs in the right order, and far enough apart, cost nothing.
+
     Args:
         input1: scores of the first.
         input2: scores, of the same shape.
         target: 1 where the first should be greater, -1 where the second.
+
     >>> F.margin_ranking_loss(lucid.tensor([1.0]), lucid.tensor([3.0]), lucid.tensor([1.0]))
     tensor(2.)
     """
@@ -121,6 +127,7 @@ def hinge_embedding_loss(
     Args:
         input: distances of pairs.
         target: 1 for what is alike, -1 for what is not.
+
     >>> F.hinge_embedding_loss(lucid.tensor([0.2, 0.3]), lucid.tensor([1.0, -1.0]))
     tensor(0.4500)
     """
@@ -132,8 +139,10 @@ def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> 
     """log(1 + exp(-target * input)), reduced.
 
     The logistic loss of a score for one of two classes.
+
     Args:
         target: 1 or -1, of the input's shape.
+
     >>> F.soft_margin_loss(lucid.zeros(2), lucid.tensor([1.0, -1.0]))
     tensor(0.6931)
     """
@@ -149,6 +158,7 @@ def multilabel_soft_margin_loss(
         input: logits, (*, classes).
         target: 0 or 1 for each.
         weight: a factor for each class. None for 1.
+
     >>> F.multilabel_soft_margin_loss(lucid.zeros(1, 2), lucid.ones(1, 2))
     tensor(0.6931)
     """
@@ -165,14 +175,17 @@ def multi_margin_loss(
     """Mean over the other classes of max(margin - input[target] + input, 0) ** p; reduced.
 
     Shapes: input (n, c), target (n,).
+
     Args:
         input: scores, (n, classes) or (classes,).
         target: classes, (n,) or ().
         p: the power, 1 or 2.
         weight: a factor for each class. None for 1.
+
     Raises:
         OptionError: p is neither 1 nor 2.
         ShapeError: input and target don't go together.
+
     >>> F.multi_margin_loss(lucid.tensor([[0.1, 0.9]]), lucid.tensor([0]))
     tensor(0.9000)
     """
@@ -194,10 +207,13 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean
     """The mean over classes of max(1 - (x[target] - x[other]), 0), for targets up to the first -1.
 
     Shapes: input and target (n, classes) or (classes,).
+
     Args:
         target: the classes of each example, up to the first -1; of the input's shape.
+
     Raises:
         ShapeError: the shapes differ, or have more than two axes.
+
     >>> F.multilabel_margin_loss(lucid.tensor([[0.1, 0.9, 0.4]]), lucid.tensor([[1, -1, 0]]))
     tensor(0.2333)
     """

@@ -127,10 +127,12 @@ def layer_norm(
     Reference: Ba et al., "Layer Normalization", 2016.
 
     Raises `ShapeError` when the input's last axes have other sizes.
+
     Args:
         normalized_shape: the sizes of the last axes; an int for one axis.
         weight: factors, of that shape. None for 1.
         bias: shifts, of that shape. None for 0.
+
     >>> F.layer_norm(lucid.tensor([[1.0, 2.0, 3.0]]), (3,))
     tensor([[-1.2247,  0.0000,  1.2247]])
     """
@@ -145,10 +147,12 @@ def rms_norm(
     """Divide by the root mean square over the last axes, then scale.
 
     Reference: Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019.
+
     Args:
         normalized_shape: the sizes of the last axes; an int for one.
         weight: factors, of that shape. None for 1.
         eps: None is the machine epsilon of the input's dtype.
+
     >>> F.rms_norm(lucid.tensor([[3.0, 4.0]]), (2,))
     tensor([[0.8485, 1.1314]])
     """
@@ -171,6 +175,7 @@ def batch_norm(
     towards the batch's, in place (with the unbiased variance).
 
     Reference: Ioffe and Szegedy, "Batch Normalization", 2015.
+
     Args:
         input: (n, c, *), channels on axis 1.
         running_mean: the means of channels, (c,); written where they move.
@@ -179,10 +184,12 @@ def batch_norm(
         bias: a shift of each channel, (c,). None for 0.
         training: use the statistics of the batch, not the running ones.
         momentum: how far the running statistics move towards the new ones.
+
     Raises:
         ShapeError: a batch of one element for each channel while training, or statistics that
             aren't (c,).
         OptionError: running statistics are missing where they are needed.
+
     >>> x = lucid.tensor([[1.0], [3.0]])
     >>> F.batch_norm(x, None, None, training=True)
     tensor([[-1.0000],
@@ -237,14 +244,17 @@ def group_norm(
     """Standardize each group of channels (axis 1) of each example; then scale and shift channels.
 
     Reference: Wu and He, "Group Normalization", 2018.
+
     Args:
         input: (n, c, *).
         num_groups: into how many groups the channels are cut.
         weight: a factor of each channel, (c,). None for 1.
         bias: a shift of each channel, (c,). None for 0.
+
     Raises:
         ShapeError: the input has less than two axes.
         OptionError: the channels can't be cut into that many groups.
+
     >>> F.group_norm(lucid.tensor([[1.0, 3.0, 5.0, 9.0]]), 2)
     tensor([[-1.0000,  1.0000, -1.0000,  1.0000]])
     """
@@ -275,13 +285,16 @@ def instance_norm(
     """Standardize each channel of each example, or by the running statistics.
 
     With the input's own, the running statistics move towards their means over the batch.
+
     Args:
         running_mean: the means of channels, (c,); written where they move.
         running_var: the variances of channels, (c,); written where they move.
         use_input_stats: use each example's own statistics, not the running ones.
         momentum: how far the running statistics move towards the new ones.
+
     Raises:
         ShapeError: there is one element for each channel.
+
     >>> F.instance_norm(lucid.tensor([[[1.0, 3.0]]]))
     tensor([[[-1.0000,  1.0000]]])
     """
@@ -307,14 +320,17 @@ def local_response_norm(
     """Divide by a power of the mean square of `size` neighbouring channels.
 
     Reference: Krizhevsky et al., "ImageNet Classification with Deep CNNs", 2012.
+
     Args:
         input: (n, c, *).
         size: how many channels are looked at.
         alpha: the factor of the mean square.
         beta: the power.
         k: what is added to it.
+
     Raises:
         ShapeError: the input has less than three axes.
+
     >>> F.local_response_norm(lucid.ones(1, 3, 1), 2).flatten()
     tensor([1.0000, 0.9999, 0.9999])
     """

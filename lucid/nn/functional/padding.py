@@ -25,14 +25,17 @@ def pad(
     """Lengthen axes at both ends, or cut them off.
 
     `pad` is (low, high) of the last axis, then of the one before. A negative count cuts off.
+
     Args:
         pad: (low, high) of the last axis, then of the one before, and so on; negative counts cut
             off.
         mode: "constant" (with `value`), "reflect" (the end itself isn't repeated), "replicate" or
             "circular".
         value: what "constant" adds; None is 0.
+
     Raises:
         OptionError: an odd number of counts, a mode that there isn't, or more than it can add.
+
     >>> F.pad(lucid.tensor([[1.0, 2.0]]), (1, 2))
     tensor([[0., 1., 2., 0., 0.]])
     >>> F.pad(lucid.tensor([[1.0, 2.0, 3.0]]), (2, 0), mode="reflect")

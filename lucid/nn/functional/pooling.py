@@ -147,11 +147,13 @@ def _max_pool(
 
     An axis of size l becomes (l + 2 padding - dilation (kernel_size - 1) - 1) / stride + 1, rounded
     down. Ties go to the first. With `return_indices` the result is a pair.
+
     Args:
         stride: from window to window; an int, or one for each axis. None is `kernel_size`.
         padding: how much -inf is added at both ends, at most half a window.
         ceil_mode: let a window that begins inside reach over the end.
         return_indices: return the places of the greatest elements too, flat within the axes.
+
     >>> F.max_pool1d(lucid.ones(1, 2, 6), 2).shape
     lucid.Size([1, 2, 3])
     """
@@ -203,12 +205,15 @@ def _avg_pool(
 
     An axis of size l becomes floor((l + 2 padding - kernel_size) / stride) + 1; with `ceil_mode` it
     is rounded up.
+
     Args:
         padding: how many elements are added at both ends of each axis.
         count_include_pad: let the zeros of the padding count in the mean.
         divisor_override: divide by this instead of by the number of elements.
+
     Raises:
         OptionError: a `padding` of more than half a window, or a divisor of 0.
+
     >>> F.avg_pool1d(lucid.ones(1, 2, 6), 2).shape
     lucid.Size([1, 2, 3])
     """
@@ -257,8 +262,10 @@ def _lp_pool(
     """The norm of order `norm_type` of each window along the last axis.
 
     (sum of x ** norm_type) ** (1 / norm_type) over each window of (n, c, *axes) or (c, *axes).
+
     Args:
         norm_type: the order of the norm.
+
     >>> F.lp_pool1d(lucid.ones(1, 2, 6), 2, 2).shape
     lucid.Size([1, 2, 3])
     """
@@ -294,8 +301,10 @@ def _adaptive_avg_pool(rank: int, input: Tensor, output_size: Sizes) -> Tensor:
     neighbours may share some.
 
     Shapes: input (batch, c, *axes) or (c, *axes); the result has `output_size` for the axes.
+
     Args:
         output_size: how many bins each axis gets; an int for all, None leaves an axis as it is.
+
     >>> F.adaptive_avg_pool1d(lucid.ones(2, 4, 6), 3).shape
     lucid.Size([2, 4, 3])
     """
@@ -331,6 +340,7 @@ def _adaptive_max_pool(
 
     Args:
         return_indices: return the places of the greatest elements too, flat within the axes.
+
     >>> F.adaptive_max_pool1d(lucid.ones(2, 4, 6), 3).shape
     lucid.Size([2, 4, 3])
     """
@@ -384,6 +394,7 @@ def _max_unpool(
     """Undo `max_pool1d(…, return_indices=True)` as far as it goes.
 
     Raises: `OptionError` for a size that the pool doesn't bring to the input's, `ShapeError`.
+
     Args:
         input: what the pool gave.
         indices: places, as the pool with `return_indices=True` gives them.
@@ -392,6 +403,7 @@ def _max_unpool(
         padding: that of the pool.
         output_size: of the result, where several inputs of the pool have outputs of one size. None
             takes the smallest that fits.
+
     >>> y, places = F.max_pool1d(lucid.ones(1, 2, 6), 2, return_indices=True)
     >>> F.max_unpool1d(y, places, 2).shape
     lucid.Size([1, 2, 6])

@@ -56,9 +56,11 @@ def interpolate(
             False.
         antialias: smooth while shrinking, with a kernel as wide as a pixel of the result; bilinear
             and bicubic only.
+
     Raises:
         OptionError: a mode that there isn't, one that isn't smoothed with `antialias`, or sizes and
             factors that don't fit the axes.
+
     >>> F.interpolate(lucid.tensor([[[0.0, 2.0]]]), size=4, mode="linear", align_corners=True)
     tensor([[[0.0000, 0.6667, 1.3333, 2.0000]]])
     """
@@ -217,10 +219,12 @@ def upsample(
     """Return `interpolate(input, size, scale_factor, mode, align_corners)`.
 
     The older name of `interpolate`. Either size or factor is given.
+
     Args:
         input: (n, c, *).
         mode: as in `interpolate`.
         align_corners: the centres of the corners stay where they are, not the corners.
+
     >>> F.upsample(lucid.tensor([[[1.0, 2.0]]]), size=4)
     tensor([[[1., 1., 2., 2.]]])
     """
@@ -232,6 +236,7 @@ def upsample_nearest(input: Tensor, size: Any = None, scale_factor: Any = None) 
 
     Args:
         input: (n, c, *).
+
     >>> F.upsample_nearest(lucid.tensor([[[1.0, 2.0]]]), scale_factor=2)
     tensor([[[1., 1., 2., 2.]]])
     """
@@ -242,8 +247,10 @@ def upsample_bilinear(input: Tensor, size: Any = None, scale_factor: Any = None)
     """Return `interpolate(input, size, scale_factor, mode="bilinear", align_corners=True)`.
 
     The corners of an image stay where they are, unlike by `interpolate`'s default.
+
     Args:
         input: (n, c, h, w).
+
     >>> F.upsample_bilinear(lucid.tensor([[[[1.0, 2.0]]]]), size=(1, 3))
     tensor([[[[1.0000, 1.5000, 2.0000]]]])
     """
@@ -255,12 +262,15 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
 
     A point of the grid says where in the input its pixel of the result is looked up, from -1 to 1
     on each axis.
+
     Args:
         theta: matrices (n, 2, 3) that map points (x, y, 1) of the result to points of the input.
         size: (n, c, h, w) of the result that `grid_sample` shall give.
         align_corners: let -1 and 1 be the centres of the corners, not their edges. Default: False.
+
     Raises:
         ShapeError: `theta` isn't (n, 2, 3), or `size` hasn't four numbers.
+
     >>> theta = lucid.tensor([[[1.0, 0.0, 0.5], [0.0, 1.0, 0.0]]])
     >>> F.affine_grid(theta, (1, 1, 2, 2), align_corners=True)
     tensor([[[[-0.5000, -1.0000],
@@ -296,6 +306,7 @@ def grid_sample(
     """Return `input` (n, c, h, w) at the points `grid` (n, oh, ow, 2): x and y from -1 to 1.
 
     Of volumes, (n, c, d, h, w), at points (n, od, oh, ow, 3): x, y and z.
+
     Args:
         input: images, (n, c, h, w), or volumes.
         grid: where to look in them, (n, oh, ow, 2): x and y, from -1 to 1.
@@ -303,9 +314,11 @@ def grid_sample(
         padding_mode: what is outside: "zeros", the "border", or the image's "reflection".
         align_corners: let -1 and 1 be the centres of the corners, not their edges, also where it
             is reflected. Default: False.
+
     Raises:
         ShapeError: `input` and `grid` aren't of four axes, or of five, or the batches differ.
         OptionError: a mode that there isn't.
+
     >>> grid = F.affine_grid(lucid.eye(2, 3)[None], (1, 1, 2, 2), align_corners=False)
     >>> F.grid_sample(lucid.arange(4.0).reshape(1, 1, 2, 2), grid, align_corners=False)
     tensor([[[[0., 1.],
@@ -399,10 +412,13 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     Each run of r squared channels becomes a square of pixels, row by row.
 
     Reference: Shi et al., 2016.
+
     Args:
         upscale_factor: r, by how much both axes grow.
+
     Raises:
         ShapeError: the channels aren't a multiple of r squared.
+
     >>> F.pixel_shuffle(lucid.arange(4.0).reshape(1, 4, 1, 1), 2).squeeze()
     tensor([[0., 1.],
             [2., 3.]])
@@ -421,10 +437,13 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     """Turn space into channels: (…, c, h * r, w * r) becomes (…, c * r * r, h, w).
 
     The inverse of `pixel_shuffle`: each square of pixels becomes a run of channels.
+
     Args:
         downscale_factor: r, by how much both axes shrink.
+
     Raises:
         ShapeError: an axis isn't a multiple of r.
+
     >>> F.pixel_unshuffle(lucid.arange(4.0).reshape(1, 1, 2, 2), 2).flatten()
     tensor([0., 1., 2., 3.])
     """
@@ -444,8 +463,10 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
     Args:
         input: (n, c, *).
         groups: the channels are cut into this many groups, which don't mix.
+
     Raises:
         ShapeError: the channels can't be cut into that many groups.
+
     >>> F.channel_shuffle(lucid.arange(4.0).reshape(1, 4, 1), 2).flatten()
     tensor([0., 2., 1., 3.])
     """

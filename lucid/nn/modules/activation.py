@@ -89,6 +89,7 @@ class Softmax2d(Module):
     """softmax over the channels of (n, c, h, w) or (c, h, w).
 
     At each place the channels are positive and add up to 1.
+
     >>> nn.Softmax2d()(lucid.zeros(1, 2, 1, 1)).flatten()
     tensor([0.5000, 0.5000])
     """
@@ -180,6 +181,7 @@ class PReLU(Module):
     Args:
         num_parameters: 1, or as many as there are channels (axis 1).
         init: the slope to start with.
+
     >>> nn.PReLU()(lucid.tensor([-2.0, 3.0]))
     tensor([-0.5000,  3.0000], grad_fn=<WhereBackward>)
     """

@@ -35,14 +35,17 @@ class AdaptiveLogSoftmaxWithLoss(Module):
     rows, so that a step's shapes don't depend on the targets.
 
     Reference: Grave et al., "Efficient softmax approximation for GPUs", 2017.
+
     Args:
         in_features: features of the input.
         n_classes: how many classes there are, the frequent ones first.
         cutoffs: where each cluster begins, increasing.
         div_value: by how much each cluster's projection is narrower than the one before.
         head_bias: whether the head has a bias.
+
     Raises:
         OptionError: the cutoffs don't increase, or lie outside of the classes.
+
     >>> layer = nn.AdaptiveLogSoftmaxWithLoss(8, 20, [4, 10])
     >>> layer(lucid.ones(2, 8), lucid.tensor([1, 15])).output.shape
     lucid.Size([2])

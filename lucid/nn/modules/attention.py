@@ -24,6 +24,7 @@ class MultiheadAttention(Module):
     n one sample.
 
     Reference: Vaswani et al., "Attention Is All You Need", 2017.
+
     Args:
         embed_dim: features of queries and of the result.
         num_heads: how many heads there are; divides `embed_dim`.
@@ -34,8 +35,10 @@ class MultiheadAttention(Module):
         kdim: features of keys. None is `embed_dim`.
         vdim: features of values. None is `embed_dim`.
         batch_first: sequences are (n, t, features).
+
     Raises:
         OptionError: `embed_dim` can't be cut into that many heads.
+
     >>> attention = nn.MultiheadAttention(4, 2)
     >>> x = lucid.ones(5, 1, 4)
     >>> result, weights = attention(x, x, x)

@@ -120,12 +120,14 @@ class BatchNorm1d(_BatchNorm):
     Raises `ShapeError` for a batch of one element for each channel while training.
 
     Reference: Ioffe and Szegedy, "Batch Normalization", 2015.
+
     Args:
         num_features: how many channels there are.
         momentum: how far the running statistics move towards the batch's; None for their mean over
             all batches.
         affine: train a weight and a bias for each channel.
         track_running_stats: keep running statistics, which eval mode uses.
+
     >>> nn.BatchNorm1d(3)(lucid.randn(4, 3, 2)).shape
     lucid.Size([4, 3, 2])
     """
@@ -152,11 +154,14 @@ class SyncBatchNorm(_BatchNorm):
     """Standardize each channel over the batch of all processes, of which there is one here.
 
     It takes two axes and more, (n, c, ...), and does what `BatchNorm1d` does.
+
     Args:
         process_group: must be None.
+
     Raises:
         ArgumentError: a `process_group`.
         ShapeError: an input of fewer than two axes.
+
     >>> nn.SyncBatchNorm(3)(lucid.randn(4, 3, 2, 5)).shape
     lucid.Size([4, 3, 2, 5])
     """
@@ -181,11 +186,14 @@ class SyncBatchNorm(_BatchNorm):
         """Put a `SyncBatchNorm` in the place of each `BatchNorm` in a module; return the module.
 
         They share parameters and running statistics. A `BatchNorm` itself gives another module.
+
         Args:
             module: what to look through.
             process_group: must be None.
+
         Raises:
             ArgumentError: a `process_group`.
+
         >>> model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
         >>> type(nn.SyncBatchNorm.convert_sync_batchnorm(model)[1]).__name__
         'SyncBatchNorm'

@@ -116,10 +116,13 @@ class Sequential(_Listed):
     """Calls its modules one after the other; made of modules, or of a dict of them by name.
 
     It can be indexed, sliced, and appended to.
+
     Args:
         *args: modules, in their order, or one dict of them.
+
     Raises:
         ArgumentError: something that isn't a module.
+
     >>> nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))(lucid.ones(5, 3)).shape
     lucid.Size([5, 2])
     """
@@ -159,8 +162,10 @@ class ModuleList(_Listed):
     """A list of modules; it has no `forward`.
 
     Its parameters are those of the module that has it, which those of a plain list are not.
+
     Args:
         modules: what it holds at first. None for nothing.
+
     >>> len(nn.ModuleList([nn.Linear(3, 3) for _ in range(4)]))
     4
     """
@@ -220,8 +225,10 @@ class ModuleDict(_Keyed):
     """A dict of modules; it has no `forward`.
 
     Its parameters are those of the module that has it, which those of a plain dict are not.
+
     Args:
         modules: what it holds at first. None for nothing.
+
     >>> nn.ModuleDict({"a": nn.Linear(3, 3), "b": nn.ReLU()})["b"]
     ReLU()
     """
@@ -257,6 +264,7 @@ class ParameterList(_Shown, _Sliced):
 
     Args:
         values: what it holds at first. None for nothing.
+
     >>> len(nn.ParameterList([lucid.ones(2), lucid.zeros(3)]))
     2
     """
@@ -289,8 +297,10 @@ class ParameterDict(_Shown, _Keyed):
 
     Those of a plain dict are added in the order of their names, as PyTorch does; those of an
     `OrderedDict`, another `ParameterDict` or of pairs in the order that they have.
+
     Args:
         parameters: what it holds at first. None for nothing.
+
     >>> list(nn.ParameterDict({"b": lucid.ones(2), "a": lucid.ones(3)}))
     ['a', 'b']
     """
@@ -360,8 +370,10 @@ class DataParallel(Module):
         device_ids: numbers of GPUs, of which there are none, as a list; or None.
         output_device: the number of one, or None.
         dim: the axis along which GPUs would share a batch.
+
     Raises:
         ArgumentError: an argument of another type.
+
     >>> nn.DataParallel(nn.Linear(3, 2))(lucid.ones(1, 3)).shape
     lucid.Size([1, 2])
     """

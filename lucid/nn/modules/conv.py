@@ -128,6 +128,7 @@ class Conv1d(_Direct):
     Shapes: input (n, in_channels, l) or (in_channels, l); weight (out_channels,
     in_channels / groups, *kernel_size), bias (out_channels,). Both start uniform in
     ±1/sqrt(in_channels / groups * the elements of a window).
+
     Args:
         in_channels: channels of the input.
         out_channels: channels of the result.
@@ -137,6 +138,7 @@ class Conv1d(_Direct):
         dilation: the distance between the elements of a window.
         groups: the channels are cut into this many groups, which don't mix.
         padding_mode: what is added: "zeros", "reflect", "replicate" or "circular".
+
     >>> nn.Conv1d(3, 8, 3, stride=2, padding=1)(lucid.ones(1, 3, 8)).shape
     lucid.Size([1, 8, 4])
     """
@@ -208,11 +210,13 @@ class ConvTranspose1d(_ConvTransposeNd):
 
     Shapes: input (n, in_channels, l) or (in_channels, l); weight (in_channels,
     out_channels / groups, *kernel_size), bias (out_channels,).
+
     Args:
         stride: the distance of windows in the result.
         padding: what `Conv1d` would have added: cut off at both ends.
         output_padding: how much longer the result is at its ends.
         padding_mode: "zeros".
+
     >>> nn.ConvTranspose1d(3, 8, 2, stride=2)(lucid.ones(1, 3, 4)).shape
     lucid.Size([1, 8, 8])
     """

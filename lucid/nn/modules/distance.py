@@ -27,10 +27,12 @@ class PairwiseDistance(Module):
     """The p-norm of x1 - x2 + eps along the last axis.
 
     `forward(x1, x2)`: rows with rows, each with its partner.
+
     Args:
         p: the order of the norm.
         eps: added to each difference.
         keepdim: keep the last axis, with size 1.
+
     >>> nn.PairwiseDistance()(lucid.zeros(1, 2), lucid.tensor([[3.0, 4.0]]))
     tensor([5.0000])
     """

@@ -58,8 +58,10 @@ class Embedding(_Table):
         max_norm: rows that are looked up and longer are shortened to this norm before, in place.
             None for no bound.
         scale_grad_by_freq: divide a row's gradient by how often it is looked up.
+
     Raises:
         OptionError: `padding_idx` is outside of the table.
+
     >>> nn.Embedding(10, 3)(lucid.tensor([[1, 2, 4]])).shape
     lucid.Size([1, 3, 3])
     """
@@ -112,6 +114,7 @@ class EmbeddingBag(_Table):
         mode: "sum", "mean" or "max" of a bag's rows.
         include_last_offset: the last offset is the end of the last bag.
         padding_idx: the row that counts nothing. None for none.
+
     >>> nn.EmbeddingBag(10, 3)(lucid.tensor([[1, 2], [4, 5]])).shape
     lucid.Size([2, 3])
     """

@@ -93,6 +93,7 @@ class Hooked:
             prepend: before the module's other hooks of this kind, but after the global ones.
             with_kwargs: the call is `hook(module, args, kwargs, result)`.
             always_call: also when the module's call raises; what the hook raises then is a warning.
+
         >>> layer = nn.Linear(3, 2)
         >>> def hook(module, args, result):
         ...     return result * 0
@@ -111,6 +112,7 @@ class Hooked:
             hook: what is called.
             prepend: before the module's other hooks of this kind, but after the global ones.
             with_kwargs: the call is `hook(module, args, kwargs)`, and it may return a pair of both.
+
         >>> layer = nn.Linear(3, 2)
         >>> def hook(module, args):
         ...     print(args[0].shape)
@@ -128,9 +130,11 @@ class Hooked:
         gradients of the inputs. When no input requires grad, it is called once the outputs'
         gradients are known. What the module gets and gives are views then, which can't be written
         in place.
+
         Args:
             hook: what is called.
             prepend: call it before the other hooks.
+
         >>> layer = nn.Linear(3, 2)
         >>> def hook(module, grad_input, grad_output):
         ...     print(grad_output)
@@ -145,6 +149,7 @@ class Hooked:
         """Call `hook(module, grad_output)` before the module's backward.
 
         It may return other gradients of the outputs. Else as `register_full_backward_hook`.
+
         >>> layer = nn.Linear(3, 2)
         >>> def hook(module, grad_output):
         ...     print(grad_output)

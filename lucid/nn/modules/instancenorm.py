@@ -48,12 +48,14 @@ class InstanceNorm1d(_InstanceNorm):
     `(x - mean) / sqrt(var + eps)`, then `weight` and `bias` if `affine`.
 
     Reference: Ulyanov et al., "Instance Normalization", 2016.
+
     Args:
         num_features: how many channels there are.
         momentum: how far the running statistics move towards the batch's; None for their mean over
             all batches.
         affine: train a weight and a bias for each channel.
         track_running_stats: keep running statistics, which eval mode uses.
+
     >>> nn.InstanceNorm1d(3)(lucid.randn(4, 3, 2)).shape
     lucid.Size([4, 3, 2])
     """

@@ -95,8 +95,10 @@ class LazyLinear(_LazyWeighted, Linear):
     """A `Linear` with as many input features as the last axis of its first input has elements.
 
     Its parameters are uninitialized until then; an optimizer is made after the first call.
+
     Args:
         out_features: the size of the result's last axis.
+
     >>> nn.LazyLinear(2)(lucid.ones(5, 3)).shape
     lucid.Size([5, 2])
     """
@@ -165,10 +167,12 @@ class LazyConv1d(_LazyDirect, Conv1d):
     """A `Conv1d` that takes `in_channels` from its first input.
 
     Its parameters are uninitialized until then; an optimizer is made after the first call.
+
     Args:
         out_channels: channels of the result.
         *args: the other arguments of that module, but for those that the input tells.
         **kwargs: the same, by name.
+
     >>> nn.LazyConv1d(8, 3)(lucid.ones(1, 3, 4)).shape
     lucid.Size([1, 8, 2])
     """

@@ -23,9 +23,11 @@ class Identity(Module):
     """Returns its input; takes any arguments.
 
     A place holder for a layer that isn't there.
+
     Args:
         *args: not looked at.
         **kwargs: not looked at.
+
     >>> nn.Identity()(lucid.ones(2))
     tensor([1., 1.])
     """
@@ -63,9 +65,11 @@ class Linear(Weighted):
 
     Weight (out_features, in_features) and bias (out_features,) start uniform in
     [-1/sqrt(in_features), 1/sqrt(in_features)).
+
     Args:
         in_features: the size of the input's last axis.
         out_features: the size of the result's last axis.
+
     >>> nn.Linear(3, 2)(lucid.ones(5, 3)).shape
     lucid.Size([5, 2])
     """
@@ -95,9 +99,11 @@ class Flatten(Module):
     """Join the axes from `start_dim` to `end_dim` into one.
 
     The first axis, of the batch, stays by default.
+
     Args:
         start_dim: the first of the axes.
         end_dim: the last of the axes.
+
     >>> nn.Flatten()(lucid.ones(2, 3, 4)).shape
     lucid.Size([2, 12])
     """
@@ -116,10 +122,12 @@ class Bilinear(Weighted):
     """input1 @ weight[k] @ input2 + bias[k], weights uniform in ±1/sqrt(in1_features).
 
     `forward(input1, input2)`: weight (out_features, in1_features, in2_features).
+
     Args:
         in1_features: of the first input.
         in2_features: of the second input.
         out_features: of the result, one matrix each.
+
     >>> nn.Bilinear(2, 4, 3)(lucid.ones(5, 2), lucid.ones(5, 4)).shape
     lucid.Size([5, 3])
     """
@@ -157,6 +165,7 @@ class Unflatten(Module):
     Args:
         dim: the axis to split.
         unflattened_size: the sizes of the new axes; -1 for what is left.
+
     >>> nn.Unflatten(1, (2, 3))(lucid.ones(4, 6)).shape
     lucid.Size([4, 2, 3])
     """

@@ -65,6 +65,7 @@ class Module(Hooked, StateHooked):
 
     Attributes:
         training: what `train()` and `eval()` set; dropout and batch norm read it.
+
     >>> class Scaled(nn.Module):
     ...     def __init__(self):
     ...         super().__init__()
@@ -98,9 +99,11 @@ class Module(Hooked, StateHooked):
         It is called by `module(...)`, with the hooks around it.
 
         Raises `MissingRuleError` where a subclass has none.
+
         Args:
             *args: what the subclass takes.
             **kwargs: what the subclass takes, by name.
+
         >>> class Double(nn.Module):
         ...     def forward(self, x):
         ...         return 2 * x
@@ -130,8 +133,10 @@ class Module(Hooked, StateHooked):
         """Let calls of this module run compiled from now on, hooks included: it stays what it is.
 
         `lucid.compile(module)` returns another object instead.
+
         Args:
             **options: as of `lucid.compile`, which raises for others.
+
         >>> layer = lucid.nn.Linear(2, 1, bias=False)
         >>> layer.compile()
         >>> layer(lucid.ones(3, 2)).shape
@@ -243,8 +248,10 @@ class Module(Hooked, StateHooked):
         Args:
             tensor: the buffer, or None for its place.
             persistent: whether it belongs into the state dict.
+
         Raises:
             ArgumentError: it isn't a tensor.
+
         >>> net = nn.Module()
         >>> net.register_buffer("calls", lucid.zeros(()))
         >>> net.calls
@@ -265,9 +272,11 @@ class Module(Hooked, StateHooked):
 
         Args:
             param: the parameter, or None for its place.
+
         Raises:
             ArgumentError: it isn't a Parameter.
             OptionError: it has a history.
+
         >>> net = nn.Module()
         >>> net.register_parameter("scale", nn.Parameter(lucid.ones(1)))
         >>> net.scale.shape
@@ -291,6 +300,7 @@ class Module(Hooked, StateHooked):
         """Add a submodule by name, as `add_module` does.
 
         It becomes an attribute, and its parameters are the module's.
+
         >>> net = nn.Module()
         >>> net.register_module("act", nn.ReLU())
         >>> net.act
@@ -303,6 +313,7 @@ class Module(Hooked, StateHooked):
 
         Raises:
             ArgumentError: it isn't a Module.
+
         >>> net = nn.Module()
         >>> net.add_module("first", nn.Linear(3, 2))
         >>> net.first
@@ -326,6 +337,7 @@ class Module(Hooked, StateHooked):
 
         Args:
             memo: modules that are left out, a set; it grows.
+
         >>> net = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
         >>> [name for name, _ in net.named_modules()]
         ['', '0', '1']
@@ -379,6 +391,7 @@ class Module(Hooked, StateHooked):
         """Yield the direct submodules; each once.
 
         Those below them are not among them; see `modules`.
+
         >>> net = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
         >>> list(net.children())
         [Linear(in_features=3, out_features=2, bias=True), ReLU()]
@@ -416,6 +429,7 @@ class Module(Hooked, StateHooked):
         """Yield the parameters; a shared one once.
 
         What an optimizer is made with.
+
         >>> sum(p.numel() for p in nn.Linear(3, 2).parameters())
         8
         """
@@ -437,6 +451,7 @@ class Module(Hooked, StateHooked):
         """Yield the buffers; a shared one once.
 
         Buffers are state that isn't trained, such as running means.
+
         >>> [b.shape for b in nn.BatchNorm1d(3).buffers()]
         [lucid.Size([3]), lucid.Size([3]), lucid.Size([])]
         """
@@ -448,6 +463,7 @@ class Module(Hooked, StateHooked):
 
         Raises:
             NoSuchAttributeError: there is nothing of that name.
+
         >>> net = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
         >>> net.get_submodule("1")
         ReLU()
@@ -466,11 +482,14 @@ class Module(Hooked, StateHooked):
         """Put a module at a dotted path, in place of one or, unless `strict`, as a new one.
 
         Raises: `OptionError` for an empty path or what is no Module, `NoSuchAttributeError`.
+
         Args:
             module: what is put there.
             strict: there must be one already.
+
         Raises:
             OptionError: an empty path, or what is no Module.
+
         >>> net = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
         >>> net.set_submodule("1", nn.Tanh())
         >>> net[1]
@@ -493,6 +512,7 @@ class Module(Hooked, StateHooked):
         Names of modules and of the parameter, joined by dots.
 
         Raises `NoSuchAttributeError`.
+
         >>> net = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
         >>> net.get_parameter("0.bias").shape
         lucid.Size([2])
@@ -510,6 +530,7 @@ class Module(Hooked, StateHooked):
         Names of modules and of the buffer, joined by dots.
 
         Raises `NoSuchAttributeError`.
+
         >>> nn.BatchNorm1d(2).get_buffer("running_mean")
         tensor([0., 0.])
         """
@@ -526,8 +547,10 @@ class Module(Hooked, StateHooked):
         """Call `fn` on every module, children first.
 
         Often to set initial values. Returns the module.
+
         Args:
             fn: gets each module; what it returns doesn't matter.
+
         >>> net = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
         >>> _ = net.apply(lambda module: print(type(module).__name__))
         Linear
@@ -543,10 +566,13 @@ class Module(Hooked, StateHooked):
         """Set `training` here and below.
 
         Dropout and batch norm read it. Returns the module.
+
         Args:
             mode: what it is set to.
+
         Raises:
             OptionError: it is no bool.
+
         >>> nn.Dropout(0.5).train(False).training
         False
         """
@@ -560,6 +586,7 @@ class Module(Hooked, StateHooked):
         """Set `training` to False here and below.
 
         Dropout and batch norm behave otherwise then. Returns the module.
+
         >>> nn.Dropout(0.5).eval()(lucid.ones(2))
         tensor([1., 1.])
         """
@@ -569,8 +596,10 @@ class Module(Hooked, StateHooked):
         """Set whether the parameters require grad.
 
         Without it a backward leaves them alone. Returns the module.
+
         Args:
             requires_grad: what they are set to.
+
         >>> nn.Linear(3, 2).requires_grad_(False).weight.requires_grad
         False
         """
@@ -583,6 +612,7 @@ class Module(Hooked, StateHooked):
 
         Args:
             set_to_none: forget them; else fill them with zeros.
+
         >>> layer = nn.Linear(3, 2)
         >>> layer(lucid.ones(3)).sum().backward()
         >>> layer.zero_grad()
@@ -615,6 +645,7 @@ class Module(Hooked, StateHooked):
         """Cast floating point parameters and buffers; `to(dtype)`, `to(tensor)`, `to("cpu")`.
 
         In place; returns the module.
+
         Args:
             *args: a dtype, a device, or a tensor that has them; then `non_blocking`.
             device: the CPU or None.
@@ -622,9 +653,11 @@ class Module(Hooked, StateHooked):
             tensor: one that has the dtype.
             non_blocking: True or False; nothing is copied between devices.
             memory_format: any memory format, without effect.
+
         Raises:
             ArgumentError: a dtype that isn't one of floats; an argument of another type.
             OptionError: another device than the CPU.
+
         >>> nn.Linear(3, 2).to(lucid.float64).weight.dtype
         lucid.float64
         """
@@ -649,6 +682,7 @@ class Module(Hooked, StateHooked):
         """Cast floating point parameters and buffers to float32.
 
         In place; integers stay as they are. Returns the module.
+
         >>> nn.Linear(3, 2).double().float().weight.dtype
         lucid.float32
         """
@@ -658,6 +692,7 @@ class Module(Hooked, StateHooked):
         """Cast floating point parameters and buffers to float64.
 
         In place; integers stay as they are. Returns the module.
+
         >>> nn.Linear(3, 2).double().weight.dtype
         lucid.float64
         """
@@ -667,8 +702,10 @@ class Module(Hooked, StateHooked):
         """Cast all parameters and buffers to a dtype.
 
         In place; returns the module.
+
         Args:
             dst_type: a dtype, or the name of a tensor class.
+
         >>> nn.Linear(3, 2).type(lucid.float64).weight.dtype
         lucid.float64
         """
@@ -679,6 +716,7 @@ class Module(Hooked, StateHooked):
         """Nothing happens: threads share memory anyway.
 
         For programs of several processes; returns the module.
+
         >>> nn.Linear(3, 2).share_memory()
         Linear(in_features=3, out_features=2, bias=True)
         """
@@ -688,6 +726,7 @@ class Module(Hooked, StateHooked):
         """Nothing moves: there is only the CPU.
 
         For programs that name devices; returns the module.
+
         >>> nn.Linear(3, 2).cpu()
         Linear(in_features=3, out_features=2, bias=True)
         """
@@ -701,9 +740,11 @@ class Module(Hooked, StateHooked):
         """Parameters and persistent buffers by path.
 
         Aliasing: the tensors share the module's memory; detached unless `keep_vars`.
+
         Args:
             destination: a dict to put them into. None for a new one.
             keep_vars: give the parameters themselves, not detached.
+
         >>> list(nn.Linear(3, 2).state_dict())
         ['weight', 'bias']
         """
@@ -715,10 +756,12 @@ class Module(Hooked, StateHooked):
         """Copy values into the parameters and buffers of the same paths, in place.
 
         Raises `ModuleStateError` that lists all that doesn't fit; then nothing was changed.
+
         Args:
             state_dict: as `state_dict` makes it.
             strict: missing and unexpected keys are errors; else they are returned.
             assign: hold the given tensors instead of copying.
+
         >>> layer, other = nn.Linear(3, 2), nn.Linear(3, 2)
         >>> layer.load_state_dict(other.state_dict())
         <All keys matched successfully>
@@ -730,6 +773,7 @@ class Module(Hooked, StateHooked):
 
         Raises:
             MissingRuleError: the subclass defines none.
+
         >>> class Counted(nn.Module):
         ...     calls = 3
         ...     def get_extra_state(self):
@@ -743,10 +787,13 @@ class Module(Hooked, StateHooked):
         """Take what `get_extra_state` gave.
 
         Called while a state dict is loaded; a subclass defines both.
+
         Args:
             state: what the file or the state dict held.
+
         Raises:
             MissingRuleError: the subclass defines none.
+
         >>> class Counted(nn.Module):
         ...     calls = 0
         ...     def get_extra_state(self):
@@ -766,6 +813,7 @@ class Module(Hooked, StateHooked):
         """What `repr` shows between the parentheses besides submodules.
 
         Subclasses override it to say what they were made with.
+
         >>> nn.Linear(3, 2).extra_repr()
         'in_features=3, out_features=2, bias=True'
         """

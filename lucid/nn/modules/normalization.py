@@ -68,9 +68,11 @@ class LayerNorm(_LastAxesNorm, Affine):
     `(x - mean) / sqrt(var + eps) * weight + bias`, with the biased variance.
 
     Reference: Ba et al., "Layer Normalization", 2016.
+
     Args:
         normalized_shape: the sizes of the last axes; an int for one.
         elementwise_affine: train a weight, and a bias where there is one.
+
     >>> nn.LayerNorm(3)(lucid.tensor([[1.0, 2.0, 3.0]]))
     tensor([[-1.2247,  0.0000,  1.2247]], grad_fn=<LayerNormBackward>)
     """
@@ -96,6 +98,7 @@ class RMSNorm(_LastAxesNorm):
         normalized_shape: the sizes of the last axes; an int for one.
         eps: keeps the division finite. None is the machine epsilon of the input's dtype.
         elementwise_affine: train a weight, and a bias where there is one.
+
     >>> nn.RMSNorm(2)(lucid.tensor([[3.0, 4.0]]))
     tensor([[0.8485, 1.1314]], grad_fn=<MulBackward>)
     """
@@ -120,8 +123,10 @@ class GroupNorm(Affine):
         num_groups: into how many groups the channels are cut.
         num_channels: how many channels there are (axis 1).
         affine: train a weight and a bias for each channel.
+
     Raises:
         OptionError: the channels can't be cut into that many groups.
+
     >>> nn.GroupNorm(2, 4)(lucid.randn(1, 4, 3)).shape
     lucid.Size([1, 4, 3])
     """

@@ -63,10 +63,12 @@ class ConstantPad1d(_ConstantPad):
     """Put a number around the last axis.
 
     An axis of size l becomes l + low + high.
+
     Args:
         padding: how much is added at both ends: an int, or (low, high) of each axis, from the last
             one on.
         value: what is put there.
+
     >>> nn.ConstantPad1d(1, 7.0)(lucid.ones(1, 1, 3)).shape
     lucid.Size([1, 1, 5])
     """

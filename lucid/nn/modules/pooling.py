@@ -199,10 +199,12 @@ class LPPool1d(_LPPoolNd):
     """The norm of order `norm_type` of each window along the last axis.
 
     (sum of x ** norm_type) ** (1 / norm_type) over each window.
+
     Args:
         norm_type: the order of the norm.
         stride: from window to window; an int, or one for each axis. None is `kernel_size`.
         ceil_mode: let a window that begins inside reach over the end.
+
     >>> nn.LPPool1d(2, 2)(lucid.ones(1, 1, 4)).shape
     lucid.Size([1, 1, 2])
     """

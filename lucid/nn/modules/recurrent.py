@@ -128,9 +128,11 @@ class RNNCellBase(_Recurrent):
     """The base of the cells, one step of a sequence: `cell(input, state)` -> the new state.
 
     Shapes: input (n, i) or (i,), state (n, h) or (h,).
+
     Args:
         input_size: features of the input.
         hidden_size: features of the state.
+
     >>> isinstance(nn.GRUCell(3, 4), nn.RNNCellBase)
     True
     """
@@ -167,8 +169,10 @@ class RNNCell(RNNCellBase):
 
     `forward(input, h)`: (n, input_size) and (n, hidden_size), zeros if not given; returns the new
     state.
+
     Args:
         nonlinearity: "tanh" or "relu".
+
     >>> nn.RNNCell(3, 4)(lucid.ones(2, 3)).shape
     lucid.Size([2, 4])
     """
@@ -190,6 +194,7 @@ class LSTMCell(RNNCellBase):
 
     c' = f * c + i * g and h' = o * tanh(c'), where the gates i, f, o are sigmoids of W x + U h + b,
     and g is its tanh.
+
     >>> h, c = nn.LSTMCell(3, 4)(lucid.ones(2, 3))
     >>> h.shape
     lucid.Size([2, 4])
@@ -228,14 +233,17 @@ class RNNBase(_Recurrent):
 
     Shapes: input (l, n, i), with batch_first (n, l, i), or (l, i); outputs the same with d * h for
     i; each state (layers * d, n, h), where d is 2 if bidirectional, else 1.
+
     Args:
         num_layers: how many layers there are.
         batch_first: the batch comes before the sequence.
         dropout: what all layers but the last one drop of their outputs while training.
         bidirectional: a second pass from the end.
         proj_size: features that an LSTM's output is projected to. Default: 0, none.
+
     Raises:
         OptionError: `dropout` is no probability, or `proj_size` that there can't be.
+
     >>> isinstance(nn.LSTM(3, 4), nn.RNNBase), isinstance(nn.Linear(3, 4), nn.RNNBase)
     (True, False)
     """
@@ -398,11 +406,13 @@ class RNN(RNNBase):
     Shapes: input (t, n, input_size), or (t, input_size) without a batch; the result is (t, n,
     directions * hidden_size), and the last state (layers * directions, n, hidden_size). A compiled
     step records one round and runs it natively.
+
     Args:
         *args: input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, as in
             `GRU`.
         nonlinearity: "tanh" or "relu".
         **kwargs: the same, by name.
+
     >>> output, h = nn.RNN(3, 4)(lucid.ones(5, 2, 3))
     >>> output.shape, h.shape
     (lucid.Size([5, 2, 4]), lucid.Size([1, 2, 4]))
@@ -428,6 +438,7 @@ class LSTM(RNNBase):
     Shapes: input (t, n, input_size), or (t, input_size) without a batch; the result is (t, n,
     directions * hidden_size), and the last state (layers * directions, n, hidden_size). A compiled
     step records one round and runs it natively.
+
     Args:
         num_layers: how many layers lie on top of each other.
         batch_first: input and result are (n, t, features), not (t, n, features).
@@ -436,8 +447,10 @@ class LSTM(RNNBase):
             side.
         proj_size: features that h is projected to, at each step, fewer than `hidden_size`; 0 for no
             projection. The result and h have as many.
+
     Raises:
         OptionError: `proj_size` is negative, or not below `hidden_size`.
+
     >>> output, (h, c) = nn.LSTM(3, 4)(lucid.ones(5, 2, 3))
     >>> output.shape, h.shape, c.shape
     (lucid.Size([5, 2, 4]), lucid.Size([1, 2, 4]), lucid.Size([1, 2, 4]))
@@ -461,10 +474,13 @@ class GRU(RNNBase):
     Shapes: input (t, n, input_size), or (t, input_size) without a batch; the result is (t, n,
     directions * hidden_size), and the last state (layers * directions, n, hidden_size). A compiled
     step records one round and runs it natively.
+
     Args:
         proj_size: 0; only what an LSTM gives can be projected.
+
     Raises:
         OptionError: a `proj_size`; a `dropout` outside of 0 to 1.
+
     >>> output, h = nn.GRU(3, 4)(lucid.ones(5, 2, 3))
     >>> output.shape, h.shape
     (lucid.Size([5, 2, 4]), lucid.Size([1, 2, 4]))

@@ -29,6 +29,7 @@ class Upsample(Module):
         align_corners: the centres of the corners stay where they are. Default: False.
         recompute_scale_factor: compute the factors anew from the sizes that come out. Default:
             False.
+
     >>> nn.Upsample(scale_factor=2)(lucid.ones(1, 1, 3)).shape
     lucid.Size([1, 1, 6])
     """
@@ -57,6 +58,7 @@ class UpsamplingNearest2d(Upsample):
     """Resize images by copying the nearest element.
 
     Images are (n, c, h, w).
+
     >>> nn.UpsamplingNearest2d(scale_factor=2)(lucid.ones(1, 1, 3, 3)).shape
     lucid.Size([1, 1, 6, 6])
     """

@@ -34,6 +34,7 @@ class StateHooked:
         """Call `hook(module, prefix, keep_vars)` before a state dict is made.
 
         The handle that it returns takes it away again: `handle.remove()`.
+
         >>> layer = nn.Linear(3, 2)
         >>> handle = layer.register_state_dict_pre_hook(lambda *given: print("saving"))
         >>> state = layer.state_dict()
@@ -45,6 +46,7 @@ class StateHooked:
         """Call `hook(module, state_dict, prefix, local_metadata)` afterwards, children first.
 
         It may change the state dict in place.
+
         >>> layer = nn.Linear(3, 2)
         >>> handle = layer.register_state_dict_post_hook(lambda m, state, *rest: state.clear())
         >>> list(layer.state_dict())
@@ -60,6 +62,7 @@ class StateHooked:
 
         The call is `hook(module, state_dict, prefix, local_metadata, strict, missing_keys,
         unexpected_keys, error_msgs)`; what is added to the lists is reported.
+
         >>> layer = nn.Linear(3, 2)
         >>> handle = layer.register_load_state_dict_pre_hook(lambda *given: print("loading"))
         >>> layer.load_state_dict(layer.state_dict())
@@ -81,6 +84,7 @@ class StateHooked:
 
         It may change the lists of keys in place, which are reported then. The handle that it
         returns takes it away again: `handle.remove()`.
+
         >>> layer = lucid.nn.Linear(3, 2)
         >>> handle = layer.register_load_state_dict_post_hook(
         ...     lambda module, keys: print(keys.missing_keys)

@@ -93,6 +93,7 @@ class TransformerEncoderLayer(_Layer):
     d_model), or (n, t, d_model) with `batch_first`.
 
     Reference: Vaswani et al., "Attention Is All You Need", 2017.
+
     Args:
         d_model: features of the sequences.
         nhead: how many heads attention has.
@@ -103,6 +104,7 @@ class TransformerEncoderLayer(_Layer):
         batch_first: sequences are (n, t, d_model).
         norm_first: standardize before each block, not after it.
         bias: whether layers have one.
+
     >>> nn.TransformerEncoderLayer(8, 2, 16)(lucid.ones(5, 1, 8)).shape
     lucid.Size([5, 1, 8])
     """
@@ -124,6 +126,7 @@ class TransformerDecoderLayer(_Layer):
     sequences are (t, n, d_model), or (n, t, d_model) with `batch_first`.
 
     Reference: Vaswani et al., "Attention Is All You Need", 2017.
+
     >>> nn.TransformerDecoderLayer(8, 2, 16)(lucid.ones(5, 1, 8), lucid.ones(3, 1, 8)).shape
     lucid.Size([5, 1, 8])
     """
@@ -163,13 +166,16 @@ class TransformerEncoder(_Stack):
     """Encoder layers, one after the other.
 
     The layers are copies of one, which start with equal parameters.
+
     Args:
         encoder_layer: what is copied.
         num_layers: how many copies.
         enable_nested_tensor: True or False; padding is masked with either.
         mask_check: True or False; masks are checked with either.
+
     Raises:
         ArgumentError: a flag that is no bool.
+
     >>> layer = nn.TransformerEncoderLayer(8, 2, 16)
     >>> nn.TransformerEncoder(layer, 2)(lucid.ones(5, 1, 8)).shape
     lucid.Size([5, 1, 8])
@@ -196,9 +202,11 @@ class TransformerDecoder(_Stack):
     """Decoder layers, one after the other.
 
     `forward(tgt, memory)`. The layers are copies of one, which start with equal parameters.
+
     Args:
         decoder_layer: what is copied.
         num_layers: how many copies.
+
     >>> layer = nn.TransformerDecoderLayer(8, 2, 16)
     >>> nn.TransformerDecoder(layer, 2)(lucid.ones(5, 1, 8), lucid.ones(3, 1, 8)).shape
     lucid.Size([5, 1, 8])
@@ -236,6 +244,7 @@ class Transformer(Module):
     matrices start uniform, as `init.xavier_uniform_` draws them.
 
     Reference: Vaswani et al., "Attention Is All You Need", 2017.
+
     Args:
         d_model: features of the sequences.
         nhead: how many heads attention has.
@@ -244,6 +253,7 @@ class Transformer(Module):
         dim_feedforward: features within the feed-forward networks.
         custom_encoder: a module instead of the encoder, or None.
         custom_decoder: a module instead of the decoder, or None.
+
     >>> nn.Transformer(8, 2, 1, 1, 16)(lucid.ones(5, 1, 8), lucid.ones(3, 1, 8)).shape
     lucid.Size([3, 1, 8])
     """

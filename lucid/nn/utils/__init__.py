@@ -43,6 +43,7 @@ def skip_init(module_cls: Any, *args: Any, **kwargs: Any) -> Any:
         module_cls: the class.
         *args: what it is made with.
         **kwargs: what it is made with, by name.
+
     >>> nn.utils.skip_init(nn.Linear, 3, 2).weight.shape
     lucid.Size([2, 3])
     """

@@ -44,8 +44,10 @@ def get_total_norm(
 
     Args:
         tensors: what is measured; one tensor, or several.
+
     Raises:
         OptionError: `norm_type` isn't positive.
+
     >>> nn.utils.get_total_norm([lucid.tensor([3.0]), lucid.tensor([4.0])])
     tensor(5.)
     """
@@ -100,6 +102,7 @@ def clip_grad_norm_(
     Returns the norm before, 0-d. Parameters without gradient are left out.
 
     Raises: see `get_total_norm`.
+
     >>> w = lucid.tensor([3.0, 4.0], requires_grad=True)
     >>> (w * w / 2).sum().backward()
     >>> nn.utils.clip_grad_norm_([w], 1.0), w.grad
@@ -135,6 +138,7 @@ def clip_grads_with_norm_(
 
     Args:
         total_norm: their norm, as `get_total_norm` gives it.
+
     >>> w = lucid.tensor([3.0, 4.0], requires_grad=True)
     >>> (w * w / 2).sum().backward()
     >>> nn.utils.clip_grads_with_norm_([w], 1.0, lucid.tensor(5.0))
@@ -158,8 +162,10 @@ def clip_grad_value_(
     """Limit each gradient's elements to [-clip_value, clip_value], in place.
 
     Parameters without a gradient are left out.
+
     Args:
         clip_value: the bound of each element.
+
     >>> w = lucid.tensor([3.0, 4.0], requires_grad=True)
     >>> (w * w / 2).sum().backward()
     >>> nn.utils.clip_grad_value_([w], 3.5)

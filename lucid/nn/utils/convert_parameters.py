@@ -16,6 +16,7 @@ def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
 
     Args:
         parameters: tensors of any shape.
+
     >>> nn.utils.parameters_to_vector([lucid.ones(2), lucid.zeros(1, 2)])
     tensor([1., 1., 0., 0.])
     """
@@ -26,9 +27,11 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
     """Copy consecutive pieces of a vector into the parameters, in place.
 
     Raises `ShapeError`, before anything is written, for a vector of another length.
+
     Args:
         vec: as many elements as all together.
         parameters: what is written.
+
     >>> w = lucid.zeros(2, 2)
     >>> nn.utils.vector_to_parameters(lucid.arange(4.0), [w])
     >>> w

@@ -20,6 +20,7 @@ def fuse_conv_bn_eval(conv: Any, bn: Any, transpose: bool = False) -> Any:
         conv: the convolution, in evaluation mode.
         bn: what follows it, in evaluation mode.
         transpose: it is a transposed convolution.
+
     >>> conv, bn = nn.Conv1d(1, 2, 2).eval(), nn.BatchNorm1d(2).eval()
     >>> x = lucid.ones(1, 1, 3)
     >>> lucid.allclose(nn.utils.fuse_conv_bn_eval(conv, bn)(x), bn(conv(x)), atol=1e-5)
@@ -32,11 +33,14 @@ def fuse_linear_bn_eval(linear: Any, bn: Any) -> Any:
     """Return a copy of the linear layer that computes what both do in evaluation.
 
     Standardizing by running statistics is linear, so it goes into weight and bias.
+
     Args:
         linear: the layer, in evaluation mode.
         bn: what follows it, in evaluation mode.
+
     Raises:
         ArgumentError: a module is in training mode, or the sizes differ.
+
     >>> linear, bn = nn.Linear(3, 2).eval(), nn.BatchNorm1d(2).eval()
     >>> x = lucid.ones(1, 3)
     >>> lucid.allclose(nn.utils.fuse_linear_bn_eval(linear, bn)(x), bn(linear(x)), atol=1e-5)

@@ -52,8 +52,10 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
     The weight is computed of them before each forward.
 
     Reference: Salimans and Kingma, "Weight Normalization", 2016.
+
     Args:
         dim: the axis whose places have lengths of their own; None for one length.
+
     >>> layer = nn.utils.weight_norm(nn.Linear(3, 2))
     >>> sorted(name for name, _ in layer.named_parameters())
     ['bias', 'weight_g', 'weight_v']
@@ -124,10 +126,12 @@ def spectral_norm(
     the first call the weight shows the original's memory, so that it can still be initialized.
 
     Reference: Miyato et al., "Spectral Normalization for Generative Adversarial Networks", 2018.
+
     Args:
         n_power_iterations: how often the estimate is improved at each call.
         eps: keeps the division finite.
         dim: the axis that counts rows. None is 0, and 1 for transposed convolutions.
+
     >>> layer = nn.utils.spectral_norm(nn.Linear(3, 2))
     >>> sorted(name for name, _ in layer.named_parameters())
     ['bias', 'weight_orig']

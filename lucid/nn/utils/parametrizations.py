@@ -29,6 +29,7 @@ def norm_except_dim(v: Tensor, dim: int | None) -> Tensor:
         v: a tensor of floats.
         dim: the axis with a norm for each index, from 0 on; None or -1 for a single norm, without
             axes.
+
     >>> from lucid.nn.utils.parametrizations import norm_except_dim
     >>> norm_except_dim(lucid.tensor([[3.0, 4.0], [6.0, 8.0]]), 0)
     tensor([[ 5.],
@@ -44,9 +45,11 @@ def matrix_along(weight: Tensor, dim: int) -> Tensor:
     """Return the weight as a matrix, whose rows are the elements of axis `dim`.
 
     Shapes: an axis of size n and m elements in all give (n, m / n).
+
     Args:
         weight: a tensor with at least one axis.
         dim: the axis that becomes the first.
+
     >>> from lucid.nn.utils.parametrizations import matrix_along
     >>> matrix_along(lucid.ones(4, 2, 3), 1).shape
     lucid.Size([2, 12])
@@ -59,9 +62,11 @@ def default_dim(module: Module, dim: int | None) -> int:
     """Return the axis of a layer's outputs in its weight, unless one is given.
 
     It is 1 of transposed convolutions and 0 of all others.
+
     Args:
         module: the layer.
         dim: an axis, which is returned, or None.
+
     >>> from lucid.nn.utils.parametrizations import default_dim
     >>> default_dim(nn.Linear(3, 2), None), default_dim(nn.ConvTranspose1d(3, 2, 1), None)
     (0, 1)
@@ -88,10 +93,13 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
     """Split a weight into lengths and directions, which are optimized in its place.
 
     Reference: Salimans and Kingma, "Weight Normalization", 2016.
+
     Args:
         dim: the axis with a length for each index; None for one length.
+
     Raises:
         OptionError: the module has no such parameter or buffer.
+
     >>> from lucid.nn.utils.parametrizations import weight_norm
     >>> layer = weight_norm(lucid.nn.Linear(3, 2, bias=False))
     >>> for name, part in layer.named_parameters():
@@ -150,14 +158,17 @@ def spectral_norm(
     """Divide a weight by its greatest singular value, estimated by power iterations in training.
 
     Reference: Miyato et al., "Spectral Normalization for Generative Adversarial Networks", 2018.
+
     Args:
         n_power_iterations: how many there are each time that the weight is read in training.
         eps: the least norm that vectors are divided by.
         dim: the axis of the outputs: the weight is a matrix with it as rows. Default: None, 1 of
             transposed convolutions, else 0.
+
     Raises:
         OptionError: the module has no such tensor, or `n_power_iterations` is below 1.
         IndexOutOfRangeError: the weight has no axis `dim`.
+
     >>> from lucid.nn.utils.parametrizations import spectral_norm
     >>> _ = lucid.manual_seed(0)
     >>> layer = spectral_norm(lucid.nn.Linear(3, 2))
@@ -272,14 +283,17 @@ def orthogonal(
     """Keep a weight's columns (or rows, if there are more columns) orthonormal, by turning them.
 
     Reference: Lezcano-Casado, "Trivializations for Gradient-Based Optimization on Manifolds", 2019.
+
     Args:
         name: of its parameter: a matrix, or several.
         orthogonal_map: "matrix_exp", "cayley" or "householder". Default: None, "matrix_exp" of
             square matrices and "householder" of others.
         use_trivialization: turn the weight that is there, made orthonormal; else turn the identity.
+
     Raises:
         OptionError: the module has no such tensor, it has fewer than two axes, or the map is
             another.
+
     >>> from lucid.nn.utils.parametrizations import orthogonal
     >>> layer = orthogonal(lucid.nn.Linear(2, 3))
     >>> lucid.allclose(layer.weight.T @ layer.weight, lucid.eye(2), atol=1e-5)

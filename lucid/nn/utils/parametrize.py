@@ -27,16 +27,20 @@ class ParametrizationList(ModuleList):
 
     `register_parametrization` makes it: `module.parametrizations.weight`. Called, it gives the
     tensor's value.
+
     Args:
         modules: the parametrizations, at least one.
         original: the parameter or buffer that was there.
         unsafe: a value may have another shape or dtype than the tensor had.
+
     Attributes:
         is_tensor: there is one original, the tensor that was there, with other values.
         ntensors: how many originals there are, else `original0`, `original1`, …
+
     Raises:
         OptionError: there are no modules, a `right_inverse` returns no tensors, or, unless it is
             `unsafe`, the value has another shape or dtype.
+
     >>> from lucid.nn.utils.parametrize import ParametrizationList
     >>> found = ParametrizationList([lucid.nn.ReLU()], lucid.tensor([-1.0, 2.0]))
     >>> found(), found.original
@@ -133,6 +137,7 @@ def register(module: Module, name: str, value: Tensor) -> None:
         module: what gets it.
         name: what the attribute is called.
         value: a `Parameter` or another tensor.
+
     >>> module = lucid.nn.Module()
     >>> nn.utils.parametrize.register(module, "mean", lucid.zeros(2))
     >>> [name for name, _ in module.named_buffers()]
@@ -202,14 +207,17 @@ def register_parametrization(
     A `right_inverse` of the parametrization says which originals (one or several) give a value; it
     is asked at first for the present value, and whenever the tensor is assigned. A parametrization
     of what has one is applied after it.
+
     Args:
         module: the layer. It gets a class of its own.
         tensor_name: of its parameter or buffer.
         parametrization: a module from the original, or originals, to the value.
         unsafe: the value may have another shape or dtype than the tensor.
+
     Raises:
         OptionError: the name is no parameter or buffer of the module, or the value doesn't fit the
             tensor.
+
     >>> layer = lucid.nn.Linear(2, 2)
     >>> _ = nn.utils.parametrize.register_parametrization(layer, "weight", lucid.nn.ReLU())
     >>> bool((layer.weight >= 0).all())
@@ -257,6 +265,7 @@ def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
     Args:
         module: what is asked about; its children don't count.
         tensor_name: of which tensor. Default: None, any.
+
     >>> from lucid.nn.utils import parametrize
     >>> layer = parametrize.register_parametrization(
     ...     lucid.nn.Linear(2, 2), "weight", lucid.nn.ReLU()
@@ -275,6 +284,7 @@ def type_before_parametrizations(module: Module) -> type:
 
     Args:
         module: any module, parametrized or not.
+
     >>> layer = lucid.nn.Linear(2, 2)
     >>> _ = nn.utils.parametrize.register_parametrization(layer, "weight", lucid.nn.ReLU())
     >>> type(layer).__name__, nn.utils.parametrize.type_before_parametrizations(layer).__name__
@@ -289,13 +299,16 @@ def remove_parametrizations(
     """Make the tensor an ordinary one again: its present value, or else its original.
 
     A single original stays the same object, so an optimizer goes on with it. Returns the module.
+
     Args:
         module: what has the parametrization.
         tensor_name: of which tensor.
         leave_parametrized: whether it keeps the value that was computed, else that of the original.
+
     Raises:
         OptionError: there is none of that name, or `leave_parametrized=False` of one with several
             originals.
+
     >>> layer = lucid.nn.Linear(2, 2)
     >>> _ = nn.utils.parametrize.register_parametrization(layer, "weight", lucid.nn.ReLU())
     >>> _ = nn.utils.parametrize.remove_parametrizations(layer, "weight")
@@ -330,10 +343,12 @@ def transfer_parametrizations_and_params(
     """Give `to_module` the parametrizations of the other (or of one tensor), and the originals.
 
     Both share these then. Returns `to_module`.
+
     Args:
         from_module: what has parametrizations; without any nothing happens.
         to_module: what gets them, and a parameter of that name where it has none.
         tensor_name: of which tensor. Default: None, of all.
+
     >>> one, other = lucid.nn.Linear(2, 2), lucid.nn.Linear(2, 2)
     >>> _ = nn.utils.parametrize.register_parametrization(one, "weight", lucid.nn.ReLU())
     >>> _ = nn.utils.parametrize.transfer_parametrizations_and_params(one, other)
@@ -381,6 +396,7 @@ def cached() -> Iterator[None]:
 
     The values are forgotten at its end. A compiled step that is called in the block computes its
     own; one that has the block in it, once.
+
     >>> layer = lucid.nn.Linear(2, 2)
     >>> _ = nn.utils.parametrize.register_parametrization(layer, "weight", lucid.nn.ReLU())
     >>> with nn.utils.parametrize.cached():

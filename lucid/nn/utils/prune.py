@@ -31,10 +31,12 @@ class BasePruningMethod:
 
     Subclasses define `compute_mask(t, default_mask)`: a mask of the importance scores `t`, which
     are 0-d to n-d as `PRUNING_TYPE` says.
+
     Attributes:
         PRUNING_TYPE: "unstructured": the method gets a vector of what isn't pruned yet;
             "structured": the tensor without the channels along `dim` that are pruned; "global":
             all of it.
+
     >>> class EveryOther(nn.utils.prune.BasePruningMethod):
     ...     PRUNING_TYPE = "unstructured"
     ...
@@ -76,6 +78,7 @@ class BasePruningMethod:
             *args: what the method is made with.
             importance_scores: of each element, in place of the parameter.
             **kwargs: what the method is made with, by name.
+
         Raises:
             OptionError: the module has no such parameter.
             ShapeError: the scores have another shape.
@@ -133,9 +136,11 @@ class PruningContainer(BasePruningMethod):
 
     Args:
         *args: methods, of one parameter.
+
     Raises:
         ArgumentError: one is no method.
         OptionError: one is of another parameter.
+
     >>> layer = lucid.nn.Linear(4, 4)
     >>> _ = nn.utils.prune.l1_unstructured(layer, "weight", 4)
     >>> both = nn.utils.prune.L1Unstructured.apply(layer, "weight", 4)
@@ -207,10 +212,13 @@ class CustomFromMask(BasePruningMethod):
     """Prunes what a mask says.
 
     What an earlier mask has pruned stays pruned: the masks are multiplied.
+
     Args:
         mask: zeros where the parameter is pruned, of its shape.
+
     Raises:
         ShapeError: the mask has another shape.
+
     >>> layer = lucid.nn.Linear(2, 1)
     >>> _ = nn.utils.prune.CustomFromMask.apply(layer, "weight", lucid.eye(1, 2))
     >>> layer.weight_mask
@@ -254,11 +262,14 @@ class RandomUnstructured(_Ranked):
     """Prunes elements by chance.
 
     What an earlier mask has pruned stays pruned; the amount is of what is left.
+
     Args:
         amount: how many, an int, or which share of those that are left, a float from 0 to 1.
+
     Raises:
         ArgumentError: the amount is no number.
         OptionError: it is negative, or more than there is.
+
     >>> nn.utils.prune.RandomUnstructured(3).prune(lucid.ones(5)).sum()
     tensor(2.)
     """
@@ -284,13 +295,16 @@ class RandomStructured(_Ranked):
     """Prunes channels by chance.
 
     What an earlier mask has pruned stays pruned; the amount is of what is left.
+
     Args:
         amount: how many channels, an int, or which share of them, a float from 0 to 1.
         dim: the axis whose elements are the channels.
+
     Raises:
         ArgumentError: the amount is no number.
         OptionError: it is negative, or more than there is.
         ShapeError: the parameter has less than two axes.
+
     >>> nn.utils.prune.RandomStructured(1, dim=0).prune(lucid.ones(3, 2)).sum()
     tensor(4.)
     """
@@ -373,6 +387,7 @@ def l1_unstructured(
 
     Args:
         importance_scores: what counts in place of the values.
+
     >>> layer = lucid.nn.Linear(3, 1)
     >>> scores = lucid.tensor([[3.0, 1.0, 2.0]])
     >>> nn.utils.prune.l1_unstructured(layer, "weight", 1, scores).weight_mask
@@ -389,6 +404,7 @@ def random_structured(module: Module, name: str, amount: float, dim: int) -> Mod
     Args:
         amount: how many channels, an int, or which share of them, a float from 0 to 1.
         dim: the axis whose elements are the channels.
+
     >>> layer = nn.utils.prune.random_structured(lucid.nn.Linear(4, 3), "weight", 1, dim=0)
     >>> layer.weight_mask.sum()
     tensor(8.)
@@ -406,6 +422,7 @@ def ln_structured(
 
     Args:
         importance_scores: of what the norm is in place of the values.
+
     >>> layer = nn.utils.prune.ln_structured(lucid.nn.Linear(4, 3), "weight", 1, n=2, dim=0)
     >>> layer.weight_mask.sum(1).min()
     tensor(0.)
@@ -438,8 +455,10 @@ def global_unstructured(
         pruning_method: a class of unstructured ones, such as `L1Unstructured`.
         importance_scores: what counts in place of a parameter's values, by such a pair.
         **kwargs: what the method is made with, such as `amount`.
+
     Raises:
         ArgumentError: the method isn't unstructured.
+
     >>> net = lucid.nn.Sequential(lucid.nn.Linear(3, 4), lucid.nn.Linear(4, 2))
     >>> pairs = [(net[0], "weight"), (net[1], "weight")]
     >>> nn.utils.prune.global_unstructured(pairs, nn.utils.prune.L1Unstructured, amount=0.4)
@@ -467,6 +486,7 @@ def remove(module: Module, name: str) -> Module:
 
     Raises:
         OptionError: it isn't pruned.
+
     >>> layer = nn.utils.prune.l1_unstructured(lucid.nn.Linear(2, 2), "weight", 3)
     >>> layer = nn.utils.prune.remove(layer, "weight")
     >>> (layer.weight == 0).sum(), [name for name, _ in layer.named_parameters()]
@@ -486,6 +506,7 @@ def is_pruned(module: Module) -> bool:
 
     Args:
         module: the module.
+
     >>> nn.utils.prune.is_pruned(lucid.nn.Linear(2, 2))
     False
     """

@@ -32,9 +32,11 @@ def pad_sequence(
 
     Args:
         padding_side: where: "right" or "left".
+
     Raises:
         ArgumentError: there are none, or they aren't tensors.
         OptionError: another side.
+
     >>> nn.utils.rnn.pad_sequence([lucid.ones(2), lucid.ones(3)], batch_first=True)
     tensor([[1., 1., 0.],
             [1., 1., 1.]])
@@ -59,9 +61,11 @@ def unpad_sequence(
     """Return the sequences of a padded tensor without their padding.
 
     The inverse of `pad_sequence`, for known lengths.
+
     Args:
         padded_sequences: (l, n, …).
         lengths: (n,), i64.
+
     >>> nn.utils.rnn.unpad_sequence(lucid.ones(3, 2), lucid.tensor([3, 1]))
     [tensor([1., 1., 1.]), tensor([1.])]
     """
@@ -142,9 +146,11 @@ def pack_padded_sequence(
     Args:
         input: (l, n, …).
         lengths: (n,), a list or a tensor. Of a tensor only the order is looked at here.
+
     Raises:
         OptionError: there isn't one length for each sequence, a listed one isn't in 1 … l, or they
             aren't sorted.
+
     >>> nn.utils.rnn.pack_padded_sequence(lucid.ones(3, 2, 1), [3, 2]).lengths
     tensor([3, 2])
     """
@@ -170,9 +176,11 @@ def pad_packed_sequence(
     """Return the padded tensor, as long as its longest sequence (or `total_length`), and lengths.
 
     Without `total_length` a compiled step is traced for each greatest length that it meets.
+
     Args:
         sequence: as a recurrent layer returns it.
         total_length: how long the result shall be. None for the longest.
+
     >>> packed = nn.utils.rnn.pack_sequence([lucid.ones(3), lucid.ones(2)])
     >>> nn.utils.rnn.pad_packed_sequence(packed, batch_first=True)
     (tensor([[1., 1., 1.],
@@ -195,8 +203,10 @@ def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> P
     """Return `pack_padded_sequence` of `pad_sequence`.
 
     What recurrent layers take where sequences differ in length.
+
     Raises:
         OptionError: they aren't sorted.
+
     >>> nn.utils.rnn.pack_sequence([lucid.ones(3, 1), lucid.ones(2, 1)]).lengths
     tensor([3, 2])
     """
@@ -209,6 +219,7 @@ def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
 
     Args:
         packed_sequences: what `pack_sequence` or a recurrent layer gave.
+
     >>> packed = nn.utils.rnn.pack_sequence([lucid.tensor([1, 2, 3]), lucid.tensor([4, 5])])
     >>> nn.utils.rnn.unpack_sequence(packed)
     [tensor([1, 2, 3]), tensor([4, 5])]
