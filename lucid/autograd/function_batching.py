@@ -44,12 +44,9 @@ class VmapInfo(NamedTuple):
 
 
 def call_batched(
-    level: BatchLevel,
-    function: type[Function],
-    inputs: tuple[Any, ...],
-    keywords: dict[str, Any],
+    level: BatchLevel, function: type[Function], inputs: tuple[Any, ...], keywords: dict[str, Any],
     position: int,
-) -> Result:
+) -> Result:  # fmt: skip
     """Call a Function on inputs that are handles of a vmap."""
     has_rule = function.vmap is not Function.vmap
     if has_rule and function.generate_vmap_rule:
@@ -69,12 +66,9 @@ def call_batched(
 
 
 def _by_rule(
-    level: BatchLevel,
-    function: type[Function],
-    inputs: tuple[Any, ...],
-    keywords: dict[str, Any],
+    level: BatchLevel, function: type[Function], inputs: tuple[Any, ...], keywords: dict[str, Any],
     position: int,
-) -> Result:
+) -> Result:  # fmt: skip
     info, name = VmapInfo(level.size, level.randomness), function.__name__
     in_dims = tuple(x._given_axis if level.owns(x) else None for x in inputs)
     with outside(position):
@@ -182,12 +176,9 @@ class _Call:
     """
 
     def __init__(
-        self,
-        level: BatchLevel,
-        function: type[Function],
-        handles: tuple[Any, ...],
+        self, level: BatchLevel, function: type[Function], handles: tuple[Any, ...],
         keywords: dict[str, Any],
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.level = level
         self.function = function
         self.handles = handles

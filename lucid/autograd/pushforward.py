@@ -48,12 +48,9 @@ class _Linear(Operand):
 
 
 def push_forward(
-    op: Op,
-    attributes: Attributes,
-    result: Operand,
-    operands: Sequence[Operand],
+    op: Op, attributes: Attributes, result: Operand, operands: Sequence[Operand],
     tangents: Sequence[Operand | None],
-) -> Any:
+) -> Any:  # fmt: skip
     """The tangent of `result = op(*operands)`, computed with ops; None where it is zero.
 
     Shapes: tangents as the operands; None is a zero tangent.
@@ -96,12 +93,9 @@ def _transpose(node: _Linear, tangent: Any, arrived: dict[int, Any]) -> None:
 
 
 def _needed(
-    op: Op,
-    attributes: Attributes,
-    result: Operand,
-    operands: Sequence[Operand],
+    op: Op, attributes: Attributes, result: Operand, operands: Sequence[Operand],
     tangents: Sequence[Operand | None],
-) -> list[Operand]:
+) -> list[Operand]:  # fmt: skip
     """The operands, then the result.
 
     Those that the derivative along these tangents doesn't look at are replaced by stand-ins, so

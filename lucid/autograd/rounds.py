@@ -156,12 +156,9 @@ def _notes() -> Notes:
 
 
 def _round(
-    cls: type[_Rounds],
-    types: Sequence[TensorType | None],
-    carries: int,
-    rows: int,
+    cls: type[_Rounds], types: Sequence[TensorType | None], carries: int, rows: int,
     tensors: Sequence[Tensor],
-) -> list[Tensor]:
+) -> list[Tensor]:  # fmt: skip
     """The next carry and ys of one round.
 
     types: of all arguments, with None in the place of what is absent in `tensors`.
@@ -177,11 +174,8 @@ def _round(
 
 def one_by_one(
     step: Callable[[list[Tensor], list[Tensor]], tuple[list[Tensor], list[Tensor]]],
-    carry: list[Tensor],
-    xs: list[Tensor],
-    count: int,
-    reverse: bool,
-) -> tuple[list[Tensor], list[Tensor]]:
+    carry: list[Tensor], xs: list[Tensor], count: int, reverse: bool,
+) -> tuple[list[Tensor], list[Tensor]]:  # fmt: skip
     """The last carry, and ys, of a loop in Python."""
     rows = [_rows_of(x) for x in xs]
     outputs: list[list[Tensor]] = []

@@ -18,14 +18,9 @@ Place = tuple[dict[str, Any], str]  # a register of a module, and a name in it
 
 
 def functional_call(
-    module: Module,
-    parameter_and_buffer_dicts: Tensors | Sequence[Tensors],
-    args: Any = None,
-    kwargs: Mapping[str, Any] | None = None,
-    *,
-    tie_weights: bool = True,
-    strict: bool = False,
-) -> Any:
+    module: Module, parameter_and_buffer_dicts: Tensors | Sequence[Tensors], args: Any = None,
+    kwargs: Mapping[str, Any] | None = None, *, tie_weights: bool = True, strict: bool = False,
+) -> Any:  # fmt: skip
     """Call a module with other tensors in place of its parameters and buffers.
 
     The module holds them during the call alone, and has its own again afterwards.

@@ -53,13 +53,9 @@ class Sizes:
     """
 
     def __init__(
-        self,
-        hints: Sequence[int],
-        *,
-        is_strict: bool = True,
-        bits: Collection[int] = (),
+        self, hints: Sequence[int], *, is_strict: bool = True, bits: Collection[int] = (),
         most: int = MOST,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.is_strict, self.has_text, self.most = is_strict, True, most
         self.slots: dict[Polynomial, int] = {}
         self.counted = [number for number in range(len(hints)) if number not in bits]

@@ -85,12 +85,9 @@ def _normal(words: Sequence[Words], dtype: DTypeLike) -> NDArray[Any]:
 
 
 def _drawn(
-    draw: Callable[[Sequence[Words], DTypeLike], NDArray[Any]],
-    seed: int,
-    offset: int,
-    shape: Sequence[int],
-    dtype: DTypeLike,
-) -> NDArray[Any]:
+    draw: Callable[[Sequence[Words], DTypeLike], NDArray[Any]], seed: int, offset: int,
+    shape: Sequence[int], dtype: DTypeLike,
+) -> NDArray[Any]:  # fmt: skip
     """What `draw` makes of the words, block by block, so that its arrays stay in the caches."""
     values: NDArray[Any] = np.empty(math.prod(shape), dtype)
     for start in range(0, values.size, _BLOCK):

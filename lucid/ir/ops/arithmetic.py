@@ -22,13 +22,9 @@ Vjp = Callable[..., tuple[Any, ...]]
 
 
 def _binary(
-    name: str,
-    evaluate: Callable[..., Any],
-    dtypes: DTypeSet,
-    vjp: Vjp,
-    traits: Set[Trait] = frozenset(),
-    samples: tuple[Sample, ...] = pairs(-3.0, 3.0),
-) -> Op:
+    name: str, evaluate: Callable[..., Any], dtypes: DTypeSet, vjp: Vjp,
+    traits: Set[Trait] = frozenset(), samples: tuple[Sample, ...] = pairs(-3.0, 3.0),
+) -> Op:  # fmt: skip
     infer = elementwise(name, ("lhs", "rhs"), dtypes)
     return declare(
         Op(

@@ -19,13 +19,10 @@ from lucid.ir.types import DTYPES, DType, TensorType, i32
 
 
 def _unary(
-    name: str,
-    evaluate: Callable[..., Any],
-    vjp: Callable[..., tuple[Any, ...]],
-    dtypes: DTypeSet = FLOATS,
-    samples: tuple[Sample, ...] = singles(-3.0, 3.0),
+    name: str, evaluate: Callable[..., Any], vjp: Callable[..., tuple[Any, ...]],
+    dtypes: DTypeSet = FLOATS, samples: tuple[Sample, ...] = singles(-3.0, 3.0),
     traits: Set[Trait] = frozenset(),
-) -> Op:
+) -> Op:  # fmt: skip
     infer = elementwise(name, ("x",), dtypes)
     rule = batching.elementwise
     return declare(
