@@ -52,9 +52,12 @@ class autocast:  # noqa: N801 - PyTorch's name
     """
 
     def __init__(
-        self, device_type: str = "cpu", dtype: Any = None, enabled: bool = True,
+        self,
+        device_type: str = "cpu",
+        dtype: Any = None,
+        enabled: bool = True,
         cache_enabled: bool | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         _check_device_type(device_type, "autocast")
         check_flags("autocast", cache_enabled=cache_enabled)
         if dtype is not None:
@@ -174,9 +177,14 @@ class GradScaler:
     """
 
     def __init__(
-        self, device: str = "cuda", init_scale: float = 2.0**16, growth_factor: float = 2.0,
-        backoff_factor: float = 0.5, growth_interval: int = 2000, enabled: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        device: str = "cuda",
+        init_scale: float = 2.0**16,
+        growth_factor: float = 2.0,
+        backoff_factor: float = 0.5,
+        growth_interval: int = 2000,
+        enabled: bool = True,
+    ) -> None:
         _check_device_type(device, "GradScaler")
         check_flag(enabled, "enabled", "GradScaler")
         for name, value in (

@@ -39,9 +39,11 @@ Round = Callable[[list[Tensor], list[Tensor]], tuple[list[Tensor], list[Tensor]]
 
 
 def cond(
-    pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any],
+    pred: Any,
+    true_fn: Callable[..., Any],
+    false_fn: Callable[..., Any],
     operands: Sequence[Any] = (),
-) -> Any:  # fmt: skip
+) -> Any:
     """Return `true_fn(*operands)` if `pred` holds, else `false_fn(*operands)`.
 
     Gradients are those of the branch that ran. A compiled step records both branches, as one op of
@@ -194,9 +196,13 @@ def map(f: Callable[[Any], Any], xs: Any) -> Any:
 
 
 def scan(
-    f: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None, length: int | None = None,
-    reverse: bool = False, checkpoint_every: int | None = None,
-) -> tuple[Any, Any]:  # fmt: skip
+    f: Callable[[Any, Any], tuple[Any, Any]],
+    init: Any,
+    xs: Any = None,
+    length: int | None = None,
+    reverse: bool = False,
+    checkpoint_every: int | None = None,
+) -> tuple[Any, Any]:
     """Return `(carry, ys)`: in each round `carry, y = f(carry, x)`, and ys are the y, stacked.
 
     It means the loop that it says, with all that Python does in it:
@@ -242,9 +248,12 @@ def scan(
 
 
 def _while(
-    step: Callable[[list[Tensor]], list[Tensor]], goes_on: Callable[[list[Tensor]], Any], more: Any,
-    state: list[Tensor], name: str,
-) -> list[Tensor]:  # fmt: skip
+    step: Callable[[list[Tensor]], list[Tensor]],
+    goes_on: Callable[[list[Tensor]], Any],
+    more: Any,
+    state: list[Tensor],
+    name: str,
+) -> list[Tensor]:
     """What is left of the state after all rounds; `more` says whether there is a first one.
 
     In a vmap, where that is the answer of each example, rounds go on as long as it holds for some;
@@ -281,9 +290,14 @@ def _while(
 
 
 def _scan(
-    api: str, f: Callable[[Any, Any], Any], init: Any, xs: Any, length: int | None = None,
-    reverse: bool = False, checkpoint_every: int | None = None,
-) -> tuple[Any, Any]:  # fmt: skip
+    api: str,
+    f: Callable[[Any, Any], Any],
+    init: Any,
+    xs: Any,
+    length: int | None = None,
+    reverse: bool = False,
+    checkpoint_every: int | None = None,
+) -> tuple[Any, Any]:
     carry, rows = _Tree(api, "init", init), _Tree(api, "xs", xs)
     count = _count(api, rows, length)
     if checkpoint_every is not None:
@@ -312,9 +326,14 @@ def _scan(
 
 
 def _rounds(
-    step: Round, carry: list[Tensor], xs: list[Tensor], count: int, reverse: bool,
-    checkpoint_every: int | None, name: str,
-) -> tuple[list[Tensor], list[Tensor]]:  # fmt: skip
+    step: Round,
+    carry: list[Tensor],
+    xs: list[Tensor],
+    count: int,
+    reverse: bool,
+    checkpoint_every: int | None,
+    name: str,
+) -> tuple[list[Tensor], list[Tensor]]:
     """The carry after all rounds, and ys."""
     if context.recorder is not None:
         recorded = record_scan(step, carry, xs, count, reverse, checkpoint_every, name)

@@ -190,9 +190,15 @@ class finfo:  # noqa: N801 - the name that NumPy and PyTorch gave it
         info = np.finfo(type.numpy.str)
         eps, most, least, tiny = (float(x) for x in (info.eps, info.max, info.min, info.tiny))
         vars(self).update(
-            bits=info.bits, eps=eps, max=most, min=least, tiny=tiny, smallest_normal=tiny,
-            resolution=info.resolution.item(), dtype=type.torch_name,
-        )  # fmt: skip
+            bits=info.bits,
+            eps=eps,
+            max=most,
+            min=least,
+            tiny=tiny,
+            smallest_normal=tiny,
+            resolution=info.resolution.item(),
+            dtype=type.torch_name,
+        )
 
 
 @dataclass(frozen=True, init=False)

@@ -191,16 +191,24 @@ class profile:  # noqa: N801 - the name PyTorch gives it
     """
 
     def __init__(
-        self, *, activities: Iterable[ProfilerActivity] | None = None,
+        self,
+        *,
+        activities: Iterable[ProfilerActivity] | None = None,
         schedule: Callable[[int], ProfilerAction] | None = None,
-        on_trace_ready: Callable[[profile], Any] | None = None, record_shapes: bool = False,
-        profile_memory: bool = False, with_stack: bool = False, with_flops: bool = False,
+        on_trace_ready: Callable[[profile], Any] | None = None,
+        record_shapes: bool = False,
+        profile_memory: bool = False,
+        with_stack: bool = False,
+        with_flops: bool = False,
         with_modules: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         check_flags(
-            "profile", profile_memory=profile_memory, with_stack=with_stack, with_flops=with_flops,
+            "profile",
+            profile_memory=profile_memory,
+            with_stack=with_stack,
+            with_flops=with_flops,
             with_modules=with_modules,
-        )  # fmt: skip
+        )
         for activity in activities or ():
             if not isinstance(activity, ProfilerActivity):
                 raise ArgumentError(f"profile: no activity {activity!r}")

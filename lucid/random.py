@@ -317,9 +317,14 @@ def fork_rng(
 
 
 def _drawn(
-    op: Op, size: tuple[Any, ...], dtype: Any, device: Any, requires_grad: bool,
-    generator: Generator | None, name: str,
-) -> Tensor:  # fmt: skip
+    op: Op,
+    size: tuple[Any, ...],
+    dtype: Any,
+    device: Any,
+    requires_grad: bool,
+    generator: Generator | None,
+    name: str,
+) -> Tensor:
     check_device(device, name)
     wanted = get_default_dtype() if dtype is None else as_dtype(dtype, name)
     if not wanted.is_floating_point:
@@ -329,9 +334,12 @@ def _drawn(
 
 
 def rand(
-    *size: Any, generator: Generator | None = None, dtype: DType | None = None, device: Any = None,
+    *size: Any,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: Any = None,
     requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return uniform numbers from [0, 1): `rand(2, 3)` and `rand((2, 3))` are the same.
 
     Args:
@@ -351,9 +359,12 @@ def rand(
 
 @like(rand)
 def randn(
-    *size: Any, generator: Generator | None = None, dtype: DType | None = None, device: Any = None,
+    *size: Any,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: Any = None,
     requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return numbers from the standard normal distribution, of mean 0 and variance 1.
 
     `randn(2, 3)` and `randn((2, 3))` are the same.
@@ -371,9 +382,14 @@ def randn(
 
 
 def rand_like(
-    input: Tensor, *, generator: Generator | None = None, dtype: DType | None = None,
-    device: Any = None, requires_grad: bool = False, memory_format: object = None,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    *,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    memory_format: object = None,
+) -> Tensor:
     """Return uniform numbers from [0, 1) in the shape and dtype of `input`.
 
     Args:
@@ -394,9 +410,14 @@ def rand_like(
 
 @like(rand_like)
 def randn_like(
-    input: Tensor, *, generator: Generator | None = None, dtype: DType | None = None,
-    device: Any = None, requires_grad: bool = False, memory_format: object = None,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    *,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    memory_format: object = None,
+) -> Tensor:
     """Return numbers from the standard normal distribution in the shape and dtype of `input`.
 
     >>> lucid.randn_like(lucid.zeros(2, dtype=lucid.float64)).dtype
@@ -408,9 +429,15 @@ def randn_like(
 
 
 def randint(
-    low: int, high: Any = None, size: Any = None, *, generator: Generator | None = None,
-    dtype: DType | None = None, device: Any = None, requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
+    low: int,
+    high: Any = None,
+    size: Any = None,
+    *,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """Return integers from [low, high): `randint(10, (3,))` or `randint(5, 10, (3,))`.
 
     With two arguments they are the upper limit and the size, and the lower limit is 0.
@@ -491,9 +518,14 @@ def randperm(
 
 
 def normal(
-    mean: Number | Tensor = 0.0, std: Number | Tensor = 1.0, size: Any = None, *,
-    generator: Generator | None = None, dtype: DType | None = None, device: Any = None,
-) -> Tensor:  # fmt: skip
+    mean: Number | Tensor = 0.0,
+    std: Number | Tensor = 1.0,
+    size: Any = None,
+    *,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: Any = None,
+) -> Tensor:
     """Return numbers from normal distributions: `mean + std * randn(size)`.
 
     Without a size, tensors say the shape: each element has a mean and a standard deviation of its
@@ -665,9 +697,12 @@ def _chosen(x: Tensor, probability: Any, generator: Generator | None) -> Tensor:
 
 
 def multinomial(
-    input: Tensor, num_samples: int, replacement: bool = False, *,
+    input: Tensor,
+    num_samples: int,
+    replacement: bool = False,
+    *,
     generator: Generator | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Draw indices of the last axis, each as likely as its weight.
 
     Without replacement no index comes twice in a row. The weights need not sum to 1.
@@ -795,9 +830,12 @@ def bernoulli_(
 
 
 def random_(
-    input: Tensor, from_: int | None = None, to: int | None = None, *,
+    input: Tensor,
+    from_: int | None = None,
+    to: int | None = None,
+    *,
     generator: Generator | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Overwrite the tensor with integers from [from_, to), or [0, from_) without `to`; return it.
 
     Without a range: from 0 to the greatest one up to which the dtype has all, at most 2**53.

@@ -15,9 +15,15 @@ _TOLERANCES = {"float32": (1.3e-6, 1e-5), "float64": (1e-7, 1e-7)}
 
 
 def assert_close(
-    actual: Any, expected: Any, *, rtol: float | None = None, atol: float | None = None,
-    equal_nan: bool = False, check_dtype: bool = True, msg: str | None = None,
-) -> None:  # fmt: skip
+    actual: Any,
+    expected: Any,
+    *,
+    rtol: float | None = None,
+    atol: float | None = None,
+    equal_nan: bool = False,
+    check_dtype: bool = True,
+    msg: str | None = None,
+) -> None:
     """Raise `AssertionError` unless both have the same shapes and dtypes and are nearly equal.
 
     Nearly: |actual - expected| <= atol + rtol * |expected|, element by element.
@@ -56,9 +62,13 @@ def assert_close(
 
 
 def _compare(
-    actual: Any, expected: Any, tolerances: tuple[float | None, float | None], equal_nan: bool,
-    check_dtype: bool, msg: str | None,
-) -> None:  # fmt: skip
+    actual: Any,
+    expected: Any,
+    tolerances: tuple[float | None, float | None],
+    equal_nan: bool,
+    check_dtype: bool,
+    msg: str | None,
+) -> None:
     one, other = _array(actual), _array(expected)
     assert one.shape == other.shape, msg or f"shapes differ: {one.shape} and {other.shape}"
     if check_dtype:

@@ -192,9 +192,12 @@ class DualLevel(Level):
         self.overwrite(target, tangent)
 
     def call(
-        self, function: type[Function], inputs: tuple[Any, ...], keywords: dict[str, Any],
+        self,
+        function: type[Function],
+        inputs: tuple[Any, ...],
+        keywords: dict[str, Any],
         position: int,
-    ) -> Result:  # fmt: skip
+    ) -> Result:
         from lucid.autograd.function_forward import call_dual
 
         return call_dual(self, function, inputs, keywords)

@@ -23,9 +23,11 @@ if TYPE_CHECKING:
 def backward(
     tensors: TensorCore | GradientEdge | Sequence[TensorCore | GradientEdge],
     grad_tensors: TensorCore | Sequence[TensorCore | None] | None = None,
-    retain_graph: bool | None = None, create_graph: bool = False, *,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    *,
     inputs: TensorCore | Sequence[TensorCore] | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Accumulate the gradients of `tensors` into the `.grad` of leaves (only `inputs`, if given).
 
     Args:
@@ -87,12 +89,16 @@ def _accumulate_at(tensor: TensorCore, edge: Edge, gradient: TensorCore) -> None
 
 
 def grad(
-    outputs: TensorCore | Sequence[TensorCore], inputs: TensorCore | Sequence[TensorCore],
+    outputs: TensorCore | Sequence[TensorCore],
+    inputs: TensorCore | Sequence[TensorCore],
     grad_outputs: TensorCore | Sequence[TensorCore | None] | None = None,
-    retain_graph: bool | None = None, create_graph: bool = False, only_inputs: bool = True,
-    allow_unused: bool | None = None, is_grads_batched: bool = False,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    only_inputs: bool = True,
+    allow_unused: bool | None = None,
+    is_grads_batched: bool = False,
     materialize_grads: bool = False,
-) -> tuple[Tensor | None, ...]:  # fmt: skip
+) -> tuple[Tensor | None, ...]:
     """Return the gradients of the sum of `outputs` with respect to `inputs`, always as a tuple.
 
     No `.grad` is touched. Each tensor may be given as its `GradientEdge`.
@@ -151,9 +157,14 @@ def grad(
 
 
 def find_gradients(
-    outputs: Any, inputs: Sequence[TensorCore | GradientEdge], grad_outputs: Any,
-    retain_graph: bool, create_graph: bool, *, is_part: bool = False,
-) -> list[TensorCore | None]:  # fmt: skip
+    outputs: Any,
+    inputs: Sequence[TensorCore | GradientEdge],
+    grad_outputs: Any,
+    retain_graph: bool,
+    create_graph: bool,
+    *,
+    is_part: bool = False,
+) -> list[TensorCore | None]:
     """`grad`, with None for each input that the outputs don't depend on."""
     roots = checked_roots(_listed(outputs), _listed(grad_outputs), ones)
     edges = [_input_edge(tensor) for tensor in inputs]
@@ -163,9 +174,14 @@ def find_gradients(
 
 
 def _batched(
-    outputs: Any, inputs: Any, grad_outputs: Any, retain_graph: bool, create_graph: bool,
-    allow_unused: bool | None, materialize_grads: bool,
-) -> tuple[Tensor | None, ...]:  # fmt: skip
+    outputs: Any,
+    inputs: Any,
+    grad_outputs: Any,
+    retain_graph: bool,
+    create_graph: bool,
+    allow_unused: bool | None,
+    materialize_grads: bool,
+) -> tuple[Tensor | None, ...]:
     """`grad` for each entry of the cotangents' first axis, stacked."""
     from lucid.functions.joining import stack
 
@@ -283,9 +299,12 @@ def checked_roots(
 
 
 def _root_gradient(
-    output: TensorType, describe: Callable[[], str], gradient: Any, i: int,
+    output: TensorType,
+    describe: Callable[[], str],
+    gradient: Any,
+    i: int,
     one: Callable[[TensorType], Gradient],
-) -> Gradient:  # fmt: skip
+) -> Gradient:
     if gradient is None:
         if output.size != 1:
             raise LucidError(

@@ -737,9 +737,11 @@ class Function(metaclass=FunctionMeta):
 
 
 def call_function(
-    cls: type[Function], inputs: tuple[Any, ...], keyword_only: dict[str, Any],
+    cls: type[Function],
+    inputs: tuple[Any, ...],
+    keyword_only: dict[str, Any],
     needed: Callable[[Any], bool] | None = None,
-) -> tuple[Any, BackwardCFunction]:  # fmt: skip
+) -> tuple[Any, BackwardCFunction]:
     """Call forward and record the backward; return what forward returned, and the ctx.
 
     Args:

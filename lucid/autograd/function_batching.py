@@ -44,9 +44,12 @@ class VmapInfo(NamedTuple):
 
 
 def call_batched(
-    level: BatchLevel, function: type[Function], inputs: tuple[Any, ...], keywords: dict[str, Any],
+    level: BatchLevel,
+    function: type[Function],
+    inputs: tuple[Any, ...],
+    keywords: dict[str, Any],
     position: int,
-) -> Result:  # fmt: skip
+) -> Result:
     """Call a Function on inputs that are handles of a vmap."""
     has_rule = function.vmap is not Function.vmap
     if has_rule and function.generate_vmap_rule:
@@ -66,9 +69,12 @@ def call_batched(
 
 
 def _by_rule(
-    level: BatchLevel, function: type[Function], inputs: tuple[Any, ...], keywords: dict[str, Any],
+    level: BatchLevel,
+    function: type[Function],
+    inputs: tuple[Any, ...],
+    keywords: dict[str, Any],
     position: int,
-) -> Result:  # fmt: skip
+) -> Result:
     info, name = VmapInfo(level.size, level.randomness), function.__name__
     in_dims = tuple(x._given_axis if level.owns(x) else None for x in inputs)
     with outside(position):
@@ -176,9 +182,12 @@ class _Call:
     """
 
     def __init__(
-        self, level: BatchLevel, function: type[Function], handles: tuple[Any, ...],
+        self,
+        level: BatchLevel,
+        function: type[Function],
+        handles: tuple[Any, ...],
         keywords: dict[str, Any],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.level = level
         self.function = function
         self.handles = handles

@@ -17,9 +17,13 @@ Tensors = tuple["Tensor", ...]
 
 
 def jacobian(
-    func: Callable[..., Any], inputs: Any, create_graph: bool = False, strict: bool = False,
-    vectorize: bool = False, strategy: str = "reverse-mode",
-) -> Any:  # fmt: skip
+    func: Callable[..., Any],
+    inputs: Any,
+    create_graph: bool = False,
+    strict: bool = False,
+    vectorize: bool = False,
+    strategy: str = "reverse-mode",
+) -> Any:
     """The Jacobian of `func`: one row of backward at a time, or one column of forward mode.
 
     Shapes: output.shape + input.shape; for a tuple of inputs or outputs, nested tuples, outputs
@@ -114,9 +118,13 @@ def _rows(y: Tensor, i: int, xs: Tensors, create_graph: bool, strict: bool) -> A
 
 @like(jacobian)
 def hessian(
-    func: Callable[..., Any], inputs: Any, create_graph: bool = False, strict: bool = False,
-    vectorize: bool = False, outer_jacobian_strategy: str = "reverse-mode",
-) -> Any:  # fmt: skip
+    func: Callable[..., Any],
+    inputs: Any,
+    create_graph: bool = False,
+    strict: bool = False,
+    vectorize: bool = False,
+    outer_jacobian_strategy: str = "reverse-mode",
+) -> Any:
     """The Hessian of a `func` with one number as its result: the Jacobian of its gradient.
 
     Shapes: input.shape + input.shape; nested tuples for a tuple of inputs. The options are those of
@@ -170,9 +178,12 @@ def _gradient(
 
 @like(hessian)
 def vjp(
-    func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False,
+    func: Callable[..., Any],
+    inputs: Any,
+    v: Any = None,
+    create_graph: bool = False,
     strict: bool = False,
-) -> tuple[Any, Any]:  # fmt: skip
+) -> tuple[Any, Any]:
     """The outputs, and the product of `v` with the Jacobian.
 
     Shapes: `v` as the outputs; it may be left out for a single number.
@@ -199,9 +210,12 @@ def vjp(
 
 @like(vjp)
 def jvp(
-    func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False,
+    func: Callable[..., Any],
+    inputs: Any,
+    v: Any = None,
+    create_graph: bool = False,
     strict: bool = False,
-) -> tuple[Any, Any]:  # fmt: skip
+) -> tuple[Any, Any]:
     """The outputs, and the product of the Jacobian with `v`: the backward, differentiated.
 
     Shapes: `v` as the inputs; it may be left out for a single number.
@@ -241,9 +255,12 @@ def _pushed_forward(xs: Tensors, tangents: Any, ys: Tensors, create_graph: bool)
 
 @like(jvp)
 def vhp(
-    func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False,
+    func: Callable[..., Any],
+    inputs: Any,
+    v: Any = None,
+    create_graph: bool = False,
     strict: bool = False,
-) -> tuple[Any, Any]:  # fmt: skip
+) -> tuple[Any, Any]:
     """The one number that `func` returns, and the product of `v` with its Hessian.
 
     Args:
@@ -267,9 +284,12 @@ def vhp(
 
 @like(vhp)
 def hvp(
-    func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False,
+    func: Callable[..., Any],
+    inputs: Any,
+    v: Any = None,
+    create_graph: bool = False,
     strict: bool = False,
-) -> tuple[Any, Any]:  # fmt: skip
+) -> tuple[Any, Any]:
     """The one number that `func` returns, and the product of its Hessian with `v`.
 
     As `vhp` where second derivatives commute, which is cheaper.

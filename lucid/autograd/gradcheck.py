@@ -32,13 +32,23 @@ Array = np.ndarray
 
 
 def gradcheck(
-    func: Callable[..., Any], inputs: TensorCore | Sequence[Any], *, eps: float = 1e-6,
-    atol: float = 1e-5, rtol: float = 1e-3, raise_exception: bool = True, nondet_tol: float = 0.0,
-    check_undefined_grad: bool = True, check_grad_dtypes: bool = False,
-    check_batched_grad: bool = False, check_batched_forward_grad: bool = False,
-    check_forward_ad: bool = False, check_backward_ad: bool = True, fast_mode: bool = False,
+    func: Callable[..., Any],
+    inputs: TensorCore | Sequence[Any],
+    *,
+    eps: float = 1e-6,
+    atol: float = 1e-5,
+    rtol: float = 1e-3,
+    raise_exception: bool = True,
+    nondet_tol: float = 0.0,
+    check_undefined_grad: bool = True,
+    check_grad_dtypes: bool = False,
+    check_batched_grad: bool = False,
+    check_batched_forward_grad: bool = False,
+    check_forward_ad: bool = False,
+    check_backward_ad: bool = True,
+    fast_mode: bool = False,
     masked: bool | None = None,
-) -> bool:  # fmt: skip
+) -> bool:
     """Compare the Jacobian by backward with the one by central differences of step `eps`.
 
     Inputs that require grad should be float64; others warn, for rounding hides the derivative. A
@@ -409,14 +419,24 @@ def _mismatch(i: int, j: int, numerical: Any, analytical: Any, mode: str = "") -
 
 @like(gradcheck)
 def gradgradcheck(
-    func: Callable[..., Any], inputs: TensorCore | Sequence[Any],
-    grad_outputs: TensorCore | Sequence[TensorCore] | None = None, *, eps: float = 1e-6,
-    atol: float = 1e-5, rtol: float = 1e-3, gen_non_contig_grad_outputs: bool = False,
-    raise_exception: bool = True, nondet_tol: float = 0.0, check_undefined_grad: bool = True,
-    check_grad_dtypes: bool = False, check_batched_grad: bool = False,
-    check_fwd_over_rev: bool = False, check_rev_over_rev: bool = True, fast_mode: bool = False,
+    func: Callable[..., Any],
+    inputs: TensorCore | Sequence[Any],
+    grad_outputs: TensorCore | Sequence[TensorCore] | None = None,
+    *,
+    eps: float = 1e-6,
+    atol: float = 1e-5,
+    rtol: float = 1e-3,
+    gen_non_contig_grad_outputs: bool = False,
+    raise_exception: bool = True,
+    nondet_tol: float = 0.0,
+    check_undefined_grad: bool = True,
+    check_grad_dtypes: bool = False,
+    check_batched_grad: bool = False,
+    check_fwd_over_rev: bool = False,
+    check_rev_over_rev: bool = True,
+    fast_mode: bool = False,
     masked: bool = False,
-) -> bool:  # fmt: skip
+) -> bool:
     """`gradcheck` of the gradients of `func`, with respect to inputs and cotangents.
 
     Args:

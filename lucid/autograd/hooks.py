@@ -25,17 +25,22 @@ class HookHandle:
     """Removes the hook that was registered: by `remove()`, or at the end of a with block."""
 
     def __init__(
-        self, hooks: dict[int, Callable[..., Any]], number: int, options: tuple[set[int], ...] = (),
-    ) -> None:  # fmt: skip
+        self,
+        hooks: dict[int, Callable[..., Any]],
+        number: int,
+        options: tuple[set[int], ...] = (),
+    ) -> None:
         self._hooks = hooks
         self.id = number
         self._options = options
 
     @classmethod
     def add(
-        cls, hooks: dict[int, Callable[..., Any]], hook: Callable[..., Any],
+        cls,
+        hooks: dict[int, Callable[..., Any]],
+        hook: Callable[..., Any],
         options: tuple[set[int], ...] = (),
-    ) -> Self:  # fmt: skip
+    ) -> Self:
         """Enter a hook, its number also into the sets that say how it is called."""
         number = next(_numbers)
         hooks[number] = hook

@@ -117,15 +117,23 @@ class Notes(Level):
         raise NotStraightError("it writes in place")
 
     def call(
-        self, function: type[Function], inputs: tuple[Any, ...], keywords: dict[str, Any],
+        self,
+        function: type[Function],
+        inputs: tuple[Any, ...],
+        keywords: dict[str, Any],
         position: int,
-    ) -> Result:  # fmt: skip
+    ) -> Result:
         return call_function(function, inputs, keywords)
 
     def rounds(
-        self, name: str, body: Callable[[list[Any]], Sequence[TensorCore]],
-        tensors: Sequence[TensorCore], carries: int, rows: int, reverse: bool,
-    ) -> list[TensorCore]:  # fmt: skip
+        self,
+        name: str,
+        body: Callable[[list[Any]], Sequence[TensorCore]],
+        tensors: Sequence[TensorCore],
+        carries: int,
+        rows: int,
+        reverse: bool,
+    ) -> list[TensorCore]:
         """Note a loop, and return tensors that stand for the last carry, and for stacks.
 
         What they hold is not what the rounds give, of which only one is run.
@@ -174,9 +182,11 @@ class Notes(Level):
 
 
 def noted(
-    name: str, tensors: Sequence[TensorCore], call: Callable[[], Any],
+    name: str,
+    tensors: Sequence[TensorCore],
+    call: Callable[[], Any],
     outputs: Callable[[Any], Sequence[TensorCore]],
-) -> tuple[Any, Notes]:  # fmt: skip
+) -> tuple[Any, Notes]:
     """What a call returns, and its graph, whose outputs are those tensors of what it returned."""
     notes = Notes(name, tensors)
     context.levels = [*context.levels, notes]
@@ -560,9 +570,11 @@ def op_by_op() -> Iterator[None]:
 
 
 def _enter(
-    cls: type[Function], inputs: tuple[Any, ...], known: dict[tuple[Any, ...], Forward | None],
+    cls: type[Function],
+    inputs: tuple[Any, ...],
+    known: dict[tuple[Any, ...], Forward | None],
     key: tuple[Any, ...],
-) -> Forward | None:  # fmt: skip
+) -> Forward | None:
     if len(known) >= _MOST or not NATIVE_FUNCTIONS.read():
         return None
     families = _families.get(cls)
@@ -581,9 +593,14 @@ def _enter(
 
 
 def _give_history(
-    cls: type[Function], forward: Forward, tensors: list[TensorCore], ends: list[Any],
-    made: list[Any], spot: Any, natively: Applied | None,
-) -> None:  # fmt: skip
+    cls: type[Function],
+    forward: Forward,
+    tensors: list[TensorCore],
+    ends: list[Any],
+    made: list[Any],
+    spot: Any,
+    natively: Applied | None,
+) -> None:
     """Let the outputs have a ctx as their node, as after a call op by op."""
     ctx: BackwardCFunction = cls._backward_cls()
     ctx._spot = spot

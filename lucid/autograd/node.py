@@ -326,9 +326,16 @@ class OpNode(Node):
     __slots__ = ("attributes", "derivative", "op", "saved")
 
     def __init__(
-        self, op: Op, operands: Sequence[TensorCore], attributes: Attributes, result: TensorCore,
-        ends: tuple[End, ...], known: Application | None = None, *, is_private: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        op: Op,
+        operands: Sequence[TensorCore],
+        attributes: Attributes,
+        result: TensorCore,
+        ends: tuple[End, ...],
+        known: Application | None = None,
+        *,
+        is_private: bool = False,
+    ) -> None:
         # All that `Node.__init__` sets: eager mode makes a node for each op.
         self._ends = ends
         self._led_to = None

@@ -35,9 +35,12 @@ class Finish:
     """Gives the outputs of one call their history."""
 
     def __init__(
-        self, ctx: BackwardCFunction, inputs: Sequence[Any], is_differentiable: bool,
+        self,
+        ctx: BackwardCFunction,
+        inputs: Sequence[Any],
+        is_differentiable: bool,
         outer: CustomForward | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.ctx = ctx
         self.inputs = {id(x): x for x in inputs}
         self.is_differentiable = is_differentiable
@@ -301,9 +304,11 @@ class TwiceDifferentiated(Node):
 
 
 def refuse_second_derivative(
-    ctx: Node, gradients: Sequence[TensorCore], returned: Any,
+    ctx: Node,
+    gradients: Sequence[TensorCore],
+    returned: Any,
     kind: type[TwiceDifferentiated] = TwiceDifferentiated,
-) -> Any:  # fmt: skip
+) -> Any:
     """The returned gradients, with a history that raises when it is differentiated."""
     from lucid.tensor.core import TensorCore
 

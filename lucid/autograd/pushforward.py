@@ -48,9 +48,12 @@ class _Linear(Operand):
 
 
 def push_forward(
-    op: Op, attributes: Attributes, result: Operand, operands: Sequence[Operand],
+    op: Op,
+    attributes: Attributes,
+    result: Operand,
+    operands: Sequence[Operand],
     tangents: Sequence[Operand | None],
-) -> Any:  # fmt: skip
+) -> Any:
     """The tangent of `result = op(*operands)`, computed with ops; None where it is zero.
 
     Shapes: tangents as the operands; None is a zero tangent.
@@ -93,9 +96,12 @@ def _transpose(node: _Linear, tangent: Any, arrived: dict[int, Any]) -> None:
 
 
 def _needed(
-    op: Op, attributes: Attributes, result: Operand, operands: Sequence[Operand],
+    op: Op,
+    attributes: Attributes,
+    result: Operand,
+    operands: Sequence[Operand],
     tangents: Sequence[Operand | None],
-) -> list[Operand]:  # fmt: skip
+) -> list[Operand]:
     """The operands, then the result.
 
     Those that the derivative along these tangents doesn't look at are replaced by stand-ins, so

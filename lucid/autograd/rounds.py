@@ -156,9 +156,12 @@ def _notes() -> Notes:
 
 
 def _round(
-    cls: type[_Rounds], types: Sequence[TensorType | None], carries: int, rows: int,
+    cls: type[_Rounds],
+    types: Sequence[TensorType | None],
+    carries: int,
+    rows: int,
     tensors: Sequence[Tensor],
-) -> list[Tensor]:  # fmt: skip
+) -> list[Tensor]:
     """The next carry and ys of one round.
 
     types: of all arguments, with None in the place of what is absent in `tensors`.
@@ -174,8 +177,11 @@ def _round(
 
 def one_by_one(
     step: Callable[[list[Tensor], list[Tensor]], tuple[list[Tensor], list[Tensor]]],
-    carry: list[Tensor], xs: list[Tensor], count: int, reverse: bool,
-) -> tuple[list[Tensor], list[Tensor]]:  # fmt: skip
+    carry: list[Tensor],
+    xs: list[Tensor],
+    count: int,
+    reverse: bool,
+) -> tuple[list[Tensor], list[Tensor]]:
     """The last carry, and ys, of a loop in Python."""
     rows = [_rows_of(x) for x in xs]
     outputs: list[list[Tensor]] = []

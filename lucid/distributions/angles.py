@@ -102,9 +102,12 @@ class ContinuousBernoulli(OfProbability):
     support = constraints.unit_interval
 
     def __init__(
-        self, probs: Any = None, logits: Any = None, lims: tuple[float, float] = (0.499, 0.501),
+        self,
+        probs: Any = None,
+        logits: Any = None,
+        lims: tuple[float, float] = (0.499, 0.501),
         validate_args: Any = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._lims = lims
         super().__init__(probs, logits, validate_args)
 

@@ -52,9 +52,11 @@ class Independent(Distribution):
     }
 
     def __init__(
-        self, base_distribution: Distribution, reinterpreted_batch_ndims: int,
+        self,
+        base_distribution: Distribution,
+        reinterpreted_batch_ndims: int,
         validate_args: Any = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         batch = base_distribution.batch_shape
         if reinterpreted_batch_ndims > len(batch):
             count = reinterpreted_batch_ndims
@@ -138,10 +140,13 @@ class MultivariateNormal(Distribution):
     }
 
     def __init__(
-        self, loc: Tensor, covariance_matrix: Tensor | None = None,
-        precision_matrix: Tensor | None = None, scale_tril: Tensor | None = None,
+        self,
+        loc: Tensor,
+        covariance_matrix: Tensor | None = None,
+        precision_matrix: Tensor | None = None,
+        scale_tril: Tensor | None = None,
         validate_args: Any = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         factor = factor_of(covariance_matrix, precision_matrix, scale_tril)
         size = loc.shape[-1]
         batch = tuple(lucid.broadcast_shapes(tuple(loc.shape[:-1]), tuple(factor.shape[:-2])))
@@ -211,9 +216,11 @@ class MixtureSameFamily(Distribution):
     """
 
     def __init__(
-        self, mixture_distribution: Categorical, component_distribution: Distribution,
+        self,
+        mixture_distribution: Categorical,
+        component_distribution: Distribution,
         validate_args: Any = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.mixture_distribution = mixture_distribution
         self.component_distribution = component_distribution
         batch = component_distribution.batch_shape[:-1]
@@ -280,9 +287,11 @@ class TransformedDistribution(Distribution):
     """
 
     def __init__(
-        self, base_distribution: Distribution, transforms: Transform | Sequence[Transform],
+        self,
+        base_distribution: Distribution,
+        transforms: Transform | Sequence[Transform],
         validate_args: Any = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.base_dist = base_distribution
         self.transforms = [transforms] if isinstance(transforms, Transform) else list(transforms)
         whole = ComposeTransform(self.transforms)

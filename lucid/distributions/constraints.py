@@ -74,9 +74,12 @@ class dependent_property(property, _Dependent):  # noqa: N801 -- PyTorch's name
     """
 
     def __init__(
-        self, fn: Callable[[Any], Constraint] | None = None, *, is_discrete: bool = False,
+        self,
+        fn: Callable[[Any], Constraint] | None = None,
+        *,
+        is_discrete: bool = False,
         event_dim: int = 0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(fn)
         self.is_discrete, self.event_dim = is_discrete, event_dim
 
@@ -88,9 +91,12 @@ class _Stated(Constraint):
     """A set that a condition describes."""
 
     def __init__(
-        self, said: str, holds: Callable[[Tensor], Tensor], is_discrete: bool = False,
+        self,
+        said: str,
+        holds: Callable[[Tensor], Tensor],
+        is_discrete: bool = False,
         event_dim: int = 0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.said, self.is_discrete, self.event_dim = said, is_discrete, event_dim
         self._holds = holds
 

@@ -48,10 +48,13 @@ class Wishart(Distribution):
     }
 
     def __init__(
-        self, df: Any, covariance_matrix: Tensor | None = None,
-        precision_matrix: Tensor | None = None, scale_tril: Tensor | None = None,
+        self,
+        df: Any,
+        covariance_matrix: Tensor | None = None,
+        precision_matrix: Tensor | None = None,
+        scale_tril: Tensor | None = None,
         validate_args: Any = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         factor = factor_of(covariance_matrix, precision_matrix, scale_tril)
         if factor.ndim < 2 or factor.shape[-1] != factor.shape[-2]:
             raise ShapeError(f"Wishart: matrices must be (…, n, n){typed(scale_tril=factor)}")

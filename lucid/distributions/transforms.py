@@ -804,9 +804,12 @@ class CatTransform(_Joined):
     """
 
     def __init__(
-        self, tseq: Sequence[Transform], dim: int = 0, lengths: Sequence[int] | None = None,
+        self,
+        tseq: Sequence[Transform],
+        dim: int = 0,
+        lengths: Sequence[int] | None = None,
         cache_size: int = 0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(cache_size)
         self.transforms = [part.with_cache(cache_size) if cache_size else part for part in tseq]
         self.dim = dim

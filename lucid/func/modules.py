@@ -18,9 +18,14 @@ Place = tuple[dict[str, Any], str]  # a register of a module, and a name in it
 
 
 def functional_call(
-    module: Module, parameter_and_buffer_dicts: Tensors | Sequence[Tensors], args: Any = None,
-    kwargs: Mapping[str, Any] | None = None, *, tie_weights: bool = True, strict: bool = False,
-) -> Any:  # fmt: skip
+    module: Module,
+    parameter_and_buffer_dicts: Tensors | Sequence[Tensors],
+    args: Any = None,
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    tie_weights: bool = True,
+    strict: bool = False,
+) -> Any:
     """Call a module with other tensors in place of its parameters and buffers.
 
     The module holds them during the call alone, and has its own again afterwards.

@@ -30,9 +30,14 @@ def cast(input: Tensor, dtype: DType) -> Tensor:
 
 
 def to(
-    input: Tensor, *args: Any, dtype: Any = None, device: Any = None, non_blocking: bool = False,
-    copy: bool = False, memory_format: Any = None,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    *args: Any,
+    dtype: Any = None,
+    device: Any = None,
+    non_blocking: bool = False,
+    copy: bool = False,
+    memory_format: Any = None,
+) -> Tensor:
     """Return the tensor in another dtype: `to(dtype)`, `to("cpu", dtype)`, `to(other)`.
 
     Gradients are cast back. Aliasing: the tensor itself where nothing changes, unless `copy`.

@@ -93,9 +93,12 @@ def new(input: Tensor, *data: Any) -> Tensor:
 
 
 def zeros(
-    *sizes: Any, size: Any = None, dtype: DType | None = None, device: Any = None,
+    *sizes: Any,
+    size: Any = None,
+    dtype: DType | None = None,
+    device: Any = None,
     requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return a new tensor of zeros: `zeros(2, 3)` and `zeros((2, 3))` are the same.
 
     A size of 0 gives a tensor without elements, the shape `()` a 0-d tensor.
@@ -119,9 +122,12 @@ def zeros(
 
 @like(zeros)
 def ones(
-    *sizes: Any, size: Any = None, dtype: DType | None = None, device: Any = None,
+    *sizes: Any,
+    size: Any = None,
+    dtype: DType | None = None,
+    device: Any = None,
     requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return a new tensor of ones: `ones(2, 3)` and `ones((2, 3))` are the same.
 
     With `dtype=lucid.bool` every element is True. The shape `()` gives a 0-d tensor.
@@ -137,9 +143,13 @@ def ones(
 
 @like(zeros)
 def empty(
-    *sizes: Any, size: Any = None, dtype: DType | None = None, device: Any = None,
-    requires_grad: bool = False, memory_format: object = None,
-) -> Tensor:  # fmt: skip
+    *sizes: Any,
+    size: Any = None,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    memory_format: object = None,
+) -> Tensor:
     """Return a new tensor that is meant to be written to; it holds zeros.
 
     Other libraries leave whatever the memory held before. Zeros make eager and compiled code agree,
@@ -159,9 +169,13 @@ def empty(
 
 
 def full(
-    size: Any, fill_value: Number | Tensor, *, dtype: DType | None = None, device: Any = None,
+    size: Any,
+    fill_value: Number | Tensor,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
     requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return a new tensor in which every element is `fill_value`.
 
     dtype: by the value: bool for a bool, int64 for an int, the default dtype for a float, and a
@@ -190,9 +204,13 @@ def full(
 
 
 def zeros_like(
-    input: Tensor, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False,
+    input: Tensor,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
     memory_format: object = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return a new tensor of zeros in the shape and dtype of `input`.
 
     It has memory and history of its own: nothing but the type of `input` is looked at.
@@ -213,9 +231,13 @@ def zeros_like(
 
 @like(zeros_like)
 def ones_like(
-    input: Tensor, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False,
+    input: Tensor,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
     memory_format: object = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return a new tensor of ones in the shape and dtype of `input`.
 
     It has memory and history of its own; that `input` requires grad doesn't make the ones require
@@ -232,9 +254,13 @@ def ones_like(
 
 @like(ones_like)
 def empty_like(
-    input: Tensor, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False,
+    input: Tensor,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
     memory_format: object = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return a new tensor to be written to, in the shape and dtype of `input`; it holds zeros.
 
     As with `empty`, the zeros are guaranteed, so eager and compiled code agree.
@@ -249,9 +275,14 @@ def empty_like(
 
 @like(ones_like)
 def full_like(
-    input: Tensor, fill_value: Number | Tensor, *, dtype: DType | None = None, device: Any = None,
-    requires_grad: bool = False, memory_format: object = None,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    fill_value: Number | Tensor,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    memory_format: object = None,
+) -> Tensor:
     """Return a new tensor of one value in the shape and dtype of `input`.
 
     dtype: that of `input`, unlike `full`, which goes by the value. In a `vmap` over `input` each
@@ -275,9 +306,12 @@ def full_like(
 
 @like(full)
 def new_zeros(
-    input: Tensor, *size: Any, dtype: DType | None = None, device: Any = None,
+    input: Tensor,
+    *size: Any,
+    dtype: DType | None = None,
+    device: Any = None,
     requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return zeros of another shape in the dtype of `input`.
 
     For code that is to work in whichever dtype its argument has: `x.new_zeros(3)` is
@@ -298,9 +332,12 @@ def new_zeros(
 
 @like(new_zeros)
 def new_ones(
-    input: Tensor, *size: Any, dtype: DType | None = None, device: Any = None,
+    input: Tensor,
+    *size: Any,
+    dtype: DType | None = None,
+    device: Any = None,
     requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return ones of another shape in the dtype of `input`.
 
     The shape of `input` doesn't matter: `x.new_ones(3)` is `lucid.ones(3, dtype=x.dtype)`.
@@ -315,9 +352,12 @@ def new_ones(
 
 @like(new_zeros)
 def new_empty(
-    input: Tensor, *size: Any, dtype: DType | None = None, device: Any = None,
+    input: Tensor,
+    *size: Any,
+    dtype: DType | None = None,
+    device: Any = None,
     requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return a tensor to be written to, of another shape in the dtype of `input`: zeros.
 
     It is what `empty` makes, so what isn't written reads as zero.
@@ -331,9 +371,14 @@ def new_empty(
 
 @like(new_zeros)
 def new_full(
-    input: Tensor, size: Any, fill_value: Number | Tensor, *, dtype: DType | None = None,
-    device: Any = None, requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    size: Any,
+    fill_value: Number | Tensor,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """Return a tensor of one value, of another shape and in the dtype of `input`.
 
     The value is converted to that dtype, where `full` would choose the dtype by the value.
@@ -352,9 +397,13 @@ def new_full(
 
 @like(new_zeros)
 def new_tensor(
-    input: Tensor, data: Any, *, dtype: DType | None = None, device: Any = None,
+    input: Tensor,
+    data: Any,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
     requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return a new tensor with a copy of `data`, in the dtype of `input`.
 
     As `lucid.tensor`, but for the dtype, which isn't inferred from the data.
@@ -373,9 +422,14 @@ def new_tensor(
 
 
 def arange(
-    start: Number, end: Number | None = None, step: Number = 1, *, dtype: DType | None = None,
-    device: Any = None, requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
+    start: Number,
+    end: Number | None = None,
+    step: Number = 1,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """Return the vector `start`, `start + step`, `start + 2 step`, … below `end`.
 
     `arange(n)` counts from 0 to n - 1. With a negative step it goes down and stays above `end`.
@@ -446,9 +500,14 @@ def _progression(first: Any, stride: Any, count: int, dtype: DType, whole: bool)
 
 
 def linspace(
-    start: Number | Tensor, end: Number | Tensor, steps: int, *, dtype: DType | None = None,
-    device: Any = None, requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
+    start: Number | Tensor,
+    end: Number | Tensor,
+    steps: int,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """Return `steps` evenly spaced numbers from `start` to `end`, both included.
 
     They are computed in float64 and from both ends, so both are met exactly; an integer dtype
@@ -499,9 +558,15 @@ def _between(first: float, last: float, count: int, dtype: DType) -> Tensor:
 
 @like(linspace)
 def logspace(
-    start: Number | Tensor, end: Number | Tensor, steps: int, base: float = 10.0, *,
-    dtype: DType | None = None, device: Any = None, requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
+    start: Number | Tensor,
+    end: Number | Tensor,
+    steps: int,
+    base: float = 10.0,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """Return `steps` numbers from `base**start` to `base**end`, evenly spaced in the exponent.
 
     It is `base ** linspace(start, end, steps)`, computed in float64 and converted at last.
@@ -521,9 +586,13 @@ def logspace(
 
 
 def eye(
-    n: int, m: int | None = None, *, dtype: DType | None = None, device: Any = None,
+    n: int,
+    m: int | None = None,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
     requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return an (n, m) matrix with ones on the main diagonal and zeros elsewhere.
 
     For n = m it is the identity matrix; else the longer side ends in zeros.

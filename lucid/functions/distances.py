@@ -16,9 +16,11 @@ from lucid.tensor.core import from_array
 __all__ = ["cdist", "dist", "pdist"]
 
 _DISTANCE_MODES = (
-    None, "use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dist",
+    None,
+    "use_mm_for_euclid_dist_if_necessary",
+    "use_mm_for_euclid_dist",
     "donot_use_mm_for_euclid_dist",
-)  # fmt: skip
+)
 
 
 def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
@@ -68,9 +70,11 @@ def _distances_of_pairs(x: Tensor, p: float) -> Tensor:
 
 
 def cdist(
-    x1: Tensor, x2: Tensor, p: float = 2.0,
+    x1: Tensor,
+    x2: Tensor,
+    p: float = 2.0,
     compute_mode: str | None = "use_mm_for_euclid_dist_if_necessary",
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return the p-norm of each difference of a row of `x1` and one of `x2`.
 
     Whatever `compute_mode` allows, no product of matrices is used, which would round more.

@@ -45,9 +45,12 @@ def found(
 
 
 def computed(
-    name: str, find: Callable[..., Sequence[np.ndarray]], tensors: Sequence[Tensor], *options: Any,
+    name: str,
+    find: Callable[..., Sequence[np.ndarray]],
+    tensors: Sequence[Tensor],
+    *options: Any,
     what: str = "",
-) -> tuple[Tensor, ...]:  # fmt: skip
+) -> tuple[Tensor, ...]:
     """The same as `found` of what `find(*arrays, *options)` gives, for several tensors."""
     arrays = [x._known(what or f"{name}()") for x in tensors]
     if any(array is None for array in arrays):

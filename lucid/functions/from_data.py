@@ -236,9 +236,13 @@ def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tens
 
 
 def asarray(
-    obj: Any, *, dtype: DType | None = None, device: Any = None, copy: bool | None = None,
+    obj: Any,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    copy: bool | None = None,
     requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return `obj` as a tensor: a copy if `copy`, else sharing memory where that can be.
 
     With `requires_grad` the result is a leaf, cut from the history of a tensor that was passed.

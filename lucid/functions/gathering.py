@@ -182,9 +182,14 @@ def _vector(index: Any, op: str) -> Tensor:
 
 
 def scatter(
-    input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Number | None = None,
+    input: Tensor,
+    dim: int,
+    index: Tensor,
+    src: Any = None,
+    *,
+    value: Number | None = None,
     reduce: str | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return a copy with `src[i][j]` written at `out[index[i][j]][j]` for dim 0, and so on.
 
     Of several elements for one place the last one stays; with `reduce` all of them count.
@@ -476,9 +481,12 @@ def repeated_positions(repeats: Tensor, size: int) -> Tensor:
 
 
 def unique(
-    input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False,
+    input: Tensor,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
     dim: int | None = None,
-) -> Any:  # fmt: skip
+) -> Any:
     """Return the distinct elements in ascending order, or the distinct slices along `dim`.
 
     NaNs are different from each other. How many there are depends on data: a compiled step is
@@ -588,9 +596,14 @@ def scatter_reduce(
 
 
 def index_reduce(
-    input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *,
+    input: Tensor,
+    dim: int,
+    index: Tensor,
+    source: Tensor,
+    reduce: str,
+    *,
     include_self: bool = True,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return a copy with slices of `source` reduced into those that a vector of indices names.
 
     Slices of `input` that the index doesn't name stay.
@@ -691,9 +704,15 @@ def _products_at(source: Tensor, at: Tensor, axis: int, shape: Shape) -> Tensor:
 
 
 def _of_extreme(
-    g: Tensor, x: Tensor, at: Tensor, source: Tensor, hits: Tensor, y: Tensor, axis: int,
+    g: Tensor,
+    x: Tensor,
+    at: Tensor,
+    source: Tensor,
+    hits: Tensor,
+    y: Tensor,
+    axis: int,
     include_self: bool,
-) -> tuple[Tensor | None, ...]:  # fmt: skip
+) -> tuple[Tensor | None, ...]:
     """All that reach an extreme share its cotangent evenly."""
     dtype = g._type.dtype
     mine = cast(source == emit(ops.gather, (y, at), axis=axis), dtype)
@@ -704,8 +723,14 @@ def _of_extreme(
 
 @with_gradient(_of_extreme)
 def _extreme_at(
-    x: Tensor, at: Tensor, source: Tensor, hits: Tensor, reduce: str, axis: int, include_self: bool,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    at: Tensor,
+    source: Tensor,
+    hits: Tensor,
+    reduce: str,
+    axis: int,
+    include_self: bool,
+) -> Tensor:
     """The greatest, or smallest, of what is at a place and all that goes there.
 
     Written in the order of their values, the last one stays.

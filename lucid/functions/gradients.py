@@ -18,9 +18,12 @@ Value = Callable[[Tensor], Tensor]
 
 
 def with_gradient(
-    vjp: Callable[..., Any] | None, *, fixed: Sequence[int] = (), materialize: bool = True,
+    vjp: Callable[..., Any] | None,
+    *,
+    fixed: Sequence[int] = (),
+    materialize: bool = True,
     natively: bool = True,
-) -> Callable[[Callable[P, R]], Callable[P, R]]:  # fmt: skip
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Let a function of tensors and options, all by position, have this gradient.
 
     It is a Function, which appears by its name in the IR.

@@ -226,9 +226,12 @@ def _basic_view(x: Tensor, index: Any) -> tuple[Tensor, _Parsed]:
     view = x
     if shape:
         view = emit(
-            ops.slice, (x,), starts=tuple(parsed.starts), stops=tuple(parsed.stops),
+            ops.slice,
+            (x,),
+            starts=tuple(parsed.starts),
+            stops=tuple(parsed.stops),
             steps=tuple(parsed.steps),
-        )  # fmt: skip
+        )
     if view._type.shape != tuple(parsed.shape) or view is x:
         view = reshaped(view, tuple(parsed.shape))
     return view, parsed

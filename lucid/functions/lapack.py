@@ -36,9 +36,12 @@ class _Decorator(Protocol):
 
 
 def lapack(
-    name: str, vjp: Callable[..., Any] | None, *, fixed: Sequence[int] = (),
+    name: str,
+    vjp: Callable[..., Any] | None,
+    *,
+    fixed: Sequence[int] = (),
     materialize: bool = True,
-) -> _Decorator:  # fmt: skip
+) -> _Decorator:
     """Make a function of batches of matrices, then options, by its value in NumPy.
 
     name: what the user calls, for errors. The other arguments are those of `with_gradient`.
@@ -121,8 +124,10 @@ _LARGE = 256
 
 # Builds for NumPy's wheels, with 64-bit integers, and of distributions.
 _NAMES = (
-    "scipy_openblas_{}_num_threads64_", "openblas_{}_num_threads64_", "openblas_{}_num_threads",
-)  # fmt: skip
+    "scipy_openblas_{}_num_threads64_",
+    "openblas_{}_num_threads64_",
+    "openblas_{}_num_threads",
+)
 
 _lock = threading.Lock()
 _before = [0, 0]  # calls under way, and how many threads there were before the first

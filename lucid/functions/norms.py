@@ -16,9 +16,13 @@ from lucid.ir.types import DType
 
 
 def vector_norm(
-    x: Tensor, ord: float = 2, dim: Dims = None, keepdim: bool = False, *,
+    x: Tensor,
+    ord: float = 2,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
     dtype: DType | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return the norm of order `ord` over `dim`, of all elements by default.
 
     It is `sum(abs(x)**ord)**(1 / ord)`; inf and -inf are the greatest and the smallest absolute
@@ -89,9 +93,13 @@ _ENDS = {2: "amax", -2: "amin"}
 
 
 def norm(
-    A: Tensor, ord: Any = None, dim: Dims = None, keepdim: bool = False, *,
+    A: Tensor,
+    ord: Any = None,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
     dtype: DType | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return the norm of vectors or matrices, by how many axes are named.
 
     Without `ord` it is the 2-norm of all elements; with `ord` and without `dim` that of a vector or

@@ -327,9 +327,13 @@ def count_nonzero(input: Tensor, dim: Dims = None) -> Tensor:
 
 @fused
 def var(
-    input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
+    input: Tensor,
+    dim: Any = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
     correction: float | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return the variance over `dim`, of all elements by default.
 
     It is the sum of the squared distances to the mean, divided by `n - correction`.
@@ -355,9 +359,13 @@ def var(
 
 @like(var)
 def var_mean(
-    input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
+    input: Tensor,
+    dim: Any = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
     correction: float | None = None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor]:
     """Return the variance and the mean over `dim`, in this order; see `var`.
 
     >>> lucid.var_mean(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), 0)
@@ -384,9 +392,13 @@ def var_mean(
 @like(var)
 @fused
 def std(
-    input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
+    input: Tensor,
+    dim: Any = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
     correction: float | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return the standard deviation over `dim`, the square root of `var`.
 
     Where it is 0, so is its derivative.
@@ -399,9 +411,13 @@ def std(
 
 @like(var_mean)
 def std_mean(
-    input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
+    input: Tensor,
+    dim: Any = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
     correction: float | None = None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor]:
     """Return the standard deviation and the mean over `dim`, in this order.
 
     The deviation is the square root of the variance; where it is 0, so is its derivative.
@@ -421,9 +437,13 @@ def _root(x: Tensor) -> Tensor:
 
 @like(mean)
 def norm(
-    input: Tensor, p: float | str | None = "fro", dim: Dims = None, keepdim: bool = False, *,
+    input: Tensor,
+    p: float | str | None = "fro",
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
     dtype: DType | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return the p-norm over `dim`, of all elements by default: `sum(abs(input)**p)**(1 / p)`.
 
     inf is the greatest absolute value, -inf the smallest, 0 the number of elements that aren't 0.

@@ -117,9 +117,12 @@ class _RunningExtremum(Function):
 
 
 def diff(
-    input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None,
+    input: Tensor,
+    n: int = 1,
+    dim: int = -1,
+    prepend: Tensor | None = None,
     append: Tensor | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return the differences of neighbours along `dim`, taken `n` times; of bools, the changes.
 
     Shapes: the axis loses `n` elements, but has no fewer than none.

@@ -53,9 +53,12 @@ def _implicit_dim(name: str, ndim: int) -> int:
 
 
 def _along(
-    function: Callable[[Tensor, int], Tensor], name: str, x: Tensor, dim: int | None,
+    function: Callable[[Tensor, int], Tensor],
+    name: str,
+    x: Tensor,
+    dim: int | None,
     dtype: DType | None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Apply `function` along an axis that is checked here; a 0-d tensor counts as one element."""
     if dtype is not None:
         x = x.to(dtype)

@@ -234,9 +234,13 @@ _INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
 def quantile(
-    input: Tensor, q: Tensor | float, dim: int | None = None, keepdim: bool = False, *,
+    input: Tensor,
+    q: Tensor | float,
+    dim: int | None = None,
+    keepdim: bool = False,
+    *,
     interpolation: str = "linear",
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return the q-quantiles along `dim`, or of all elements; a NaN among them is the result.
 
     The place is `q * (n - 1)` among n elements in order. Shapes: a vector of `q` adds a first axis.
@@ -263,9 +267,13 @@ def quantile(
 
 @like(quantile)
 def nanquantile(
-    input: Tensor, q: Tensor | float, dim: int | None = None, keepdim: bool = False, *,
+    input: Tensor,
+    q: Tensor | float,
+    dim: int | None = None,
+    keepdim: bool = False,
+    *,
     interpolation: str = "linear",
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return the `quantile` of the elements that are no NaN; of NaN alone it is NaN.
 
     >>> lucid.nanquantile(lucid.tensor([1.0, float("nan"), 2.0]), 0.5)
@@ -331,9 +339,14 @@ def _interpolated(x: Tensor, ranks: Tensor, interpolation: str, op: str) -> Tens
 
 
 def searchsorted(
-    sorted_sequence: Tensor, input: Tensor | Number, *, out_int32: bool = False,
-    right: bool = False, side: str | None = None, sorter: Tensor | None = None,
-) -> Tensor:  # fmt: skip
+    sorted_sequence: Tensor,
+    input: Tensor | Number,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Tensor | None = None,
+) -> Tensor:
     """Return where each element belongs in a sorted row, so that the row stays sorted.
 
     Shapes: a row (n,) for any input, or rows (..., n) for inputs (..., m); the result has that of
@@ -454,9 +467,13 @@ def isin(
 
 
 def histogram(
-    input: Tensor, bins: Tensor | int, *, range: tuple[float, float] | None = None,
-    weight: Tensor | None = None, density: bool = False,
-) -> return_types.histogram:  # fmt: skip
+    input: Tensor,
+    bins: Tensor | int,
+    *,
+    range: tuple[float, float] | None = None,
+    weight: Tensor | None = None,
+    density: bool = False,
+) -> return_types.histogram:
     """Return how many elements fall between two edges, for each two that follow one another.
 
     An element at the lower edge of a bin belongs to it; the last bin has its upper edge too.

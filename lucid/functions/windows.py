@@ -22,9 +22,12 @@ __all__ = ["bartlett_window", "blackman_window", "hamming_window", "hann_window"
 
 
 def _window(
-    name: str, length: Any, periodic: bool, options: tuple[DType | None, object, object, bool],
+    name: str,
+    length: Any,
+    periodic: bool,
+    options: tuple[DType | None, object, object, bool],
     values: Callable[[Tensor], Tensor],
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """What `values` makes of the angle 2 pi t / period of each place; 1 of a single place.
 
     Raises: `OptionError` for a negative length, `DTypeError` for a dtype that isn't of floats.
@@ -45,9 +48,14 @@ def _window(
 
 
 def hann_window(
-    window_length: int, periodic: bool = True, *, dtype: DType | None = None, layout: object = None,
-    device: object = None, requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
+    window_length: int,
+    periodic: bool = True,
+    *,
+    dtype: DType | None = None,
+    layout: object = None,
+    device: object = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """Return the Hann window, `0.5 - 0.5 cos(2 pi n / N)` at place n.
 
     N is the length if periodic, else one less: so a periodic window ends one step before the next
@@ -75,10 +83,16 @@ def hann_window(
 
 @like(hann_window)
 def hamming_window(
-    window_length: int, periodic: bool = True, alpha: float = 0.54, beta: float = 0.46, *,
-    dtype: DType | None = None, layout: object = None, device: object = None,
+    window_length: int,
+    periodic: bool = True,
+    alpha: float = 0.54,
+    beta: float = 0.46,
+    *,
+    dtype: DType | None = None,
+    layout: object = None,
+    device: object = None,
     requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return the Hamming window, `alpha - beta cos(2 pi n / N)` at place n.
 
     It doesn't go down to zero: its least value is alpha - beta. N is the length if periodic, else
@@ -102,9 +116,14 @@ def hamming_window(
 
 @like(hamming_window)
 def blackman_window(
-    window_length: int, periodic: bool = True, *, dtype: DType | None = None, layout: object = None,
-    device: object = None, requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
+    window_length: int,
+    periodic: bool = True,
+    *,
+    dtype: DType | None = None,
+    layout: object = None,
+    device: object = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """Return the Blackman window, `0.42 - 0.5 cos(2 pi n / N) + 0.08 cos(4 pi n / N)`.
 
     It is zero at the ends up to rounding, and narrower than Hann's. N is the length if periodic,
@@ -127,9 +146,14 @@ def blackman_window(
 
 @like(hamming_window)
 def bartlett_window(
-    window_length: int, periodic: bool = True, *, dtype: DType | None = None, layout: object = None,
-    device: object = None, requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
+    window_length: int,
+    periodic: bool = True,
+    *,
+    dtype: DType | None = None,
+    layout: object = None,
+    device: object = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """Return the Bartlett window, a triangle from 0 up to 1 and back: `1 - |2 n / N - 1|`.
 
     N is the length if periodic, else one less. A window of one place is 1.
@@ -147,9 +171,15 @@ def bartlett_window(
 
 @like(hann_window)
 def kaiser_window(
-    window_length: int, periodic: bool = True, beta: float = 12.0, *, dtype: DType | None = None,
-    layout: object = None, device: object = None, requires_grad: bool = False,
-) -> Tensor:  # fmt: skip
+    window_length: int,
+    periodic: bool = True,
+    beta: float = 12.0,
+    *,
+    dtype: DType | None = None,
+    layout: object = None,
+    device: object = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """Return the Kaiser window, `i0(beta sqrt(1 - t^2)) / i0(beta)` for t from -1 to 1.
 
     i0 is the modified Bessel function of order 0. The greater beta is, the narrower is the window;

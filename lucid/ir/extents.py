@@ -53,9 +53,13 @@ class Sizes:
     """
 
     def __init__(
-        self, hints: Sequence[int], *, is_strict: bool = True, bits: Collection[int] = (),
+        self,
+        hints: Sequence[int],
+        *,
+        is_strict: bool = True,
+        bits: Collection[int] = (),
         most: int = MOST,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.is_strict, self.has_text, self.most = is_strict, True, most
         self.slots: dict[Polynomial, int] = {}
         self.counted = [number for number in range(len(hints)) if number not in bits]

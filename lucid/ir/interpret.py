@@ -136,9 +136,12 @@ def _results(node: Node, operands: Sequence[np.ndarray], tables: _Tables) -> Seq
 
 
 def evaluated(
-    node: Node, operands: Sequence[np.ndarray], functions: dict[str, Graph],
-    hosts: Mapping[str, HostFunction] = MappingProxyType({}), frame: Frame | None = None,
-) -> Sequence[np.ndarray]:  # fmt: skip
+    node: Node,
+    operands: Sequence[np.ndarray],
+    functions: dict[str, Graph],
+    hosts: Mapping[str, HostFunction] = MappingProxyType({}),
+    frame: Frame | None = None,
+) -> Sequence[np.ndarray]:
     """Evaluate one op, which may run functions, and these host calls, which share the frame."""
     tables = _Tables(functions, hosts, None, {} if frame is None else frame)
     return _results(node, operands, tables)

@@ -99,8 +99,12 @@ def _made(operands: Sequence[np.ndarray], result: np.ndarray) -> str | None:
 
 
 def _error(
-    node: Node, operands: Sequence[np.ndarray], made: str, function: str, method: Location | None,
-) -> NonFiniteError:  # fmt: skip
+    node: Node,
+    operands: Sequence[np.ndarray],
+    made: str,
+    function: str,
+    method: Location | None,
+) -> NonFiniteError:
     """function: the custom Function that the op is in; method: what a host call calls."""
     name = node.attributes["function"] if node.op is ops.host else node.op.name
     backward = node.gradient_of is not None

@@ -85,9 +85,12 @@ def _normal(words: Sequence[Words], dtype: DTypeLike) -> NDArray[Any]:
 
 
 def _drawn(
-    draw: Callable[[Sequence[Words], DTypeLike], NDArray[Any]], seed: int, offset: int,
-    shape: Sequence[int], dtype: DTypeLike,
-) -> NDArray[Any]:  # fmt: skip
+    draw: Callable[[Sequence[Words], DTypeLike], NDArray[Any]],
+    seed: int,
+    offset: int,
+    shape: Sequence[int],
+    dtype: DTypeLike,
+) -> NDArray[Any]:
     """What `draw` makes of the words, block by block, so that its arrays stay in the caches."""
     values: NDArray[Any] = np.empty(math.prod(shape), dtype)
     for start in range(0, values.size, _BLOCK):

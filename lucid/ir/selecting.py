@@ -73,9 +73,13 @@ def _functions_of(node: Node) -> list[str]:
 
 
 def select(
-    graph: Graph, *, module: str | None = None, line: int | str | None = None,
-    function: str | None = None, part: str | None = None,
-) -> Graph:  # fmt: skip
+    graph: Graph,
+    *,
+    module: str | None = None,
+    line: int | str | None = None,
+    function: str | None = None,
+    part: str | None = None,
+) -> Graph:
     """The part of a graph for which all that is given holds.
 
     Args:

@@ -94,9 +94,13 @@ def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any 
 
 @like(normal_)
 def trunc_normal_(
-    tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0,
+    tensor: Tensor,
+    mean: float = 0.0,
+    std: float = 1.0,
+    a: float = -2.0,
+    b: float = 2.0,
     generator: Any = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Draw from the normal distribution cut off at a and b (values, not multiples of std).
 
     Raises:
@@ -244,9 +248,12 @@ def _kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> floa
 
 
 def kaiming_uniform_(
-    tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu",
+    tensor: Tensor,
+    a: float = 0.0,
+    mode: str = "fan_in",
+    nonlinearity: str = "leaky_relu",
     generator: Any = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Uniform with variance gain^2 / fan; `a` is the slope of "leaky_relu".
 
     Reference: He et al., "Delving Deep into Rectifiers", 2015.
@@ -266,9 +273,12 @@ def kaiming_uniform_(
 
 @like(kaiming_uniform_)
 def kaiming_normal_(
-    tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu",
+    tensor: Tensor,
+    a: float = 0.0,
+    mode: str = "fan_in",
+    nonlinearity: str = "leaky_relu",
     generator: Any = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Normal with variance gain^2 / fan; `a` is the slope of "leaky_relu"."""
     return normal_(tensor, 0.0, _kaiming_std(tensor, a, mode, nonlinearity), generator)
 

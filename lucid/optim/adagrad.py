@@ -35,11 +35,19 @@ class Adagrad(Optimizer):
     }
 
     def __init__(
-        self, params: Params, lr: float | Tensor = 1e-2, lr_decay: float = 0.0,
-        weight_decay: float = 0.0, initial_accumulator_value: float = 0.0, eps: float = 1e-10,
-        foreach: bool | None = None, *, maximize: bool = False, differentiable: bool = False,
+        self,
+        params: Params,
+        lr: float | Tensor = 1e-2,
+        lr_decay: float = 0.0,
+        weight_decay: float = 0.0,
+        initial_accumulator_value: float = 0.0,
+        eps: float = 1e-10,
+        foreach: bool | None = None,
+        *,
+        maximize: bool = False,
+        differentiable: bool = False,
         fused: bool | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(params, hyper_parameters(locals()))
         for group in self.param_groups:
             for parameter in group["params"]:
@@ -79,10 +87,18 @@ class Adadelta(Optimizer):
     _state: ClassVar = {"step": step_count, "square_avg": zeros_like, "acc_delta": zeros_like}
 
     def __init__(
-        self, params: Params, lr: float | Tensor = 1.0, rho: float = 0.9, eps: float = 1e-6,
-        weight_decay: float = 0.0, foreach: bool | None = None, *, capturable: bool = False,
-        maximize: bool = False, differentiable: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        params: Params,
+        lr: float | Tensor = 1.0,
+        rho: float = 0.9,
+        eps: float = 1e-6,
+        weight_decay: float = 0.0,
+        foreach: bool | None = None,
+        *,
+        capturable: bool = False,
+        maximize: bool = False,
+        differentiable: bool = False,
+    ) -> None:
         super().__init__(params, hyper_parameters(locals()))
 
     def _update(self, group: ParamGroup, parameter: Tensor, gradient: Tensor) -> None:
@@ -111,11 +127,19 @@ class RMSprop(Optimizer):
     _ranges = COMMON | {"alpha": nonnegative("alpha value")}
 
     def __init__(
-        self, params: Params, lr: float | Tensor = 1e-2, alpha: float = 0.99, eps: float = 1e-8,
-        weight_decay: float = 0.0, momentum: float = 0.0, centered: bool = False,
-        capturable: bool = False, foreach: bool | None = None, maximize: bool = False,
+        self,
+        params: Params,
+        lr: float | Tensor = 1e-2,
+        alpha: float = 0.99,
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        momentum: float = 0.0,
+        centered: bool = False,
+        capturable: bool = False,
+        foreach: bool | None = None,
+        maximize: bool = False,
         differentiable: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(params, hyper_parameters(locals()))
 
     def _state_makers(self, group: ParamGroup, parameter: Tensor) -> dict[str, Maker]:

@@ -20,9 +20,13 @@ Hook = Callable[..., Any]
 Hooks = OrderedDict[int, Hook]
 
 REGISTERS = (
-    "_step_pre_hooks", "_step_post_hooks", "_state_dict_pre_hooks", "_state_dict_post_hooks",
-    "_load_pre_hooks", "_load_post_hooks",
-)  # fmt: skip
+    "_step_pre_hooks",
+    "_step_post_hooks",
+    "_state_dict_pre_hooks",
+    "_state_dict_post_hooks",
+    "_load_pre_hooks",
+    "_load_post_hooks",
+)
 
 NATIVE = "_native"  # the attribute with the compiled updates
 

@@ -55,10 +55,16 @@ class LBFGS(Optimizer):
     }
 
     def __init__(
-        self, params: Params, lr: float | Tensor = 1.0, max_iter: int = 20,
-        max_eval: int | None = None, tolerance_grad: float = 1e-7, tolerance_change: float = 1e-9,
-        history_size: int = 100, line_search_fn: str | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        params: Params,
+        lr: float | Tensor = 1.0,
+        max_iter: int = 20,
+        max_eval: int | None = None,
+        tolerance_grad: float = 1e-7,
+        tolerance_change: float = 1e-9,
+        history_size: int = 100,
+        line_search_fn: str | None = None,
+    ) -> None:
         max_eval = max_iter * 5 // 4 if max_eval is None else max_eval
         super().__init__(params, hyper_parameters(locals()))
         if len(self.param_groups) != 1:

@@ -253,9 +253,11 @@ class _ByFunction(LRScheduler):
     """A factor `lr_lambda(epoch)`; one function, or one per group."""
 
     def __init__(
-        self, optimizer: Optimizer,
-        lr_lambda: Callable[[int], float] | Sequence[Callable[[int], float]], last_epoch: int = -1,
-    ) -> None:  # fmt: skip
+        self,
+        optimizer: Optimizer,
+        lr_lambda: Callable[[int], float] | Sequence[Callable[[int], float]],
+        last_epoch: int = -1,
+    ) -> None:
         count = len(optimizer.param_groups)
         lambdas = list(lr_lambda) if isinstance(lr_lambda, (list, tuple)) else [lr_lambda] * count
         if len(lambdas) != count:
@@ -353,9 +355,12 @@ class MultiStepLR(_ByFactor):
     _is_stepwise = True
 
     def __init__(
-        self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1,
+        self,
+        optimizer: Optimizer,
+        milestones: Iterable[int],
+        gamma: float = 0.1,
         last_epoch: int = -1,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.milestones = Counter(milestones)
         self.gamma = gamma
         super().__init__(optimizer, last_epoch)
@@ -390,9 +395,12 @@ class ConstantLR(_ByFactor):
     _is_stepwise = True
 
     def __init__(
-        self, optimizer: Optimizer, factor: float = 1.0 / 3, total_iters: int = 5,
+        self,
+        optimizer: Optimizer,
+        factor: float = 1.0 / 3,
+        total_iters: int = 5,
         last_epoch: int = -1,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if not 0 <= factor <= 1:
             raise OptionError(f"ConstantLR: factor must be in [0, 1], not {factor}")
         self.factor, self.total_iters = factor, total_iters
@@ -415,9 +423,13 @@ class LinearLR(_ByFactor):
     """
 
     def __init__(
-        self, optimizer: Optimizer, start_factor: float = 1.0 / 3, end_factor: float = 1.0,
-        total_iters: int = 5, last_epoch: int = -1,
-    ) -> None:  # fmt: skip
+        self,
+        optimizer: Optimizer,
+        start_factor: float = 1.0 / 3,
+        end_factor: float = 1.0,
+        total_iters: int = 5,
+        last_epoch: int = -1,
+    ) -> None:
         if not 0 < start_factor <= 1:
             raise OptionError(f"LinearLR: start_factor must be in (0, 1], not {start_factor}")
         if not 0 <= end_factor <= 1:
@@ -503,9 +515,13 @@ class CosineAnnealingWarmRestarts(LRScheduler):
     """
 
     def __init__(
-        self, optimizer: Optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0,
+        self,
+        optimizer: Optimizer,
+        T_0: int,
+        T_mult: int = 1,
+        eta_min: float = 0.0,
         last_epoch: int = -1,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if T_0 <= 0 or not isinstance(T_0, int):
             raise OptionError(f"Expected positive integer T_0, but got {T_0}")
         if T_mult < 1 or not isinstance(T_mult, int):
@@ -593,13 +609,22 @@ class OneCycleLR(_WithMomentum):
     """
 
     def __init__(
-        self, optimizer: Optimizer, max_lr: float | Sequence[float], total_steps: int | None = None,
-        epochs: int | None = None, steps_per_epoch: int | None = None, pct_start: float = 0.3,
-        anneal_strategy: str = "cos", cycle_momentum: bool = True,
-        base_momentum: float | Sequence[float] = 0.85, max_momentum: float | Sequence[float] = 0.95,
-        div_factor: float = 25.0, final_div_factor: float = 1e4, three_phase: bool = False,
+        self,
+        optimizer: Optimizer,
+        max_lr: float | Sequence[float],
+        total_steps: int | None = None,
+        epochs: int | None = None,
+        steps_per_epoch: int | None = None,
+        pct_start: float = 0.3,
+        anneal_strategy: str = "cos",
+        cycle_momentum: bool = True,
+        base_momentum: float | Sequence[float] = 0.85,
+        max_momentum: float | Sequence[float] = 0.95,
+        div_factor: float = 25.0,
+        final_div_factor: float = 1e4,
+        three_phase: bool = False,
         last_epoch: int = -1,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._find_momentum(optimizer, cycle_momentum)
         self.total_steps = _total_steps(total_steps, epochs, steps_per_epoch)
         if not 0 <= pct_start <= 1:
@@ -699,13 +724,21 @@ class CyclicLR(_WithMomentum):
     """
 
     def __init__(
-        self, optimizer: Optimizer, base_lr: float | Sequence[float],
-        max_lr: float | Sequence[float], step_size_up: int = 2000,
-        step_size_down: int | None = None, mode: str = "triangular", gamma: float = 1.0,
-        scale_fn: Scale | None = None, scale_mode: str = "cycle", cycle_momentum: bool = True,
-        base_momentum: float | Sequence[float] = 0.8, max_momentum: float | Sequence[float] = 0.9,
+        self,
+        optimizer: Optimizer,
+        base_lr: float | Sequence[float],
+        max_lr: float | Sequence[float],
+        step_size_up: int = 2000,
+        step_size_down: int | None = None,
+        mode: str = "triangular",
+        gamma: float = 1.0,
+        scale_fn: Scale | None = None,
+        scale_mode: str = "cycle",
+        cycle_momentum: bool = True,
+        base_momentum: float | Sequence[float] = 0.8,
+        max_momentum: float | Sequence[float] = 0.9,
         last_epoch: int = -1,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._find_momentum(optimizer, cycle_momentum)
         groups = optimizer.param_groups
         lows = per_group("base_lr", base_lr, len(groups))
@@ -782,10 +815,17 @@ class ReduceLROnPlateau(LRScheduler):
     """
 
     def __init__(
-        self, optimizer: Optimizer, mode: str = "min", factor: float = 0.1, patience: int = 10,
-        threshold: float = 1e-4, threshold_mode: str = "rel", cooldown: int = 0,
-        min_lr: float | Sequence[float] = 0.0, eps: float = 1e-8,
-    ) -> None:  # fmt: skip
+        self,
+        optimizer: Optimizer,
+        mode: str = "min",
+        factor: float = 0.1,
+        patience: int = 10,
+        threshold: float = 1e-4,
+        threshold_mode: str = "rel",
+        cooldown: int = 0,
+        min_lr: float | Sequence[float] = 0.0,
+        eps: float = 1e-8,
+    ) -> None:
         if factor >= 1.0:
             raise OptionError("Factor should be < 1.0.")
         check_choice(mode, "mode", "ReduceLROnPlateau", ("min", "max"))
@@ -948,9 +988,12 @@ class SequentialLR(_Composed):
     """
 
     def __init__(
-        self, optimizer: Optimizer, schedulers: Sequence[LRScheduler], milestones: Sequence[int],
+        self,
+        optimizer: Optimizer,
+        schedulers: Sequence[LRScheduler],
+        milestones: Sequence[int],
         last_epoch: int = -1,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._take(optimizer, schedulers)
         if len(milestones) != len(schedulers) - 1:
             wanted = f"{len(schedulers)} schedulers need {len(schedulers) - 1} milestones"

@@ -62,11 +62,17 @@ class Muon(Optimizer):
     _state: ClassVar = {"momentum_buffer": zeros_like}
 
     def __init__(
-        self, params: Params, lr: float | Tensor = 1e-3, weight_decay: float = 0.1,
-        momentum: float = 0.95, nesterov: bool = True,
-        ns_coefficients: tuple[float, float, float] = (3.4445, -4.775, 2.0315), eps: float = 1e-7,
-        ns_steps: int = 5, adjust_lr_fn: str | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        params: Params,
+        lr: float | Tensor = 1e-3,
+        weight_decay: float = 0.1,
+        momentum: float = 0.95,
+        nesterov: bool = True,
+        ns_coefficients: tuple[float, float, float] = (3.4445, -4.775, 2.0315),
+        eps: float = 1e-7,
+        ns_steps: int = 5,
+        adjust_lr_fn: str | None = None,
+    ) -> None:
         super().__init__(params, hyper_parameters(locals()))
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:

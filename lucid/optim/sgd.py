@@ -36,11 +36,19 @@ class SGD(Optimizer):
     _ranges = COMMON
 
     def __init__(
-        self, params: Params, lr: float | Tensor = 1e-3, momentum: float = 0.0,
-        dampening: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False, *,
-        maximize: bool = False, foreach: bool | None = None, differentiable: bool = False,
+        self,
+        params: Params,
+        lr: float | Tensor = 1e-3,
+        momentum: float = 0.0,
+        dampening: float = 0.0,
+        weight_decay: float = 0.0,
+        nesterov: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        differentiable: bool = False,
         fused: bool | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(params, hyper_parameters(locals()))
         if nesterov and (momentum <= 0 or dampening != 0):
             raise OptionError("Nesterov momentum requires a momentum and zero dampening")
@@ -93,10 +101,18 @@ class ASGD(Optimizer):
     _ranges = COMMON | {"lambd": float, "alpha": float, "t0": float}
 
     def __init__(
-        self, params: Params, lr: float | Tensor = 1e-2, lambd: float = 1e-4, alpha: float = 0.75,
-        t0: float = 1e6, weight_decay: float = 0.0, foreach: bool | None = None,
-        maximize: bool = False, differentiable: bool = False, capturable: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        params: Params,
+        lr: float | Tensor = 1e-2,
+        lambd: float = 1e-4,
+        alpha: float = 0.75,
+        t0: float = 1e6,
+        weight_decay: float = 0.0,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        differentiable: bool = False,
+        capturable: bool = False,
+    ) -> None:
         super().__init__(params, hyper_parameters(locals()))
 
     def _state_makers(self, group: ParamGroup, parameter: Tensor) -> dict[str, Maker]:

@@ -134,9 +134,13 @@ class AveragedModel(Module):
     n_averaged: Tensor
 
     def __init__(
-        self, model: Module, device: object = None, avg_fn: Average | None = None,
-        multi_avg_fn: MultiAverage | None = None, use_buffers: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        model: Module,
+        device: object = None,
+        avg_fn: Average | None = None,
+        multi_avg_fn: MultiAverage | None = None,
+        use_buffers: bool = False,
+    ) -> None:
         super().__init__()
         if avg_fn is not None and multi_avg_fn is not None:
             raise OptionError("AveragedModel: only one of avg_fn and multi_avg_fn can be given")
@@ -231,9 +235,13 @@ class SWALR(LRScheduler):
     """
 
     def __init__(
-        self, optimizer: Optimizer, swa_lr: float | list[float], anneal_epochs: int = 10,
-        anneal_strategy: str = "cos", last_epoch: int = -1,
-    ) -> None:  # fmt: skip
+        self,
+        optimizer: Optimizer,
+        swa_lr: float | list[float],
+        anneal_epochs: int = 10,
+        anneal_strategy: str = "cos",
+        last_epoch: int = -1,
+    ) -> None:
         check_choice(anneal_strategy, "anneal_strategy", "SWALR", ("cos", "linear"))
         if anneal_epochs < 0:
             raise OptionError(f"anneal_epochs must be equal or greater than 0, got {anneal_epochs}")

@@ -279,10 +279,16 @@ def from_dense(dense: Tensor) -> SparseTensor:
 
 
 def sparse_coo_tensor(
-    indices: Any, values: Any, size: Sequence[int] | None = None, *, dtype: DType | None = None,
-    device: object = None, requires_grad: bool = False, check_invariants: bool | None = None,
+    indices: Any,
+    values: Any,
+    size: Sequence[int] | None = None,
+    *,
+    dtype: DType | None = None,
+    device: object = None,
+    requires_grad: bool = False,
+    check_invariants: bool | None = None,
     is_coalesced: bool | None = None,
-) -> SparseTensor:  # fmt: skip
+) -> SparseTensor:
     """Make a sparse tensor from the places and the numbers of its entries.
 
     Places may occur several times, their entries add up. Gradients flow to `values`.

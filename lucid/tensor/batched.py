@@ -226,9 +226,12 @@ class BatchLevel(Level):
         keep_written(target, value)
 
     def call(
-        self, function: type[Function], inputs: tuple[Any, ...], keywords: dict[str, Any],
+        self,
+        function: type[Function],
+        inputs: tuple[Any, ...],
+        keywords: dict[str, Any],
         position: int,
-    ) -> Result:  # fmt: skip
+    ) -> Result:
         from lucid.autograd.function_batching import call_batched
 
         return call_batched(self, function, inputs, keywords, position)

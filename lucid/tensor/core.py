@@ -67,10 +67,28 @@ class TensorCore(Placed, WithGradient):
     """Storage, view chain and history of a tensor; `Tensor` adds the methods that users call."""
 
     __slots__ = (
-        "__dict__", "__weakref__", "_accumulator", "_array", "_base", "_chain", "_counter",
-        "_epoch", "_grad_fn", "_guard", "_hooks", "_output_nr", "_private", "_requires_grad",
-        "_retains_grad", "_spot", "_storage", "_strides", "_type", "_value", "_view_chain",
-    )  # fmt: skip
+        "__dict__",
+        "__weakref__",
+        "_accumulator",
+        "_array",
+        "_base",
+        "_chain",
+        "_counter",
+        "_epoch",
+        "_grad_fn",
+        "_guard",
+        "_hooks",
+        "_output_nr",
+        "_private",
+        "_requires_grad",
+        "_retains_grad",
+        "_spot",
+        "_storage",
+        "_strides",
+        "_type",
+        "_value",
+        "_view_chain",
+    )
     __array_priority__ = float("inf")  # whatever its class: `array * tensor` is the tensor's
 
     _storage: Storage
@@ -474,9 +492,12 @@ class TensorCore(Placed, WithGradient):
             )
 
     def backward(
-        self, gradient: TensorCore | None = None, retain_graph: bool | None = None,
-        create_graph: bool = False, inputs: TensorCore | Sequence[TensorCore] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        gradient: TensorCore | None = None,
+        retain_graph: bool | None = None,
+        create_graph: bool = False,
+        inputs: TensorCore | Sequence[TensorCore] | None = None,
+    ) -> None:
         """Accumulate the gradients of the graph's leaves into their `.grad`.
 
         The gradients are added to what is there. The graph is freed on the way, unless it is
@@ -580,9 +601,12 @@ attributes_of: Callable[[TensorCore], dict[str, Any]] = TensorCore.__dict__["__d
 
 
 def _new(
-    storage: Storage, type: TensorType, array: np.ndarray | None, chain: ViewChain,
+    storage: Storage,
+    type: TensorType,
+    array: np.ndarray | None,
+    chain: ViewChain,
     kind: type[Tensor] | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     tensor: Tensor = object.__new__(kind or _tensor_class)
     tensor._storage = storage
     tensor._type = type
@@ -847,9 +871,12 @@ def link_view(result: TensorCore, operand: TensorCore, op: Op, attributes: Attri
 
 
 def keep_history(
-    op: Op, operands: Sequence[TensorCore], attributes: Attributes, result: TensorCore,
+    op: Op,
+    operands: Sequence[TensorCore],
+    attributes: Attributes,
+    result: TensorCore,
     known: Application | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Record what the gradient of `result` needs, if somebody may ask for it."""
     if op.vjp is not None:
         if context.grad_enabled:
@@ -859,9 +886,12 @@ def keep_history(
 
 
 def _record_history(
-    op: Op, operands: Sequence[TensorCore], attributes: Attributes, result: TensorCore,
+    op: Op,
+    operands: Sequence[TensorCore],
+    attributes: Attributes,
+    result: TensorCore,
     known: Application | None,
-) -> None:  # fmt: skip
+) -> None:
     for operand in operands:
         if operand._requires_grad or (operand._base is not None and operand.requires_grad):
             break

@@ -52,9 +52,13 @@ def get_printoptions() -> dict[str, Any]:
 
 
 def set_printoptions(
-    precision: int | None = None, threshold: int | None = None, edgeitems: int | None = None,
-    linewidth: int | None = None, profile: str | None = None, sci_mode: bool | None = None,
-) -> None:  # fmt: skip
+    precision: int | None = None,
+    threshold: int | None = None,
+    edgeitems: int | None = None,
+    linewidth: int | None = None,
+    profile: str | None = None,
+    sci_mode: bool | None = None,
+) -> None:
     """Set how tensors are printed; what isn't named stays, but for `sci_mode`.
 
     The options hold for all threads, until they are set again.

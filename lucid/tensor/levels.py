@@ -51,9 +51,12 @@ class Level(ABC):
 
     @abstractmethod
     def call(
-        self, function: type[Function], inputs: tuple[Any, ...], keywords: dict[str, Any],
+        self,
+        function: type[Function],
+        inputs: tuple[Any, ...],
+        keywords: dict[str, Any],
         position: int,
-    ) -> Result:  # fmt: skip
+    ) -> Result:
         """Call a custom Function on inputs that this level acts on; return its ctx as well."""
 
     def keep_private_history(self, tensor: TensorCore) -> None:

@@ -40,9 +40,12 @@ def path_of(path: str, owner: Any, key: Any) -> str:
 
 
 def map_tree(
-    function: Leaf, tree: Any, path: str = "", leaves: Collection[int] = frozenset(),
+    function: Leaf,
+    tree: Any,
+    path: str = "",
+    leaves: Collection[int] = frozenset(),
     known: dict[int, Any] | None = None,
-) -> Any:  # fmt: skip
+) -> Any:
     """Rebuild `tree` with `function(leaf, path)` in place of each leaf.
 
     Nodes whose identity is among `leaves` are leaves, too. A node that can change and that is there

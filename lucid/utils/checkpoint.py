@@ -52,10 +52,14 @@ def noop_context_fn() -> Contexts:
 
 @edge
 def checkpoint(
-    function: Callable[..., Any], *args: Any, use_reentrant: bool | None = None,
-    context_fn: Callable[[], Contexts] = noop_context_fn, determinism_check: str = "default",
-    preserve_rng_state: bool = True, **kwargs: Any,
-) -> Any:  # fmt: skip
+    function: Callable[..., Any],
+    *args: Any,
+    use_reentrant: bool | None = None,
+    context_fn: Callable[[], Contexts] = noop_context_fn,
+    determinism_check: str = "default",
+    preserve_rng_state: bool = True,
+    **kwargs: Any,
+) -> Any:
     """Return `function(*args, **kwargs)`, and compute it again where a backward needs its inside.
 
     Of a chain of n blocks, each of which saves a for its backward and is entered by x, a backward
@@ -113,9 +117,12 @@ def checkpoint(
 
 @edge
 def checkpoint_sequential(
-    functions: Module | Sequence[Callable[[Any], Any]], segments: int, input: Any,
-    use_reentrant: bool | None = None, preserve_rng_state: bool = True,
-) -> Any:  # fmt: skip
+    functions: Module | Sequence[Callable[[Any], Any]],
+    segments: int,
+    input: Any,
+    use_reentrant: bool | None = None,
+    preserve_rng_state: bool = True,
+) -> Any:
     """Return what the functions, one after the other, make of the input, in checkpointed segments.
 
     The last segment, whose backward comes at once, isn't checkpointed.
@@ -215,9 +222,14 @@ class _Block:
     """
 
     def __init__(
-        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
-        name: str, repetition: AbstractContextManager[Any], is_checked: bool,
-    ) -> None:  # fmt: skip
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        name: str,
+        repetition: AbstractContextManager[Any],
+        is_checked: bool,
+    ) -> None:
         self._function = function
         self._caller = _Caller(name)
         self._args = [_kept(x) for x in args]

@@ -381,9 +381,12 @@ class RandomSampler(Sampler):
     """
 
     def __init__(
-        self, data_source: Any, replacement: bool = False, num_samples: int | None = None,
+        self,
+        data_source: Any,
+        replacement: bool = False,
+        num_samples: int | None = None,
         generator: Generator | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.data_source, self.replacement = data_source, replacement
         self.num_samples = len(data_source) if num_samples is None else num_samples
         self.generator = generator
@@ -435,9 +438,12 @@ class WeightedRandomSampler(Sampler):
     """
 
     def __init__(
-        self, weights: Sequence[float], num_samples: int, replacement: bool = True,
+        self,
+        weights: Sequence[float],
+        num_samples: int,
+        replacement: bool = True,
         generator: Generator | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.weights = lucid.as_tensor(weights, dtype=lucid.float64)
         self.num_samples, self.replacement, self.generator = num_samples, replacement, generator
 
@@ -584,14 +590,25 @@ class DataLoader:
     """
 
     def __init__(
-        self, dataset: Any, batch_size: int | None = 1, shuffle: bool | None = None,
-        sampler: Iterable[int] | None = None, batch_sampler: Iterable[Sequence[int]] | None = None,
-        num_workers: int = 0, collate_fn: Callable[[Any], Any] | None = None,
-        pin_memory: bool = False, drop_last: bool = False, timeout: float = 0,
-        worker_init_fn: Callable[[int], None] | None = None, multiprocessing_context: Any = None,
-        generator: Generator | None = None, *, prefetch_factor: int | None = None,
-        persistent_workers: bool = False, pin_memory_device: str = "",
-    ) -> None:  # fmt: skip
+        self,
+        dataset: Any,
+        batch_size: int | None = 1,
+        shuffle: bool | None = None,
+        sampler: Iterable[int] | None = None,
+        batch_sampler: Iterable[Sequence[int]] | None = None,
+        num_workers: int = 0,
+        collate_fn: Callable[[Any], Any] | None = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], None] | None = None,
+        multiprocessing_context: Any = None,
+        generator: Generator | None = None,
+        *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        pin_memory_device: str = "",
+    ) -> None:
         check_flags("DataLoader", shuffle=shuffle, drop_last=drop_last)
         check_kind(generator, Generator, "generator", "DataLoader")
         for name, function in (("collate_fn", collate_fn), ("worker_init_fn", worker_init_fn)):

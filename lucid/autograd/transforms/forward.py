@@ -17,9 +17,13 @@ API = "jvp(f, primals, tangents)"
 
 
 def jvp(
-    func: Callable[..., Any], primals: Any, tangents: Any, *, strict: bool = False,
+    func: Callable[..., Any],
+    primals: Any,
+    tangents: Any,
+    *,
+    strict: bool = False,
     has_aux: bool = False,
-) -> Any:  # fmt: skip
+) -> Any:
     """Return `func(*primals)` and its derivative in the direction of the tangents.
 
     With `has_aux` the result is (output, tangent, aux).

@@ -18,9 +18,12 @@ from lucid.tensor.tree import flatten
 
 
 def jacrev(
-    func: Callable[..., Any], argnums: Argnums = 0, *, has_aux: bool = False,
+    func: Callable[..., Any],
+    argnums: Argnums = 0,
+    *,
+    has_aux: bool = False,
     chunk_size: int | None = None,
-) -> Callable[..., Any]:  # fmt: skip
+) -> Callable[..., Any]:
     """Return the function that computes the Jacobian of `func` by reverse mode.
 
     It is the cheaper one where the inputs are more than the outputs. With `has_aux` the result is
@@ -72,9 +75,13 @@ def _by(
 
 
 def jacfwd(
-    func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, *,
-    randomness: str = "error", chunk_size: int | None = None,
-) -> Callable[..., Any]:  # fmt: skip
+    func: Callable[..., Any],
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    *,
+    randomness: str = "error",
+    chunk_size: int | None = None,
+) -> Callable[..., Any]:
     """Return the function that computes the Jacobian of `func` by forward mode.
 
     It is the cheaper one where the outputs are more than the inputs: one tangent per element of the

@@ -174,9 +174,12 @@ def split_aux(result: Any, has_aux: bool, api: str) -> tuple[Any, Any]:
 
 
 def _evaluated(
-    func: Callable[..., Any], argnums: Argnums, has_aux: bool, args: tuple[Any, ...],
+    func: Callable[..., Any],
+    argnums: Argnums,
+    has_aux: bool,
+    args: tuple[Any, ...],
     kwargs: dict[str, Any],
-) -> tuple[Any, Any, Any]:  # fmt: skip
+) -> tuple[Any, Any, Any]:
     """Gradients, value and aux of a function with a scalar result."""
     api = "grad_and_value(f)(*args)"
     numbers = normalized(argnums, len(args))

@@ -17,9 +17,13 @@ RANDOMNESS = ("error", "different", "same")
 
 
 def vmap(
-    func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0, randomness: str = "error", *,
+    func: Callable[..., Any],
+    in_dims: Any = 0,
+    out_dims: Any = 0,
+    randomness: str = "error",
+    *,
     chunk_size: int | None = None,
-) -> Callable[..., Any]:  # fmt: skip
+) -> Callable[..., Any]:
     """Map a function over an axis of its arguments: what it computes for one, for all at once.
 
     Keyword arguments are shared by all examples.

@@ -22,9 +22,13 @@ Vjp = Callable[..., tuple[Any, ...]]
 
 
 def _binary(
-    name: str, evaluate: Callable[..., Any], dtypes: DTypeSet, vjp: Vjp,
-    traits: Set[Trait] = frozenset(), samples: tuple[Sample, ...] = pairs(-3.0, 3.0),
-) -> Op:  # fmt: skip
+    name: str,
+    evaluate: Callable[..., Any],
+    dtypes: DTypeSet,
+    vjp: Vjp,
+    traits: Set[Trait] = frozenset(),
+    samples: tuple[Sample, ...] = pairs(-3.0, 3.0),
+) -> Op:
     infer = elementwise(name, ("lhs", "rhs"), dtypes)
     return declare(
         Op(

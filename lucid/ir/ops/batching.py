@@ -128,9 +128,14 @@ def slice_write(along: str) -> Callable[..., Any]:
     """Return the rule of `index_add` or `index_set`; `along` names the op per element."""
 
     def rule(
-        op: Op, size: int, batched: Flags, base: Operand, index: Operand, source: Operand,
+        op: Op,
+        size: int,
+        batched: Flags,
+        base: Operand,
+        index: Operand,
+        source: Operand,
         axis: int,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         base, source = _spread(size, (batched[0], batched[2]), (base, source))
         if not batched[1]:
             return op(base, index, source, axis=axis + 1)

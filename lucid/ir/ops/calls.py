@@ -32,9 +32,14 @@ def _of_its_bodies(*operands: TensorType, **attributes: object) -> NoReturn:
 
 
 def _of_its_body(
-    *operands: TensorType, function: str, carries: int, rows: int, length: int, reverse: bool,
+    *operands: TensorType,
+    function: str,
+    carries: int,
+    rows: int,
+    length: int,
+    reverse: bool,
     python: bool = False,
-) -> NoReturn:  # fmt: skip
+) -> NoReturn:
     _of_its_bodies()
 
 
@@ -45,9 +50,13 @@ def _of_its_branches(
 
 
 def _of_its_round(
-    *operands: TensorType, function: str, carries: int, rows: int, length: int,
+    *operands: TensorType,
+    function: str,
+    carries: int,
+    rows: int,
+    length: int,
     python: bool = False,
-) -> NoReturn:  # fmt: skip
+) -> NoReturn:
     _of_its_bodies()
 
 

@@ -19,10 +19,13 @@ from lucid.ir.types import DTYPES, DType, TensorType, i32
 
 
 def _unary(
-    name: str, evaluate: Callable[..., Any], vjp: Callable[..., tuple[Any, ...]],
-    dtypes: DTypeSet = FLOATS, samples: tuple[Sample, ...] = singles(-3.0, 3.0),
+    name: str,
+    evaluate: Callable[..., Any],
+    vjp: Callable[..., tuple[Any, ...]],
+    dtypes: DTypeSet = FLOATS,
+    samples: tuple[Sample, ...] = singles(-3.0, 3.0),
     traits: Set[Trait] = frozenset(),
-) -> Op:  # fmt: skip
+) -> Op:
     infer = elementwise(name, ("x",), dtypes)
     rule = batching.elementwise
     return declare(

@@ -229,9 +229,15 @@ def _scatter_add_vjp(
 
 
 def _move(
-    name: str, infer: Infer, evaluate: Callable[..., Any], vjp: Any, samples: tuple[Sample, ...],
-    batch: Callable[..., Any] = batching.along_axis, *, is_slow: bool = False,
-) -> Op:  # fmt: skip
+    name: str,
+    infer: Infer,
+    evaluate: Callable[..., Any],
+    vjp: Any,
+    samples: tuple[Sample, ...],
+    batch: Callable[..., Any] = batching.along_axis,
+    *,
+    is_slow: bool = False,
+) -> Op:
     traits = {Trait.INDEXED, Trait.SLOW} if is_slow else {Trait.INDEXED}
     return declare(
         Op(name, infer, evaluate, vjp, kind="move", traits=traits, samples=samples, batch=batch)

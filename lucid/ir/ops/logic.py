@@ -43,9 +43,13 @@ _SHIFTS = (
 
 
 def _pair(
-    name: str, evaluate: Callable[..., Any], dtypes: DTypeSet, result: DType | None = None,
-    traits: Set[Trait] = frozenset(), samples: tuple[Sample, ...] = _PAIRS,
-) -> Op:  # fmt: skip
+    name: str,
+    evaluate: Callable[..., Any],
+    dtypes: DTypeSet,
+    result: DType | None = None,
+    traits: Set[Trait] = frozenset(),
+    samples: tuple[Sample, ...] = _PAIRS,
+) -> Op:
     infer = elementwise(name, ("lhs", "rhs"), dtypes, result)
     return declare(
         Op(

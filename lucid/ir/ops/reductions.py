@@ -59,10 +59,13 @@ def _reduced(name: str, dtypes: DTypeSet, empty: bool) -> Infer:
 
 
 def _reduction(
-    name: str, evaluate: Callable[..., Any], dtypes: DTypeSet,
-    vjp: Callable[..., tuple[Any, ...]] | None = None, empty: bool = True,
+    name: str,
+    evaluate: Callable[..., Any],
+    dtypes: DTypeSet,
+    vjp: Callable[..., tuple[Any, ...]] | None = None,
+    empty: bool = True,
     traits: Set[Trait] = frozenset(),
-) -> Op:  # fmt: skip
+) -> Op:
     samples = _SAMPLES + _EMPTY if empty else _SAMPLES
     infer = _reduced(name, dtypes, empty)
     rule = batching.reduction

@@ -32,9 +32,13 @@ _CONVERSION = {
 
 
 def failure(
-    error: type[LucidError], op: str, problem: str, names: Sequence[str] = (),
-    types: Sequence[TensorType] = (), hint: str = "",
-) -> LucidError:  # fmt: skip
+    error: type[LucidError],
+    op: str,
+    problem: str,
+    names: Sequence[str] = (),
+    types: Sequence[TensorType] = (),
+    hint: str = "",
+) -> LucidError:
     """Return the error `op: problem` that lists the operands, to be raised.
 
     >>> from lucid.ir.types import TensorType, f32
@@ -76,9 +80,12 @@ def with_birthplaces(message: str, places: Sequence[str]) -> str:
 
 
 def require_dtype(
-    op: str, names: Names, types: Sequence[TensorType], allowed: DTypeSet,
+    op: str,
+    names: Names,
+    types: Sequence[TensorType],
+    allowed: DTypeSet,
     besides: int | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Raise `DTypeError` unless all operands have one dtype, which is in `allowed`.
 
     The operand at position `besides`, an index or a condition, may have another.

@@ -418,9 +418,12 @@ def gumbel_softmax(logits: Tensor, tau: float = 1.0, hard: bool = False, dim: in
 
 @like(relu)
 def rrelu(
-    input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False,
+    input: Tensor,
+    lower: float = 1.0 / 8,
+    upper: float = 1.0 / 3,
+    training: bool = False,
     inplace: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """leaky_relu with slopes drawn from [lower, upper] if training, else their mean.
 
     Args:

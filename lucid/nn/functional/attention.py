@@ -28,10 +28,15 @@ _NAME = "scaled_dot_product_attention"
 
 
 def scaled_dot_product_attention(
-    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
     enable_gqa: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """softmax(query @ key.T * scale + mask) @ value.
 
     A compiled step computes it, and its gradient, block by block where all weights together are
@@ -110,16 +115,24 @@ def _sizes(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> AttentionSiz
 
 @composite
 def _weighted(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, state: Tensor | None, keep: Tensor | None,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    state: Tensor | None,
+    keep: Tensor | None,
     is_causal: bool,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Attention by the op, which drops weights by a state and the probability to keep them."""
     sizes = _sizes(q, k, v, mask)
     flat = emit(
-        ops.attention, (q, k, v, *[x for x in (mask, state, keep) if x is not None]),
-        causal=is_causal, has_mask=mask is not None, has_dropout=state is not None,
+        ops.attention,
+        (q, k, v, *[x for x in (mask, state, keep) if x is not None]),
+        causal=is_causal,
+        has_mask=mask is not None,
+        has_dropout=state is not None,
         nan_rows=mask is None and 0 not in sizes.scores,
-    )  # fmt: skip
+    )
     result: Tensor = split(flat, sizes.parts)[0]
     return result.clone()
 
@@ -160,16 +173,32 @@ _Pair = tuple[Any, Any]
 
 
 def multi_head_attention_forward(
-    query: Tensor, key: Tensor, value: Tensor, embed_dim_to_check: int, num_heads: int,
-    in_proj_weight: Tensor | None, in_proj_bias: Tensor | None, bias_k: Tensor | None,
-    bias_v: Tensor | None, add_zero_attn: bool, dropout_p: float, out_proj_weight: Tensor,
-    out_proj_bias: Tensor | None, training: bool = True, key_padding_mask: Tensor | None = None,
-    need_weights: bool = True, attn_mask: Tensor | None = None,
-    use_separate_proj_weight: bool = False, q_proj_weight: Tensor | None = None,
-    k_proj_weight: Tensor | None = None, v_proj_weight: Tensor | None = None,
-    static_k: Tensor | None = None, static_v: Tensor | None = None,
-    average_attn_weights: bool = True, is_causal: bool = False,
-) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    embed_dim_to_check: int,
+    num_heads: int,
+    in_proj_weight: Tensor | None,
+    in_proj_bias: Tensor | None,
+    bias_k: Tensor | None,
+    bias_v: Tensor | None,
+    add_zero_attn: bool,
+    dropout_p: float,
+    out_proj_weight: Tensor,
+    out_proj_bias: Tensor | None,
+    training: bool = True,
+    key_padding_mask: Tensor | None = None,
+    need_weights: bool = True,
+    attn_mask: Tensor | None = None,
+    use_separate_proj_weight: bool = False,
+    q_proj_weight: Tensor | None = None,
+    k_proj_weight: Tensor | None = None,
+    v_proj_weight: Tensor | None = None,
+    static_k: Tensor | None = None,
+    static_v: Tensor | None = None,
+    average_attn_weights: bool = True,
+    is_causal: bool = False,
+) -> tuple[Tensor, Tensor | None]:
     """Return what `nn.MultiheadAttention` does, with the parameters as arguments.
 
     Shapes: query (l, n, e), key (s, n, kdim), value (s, n, vdim), or all without n; the result is
@@ -226,19 +255,39 @@ def multi_head_attention_forward(
         if weight is None:
             raise OptionError(f"multi_head_attention_forward: {name}_proj_weight is needed")
     return attend_in_heads(
-        (query, key, value), num_heads, False, weights, in_proj_bias, (bias_k, bias_v),
-        add_zero_attn, dropout_p if training else 0.0, (out_proj_weight, out_proj_bias),
-        (key_padding_mask, attn_mask), need_weights, average_attn_weights, is_causal,
+        (query, key, value),
+        num_heads,
+        False,
+        weights,
+        in_proj_bias,
+        (bias_k, bias_v),
+        add_zero_attn,
+        dropout_p if training else 0.0,
+        (out_proj_weight, out_proj_bias),
+        (key_padding_mask, attn_mask),
+        need_weights,
+        average_attn_weights,
+        is_causal,
         (static_k, static_v),
-    )  # fmt: skip
+    )
 
 
 def attend_in_heads(
-    inputs: tuple[Tensor, Tensor, Tensor], num_heads: int, batch_first: bool,
-    in_weights: tuple[Any, ...], in_bias: Tensor | None, behind: _Pair, add_zeros: bool, p: float,
-    out: _Pair, masks: _Pair, need_weights: bool, average: bool, is_causal: bool,
+    inputs: tuple[Tensor, Tensor, Tensor],
+    num_heads: int,
+    batch_first: bool,
+    in_weights: tuple[Any, ...],
+    in_bias: Tensor | None,
+    behind: _Pair,
+    add_zeros: bool,
+    p: float,
+    out: _Pair,
+    masks: _Pair,
+    need_weights: bool,
+    average: bool,
+    is_causal: bool,
     static: _Pair = (None, None),
-) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+) -> tuple[Tensor, Tensor | None]:
     """Attention of query, key and value, projected by one weight for all or by three."""
     single = inputs[0].ndim == 2
     padding, attn_mask = masks

@@ -132,9 +132,12 @@ def _classes(name: str, target: Tensor) -> Tensor:
 
 
 def nll_loss(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100,
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
     reduction: str = "mean",
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Negative log likelihood of the target classes under log probabilities.
 
     Shapes: input (n, classes, *) or (classes,), target of class indices (n, *) or (). The mean is
@@ -177,9 +180,13 @@ def _reduced(loss: Tensor, weights: Tensor, reduction: str) -> Tensor:
 
 
 def cross_entropy(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100,
-    reduction: str = "mean", label_smoothing: float = 0.0,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
     """Cross entropy of the softmax of `input` with the target classes or class probabilities.
 
     Shapes: input (n, classes, *) or (classes,); target of class indices (n, *) or (), or of
@@ -224,9 +231,13 @@ def cross_entropy(
 
 @composite
 def _cross_entropy(
-    input: Tensor, target: Tensor, weight: Tensor | None, ignore: int, reduction: str,
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    ignore: int,
+    reduction: str,
     smoothing: float,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Cross entropy with classes."""
     if smoothing > 0.0 or not input.numel() or not input.dtype.is_floating_point:
         log_probs = log_softmax(input, 1)

@@ -272,9 +272,15 @@ def _padding(
 
 
 def _conv(
-    rank: int, input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Size = 1,
-    padding: Size | str = 0, dilation: Size = 1, groups: int = 1,
-) -> Tensor:  # fmt: skip
+    rank: int,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Size = 1,
+    padding: Size | str = 0,
+    dilation: Size = 1,
+    groups: int = 1,
+) -> Tensor:
     """Cross-correlate along the last axis.
 
     `out[n, o, i] = bias[o] + sum over c, j of weight[o, c, j] * input[n, c, i * stride + j *
@@ -316,9 +322,16 @@ conv1d, conv2d, conv3d = of_each_rank(_conv)
 
 
 def _conv_transpose(
-    rank: int, input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Size = 1,
-    padding: Size = 0, output_padding: Size = 0, groups: int = 1, dilation: Size = 1,
-) -> Tensor:  # fmt: skip
+    rank: int,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Size = 1,
+    padding: Size = 0,
+    output_padding: Size = 0,
+    groups: int = 1,
+    dilation: Size = 1,
+) -> Tensor:
     """Apply the transpose of `conv1d` with the same weight.
 
     It is the gradient of `conv1d` with respect to its input: each element spreads the weights over

@@ -21,9 +21,14 @@ _NEVER = -1e30  # the logarithm of no chance; finite, so that its differences ar
 
 
 def ctc_loss(
-    log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, blank: int = 0,
-    reduction: str = "mean", zero_infinity: bool = False,
-) -> Tensor:  # fmt: skip
+    log_probs: Tensor,
+    targets: Tensor,
+    input_lengths: Any,
+    target_lengths: Any,
+    blank: int = 0,
+    reduction: str = "mean",
+    zero_infinity: bool = False,
+) -> Tensor:
     """-log p(targets | log_probs), over all alignments with blanks between labels.
 
     Shapes: log_probs (t, n, classes) or (t, classes), targets (n, s) padded or (sum of lengths,).

@@ -50,9 +50,13 @@ def unfold(
 
 
 def fold(
-    input: Tensor, output_size: Size, kernel_size: Size, dilation: Size = 1, padding: Size = 0,
+    input: Tensor,
+    output_size: Size,
+    kernel_size: Size,
+    dilation: Size = 1,
+    padding: Size = 0,
     stride: Size = 1,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Add columns (n, c * kernel, windows) up where their windows lie: (n, c, *output_size).
 
     Args:

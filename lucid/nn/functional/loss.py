@@ -150,9 +150,12 @@ def _smooth_l1_loss(input: Tensor, target: Tensor, reduction: str, beta: float) 
 
 @like(smooth_l1_loss)
 def huber_loss(
-    input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0,
+    input: Tensor,
+    target: Tensor,
+    reduction: str = "mean",
+    delta: float = 1.0,
     weight: Tensor | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """d^2 / 2 where |d| <= delta, else delta (|d| - delta / 2), for d = input - target; reduced.
 
     Args:
@@ -226,9 +229,12 @@ def binary_cross_entropy(
 
 
 def binary_cross_entropy_with_logits(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean",
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    reduction: str = "mean",
     pos_weight: Tensor | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Cross entropy of sigmoid(input) with targets in [0, 1], accurate for inputs of any size.
 
     Args:
@@ -294,9 +300,13 @@ def kl_div(
 
 
 def gaussian_nll_loss(
-    input: Tensor, target: Tensor, var: Tensor | float, full: bool = False, eps: float = 1e-6,
+    input: Tensor,
+    target: Tensor,
+    var: Tensor | float,
+    full: bool = False,
+    eps: float = 1e-6,
     reduction: str = "mean",
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Negative log likelihood of a normal distribution with mean `input` and variance `var`.
 
     The variance is eps at least, where no gradient enters.
@@ -322,9 +332,13 @@ def gaussian_nll_loss(
 
 
 def poisson_nll_loss(
-    input: Tensor, target: Tensor, log_input: bool = True, full: bool = False, eps: float = 1e-8,
+    input: Tensor,
+    target: Tensor,
+    log_input: bool = True,
+    full: bool = False,
+    eps: float = 1e-8,
     reduction: str = "mean",
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Negative log likelihood of a Poisson distribution with (the logarithm of) rate `input`.
 
     Args:

@@ -117,9 +117,12 @@ def _check_normalized_shape(name: str, input: Tensor, shape: Sequence[int]) -> N
 
 
 def layer_norm(
-    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None,
-    bias: Tensor | None = None, eps: float = 1e-5,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
     """Standardize over the last axes, whose sizes are `normalized_shape`; then scale and shift.
 
     It is `(x - mean) / sqrt(var + eps) * weight + bias`, with the biased variance.
@@ -141,9 +144,11 @@ def layer_norm(
 
 
 def rms_norm(
-    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None,
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
     eps: float | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Divide by the root mean square over the last axes, then scale.
 
     Reference: Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019.
@@ -165,10 +170,15 @@ def rms_norm(
 
 
 def batch_norm(
-    input: Tensor, running_mean: Tensor | None, running_var: Tensor | None,
-    weight: Tensor | None = None, bias: Tensor | None = None, training: bool = False,
-    momentum: float | Tensor = 0.1, eps: float = 1e-5,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float | Tensor = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
     """Standardize each channel (axis 1), by the batch if training, else by the running statistics.
 
     It is `(x - mean) / sqrt(var + eps) * weight + bias`. Training also moves the running statistics
@@ -216,9 +226,13 @@ def batch_norm(
 
 @composite
 def _with_statistics(
-    input: Tensor, mean: Tensor, variance: Tensor, weight: Tensor | None, bias: Tensor | None,
+    input: Tensor,
+    mean: Tensor,
+    variance: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
     eps: float,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Standardize each channel by statistics that are known."""
     scale = (variance + eps).rsqrt()
     if weight is not None:
@@ -238,9 +252,12 @@ def _moved(
 
 
 def group_norm(
-    input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None,
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
     eps: float = 1e-5,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Standardize each group of channels (axis 1) of each example; then scale and shift channels.
 
     Reference: Wu and He, "Group Normalization", 2018.
@@ -278,10 +295,15 @@ def _scaled(y: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
 
 @like(group_norm)
 def instance_norm(
-    input: Tensor, running_mean: Tensor | None = None, running_var: Tensor | None = None,
-    weight: Tensor | None = None, bias: Tensor | None = None, use_input_stats: bool = True,
-    momentum: float | Tensor = 0.1, eps: float = 1e-5,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float | Tensor = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
     """Standardize each channel of each example, or by the running statistics.
 
     With the input's own, the running statistics move towards their means over the batch.

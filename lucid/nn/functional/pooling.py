@@ -104,9 +104,12 @@ def _averages(x: Tensor, divisor: float | Tensor, windows: Windows, lengths: Sha
 
 
 def _pool_windows(
-    name: str, x: Tensor, kernel_size: Size, options: tuple[Size | None, Size, Size],
+    name: str,
+    x: Tensor,
+    kernel_size: Size,
+    options: tuple[Size | None, Size, Size],
     ceil_mode: bool,
-) -> Windows:  # fmt: skip
+) -> Windows:
     """The windows of a pool over all but the first two axes of `x`."""
     rank = x.ndim - 2
     stride, padding, dilation = options
@@ -140,9 +143,15 @@ def _reaching(windows: Windows, lengths: Shape) -> Ints:
 
 
 def _max_pool(
-    rank: int, input: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0,
-    dilation: Size = 1, ceil_mode: bool = False, return_indices: bool = False,
-) -> Any:  # fmt: skip
+    rank: int,
+    input: Tensor,
+    kernel_size: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    dilation: Size = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
     """The greatest element of each window along the last axis, of (n, c, l) or (c, l).
 
     An axis of size l becomes (l + 2 padding - dilation (kernel_size - 1) - 1) / stride + 1, rounded
@@ -198,9 +207,15 @@ def _places_of_greatest(x: Tensor, windows: Windows) -> Tensor:
 
 @like(_max_pool)
 def _avg_pool(
-    rank: int, input: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0,
-    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
-) -> Tensor:  # fmt: skip
+    rank: int,
+    input: Tensor,
+    kernel_size: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:
     """The mean of each window along the last axis, of (n, c, l) or (c, l).
 
     An axis of size l becomes floor((l + 2 padding - kernel_size) / stride) + 1; with `ceil_mode` it
@@ -235,9 +250,13 @@ _, avg_pool2d, avg_pool3d = of_each_rank(_avg_pool)
 
 @like(_avg_pool)
 def avg_pool1d(
-    input: Tensor, kernel_size: Size, stride: Size | None = None, padding: Size = 0,
-    ceil_mode: bool = False, count_include_pad: bool = True,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    kernel_size: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Tensor:
     """The mean of each window along the last axis, of (n, c, l) or (c, l)."""
     return _avg_pool(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad)
 
@@ -256,9 +275,13 @@ def _elements(windows: Windows, lengths: Shape, count_padding: bool) -> np.ndarr
 
 @like(_max_pool)
 def _lp_pool(
-    rank: int, input: Tensor, norm_type: float, kernel_size: Size, stride: Size | None = None,
+    rank: int,
+    input: Tensor,
+    norm_type: float,
+    kernel_size: Size,
+    stride: Size | None = None,
     ceil_mode: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """The norm of order `norm_type` of each window along the last axis.
 
     (sum of x ** norm_type) ** (1 / norm_type) over each window of (n, c, *axes) or (c, *axes).
@@ -388,9 +411,14 @@ def _unpooled(x: Tensor, places: Tensor, count: int) -> Tensor:
 
 
 def _max_unpool(
-    rank: int, input: Tensor, indices: Tensor, kernel_size: Size, stride: Size | None = None,
-    padding: Size = 0, output_size: Sequence[int] | None = None,
-) -> Tensor:  # fmt: skip
+    rank: int,
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    output_size: Sequence[int] | None = None,
+) -> Tensor:
     """Undo `max_pool1d(…, return_indices=True)` as far as it goes.
 
     Raises: `OptionError` for a size that the pool doesn't bring to the input's, `ShapeError`.
@@ -426,9 +454,11 @@ max_unpool1d, max_unpool2d, max_unpool3d = of_each_rank(_max_unpool)
 
 
 def _lengths(
-    name: str, lengths: Ints, options: tuple[Size, Size | None, Size],
+    name: str,
+    lengths: Ints,
+    options: tuple[Size, Size | None, Size],
     output_size: Sequence[int] | None,
-) -> Ints:  # fmt: skip
+) -> Ints:
     """The result's sizes along the pooled axes."""
     rank, (kernel_size, stride, padding) = len(lengths), options
     sizes = entries(name, "kernel_size", kernel_size, rank)

@@ -40,11 +40,14 @@ Scales = tuple[float, ...]
 
 
 def interpolate(
-    input: Tensor, size: int | Sequence[int] | None = None,
-    scale_factor: float | Sequence[float] | None = None, mode: str = "nearest",
-    align_corners: bool | None = None, recompute_scale_factor: bool | None = None,
+    input: Tensor,
+    size: int | Sequence[int] | None = None,
+    scale_factor: float | Sequence[float] | None = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
     antialias: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Resize all but the first two axes, to `size` or by `scale_factor`.
 
     Args:
@@ -213,9 +216,12 @@ def _far(x: Any, a: float = _CUBIC) -> Any:
 
 
 def upsample(
-    input: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
+    input: Tensor,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
     align_corners: bool | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return `interpolate(input, size, scale_factor, mode, align_corners)`.
 
     The older name of `interpolate`. Either size or factor is given.
@@ -300,9 +306,12 @@ def _centres(count: int, align: bool) -> np.ndarray:
 
 @program
 def grid_sample(
-    input: Tensor, grid: Tensor, mode: str = "bilinear", padding_mode: str = "zeros",
+    input: Tensor,
+    grid: Tensor,
+    mode: str = "bilinear",
+    padding_mode: str = "zeros",
     align_corners: bool | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return `input` (n, c, h, w) at the points `grid` (n, oh, ow, 2): x and y from -1 to 1.
 
     Of volumes, (n, c, d, h, w), at points (n, od, oh, ow, 3): x, y and z.

@@ -52,11 +52,19 @@ class MultiheadAttention(Module):
     bias_v: Parameter | None
 
     def __init__(
-        self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True,
-        add_bias_kv: bool = False, add_zero_attn: bool = False, kdim: int | None = None,
-        vdim: int | None = None, batch_first: bool = False, device: object = None,
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        batch_first: bool = False,
+        device: object = None,
         dtype: DType | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         check_device(device, type(self).__name__)
         if embed_dim % num_heads:
@@ -100,10 +108,16 @@ class MultiheadAttention(Module):
             init.zeros_(self.out_proj.bias)
 
     def forward(
-        self, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None = None,
-        need_weights: bool = True, attn_mask: Tensor | None = None,
-        average_attn_weights: bool = True, is_causal: bool = False,
-    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
         """Return the attended values and, if `need_weights`, how much of each was taken.
 
         Masks: bool, True is left out, or float, added; `key_padding_mask` (n, s), `attn_mask`
@@ -113,10 +127,17 @@ class MultiheadAttention(Module):
         packed = self.in_proj_weight is not None
         apart = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
         return attend_in_heads(
-            (query, key, value), self.num_heads, self.batch_first,
-            (self.in_proj_weight,) if packed else apart, self.in_proj_bias,
-            (self.bias_k, self.bias_v), self.add_zero_attn,
+            (query, key, value),
+            self.num_heads,
+            self.batch_first,
+            (self.in_proj_weight,) if packed else apart,
+            self.in_proj_bias,
+            (self.bias_k, self.bias_v),
+            self.add_zero_attn,
             live_attribute(self, "dropout") if self.training else 0.0,
-            (self.out_proj.weight, self.out_proj.bias), (key_padding_mask, attn_mask), need_weights,
-            average_attn_weights, is_causal,
-        )  # fmt: skip
+            (self.out_proj.weight, self.out_proj.bias),
+            (key_padding_mask, attn_mask),
+            need_weights,
+            average_attn_weights,
+            is_causal,
+        )

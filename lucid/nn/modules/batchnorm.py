@@ -169,10 +169,16 @@ class SyncBatchNorm(_BatchNorm):
     ranks = range(2, 65)  # NumPy has no more axes
 
     def __init__(
-        self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1,
-        affine: bool = True, track_running_stats: bool = True, process_group: None = None,
-        device: object = None, dtype: DType | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        process_group: None = None,
+        device: object = None,
+        dtype: DType | None = None,
+    ) -> None:
         check_choice(process_group, "process_group", "SyncBatchNorm", (None,))
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
 
@@ -201,9 +207,12 @@ class SyncBatchNorm(_BatchNorm):
         check_choice(process_group, "process_group", "convert_sync_batchnorm", (None,))
         if isinstance(module, _BatchNorm) and not isinstance(module, cls):
             found = cls(
-                module.num_features, module.eps, module.momentum, module.affine,
+                module.num_features,
+                module.eps,
+                module.momentum,
+                module.affine,
                 module.track_running_stats,
-            )  # fmt: skip
+            )
             found.train(module.training)
             for name, parameter in module.named_parameters(recurse=False):
                 setattr(found, name, parameter)

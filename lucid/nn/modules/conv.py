@@ -31,10 +31,21 @@ class _ConvNd(Weighted):
     rank: int
 
     def __init__(
-        self, in_channels: int, out_channels: int, kernel_size: Size, stride: Size,
-        padding: Size | str, dilation: Size, transposed: bool, output_padding: Size, groups: int,
-        bias: bool, padding_mode: str, device: object = None, dtype: DType | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Size,
+        stride: Size,
+        padding: Size | str,
+        dilation: Size,
+        transposed: bool,
+        output_padding: Size,
+        groups: int,
+        bias: bool,
+        padding_mode: str,
+        device: object = None,
+        dtype: DType | None = None,
+    ) -> None:
         super().__init__()
         name = type(self).__name__
         check_device(device, name)
@@ -88,10 +99,19 @@ class _Direct(_ConvNd):
     """A convolution; its arguments are those of `torch.nn.Conv2d`."""
 
     def __init__(
-        self, in_channels: int, out_channels: int, kernel_size: Size, stride: Size = 1,
-        padding: Size | str = 0, dilation: Size = 1, groups: int = 1, bias: bool = True,
-        padding_mode: str = "zeros", device: object = None, dtype: DType | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Size,
+        stride: Size = 1,
+        padding: Size | str = 0,
+        dilation: Size = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        device: object = None,
+        dtype: DType | None = None,
+    ) -> None:
         sliding = kernel_size, stride, padding, dilation, False, 0
         options = groups, bias, padding_mode, device, dtype
         super().__init__(in_channels, out_channels, *sliding, *options)
@@ -160,11 +180,20 @@ class _ConvTransposeNd(_ConvNd):
     """A transposed convolution; its arguments are those of `torch.nn.ConvTranspose2d`."""
 
     def __init__(
-        self, in_channels: int, out_channels: int, kernel_size: Size, stride: Size = 1,
-        padding: Size = 0, output_padding: Size = 0, groups: int = 1, bias: bool = True,
-        dilation: Size = 1, padding_mode: str = "zeros", device: object = None,
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Size,
+        stride: Size = 1,
+        padding: Size = 0,
+        output_padding: Size = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: Size = 1,
+        padding_mode: str = "zeros",
+        device: object = None,
         dtype: DType | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if padding_mode != "zeros":
             raise OptionError(f'{type(self).__name__}: Only "zeros" padding mode is supported')
         sliding = kernel_size, stride, padding, dilation, True, output_padding

@@ -79,10 +79,15 @@ class Embedding(_Table):
 
     @classmethod
     def from_pretrained(
-        cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None,
-        max_norm: float | None = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False,
+        cls,
+        embeddings: Tensor,
+        freeze: bool = True,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
         sparse: bool = False,
-    ) -> Self:  # fmt: skip
+    ) -> Self:
         """A module on the memory of `embeddings` (rows, size); frozen: without gradient."""
         if embeddings.ndim != 2:
             raise ShapeError(f"from_pretrained: takes a matrix, not {embeddings._type}")

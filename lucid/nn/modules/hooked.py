@@ -71,9 +71,13 @@ class Hooked:
         return found
 
     def _add_hook(
-        self, register: str, hook: Hook, prepend: bool = False, with_kwargs: bool = False,
+        self,
+        register: str,
+        hook: Hook,
+        prepend: bool = False,
+        with_kwargs: bool = False,
         always_call: bool = False,
-    ) -> HookHandle:  # fmt: skip
+    ) -> HookHandle:
         hooks: Hooks = getattr(self, register)
         chosen = zip(OPTIONS, (with_kwargs, always_call), strict=True)
         options = tuple(getattr(self, option) for option, is_set in chosen if is_set)
@@ -83,9 +87,13 @@ class Hooked:
         return handle
 
     def register_forward_hook(
-        self, hook: Hook, *, prepend: bool = False, with_kwargs: bool = False,
+        self,
+        hook: Hook,
+        *,
+        prepend: bool = False,
+        with_kwargs: bool = False,
         always_call: bool = False,
-    ) -> HookHandle:  # fmt: skip
+    ) -> HookHandle:
         """Call `hook(module, args, result)` after each forward; it may return another result.
 
         Args:

@@ -35,10 +35,15 @@ class _InstanceNorm(_NormBase):
         if x.shape[1] != self.num_features and self.affine:
             raise ShapeError(f"{type(self).__name__}: expected {self.num_features} channels")
         y = instance_norm(
-            x, self.running_mean, self.running_var, self.weight, self.bias,
-            self.training or not self.track_running_stats, live_attribute(self, "momentum"),
+            x,
+            self.running_mean,
+            self.running_var,
+            self.weight,
+            self.bias,
+            self.training or not self.track_running_stats,
+            live_attribute(self, "momentum"),
             live_attribute(self, "eps"),
-        )  # fmt: skip
+        )
         return y if input.ndim == rank else y.squeeze(0)
 
 

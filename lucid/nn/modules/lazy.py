@@ -106,9 +106,12 @@ class LazyLinear(_LazyWeighted, Linear):
     cls_to_become = Linear
 
     def __init__(
-        self, out_features: int, bias: bool = True, device: object = None,
+        self,
+        out_features: int,
+        bias: bool = True,
+        device: object = None,
         dtype: DType | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(0, 0, False, device, dtype)
         self.out_features = out_features
         self._leave_open(bias, dtype)

@@ -75,9 +75,13 @@ class Linear(Weighted):
     """
 
     def __init__(
-        self, in_features: int, out_features: int, bias: bool = True, device: object = None,
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: object = None,
         dtype: DType | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         check_device(device, type(self).__name__)
         self.in_features, self.out_features = in_features, out_features
@@ -133,9 +137,14 @@ class Bilinear(Weighted):
     """
 
     def __init__(
-        self, in1_features: int, in2_features: int, out_features: int, bias: bool = True,
-        device: object = None, dtype: DType | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        in1_features: int,
+        in2_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: object = None,
+        dtype: DType | None = None,
+    ) -> None:
         super().__init__()
         check_device(device, type(self).__name__)
         self.in1_features, self.in2_features = in1_features, in2_features

@@ -639,9 +639,14 @@ class Module(Hooked, StateHooked):
         return self
 
     def to(
-        self, *args: Any, device: Any = None, dtype: DType | None = None,
-        tensor: Tensor | None = None, non_blocking: bool = False, memory_format: Any = None,
-    ) -> Self:  # fmt: skip
+        self,
+        *args: Any,
+        device: Any = None,
+        dtype: DType | None = None,
+        tensor: Tensor | None = None,
+        non_blocking: bool = False,
+        memory_format: Any = None,
+    ) -> Self:
         """Cast floating point parameters and buffers; `to(dtype)`, `to(tensor)`, `to("cpu")`.
 
         In place; returns the module.

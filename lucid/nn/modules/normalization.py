@@ -78,10 +78,14 @@ class LayerNorm(_LastAxesNorm, Affine):
     """
 
     def __init__(
-        self, normalized_shape: int | Sequence[int], eps: float = 1e-5,
-        elementwise_affine: bool = True, bias: bool = True, device: object = None,
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        device: object = None,
         dtype: DType | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(normalized_shape, eps, elementwise_affine, device)
         has_bias = elementwise_affine and bias
         self._add_affine(self.normalized_shape, elementwise_affine, has_bias, dtype)
@@ -104,9 +108,13 @@ class RMSNorm(_LastAxesNorm):
     """
 
     def __init__(
-        self, normalized_shape: int | Sequence[int], eps: float | None = None,
-        elementwise_affine: bool = True, device: object = None, dtype: DType | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float | None = None,
+        elementwise_affine: bool = True,
+        device: object = None,
+        dtype: DType | None = None,
+    ) -> None:
         super().__init__(normalized_shape, eps, elementwise_affine, device)
         weight = Parameter(lucid.ones(self.normalized_shape, dtype=dtype))
         self.register_parameter("weight", weight if elementwise_affine else None)

@@ -116,9 +116,13 @@ def after_saving(module: Module, state: dict[str, Any], prefix: str) -> None:
 
 
 def before_loading(
-    module: Module, state: dict[str, Any], strict: bool, missing: list[str], unexpected: list[str],
+    module: Module,
+    state: dict[str, Any],
+    strict: bool,
+    missing: list[str],
+    unexpected: list[str],
     errors: list[str],
-) -> None:  # fmt: skip
+) -> None:
     """Run the hooks that may change what is loaded."""
     for prefix, found in _walk(module):
         for hook in found._state_hooks_of("before_loading"):

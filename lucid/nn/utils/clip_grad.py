@@ -37,9 +37,11 @@ def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
 
 
 def get_total_norm(
-    tensors: Tensor | Iterable[Tensor], norm_type: float = 2.0, error_if_nonfinite: bool = False,
+    tensors: Tensor | Iterable[Tensor],
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
     foreach: bool | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """The norm of all elements of the tensors taken as one vector; 0-d.
 
     Args:
@@ -94,9 +96,12 @@ def _refuse_nonfinite(total: Tensor, norm_type: float) -> None:
 
 
 def clip_grad_norm_(
-    parameters: Tensor | Iterable[Tensor], max_norm: float, norm_type: float = 2.0,
-    error_if_nonfinite: bool = False, foreach: bool | None = None,
-) -> Tensor:  # fmt: skip
+    parameters: Tensor | Iterable[Tensor],
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
     """Scale all gradients so that their common norm is at most `max_norm`, in place.
 
     Returns the norm before, 0-d. Parameters without gradient are left out.
@@ -131,9 +136,11 @@ def _clipping(norm_type: float) -> RepeatedByShape:
 
 
 def clip_grads_with_norm_(
-    parameters: Tensor | Iterable[Tensor], max_norm: float, total_norm: Tensor,
+    parameters: Tensor | Iterable[Tensor],
+    max_norm: float,
+    total_norm: Tensor,
     foreach: bool | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Scale all gradients by what brings `total_norm` down to `max_norm`, in place.
 
     Args:

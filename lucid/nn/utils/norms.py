@@ -117,9 +117,12 @@ class SpectralNorm:
 
 
 def spectral_norm(
-    module: Module, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12,
+    module: Module,
+    name: str = "weight",
+    n_power_iterations: int = 1,
+    eps: float = 1e-12,
     dim: int | None = None,
-) -> Module:  # fmt: skip
+) -> Module:
     """Divide a parameter, `<name>_orig` from now on, by an estimate of its greatest singular value.
 
     Each call of the module in training mode improves the buffers `<name>_u` and `<name>_v`. Until

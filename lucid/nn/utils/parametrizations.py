@@ -152,9 +152,12 @@ class _SpectralNorm(Module):
 
 
 def spectral_norm(
-    module: Module, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12,
+    module: Module,
+    name: str = "weight",
+    n_power_iterations: int = 1,
+    eps: float = 1e-12,
     dim: int | None = None,
-) -> Module:  # fmt: skip
+) -> Module:
     """Divide a weight by its greatest singular value, estimated by power iterations in training.
 
     Reference: Miyato et al., "Spectral Normalization for Generative Adversarial Networks", 2018.
@@ -277,9 +280,12 @@ def _completed(weight: Tensor) -> Tensor:
 
 
 def orthogonal(
-    module: Module, name: str = "weight", orthogonal_map: str | None = None, *,
+    module: Module,
+    name: str = "weight",
+    orthogonal_map: str | None = None,
+    *,
     use_trivialization: bool = True,
-) -> Module:  # fmt: skip
+) -> Module:
     """Keep a weight's columns (or rows, if there are more columns) orthonormal, by turning them.
 
     Reference: Lezcano-Casado, "Trivializations for Gradient-Based Optimization on Manifolds", 2019.

@@ -69,9 +69,13 @@ class BasePruningMethod:
 
     @classmethod
     def apply(
-        cls, module: Module, name: str, *args: Any, importance_scores: Tensor | None = None,
+        cls,
+        module: Module,
+        name: str,
+        *args: Any,
+        importance_scores: Tensor | None = None,
         **kwargs: Any,
-    ) -> BasePruningMethod:  # fmt: skip
+    ) -> BasePruningMethod:
         """Prune a parameter of a module; return the method, or the container of several.
 
         Args:
@@ -415,9 +419,13 @@ def random_structured(module: Module, name: str, amount: float, dim: int) -> Mod
 
 @like(random_structured)
 def ln_structured(
-    module: Module, name: str, amount: float, n: Any, dim: int,
+    module: Module,
+    name: str,
+    amount: float,
+    n: Any,
+    dim: int,
     importance_scores: Tensor | None = None,
-) -> Module:  # fmt: skip
+) -> Module:
     """Prune the channels of the least norm; return the module.
 
     Args:
@@ -445,9 +453,11 @@ def custom_from_mask(module: Module, name: str, mask: Tensor) -> Module:
 
 
 def global_unstructured(
-    parameters: Iterable[tuple[Module, str]], pruning_method: type[BasePruningMethod],
-    importance_scores: dict[tuple[Module, str], Tensor] | None = None, **kwargs: Any,
-) -> None:  # fmt: skip
+    parameters: Iterable[tuple[Module, str]],
+    pruning_method: type[BasePruningMethod],
+    importance_scores: dict[tuple[Module, str], Tensor] | None = None,
+    **kwargs: Any,
+) -> None:
     """Prune several parameters as if they were one vector.
 
     Args:

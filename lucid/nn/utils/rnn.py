@@ -25,9 +25,11 @@ from lucid.tensor.tensor import Tensor
 
 
 def pad_sequence(
-    sequences: Sequence[Tensor] | Tensor, batch_first: bool = False, padding_value: float = 0.0,
+    sequences: Sequence[Tensor] | Tensor,
+    batch_first: bool = False,
+    padding_value: float = 0.0,
     padding_side: str = "right",
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return sequences (l_i, …) as one tensor (l, n, …) or (n, l, …), padded to the longest.
 
     Args:
@@ -170,9 +172,11 @@ def pack_padded_sequence(
 
 
 def pad_packed_sequence(
-    sequence: PackedSequence, batch_first: bool = False, padding_value: float = 0.0,
+    sequence: PackedSequence,
+    batch_first: bool = False,
+    padding_value: float = 0.0,
     total_length: int | None = None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor]:
     """Return the padded tensor, as long as its longest sequence (or `total_length`), and lengths.
 
     Without `total_length` a compiled step is traced for each greatest length that it meets.
