@@ -47,27 +47,7 @@ from lucid.ir import frames, types as _types
 from lucid.ir.environment import check as _check_environment
 from lucid.ir.errors import *
 from lucid.layouts import *
-from lucid.random import (
-    Generator as Generator,
-    bernoulli as bernoulli,
-    binomial as binomial,
-    default_generator as default_generator,
-    get_rng_state as get_rng_state,
-    initial_seed as initial_seed,
-    manual_seed as manual_seed,
-    multinomial as multinomial,
-    normal as normal,
-    poisson as poisson,
-    rand as rand,
-    rand_like as rand_like,
-    randint as randint,
-    randint_like as randint_like,
-    randn as randn,
-    randn_like as randn_like,
-    randperm as randperm,
-    seed as seed,
-    set_rng_state as set_rng_state,
-)
+from lucid.random import *
 from lucid.settings import *
 from lucid.tensor.formatting import (
     get_printoptions as get_printoptions,

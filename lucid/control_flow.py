@@ -248,9 +248,6 @@ def scan(
     return _scan("scan", f, init, xs, length, reverse, checkpoint_every)
 
 
-# ---------------------------------------------------------------------- the rounds
-
-
 def _while(
     step: Callable[[list[Tensor]], list[Tensor]],
     goes_on: Callable[[list[Tensor]], Any],
@@ -378,9 +375,6 @@ def _no_rounds(
         _, ys = step(given, [zeros(x._type.shape[1:], dtype=x.dtype) for x in xs])
     set_rng_state(state)
     return carry, [zeros((0, *y._type.shape), dtype=y.dtype) for y in ys]
-
-
-# ---------------------------------------------------------------------- arguments
 
 
 class _Results:

@@ -74,16 +74,9 @@ def set_default_dtype(d: DType) -> None:
 
 # The names of PyTorch's tensor classes, which stand for dtypes in older programs.
 TENSOR_CLASSES = {
-    "BoolTensor": bool_,
-    "ByteTensor": u8,
-    "CharTensor": i8,
-    "ShortTensor": i16,
-    "IntTensor": i32,
-    "UInt32Tensor": u32,
-    "LongTensor": i64,
-    "FloatTensor": f32,
-    "DoubleTensor": f64,
-}
+    "BoolTensor": bool_, "ByteTensor": u8, "CharTensor": i8, "ShortTensor": i16, "IntTensor": i32,
+    "UInt32Tensor": u32, "LongTensor": i64, "FloatTensor": f32, "DoubleTensor": f64,
+}  # fmt: skip
 
 
 def of_tensor_class(name: object) -> DType | None:
@@ -203,18 +196,17 @@ class finfo:  # noqa: N801 - the name that NumPy and PyTorch gave it
                 f"finfo() requires a floating point input type, not {type!r}\nhint: use iinfo"
             )
         info = np.finfo(type.numpy.str)
-        values = {
-            "bits": info.bits,
-            "eps": info.eps.item(),
-            "max": info.max.item(),
-            "min": info.min.item(),
-            "tiny": info.tiny.item(),
-            "smallest_normal": info.tiny.item(),
-            "resolution": info.resolution.item(),
-            "dtype": type.torch_name,
-        }
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
+        eps, most, least, tiny = (float(x) for x in (info.eps, info.max, info.min, info.tiny))
+        vars(self).update(
+            bits=info.bits,
+            eps=eps,
+            max=most,
+            min=least,
+            tiny=tiny,
+            smallest_normal=tiny,
+            resolution=info.resolution.item(),
+            dtype=type.torch_name,
+        )
 
 
 @dataclass(frozen=True, init=False)
@@ -243,10 +235,4 @@ class iinfo:  # noqa: N801 - the name that NumPy and PyTorch gave it
                 f"iinfo() requires an integer input type, not {type!r}\nhint: use finfo"
             )
         info = np.iinfo(np.dtype(type.numpy.str))
-        for name, value in (
-            ("bits", info.bits),
-            ("max", info.max),
-            ("min", info.min),
-            ("dtype", type.torch_name),
-        ):
-            object.__setattr__(self, name, value)
+        vars(self).update(bits=info.bits, max=info.max, min=info.min, dtype=type.torch_name)

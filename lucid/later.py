@@ -12,23 +12,16 @@ _MODULES = frozenset((
     "optim", "profiler", "sparse", "special", "testing", "utils",
 ))  # fmt: skip
 _UNLISTED = frozenset(("serialization", "version"))  # modules that older programs look into
-_MEMBERS = {
-    "GradScaler": "lucid.amp",
-    "autocast": "lucid.amp",
-    "is_autocast_enabled": "lucid.amp",
-    "compile": "lucid.compiler",
-    "cond": "lucid.control_flow",
-    "fori_loop": "lucid.control_flow",
-    "is_anomaly_check_nan_enabled": "lucid.autograd",
-    "is_anomaly_enabled": "lucid.autograd",
-    "load": "lucid.serialization",
-    "map": "lucid.control_flow",
-    "save": "lucid.serialization",
-    "scan": "lucid.control_flow",
-    "sparse_coo_tensor": "lucid.sparse",
-    "vmap": "lucid.func",
-    "while_loop": "lucid.control_flow",
+_HOMES = {
+    "amp": ("GradScaler", "autocast", "is_autocast_enabled"),
+    "autograd": ("is_anomaly_check_nan_enabled", "is_anomaly_enabled"),
+    "compiler": ("compile",),
+    "control_flow": ("cond", "fori_loop", "map", "scan", "while_loop"),
+    "func": ("vmap",),
+    "serialization": ("load", "save"),
+    "sparse": ("sparse_coo_tensor",),
 }
+_MEMBERS = {name: f"lucid.{module}" for module, names in _HOMES.items() for name in names}
 PUBLIC = _MODULES | _MEMBERS.keys()
 # Layers and losses that PyTorch has under its first name too.
 _LAYERS = frozenset((

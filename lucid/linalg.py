@@ -79,9 +79,6 @@ __all__ = [
 ]  # fmt: skip
 
 
-# ---------------------------------------------------------------------- systems
-
-
 @like(_cross)
 def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     """Return the vector products of vectors of three elements along `dim`.
@@ -335,9 +332,6 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Any = None) -> Tensor:
     unknown = A._type.shape[B.ndim :]
     flat = reshape(A, B._type.size, math.prod(unknown))
     return reshape(solve(flat, reshape(B, -1)), unknown)
-
-
-# ---------------------------------------------------------------------- factorizations
 
 
 def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:

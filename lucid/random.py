@@ -42,6 +42,12 @@ from lucid.tensor.context import context
 from lucid.tensor.core import constant, emit, of_array
 from lucid.tensor.writing import write_
 
+__all__ = [
+    "Generator", "bernoulli", "binomial", "default_generator", "get_rng_state", "initial_seed",
+    "manual_seed", "multinomial", "normal", "poisson", "rand", "rand_like", "randint",
+    "randint_like", "randn", "randn_like", "randperm", "seed", "set_rng_state",
+]  # fmt: skip
+
 _DEFAULT_SEED = 67280421310721
 
 
@@ -279,9 +285,6 @@ def set_rng_state(new_state: Tensor) -> None:
     True
     """
     default_generator.set_state(new_state)
-
-
-# ---------------------------------------------------------------------- new tensors
 
 
 @contextmanager
@@ -749,9 +752,6 @@ def _check_weights(weights: Tensor, count: int, replacement: bool) -> None:
     enough = (weights > 0).sum(-1) >= (1 if replacement else count)
     few = "multinomial: invalid distribution: fewer weights above 0 than samples"
     require(enough, few)
-
-
-# ---------------------------------------------------------------------- in place
 
 
 def _are(found: tuple[Any, Any], numbers: tuple[int, int]) -> bool:

@@ -7,6 +7,7 @@ Args:
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -80,8 +81,7 @@ class dependent_property(property, _Dependent):  # noqa: N801 -- PyTorch's name
         event_dim: int = 0,
     ) -> None:
         super().__init__(fn)
-        self.is_discrete = is_discrete
-        self.event_dim = event_dim
+        self.is_discrete, self.event_dim = is_discrete, event_dim
 
     def __call__(self, fn: Callable[[Any], Constraint]) -> dependent_property:
         return dependent_property(fn, is_discrete=self.is_discrete, event_dim=self.event_dim)
@@ -97,9 +97,7 @@ class _Stated(Constraint):
         is_discrete: bool = False,
         event_dim: int = 0,
     ) -> None:
-        self.said = said
-        self.is_discrete = is_discrete
-        self.event_dim = event_dim
+        self.said, self.is_discrete, self.event_dim = said, is_discrete, event_dim
         self._holds = holds
 
     def check(self, value: Tensor) -> Tensor:
@@ -240,11 +238,16 @@ class _Between(Constraint):
     """Numbers between two bounds."""
 
     _says: ClassVar[str]
+    _signs: ClassVar[tuple[Callable[..., Tensor], Callable[..., Tensor]]]  # of the two bounds
 
     def __init__(self, lower_bound: Any, upper_bound: Any) -> None:
         self.lower_bound: float | Tensor = lower_bound
         self.upper_bound: float | Tensor = upper_bound
         self.said = self._says.format(_text(lower_bound), _text(upper_bound))
+
+    def check(self, value: Tensor) -> Tensor:
+        above, below = self._signs
+        return above(value, self.lower_bound) & below(value, self.upper_bound)
 
 
 class interval(_Between):  # noqa: N801 -- PyTorch's name
@@ -256,9 +259,7 @@ class interval(_Between):  # noqa: N801 -- PyTorch's name
     """
 
     _says = "between {} and {}"
-
-    def check(self, value: Tensor) -> Tensor:
-        return (value >= self.lower_bound) & (value <= self.upper_bound)
+    _signs = operator.ge, operator.le
 
 
 class half_open_interval(_Between):  # noqa: N801 -- PyTorch's name
@@ -274,9 +275,7 @@ class half_open_interval(_Between):  # noqa: N801 -- PyTorch's name
     """
 
     _says = "at least {} and less than {}"
-
-    def check(self, value: Tensor) -> Tensor:
-        return (value >= self.lower_bound) & (value < self.upper_bound)
+    _signs = operator.ge, operator.lt
 
 
 class open_below(_Between):  # noqa: N801 -- PyTorch's name
@@ -292,9 +291,7 @@ class open_below(_Between):  # noqa: N801 -- PyTorch's name
     """
 
     _says = "greater than {} and at most {}"
-
-    def check(self, value: Tensor) -> Tensor:
-        return (value > self.lower_bound) & (value <= self.upper_bound)
+    _signs = operator.gt, operator.le
 
 
 def _is_whole(x: Tensor) -> Tensor:
@@ -337,41 +334,16 @@ class multinomial(_Stated):  # noqa: N801 -- PyTorch's name
         )
 
 
-def _is_simplex(x: Tensor) -> Tensor:
-    return (x >= 0).all(-1) & ((x.sum(-1) - 1).abs() < 1e-6)
-
-
-def _is_one_hot(x: Tensor) -> Tensor:
-    return ((x == 0) | (x == 1)).all(-1) & (x.sum(-1) == 1)
-
-
-def _of_matrices(holds: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """Whether all elements of matrices hold."""
-    return lambda x: lucid.all(holds(x), (-2, -1))
+def _is_lower(x: Tensor) -> Tensor:
+    return lucid.all(x.tril() == x, (-2, -1))
 
 
 def _is_symmetric(x: Tensor) -> Tensor:
-    return _of_matrices(lambda m: lucid.isclose(m, m.mT, atol=1e-6))(x)
-
-
-def _is_lower(x: Tensor) -> Tensor:
-    return _of_matrices(lambda m: m.tril() == m)(x)
+    return lucid.all(lucid.isclose(x, x.mT, atol=1e-6), (-2, -1))
 
 
 def _has_positive_diagonal(x: Tensor) -> Tensor:
     return (x.diagonal(dim1=-2, dim2=-1) > 0).all(-1)
-
-
-def _is_positive_definite(x: Tensor) -> Tensor:
-    return _is_symmetric(x) & (lucid.linalg.cholesky_ex(x).info == 0)
-
-
-def _is_square(x: Tensor) -> Tensor:
-    return lucid.full(x.shape[:-2], x.shape[-1] == x.shape[-2], dtype=lucid.bool)
-
-
-def _is_positive_semidefinite(x: Tensor) -> Tensor:
-    return _is_symmetric(x) & (lucid.linalg.eigvalsh(x) >= 0).all(-1)
 
 
 def is_dependent(constraint: Any) -> bool:
@@ -398,15 +370,17 @@ real: Constraint = _Stated("numbers, not NaN", lambda x: x == x)
 positive: Constraint = greater_than(0)
 nonnegative: Constraint = greater_than_eq(0)
 unit_interval: Constraint = interval(0, 1)
-nonnegative_integer = _Stated(
-    "whole numbers from 0 on", lambda x: _is_whole(x) & (x >= 0), is_discrete=True
-)
-positive_integer = _Stated(
-    "whole numbers from 1 on", lambda x: _is_whole(x) & (x >= 1), is_discrete=True
-)
+nonnegative_integer = _Stated("whole numbers from 0 on", lambda x: _is_whole(x) & (x >= 0), True)
+positive_integer = _Stated("whole numbers from 1 on", lambda x: _is_whole(x) & (x >= 1), True)
 real_vector = independent(real, 1)
-simplex = _Stated("at least 0, with a sum of 1", _is_simplex, event_dim=1)
-one_hot = _Stated("a single 1 among zeros", _is_one_hot, is_discrete=True, event_dim=1)
+simplex = _Stated(
+    "at least 0, with a sum of 1",
+    lambda x: (x >= 0).all(-1) & ((x.sum(-1) - 1).abs() < 1e-6),
+    event_dim=1,
+)
+one_hot = _Stated(
+    "a single 1 among zeros", lambda x: boolean.check(x).all(-1) & (x.sum(-1) == 1), True, 1
+)
 lower_triangular = _Stated("lower triangular", _is_lower, event_dim=2)
 lower_cholesky = _Stated(
     "lower triangular with a positive diagonal",
@@ -415,14 +389,24 @@ lower_cholesky = _Stated(
 )
 corr_cholesky = _Stated(
     "lower triangular with a positive diagonal and rows of length 1",
-    lambda x: _is_lower(x) & _has_positive_diagonal(x) & _has_unit_rows(x),
+    lambda x: lower_cholesky.check(x) & _has_unit_rows(x),
     event_dim=2,
 )
-square = _Stated("square matrices", _is_square, event_dim=2)
+square = _Stated(
+    "square matrices",
+    lambda x: lucid.full(x.shape[:-2], x.shape[-1] == x.shape[-2], dtype=lucid.bool),
+    event_dim=2,
+)
 symmetric = _Stated("symmetric", _is_symmetric, event_dim=2)
 positive_semidefinite = _Stated(
-    "symmetric, with no negative eigenvalue", _is_positive_semidefinite, event_dim=2
+    "symmetric, with no negative eigenvalue",
+    lambda x: _is_symmetric(x) & (lucid.linalg.eigvalsh(x) >= 0).all(-1),
+    event_dim=2,
 )
-positive_definite = _Stated("symmetric and positive definite", _is_positive_definite, event_dim=2)
+positive_definite = _Stated(
+    "symmetric and positive definite",
+    lambda x: _is_symmetric(x) & (lucid.linalg.cholesky_ex(x).info == 0),
+    event_dim=2,
+)
 
 frames.edge_of_module(__name__)

@@ -173,8 +173,8 @@ class Categorical(Distribution):
 
     has_enumerate_support = True
     arg_constraints: ClassVar = {"probs": constraints.simplex, "logits": constraints.real_vector}
-
     _formulas: ClassVar = {
+        "support": lambda d: constraints.integer_interval(0, d._num_events - 1),
         "mean": lambda d: d._nan(),
         "variance": lambda d: d._nan(),
     }
@@ -189,10 +189,6 @@ class Categorical(Distribution):
 
     def _check_parameters(self) -> None:
         self._check(self._given, self.arg_constraints[self._given], self._parameter)
-
-    @property
-    def support(self) -> Any:
-        return constraints.integer_interval(0, self._num_events - 1)
 
     @property
     def probs(self) -> Tensor:
@@ -375,6 +371,7 @@ class Binomial(Distribution):
         "logits": constraints.real,
     }
     _formulas: ClassVar = {
+        "support": lambda d: constraints.integer_interval(0, d.total_count),
         "mode": lambda d: lucid.minimum(((d.total_count + 1) * d.probs).floor(), d.total_count),
         "mean": lambda d: d.total_count * d.probs,
         "variance": lambda d: d.total_count * d.probs * (1 - d.probs),
@@ -393,10 +390,6 @@ class Binomial(Distribution):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         self._check(self._given, self.arg_constraints[self._given], self._parameter)
-
-    @property
-    def support(self) -> Any:
-        return constraints.integer_interval(0, self.total_count)
 
     @property
     def probs(self) -> Tensor:
@@ -502,6 +495,7 @@ class Multinomial(OfCategories):
     """
 
     _formulas: ClassVar = {
+        "support": lambda d: constraints.multinomial(d.total_count),
         "mean": lambda d: d.probs * d.total_count,
         "variance": lambda d: d.total_count * d.probs * (1 - d.probs),
     }
@@ -513,10 +507,6 @@ class Multinomial(OfCategories):
         if self.total_count < 0:
             raise OptionError(f"Multinomial: total_count must be at least 0, not {total_count}")
         super().__init__(probs, logits, validate_args)
-
-    @property
-    def support(self) -> Any:
-        return constraints.multinomial(self.total_count)
 
     def sample(self, sample_shape: Shape = ()) -> Tensor:
         drawn = self._categorical.sample((self.total_count, *sample_shape))

@@ -306,6 +306,7 @@ class Uniform(Distribution):
 
     arg_constraints: ClassVar = {"low": constraints.dependent, "high": constraints.dependent}
     _formulas: ClassVar = {
+        "support": lambda d: constraints.interval(d.low, d.high),
         "mean": lambda d: (d.high + d.low) / 2,
         "variance": lambda d: (d.high - d.low) ** 2 / 12,
     }
@@ -317,10 +318,6 @@ class Uniform(Distribution):
     def _check_parameters(self) -> None:
         bounds = {"low": self.low, "high": self.high}
         require(self.low < self.high, "Uniform: low must be less than high", **bounds)
-
-    @property
-    def support(self) -> Any:
-        return constraints.interval(self.low, self.high)
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
         u = lucid.rand(self._extended_shape(sample_shape), dtype=self.low.dtype)

@@ -448,15 +448,14 @@ class Pareto(Distribution):
     """
 
     arg_constraints: ClassVar = {"scale": positive, "alpha": positive}
-    _formulas: ClassVar = {"mode": lambda d: d.scale}
+    _formulas: ClassVar = {
+        "support": lambda d: constraints.greater_than_eq(d.scale),
+        "mode": lambda d: d.scale,
+    }
 
     def __init__(self, scale: Any, alpha: Any, validate_args: Any = None) -> None:
         self.scale, self.alpha = parameters_of(scale, alpha)
         super().__init__(self.scale.shape, (), validate_args)
-
-    @property
-    def support(self) -> Any:
-        return constraints.greater_than_eq(self.scale)
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
         u = uniform_like(self._extended_shape(sample_shape), self.scale)

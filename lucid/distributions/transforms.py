@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import lucid
@@ -332,8 +332,32 @@ class AffineTransform(Transform):
         return _sum_last(slope, self.event_dim)
 
 
+class _ByFormulas(Transform):
+    """A function without parameters, by formulas: its value, its inverse, and log |dy/dx|."""
+
+    _made_of = ()
+    _formulas: ClassVar[tuple[Callable[..., Tensor], ...]]
+    domain = constraints.real
+    codomain = constraints.positive
+
+    def _call(self, x: Tensor) -> Tensor:
+        return self._formulas[0](x)
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return self._formulas[1](y)
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        return self._formulas[2](x, y) if self.bijective else super().log_abs_det_jacobian(x, y)
+
+
+def _inside(share: Tensor) -> Tensor:
+    """Numbers that aren't 0 and 1, but as near as their dtype allows."""
+    info = lucid.finfo(share.dtype)
+    return share.clamp(float(info.tiny), 1.0 - float(info.eps))
+
+
 @like(Transform)
-class ExpTransform(Transform):
+class ExpTransform(_ByFormulas):
     """The function exp(x), whose inverse is the logarithm: numbers to positive ones.
 
     >>> transform, x = lucid.distributions.ExpTransform(), lucid.tensor([0.0, 1.0])
@@ -342,23 +366,12 @@ class ExpTransform(Transform):
     (tensor([1.0000, 2.7183]), tensor([0.0000, 1.0000]), tensor([0., 1.]))
     """
 
-    _made_of = ()
-    domain = constraints.real
     sign = 1
-    codomain = constraints.positive
-
-    def _call(self, x: Tensor) -> Tensor:
-        return x.exp()
-
-    def _inverse(self, y: Tensor) -> Tensor:
-        return y.log()
-
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        return x
+    _formulas = (lambda x: x.exp(), lambda y: y.log(), lambda x, y: x)
 
 
 @like(Transform)
-class SigmoidTransform(Transform):
+class SigmoidTransform(_ByFormulas):
     """The function sigmoid(x): numbers to those between 0 and 1, neither of which it reaches.
 
     >>> transform, x = lucid.distributions.SigmoidTransform(), lucid.tensor([0.0, 2.0])
@@ -367,26 +380,17 @@ class SigmoidTransform(Transform):
     (tensor([0.5000, 0.8808]), tensor([0.0000, 2.0000]), tensor([-1.3863, -2.2539]))
     """
 
-    _made_of = ()
-    domain = constraints.real
     sign = 1
     codomain = constraints.unit_interval
-
-    def _call(self, x: Tensor) -> Tensor:
-        eps = float(lucid.finfo(x.dtype).eps)
-        return x.sigmoid().clamp(float(lucid.finfo(x.dtype).tiny), 1.0 - eps)
-
-    def _inverse(self, y: Tensor) -> Tensor:
-        eps = float(lucid.finfo(y.dtype).eps)
-        y = y.clamp(float(lucid.finfo(y.dtype).tiny), 1.0 - eps)
-        return y.log() - (-y).log1p()
-
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        return -F.softplus(-x) - F.softplus(x)
+    _formulas = (
+        lambda x: _inside(x.sigmoid()),
+        lambda y: _inside(y).log() - (-_inside(y)).log1p(),
+        lambda x, y: -F.softplus(-x) - F.softplus(x),
+    )
 
 
 @like(Transform)
-class TanhTransform(Transform):
+class TanhTransform(_ByFormulas):
     """The function tanh(x), whose inverse is atanh: numbers to those between -1 and 1.
 
     >>> transform, x = lucid.distributions.TanhTransform(), lucid.tensor([0.0, 1.0])
@@ -395,19 +399,13 @@ class TanhTransform(Transform):
     (tensor([0.0000, 0.7616]), tensor([0., 1.]), tensor([ 0.0000, -0.8676]))
     """
 
-    _made_of = ()
-    domain = constraints.real
     sign = 1
     codomain = constraints.interval(-1, 1)
-
-    def _call(self, x: Tensor) -> Tensor:
-        return x.tanh()
-
-    def _inverse(self, y: Tensor) -> Tensor:
-        return lucid.atanh(y)
-
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        return 2.0 * (math.log(2.0) - x - F.softplus(-2.0 * x))
+    _formulas = (
+        lambda x: x.tanh(),
+        lucid.atanh,
+        lambda x, y: 2.0 * (math.log(2.0) - x - F.softplus(-2.0 * x)),
+    )
 
 
 @like(Transform)
@@ -447,7 +445,7 @@ class PowerTransform(Transform):
 
 
 @like(Transform)
-class SoftplusTransform(Transform):
+class SoftplusTransform(_ByFormulas):
     """The function log(1 + exp(x)): numbers to positive ones, large ones nearly to themselves.
 
     >>> transform, x = lucid.distributions.SoftplusTransform(), lucid.tensor([0.5, 1.0])
@@ -456,23 +454,12 @@ class SoftplusTransform(Transform):
     (tensor([0.9741, 1.3133]), tensor([0.5000, 1.0000]), tensor([-0.4741, -0.3133]))
     """
 
-    _made_of = ()
-    domain = constraints.real
     sign = 1
-    codomain = constraints.positive
-
-    def _call(self, x: Tensor) -> Tensor:
-        return F.softplus(x)
-
-    def _inverse(self, y: Tensor) -> Tensor:
-        return (-(-y).expm1()).log() + y
-
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        return -F.softplus(-x)
+    _formulas = (F.softplus, lambda y: (-(-y).expm1()).log() + y, lambda x, y: -F.softplus(-x))
 
 
 @like(Transform)
-class AbsTransform(Transform):
+class AbsTransform(_ByFormulas):
     """The function |x|: two numbers have each value, so it has an inverse but no density.
 
     The inverse is the positive one of the two; `log_abs_det_jacobian` raises `MissingRuleError`.
@@ -483,20 +470,12 @@ class AbsTransform(Transform):
     (tensor([1., 2.]), tensor([1., 2.]))
     """
 
-    _made_of = ()
-    domain = constraints.real
-    codomain = constraints.positive
     bijective = False
-
-    def _call(self, x: Tensor) -> Tensor:
-        return x.abs()
-
-    def _inverse(self, y: Tensor) -> Tensor:
-        return y
+    _formulas = (lambda x: x.abs(), lambda y: y)
 
 
 @like(Transform)
-class SoftmaxTransform(Transform):
+class SoftmaxTransform(_ByFormulas):
     """The softmax over the last axis: it has an inverse, up to a constant, but no density.
 
     The inverse is the logarithm; `log_abs_det_jacobian` raises `MissingRuleError`.
@@ -507,17 +486,10 @@ class SoftmaxTransform(Transform):
     (tensor([0.2689, 0.7311]), tensor([-1.3133, -0.3133]))
     """
 
-    _made_of = ()
-
     domain = constraints.real_vector
     codomain = constraints.simplex
     bijective = False
-
-    def _call(self, x: Tensor) -> Tensor:
-        return F.softmax(x, -1)
-
-    def _inverse(self, y: Tensor) -> Tensor:
-        return y.log()
+    _formulas = (lambda x: F.softmax(x, -1), lambda y: y.log())
 
 
 @like(Transform)
@@ -533,7 +505,6 @@ class StickBreakingTransform(Transform):
     """
 
     _made_of = ()
-
     domain = constraints.real_vector
     codomain = constraints.simplex
 
@@ -549,8 +520,7 @@ class StickBreakingTransform(Transform):
         return x - lucid.arange(x.shape[-1], 0, -1, dtype=x.dtype).log()
 
     def _call(self, x: Tensor) -> Tensor:
-        info = lucid.finfo(x.dtype)
-        part = self._moved(x).sigmoid().clamp(float(info.tiny), 1 - float(info.eps))
+        part = _inside(self._moved(x).sigmoid())
         rest = (1 - part).cumprod(-1)
         return F.pad(part, (0, 1), value=1.0) * F.pad(rest, (1, 0), value=1.0)
 
@@ -722,7 +692,6 @@ class LowerCholeskyTransform(Transform):
     """
 
     _made_of = ()
-
     domain = constraints.independent(constraints.real, 2)
     codomain = constraints.lower_cholesky
     bijective = False
@@ -744,7 +713,6 @@ class PositiveDefiniteTransform(Transform):
     """
 
     _made_of = ()
-
     domain = constraints.independent(constraints.real, 2)
     codomain = constraints.positive_definite
     bijective = False

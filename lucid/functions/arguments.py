@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import operator
-from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache, wraps
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import cache, lru_cache
 from math import prod
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -218,27 +219,24 @@ def infer_size(shape: Shape, numel: int, op: str) -> Shape:
     return tuple(numel // known if size == -1 else size for size in shape)
 
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
-_NAMES = {"axis": "dim", "keepdims": "keepdim"}
+# What NumPy calls parameters.
+NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim"}
 
 
-def numpy_names(function: Callable[P, R]) -> Callable[P, R]:
-    """Let a function be called with `axis=` for `dim=` and `keepdims=` for `keepdim=`."""
+def take_numpy_names(kwargs: dict[str, Any], function: Callable[..., Any]) -> None:
+    """Let a function be called with `axis=` for `dim=` and `keepdims=` for `keepdim=`.
 
-    @wraps(function)
-    def named(*args: P.args, **kwargs: P.kwargs) -> R:
-        if kwargs and not kwargs.keys().isdisjoint(_NAMES):
-            _rename(kwargs, function.__name__)
-        return function(*args, **kwargs)
-
-    return named
-
-
-def _rename(kwargs: dict[str, object], op: str) -> None:
-    for theirs, ours in _NAMES.items():
-        if theirs in kwargs:
+    Raises `ArgumentError` if both are given.
+    """
+    for theirs in NUMPY_NAMES.keys() & kwargs.keys():
+        ours = NUMPY_NAMES[theirs]
+        if ours in _parameters(function):
             if ours in kwargs:
-                raise ArgumentError(f"{op}: got {ours}= and {theirs}=, which mean the same")
+                problem = f"got {ours}= and {theirs}=, which mean the same"
+                raise ArgumentError(f"{function.__name__}: {problem}")
             kwargs[ours] = kwargs.pop(theirs)
+
+
+@cache
+def _parameters(function: Callable[..., Any]) -> Collection[str]:
+    return inspect.signature(function).parameters.keys()

@@ -61,8 +61,6 @@ __all__ = [
     "unravel_index", "vsplit",
 ]  # fmt: skip
 
-# ---------------------------------------------------------------------- ranks
-
 
 def _each(function: Any, tensors: tuple[Any, ...]) -> Any:
     if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)):
@@ -129,9 +127,6 @@ def adjoint(input: Tensor) -> Tensor:
             [2, 4]])
     """
     return matrix_transpose(input)
-
-
-# ---------------------------------------------------------------------- joining and cutting
 
 
 def column_stack(tensors: Any) -> Tensor:
@@ -374,9 +369,6 @@ def dsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
     return tensor_split(input, indices_or_sections, 2)
 
 
-# ---------------------------------------------------------------------- turning and windows
-
-
 def rot90(input: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:
     """Return a copy turned by `k` quarters, from the first of two axes towards the second.
 
@@ -584,9 +576,6 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
         found.append(rest % size)
         rest = rest // size
     return tuple(reversed(found))
-
-
-# ---------------------------------------------------------------------- parts of a copy
 
 
 def slice_scatter(

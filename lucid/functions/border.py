@@ -20,7 +20,7 @@ import numpy as np
 
 from lucid.autograd.modes import no_grad
 from lucid.docstrings import described
-from lucid.functions.arguments import complete, kind_of, remedy_for
+from lucid.functions.arguments import NUMPY_NAMES, complete, kind_of, remedy_for, take_numpy_names
 from lucid.functions.tensors import Tensor
 from lucid.ir.errors import (
     ArgumentError,
@@ -163,6 +163,8 @@ def _explained(function: FunctionType) -> Callable[..., Any]:
                     f"function, not {kind_of(args[0])}"
                 )
             try:
+                if kwargs and not NUMPY_NAMES.keys().isdisjoint(kwargs):
+                    take_numpy_names(kwargs, function)
                 result = function(*args, **kwargs)
                 return edge(result) if takes_function and type(result) is FunctionType else result
             except BUILTIN as error:
@@ -182,6 +184,8 @@ def _bordered(function: FunctionType) -> Callable[..., Any]:
     def called(*args: Any, out: Any = None, **kwargs: Any) -> Any:
         try:
             try:
+                if kwargs and not NUMPY_NAMES.keys().isdisjoint(kwargs):
+                    take_numpy_names(kwargs, function)
                 recorder = context.recorder
                 if recorder is None:
                     result = function(*args, **kwargs)
@@ -227,9 +231,6 @@ def _operator(function: FunctionType) -> Callable[..., Any]:
             raise
 
     return called
-
-
-# ---------------------------------------------------------------------- the operands of an error
 
 
 def name_operands(
@@ -284,9 +285,6 @@ def _is_librarys_alone(error: Exception) -> bool:
             return False
         place = place.tb_next
     return True
-
-
-# ---------------------------------------------------------------------- wrong arguments
 
 
 # What NumPy and Python raise for arguments that nobody has checked.
@@ -353,9 +351,6 @@ def _kind_for(error: Exception) -> type[LucidError]:
     says_type = str(error).startswith(("could not convert string", "invalid literal for"))
     wrong_type = says_type or isinstance(error, (AttributeError, TypeError))
     return ArgumentError if wrong_type else OptionError
-
-
-# ---------------------------------------------------------------------- out=
 
 
 def _into(out: Any, result: Any, name: str) -> Any:

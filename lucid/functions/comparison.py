@@ -251,9 +251,6 @@ def isfinite(input: Tensor) -> Tensor:
     return ne(input.abs(), math.inf) & emit(ops.eq, (input, input))
 
 
-# ---------------------------------------------------------------------- logic
-
-
 def logical_and(input: Tensor, other: Tensor) -> Tensor:
     """Return whether both elements are true, as bools, broadcast.
 
@@ -299,9 +296,6 @@ def logical_not(input: Tensor) -> Tensor:
     tensor([ True, False])
     """
     return emit(ops.logical_not, (truth(input, "logical_not"),))
-
-
-# ---------------------------------------------------------------------- bits
 
 
 def _bits(bits: Op, logic: Op, input: Any, other: Any, name: str) -> Tensor:

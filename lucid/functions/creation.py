@@ -33,8 +33,6 @@ __all__ = [
     "LongTensor", "ones", "ones_like", "scalar_tensor", "ShortTensor", "zeros", "zeros_like",
 ]  # fmt: skip
 
-# ---------------------------------------------------------------------- filled
-
 
 def filled(shape: Shape, value: Any, dtype: DType) -> Tensor:
     """A new tensor with memory of its own, filled with a number or a 0-d tensor."""
@@ -421,9 +419,6 @@ def new_tensor(
     """
     wanted = dtype or input._type.dtype
     return tensor(data, dtype=wanted, device=device, requires_grad=requires_grad)
-
-
-# ---------------------------------------------------------------------- counted
 
 
 def arange(

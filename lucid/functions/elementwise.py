@@ -31,8 +31,6 @@ __all__ = [
 
 Operand = Tensor | Number
 
-# ---------------------------------------------------------------------- arithmetic
-
 
 def add(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
     """Return `input + alpha * other`; of two bools, whether either is true.
@@ -334,13 +332,8 @@ def _inverse_square(x: Tensor) -> Tensor:
 
 
 _POWERS: dict[Any, Callable[[Tensor], Tensor]] = {
-    2: square,
-    3: _cube,
-    0.5: sqrt,
-    -0.5: rsqrt,
-    -1: reciprocal,
-    -2: _inverse_square,
-}
+    2: square, 3: _cube, 0.5: sqrt, -0.5: rsqrt, -1: reciprocal, -2: _inverse_square,
+}  # fmt: skip
 
 
 def neg(input: Tensor) -> Tensor:
@@ -411,9 +404,6 @@ def sign(input: Tensor) -> Tensor:
 
 def _numeric(op: Op, input: Tensor) -> Tensor:
     return emit(op, (tensor_of(input, op.name),))
-
-
-# ---------------------------------------------------------------------- functions of floats
 
 
 def lerp(input: Tensor, end: Tensor, weight: Operand) -> Tensor:
@@ -489,9 +479,6 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
 
 def _scaled(tensor: Tensor, value: Number) -> Tensor:
     return tensor if type(value) is int and value == 1 else tensor * value
-
-
-# ---------------------------------------------------------------------- rounding and limits
 
 
 def floor(input: Tensor) -> Tensor:
@@ -684,9 +671,6 @@ def nan_to_num(
     low = float(info.min) if neginf is None else neginf
     finite = choose(input == math.inf, high, choose(input == -math.inf, low, input))
     return choose(input != input, nan, finite)
-
-
-# ---------------------------------------------------------------------- choosing
 
 
 @overload

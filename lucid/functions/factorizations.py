@@ -21,8 +21,6 @@ from lucid.functions.tensors import Tensor
 
 Pair = tuple[Tensor | None, Tensor | None]
 
-# ---------------------------------------------------------------------- systems
-
 
 @lapack("linalg.inv", lambda g, y: -(y.mT @ g @ y.mT))
 def inverse(a: np.ndarray) -> np.ndarray:
@@ -126,9 +124,6 @@ def _of_pseudo_inverse(g: Tensor, a: Tensor, y: Tensor) -> Tensor:
 def pseudo_inverse(a: np.ndarray, rcond: float) -> np.ndarray:
     """Moore and Penrose's inverse; singular values below `rcond` times the largest count as 0."""
     return np.linalg.pinv(a, rcond)
-
-
-# ---------------------------------------------------------------------- factorizations
 
 
 def _of_cholesky(g: Tensor, y: Tensor) -> Tensor:
@@ -268,9 +263,6 @@ def matrix_exponential(a: np.ndarray) -> np.ndarray:
     for _ in range(halvings):
         result = result @ result
     return np.asarray(result, a.dtype)
-
-
-# ---------------------------------------------------------------------- LU, packed as by `getrf`
 
 
 def _of_lu(g: tuple[Tensor, ...], y: tuple[Tensor, ...]) -> Tensor:

@@ -9,7 +9,7 @@ import numpy as np
 from lucid.autograd.native import fused
 from lucid.choices import check_choice, check_flag
 from lucid.docstrings import like
-from lucid.functions.arguments import axis_of, common_shape, integer, numpy_names, tensor_of
+from lucid.functions.arguments import axis_of, common_shape, integer, tensor_of
 from lucid.functions.checks import in_range, indexed, require
 from lucid.functions.conversion import cast
 from lucid.functions.elementwise import choose, clone, floor, maximum, minimum, mul
@@ -61,7 +61,6 @@ def _lifted(x: Tensor) -> Tensor:
     return x if x.ndim else reshaped(x, (1,))
 
 
-@numpy_names
 def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
     """Pick elements along an axis: for dim 0, `out[i][j] = input[index[i][j]][j]`.
 
@@ -92,7 +91,6 @@ def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
     return result if at.ndim else reshaped(result, ())
 
 
-@numpy_names
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     """Pick elements along an axis, as `gather`, with both tensors broadcast on the other axes.
 
@@ -148,7 +146,6 @@ def take(input: Tensor, index: Tensor) -> Tensor:
     return indexed("take", ops.take, (flat, _index(index, "take")), 0, True, given)
 
 
-@numpy_names
 def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     """Return the slices of `input` along `dim` that a vector of indices names, as a copy.
 
@@ -182,9 +179,6 @@ def _vector(index: Any, op: str) -> Tensor:
     if at.ndim != 1:
         raise IndexShapeError(f"{op}: the index is supposed to be a vector")
     return at
-
-
-# ---------------------------------------------------------------------- writing
 
 
 def scatter(
@@ -415,9 +409,6 @@ def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = Fa
     if new._type.dtype is not x._type.dtype:
         raise DTypeError("index_put: Index put requires the source and destination dtypes match")
     return replaced("index_put", x, x, picks, new, accumulate)
-
-
-# ---------------------------------------------------------------------- as many as the data says
 
 
 def masked_select(input: Tensor, mask: Tensor) -> Tensor:

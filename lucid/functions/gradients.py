@@ -62,10 +62,8 @@ def with_gradient(
             return parts + (None,) * (len(parameters) - len(parts))
 
         methods: dict[str, Callable[..., Any]] = {
-            "forward": value,
-            "setup_context": setup_context,
-            "backward": backward,
-        }
+            "forward": value, "setup_context": setup_context, "backward": backward,
+        }  # fmt: skip
         body: dict[str, Any] = {key: staticmethod(method) for key, method in methods.items()}
         body |= {"__doc__": value.__doc__, "__module__": value.__module__}
         name = "".join(word.capitalize() for word in value.__name__.split("_"))

@@ -183,9 +183,6 @@ def _without_leading_ones(x: Tensor, ndim: int) -> Tensor:
     return x
 
 
-# ---------------------------------------------------------------------- reading the index
-
-
 @dataclass(slots=True)
 class _Parsed:
     """An index, taken apart.
@@ -410,9 +407,6 @@ def _picks_of_mask(mask: Tensor | np.ndarray, axis: int) -> Picks:
     else:
         indices = tuple(map(from_array, nonzero_indices(mask)))
     return [Pick(axis + i, index, None) for i, index in enumerate(indices)]
-
-
-# ---------------------------------------------------------------------- picking
 
 
 def _pick(input: Tensor, view: Tensor, picks: Picks) -> Tensor:

@@ -19,7 +19,6 @@ from lucid.functions.arguments import (
     axis_of,
     distinct_axes,
     integer,
-    numpy_names,
     require_listable,
     sizes_of,
     tensor_of,
@@ -52,7 +51,6 @@ def _listed(tensors: Any, op: str) -> list[Tensor]:
     return parts
 
 
-@numpy_names
 def cat(tensors: Tensors, dim: int = 0) -> Tensor:
     """Join tensors along an axis that all of them have.
 
@@ -87,7 +85,6 @@ def cat(tensors: Tensors, dim: int = 0) -> Tensor:
 concat = concatenate = cat
 
 
-@numpy_names
 def stack(tensors: Tensors, dim: int = 0) -> Tensor:
     """Join tensors of one shape along a new axis, which becomes axis `dim` of the result.
 
@@ -156,7 +153,6 @@ def vstack(tensors: Tensors) -> Tensor:
 row_stack = vstack
 
 
-@numpy_names
 def split(tensor: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """Return views of the parts of `tensor` along `dim`, of one size or of the listed sizes.
 
@@ -200,7 +196,6 @@ def split(tensor: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Te
     return tuple(sliced(x, axis, start, stop) for start, stop in pairs)
 
 
-@numpy_names
 def split_method(self: Tensor, split_size: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """Return views of the parts of the tensor along `dim`, of one size or of the listed sizes.
 
@@ -224,7 +219,6 @@ def split_method(self: Tensor, split_size: Any, dim: int = 0) -> tuple[Tensor, .
 split_method.__name__ = "split"
 
 
-@numpy_names
 def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """Return views of at most `chunks` parts of equal size along `dim`, the last maybe smaller.
 
@@ -255,7 +249,6 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     return split(x, -(-size // chunks), axis)
 
 
-@numpy_names
 @like(chunk)
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """Return a tuple of views, one for each index along `dim`, without that axis.
@@ -314,9 +307,6 @@ def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
         if cut:
             result = cat([sliced(result, axis, cut, size), sliced(result, axis, 0, cut)], axis)
     return result
-
-
-# ---------------------------------------------------------------------- diagonals and triangles
 
 
 def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
@@ -491,9 +481,6 @@ def _triangle(input: Tensor, op: str, diagonal: int) -> Tensor:
     distance = _column(rows, columns) - _row(rows, columns)
     inside = distance <= diagonal if op == "tril" else distance >= diagonal
     return choose(inside, x, False)
-
-
-# ---------------------------------------------------------------------- borders
 
 
 def pad(

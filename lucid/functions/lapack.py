@@ -118,8 +118,6 @@ def matrices(value: Any, op: str, name: str = "A", *, square: bool = False) -> T
     return x
 
 
-# ---------------------------------------------------------------------- the threads of NumPy's BLAS
-
 # Rows from which a factorization gains by threads. With fewer they cost more than they do, and
 # where other processes run as well hundreds of times more: OpenBLAS' threads wait by spinning.
 _LARGE = 256

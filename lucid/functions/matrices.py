@@ -1,4 +1,11 @@
-"""Linear algebra under the older names, those of `torch` itself and of the tensor's methods."""
+"""Linear algebra under the older names, those of `torch` itself and of the tensor's methods.
+
+Args:
+    input: matrices of floats (..., m, n).
+    A: matrices of floats (..., m, n).
+    LU_data: L and U in one matrix, (..., m, n).
+    LU_pivots: the rows that were exchanged, int32 (..., k).
+"""
 
 from __future__ import annotations
 
@@ -48,7 +55,6 @@ def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
     Shapes: (..., m, n) gives (..., n, m).
 
     Args:
-        input: matrices of floats.
         rcond: a relative bound.
 
     Raises:
@@ -87,7 +93,6 @@ def lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> tuple[Tensor, 
     of U is the first zero, counted from 1, or 0.
 
     Args:
-        A: matrices of floats (..., m, n).
         pivot: whether rows are exchanged; True alone is supported.
         get_infos: whether to return the third part.
 
@@ -112,8 +117,6 @@ def lu_solve(b: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
 
     Args:
         b: floats (..., n, k).
-        LU_data: L and U in one matrix, (..., n, n).
-        LU_pivots: the rows that were exchanged, int32 (..., n).
 
     Raises:
         ShapeError: shapes that don't fit, a `b` of vectors among them.
@@ -133,8 +136,6 @@ def lu_unpack(
     """Return P, L and U of what `lu` gave, with P L U the matrix; what isn't asked for is empty.
 
     Args:
-        LU_data: L and U in one matrix, (..., m, n).
-        LU_pivots: the rows that were exchanged, int32 (..., k).
         unpack_data: whether L and U are wanted.
         unpack_pivots: whether P is wanted.
 
@@ -159,7 +160,6 @@ def qr(input: Tensor, some: bool = True) -> return_types.qr:
     It is `linalg.qr`, reduced unless `some` is False.
 
     Args:
-        input: matrices of floats (..., m, n).
         some: whether Q has min(m, n) columns, else m.
 
     >>> q, r = lucid.qr(lucid.tensor([[3.0, 1.0], [4.0, 2.0]]))
@@ -177,7 +177,6 @@ def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> return_typ
     m) and (..., n, n) for U and V without `some`.
 
     Args:
-        input: matrices of floats (..., m, n).
         some: whether U and V have k columns alone.
         compute_uv: whether U and V are wanted, else they are zeros.
 
@@ -299,7 +298,6 @@ def svd_lowrank(
     Shapes: (..., m, n) gives (..., m, q), (..., q) and (..., n, q), with q at most min(m, n).
 
     Args:
-        A: matrices of floats (..., m, n).
         q: how many are wanted.
         niter: how often PyTorch's approximation is refined, at least 0; the exact one needs none.
         M: what is subtracted from A before, of its shape or one that broadcasts. None for nothing.

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from lucid.choices import check_choice
-from lucid.functions.arguments import Dims, axes_of, listed, numpy_names
+from lucid.functions.arguments import Dims, axes_of, listed
 from lucid.functions.factorizations import singular_values
 from lucid.functions.reduction import norm as _norm
 from lucid.functions.shape import movedim
@@ -15,7 +15,6 @@ from lucid.ir.errors import OptionError
 from lucid.ir.types import DType
 
 
-@numpy_names
 def vector_norm(
     x: Tensor,
     ord: float = 2,
@@ -47,7 +46,6 @@ def vector_norm(
     return _norm(x, ord, dim, keepdim, dtype=dtype)
 
 
-@numpy_names
 def matrix_norm(
     A: Tensor, ord: Any = "fro", dim: tuple[int, int] = (-2, -1), keepdim: bool = False
 ) -> Tensor:
@@ -94,7 +92,6 @@ def _spectral_norm(A: Tensor, ord: Any, dim: tuple[int, int], keepdim: bool) -> 
 _ENDS = {2: "amax", -2: "amin"}
 
 
-@numpy_names
 def norm(
     A: Tensor,
     ord: Any = None,
@@ -134,7 +131,6 @@ def norm(
     return matrix_norm(x, ord, axes, keepdim)
 
 
-@numpy_names
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     """Return the sums of products along `dim`, of vectors that broadcast.
 

@@ -154,9 +154,6 @@ def formatted(input: Tensor, specification: str) -> str:
     return format(str(input), specification)
 
 
-# ---------------------------------------------------------------------- copies
-
-
 def to_sparse(self: Tensor) -> Any:
     """Return a sparse tensor of the entries that aren't 0, which get gradients.
 

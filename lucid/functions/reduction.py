@@ -18,7 +18,7 @@ from lucid.autograd.native import fused
 from lucid.docstrings import like
 from lucid.dtypes import as_dtype
 from lucid.functions import softmax as softmaxes
-from lucid.functions.arguments import Dims, axes_of, axis_of, numpy_names, tensor_of
+from lucid.functions.arguments import Dims, axes_of, axis_of, tensor_of
 from lucid.functions.elementwise import abs as absolute, choose, clone, maximum, minimum, sign, sqrt
 from lucid.functions.products import matmul
 from lucid.functions.promotion import floating, truth
@@ -63,7 +63,6 @@ def _summable(input: Any, dtype: DType | None, op: str) -> Tensor:
     return x if x._type.dtype is wanted else emit(ops.cast, (x,), dtype=wanted)
 
 
-@numpy_names
 def sum(
     input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Tensor:
@@ -86,7 +85,6 @@ def sum(
     return _reduced(ops.sum, x, axes, keepdim)
 
 
-@numpy_names
 def mean(
     input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Tensor:
@@ -122,7 +120,6 @@ def _require_float(x: Tensor, op: str) -> None:
         )
 
 
-@numpy_names
 def prod(
     input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Tensor:
@@ -146,10 +143,6 @@ def prod(
     return _reduced(ops.all if x._type.dtype.kind == "bool" else ops.prod, x, axes, keepdim)
 
 
-# ---------------------------------------------------------------------- extrema
-
-
-@numpy_names
 def amax(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
     """Return the greatest element over `dim`, of all by default; NaN where there is one.
 
@@ -168,7 +161,6 @@ def amax(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
     return _reduced(ops.amax, x, axes_of(dim, x.ndim, "amax"), keepdim)
 
 
-@numpy_names
 @like(amax)
 def amin(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
     """Return the smallest element over `dim`, of all by default; NaN where there is one.
@@ -182,7 +174,6 @@ def amin(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
     return _reduced(ops.amin, x, axes_of(dim, x.ndim, "amin"), keepdim)
 
 
-@numpy_names
 def max(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
     """Return the greatest element of all, or (values, indices) along `dim`, or of two tensors.
 
@@ -205,7 +196,6 @@ def max(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = N
     return _extremum(return_types.max, input, dim, keepdim, other, how)
 
 
-@numpy_names
 @like(max)
 def min(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
     """Return the smallest element of all, or (values, indices) along `dim`, or of two tensors.
@@ -255,7 +245,6 @@ def _picked(kind: type[Kind], x: Tensor, indices: Tensor, axis: int, keepdim: bo
     )
 
 
-@numpy_names
 @like(amax)
 def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """Return the index of the first greatest element along `dim`, or of the flattened tensor.
@@ -273,7 +262,6 @@ def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
     return _position(ops.argmax, input, dim, keepdim)
 
 
-@numpy_names
 @like(argmax)
 def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """Return the index of the first smallest element along `dim`, or of the flattened tensor.
@@ -301,10 +289,6 @@ def _position(op: Op, input: Tensor, dim: int | None, keepdim: bool) -> Tensor:
     return _kept(result, x, (axis,)) if keepdim else result
 
 
-# ---------------------------------------------------------------------- truth
-
-
-@numpy_names
 @like(sum)
 def any(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """Return whether any element over `dim` is true, that is, not zero; of nothing it is False.
@@ -319,7 +303,6 @@ def any(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     return emit(ops.cast, (found,), dtype=u8) if input.dtype is u8 else found
 
 
-@numpy_names
 @like(any)
 def all(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """Return whether all elements over `dim` are true, that is, not zero; of nothing it is True.
@@ -332,7 +315,6 @@ def all(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     return emit(ops.cast, (found,), dtype=u8) if input.dtype is u8 else found
 
 
-@numpy_names
 @fused
 def count_nonzero(input: Tensor, dim: Dims = None) -> Tensor:
     """Return how many elements over `dim` are not zero, as int64; a NaN is not zero.
@@ -343,10 +325,6 @@ def count_nonzero(input: Tensor, dim: Dims = None) -> Tensor:
     return sum(truth(tensor_of(input, "count_nonzero"), "count_nonzero"), dim)
 
 
-# ---------------------------------------------------------------------- statistics
-
-
-@numpy_names
 @fused
 def var(
     input: Tensor,
@@ -379,7 +357,6 @@ def var(
     return var_mean(input, dim, unbiased, keepdim, correction=correction)[0]
 
 
-@numpy_names
 @like(var)
 def var_mean(
     input: Tensor,
@@ -412,7 +389,6 @@ def var_mean(
     return spread, center
 
 
-@numpy_names
 @like(var)
 @fused
 def std(
@@ -433,7 +409,6 @@ def std(
     return _root(var(input, dim, unbiased, keepdim, correction=correction))
 
 
-@numpy_names
 @like(var_mean)
 def std_mean(
     input: Tensor,
@@ -460,7 +435,6 @@ def _root(x: Tensor) -> Tensor:
     return choose(zero, 0.0, sqrt(choose(zero, 1.0, x)))
 
 
-@numpy_names
 @like(mean)
 def norm(
     input: Tensor,
@@ -518,7 +492,6 @@ def _power(x: Tensor, exponent: float) -> Tensor:
     return choose(is_zero, at_zero, choose(is_zero, 1.0, x) ** exponent)
 
 
-@numpy_names
 def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
     """Return `log(sum(exp(input)))` over `dim`, computed without overflow.
 
@@ -545,10 +518,6 @@ def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
     return emit(ops.reshape, (total,), shape=shape)
 
 
-# ---------------------------------------------------------------------- along an axis
-
-
-@numpy_names
 @like(sum)
 def cumsum(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
     """Return the running sums along `dim`: element i is the sum of elements 0 to i.
@@ -565,7 +534,6 @@ def cumsum(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
     return emit(ops.cumsum, (x,), axis=axis) if x.ndim else clone(x)
 
 
-@numpy_names
 @like(mean)
 def softmax(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
     """Return `exp(input) / sum(exp(input))` along `dim`, computed without overflow.
@@ -580,7 +548,6 @@ def softmax(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
     return softmaxes.softmax(x, dim)
 
 
-@numpy_names
 @like(mean)
 def log_softmax(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
     """Return `log(softmax(input))` along `dim`, accurate where the softmax is near 0.
@@ -595,7 +562,6 @@ def log_softmax(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tenso
     return softmaxes.log_softmax(x, dim)
 
 
-@numpy_names
 def aminmax(
     input: Tensor, *, dim: int | None = None, keepdim: bool = False
 ) -> return_types.aminmax:
@@ -617,7 +583,6 @@ def aminmax(
     return return_types.aminmax(x.amin(axes, keepdim=keepdim), x.amax(axes, keepdim=keepdim))
 
 
-@numpy_names
 @fused
 def nansum(
     input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
@@ -634,7 +599,6 @@ def nansum(
     return sum(choose(x != x, 0, x), dim, keepdim, dtype=dtype)
 
 
-@numpy_names
 @like(nansum)
 @fused
 def nanmean(
@@ -654,7 +618,6 @@ def nanmean(
     return nansum(x, dim, keepdim, dtype=dtype) / count
 
 
-@numpy_names
 def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> return_types.mode:
     """Return (values, indices) of the most frequent element along `dim`.
 

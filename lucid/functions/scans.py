@@ -8,7 +8,7 @@ from lucid import return_types
 from lucid.autograd.function import Function
 from lucid.autograd.native import runs_natively
 from lucid.docstrings import like
-from lucid.functions.arguments import axis_of, integer, numpy_names, tensor_of
+from lucid.functions.arguments import axis_of, integer, tensor_of
 from lucid.functions.elementwise import clone
 from lucid.functions.joining import cat
 from lucid.functions.promotion import floating
@@ -28,7 +28,6 @@ __all__ = [
 ]  # fmt: skip
 
 
-@numpy_names
 def cumprod(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
     """Return the running products along `dim`: element i is the product of elements 0 to i.
 
@@ -47,7 +46,6 @@ def cumprod(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
     return emit(ops.cumprod, (x,), axis=axis) if x.ndim else clone(x)
 
 
-@numpy_names
 def logcumsumexp(input: Tensor, dim: int) -> Tensor:
     """Return the running `logsumexp` along `dim`, computed without overflow.
 
@@ -63,7 +61,6 @@ def logcumsumexp(input: Tensor, dim: int) -> Tensor:
     return emit(ops.cumlogsumexp, (x,), axis=axis) if x.ndim else clone(x)
 
 
-@numpy_names
 @like(cumprod)
 def cummax(input: Tensor, dim: int) -> return_types.cummax:
     """Return (values, indices) of the greatest element so far along `dim`, the last of equals.
@@ -78,7 +75,6 @@ def cummax(input: Tensor, dim: int) -> return_types.cummax:
     return _running_extremum(return_types.cummax, input, dim)
 
 
-@numpy_names
 @like(cummax)
 def cummin(input: Tensor, dim: int) -> return_types.cummin:
     """Return (values, indices) of the smallest element so far along `dim`, the last of equals.
@@ -120,7 +116,6 @@ class _RunningExtremum(Function):
         return emit(ops.scatter_add, (zeros, places, gradient), axis=ctx.axis), None, None
 
 
-@numpy_names
 def diff(
     input: Tensor,
     n: int = 1,

@@ -12,7 +12,6 @@ from lucid.functions.arguments import (
     distinct_axes,
     infer_size,
     integer,
-    numpy_names,
     one_way,
     shape_of,
     sizes_of,
@@ -202,7 +201,6 @@ def unflatten(input: Tensor, dim: int, sizes: Any) -> Tensor:
     return view(x, (*shape[:axis], *parts, *shape[axis + 1 :]))
 
 
-@numpy_names
 def squeeze(input: Tensor, dim: Dims = None) -> Tensor:
     """Return a view without axes of size 1: all of them, or those of `dim`.
 
@@ -232,7 +230,6 @@ def squeeze(input: Tensor, dim: Dims = None) -> Tensor:
     return reshaped(x, kept)
 
 
-@numpy_names
 def unsqueeze(input: Tensor, dim: int) -> Tensor:
     """Return a view with an axis of size 1, which becomes axis `dim` of the result.
 
@@ -254,9 +251,6 @@ def unsqueeze(input: Tensor, dim: int) -> Tensor:
     shape = x._type.shape
     axis = axis_of(dim, len(shape) + 1, "unsqueeze")
     return reshaped(x, (*shape[:axis], 1, *shape[axis:]))
-
-
-# ---------------------------------------------------------------------- order of axes
 
 
 def permuted(x: Tensor, perm: tuple[int, ...]) -> Tensor:
@@ -393,9 +387,6 @@ def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
 
 
 moveaxis = movedim
-
-
-# ---------------------------------------------------------------------- repetition
 
 
 def broadcast(x: Tensor, shape: Shape) -> Tensor:
@@ -538,7 +529,6 @@ def tile(input: Tensor, *times: Any, dims: Any = None) -> Tensor:
     return repeat(input, (1,) * (input.ndim - len(counts)) + counts)
 
 
-@numpy_names
 def repeat_interleave(
     input: Tensor, repeats: Any, dim: int | None = None, *, output_size: int | None = None
 ) -> Tensor:
@@ -587,9 +577,6 @@ def repeat_interleave(
 def _check_length(wanted: int | None, length: int) -> None:
     if wanted is not None and integer(wanted, "repeat_interleave", "output_size") != length:
         raise ShapeError(f"repeat_interleave: output_size is {wanted}, the repeats make {length}")
-
-
-# ---------------------------------------------------------------------- parts
 
 
 def sliced(x: Tensor, axis: int, start: int, stop: int, step: int = 1) -> Tensor:
@@ -727,9 +714,6 @@ def flipud(input: Tensor) -> Tensor:
             [1, 2]])
     """
     return flip(input, 0)
-
-
-# ---------------------------------------------------------------------- what it is
 
 
 def size(input: Tensor, dim: int | None = None) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 from lucid import return_types
 from lucid.choices import check_choice, check_flag
 from lucid.docstrings import like
-from lucid.functions.arguments import axis_of, integer, numpy_names, tensor_of, typed
+from lucid.functions.arguments import axis_of, integer, tensor_of, typed
 from lucid.functions.checks import require
 from lucid.functions.conversion import cast
 from lucid.functions.creation import linspace
@@ -36,7 +36,6 @@ __all__ = [
 ]  # fmt: skip
 
 
-@numpy_names
 def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
     """Return the indices that sort the elements along `dim`, as int64.
 
@@ -61,7 +60,6 @@ def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool
     return emit(ops.argsort, (x,), axis=axis, descending=bool(descending))
 
 
-@numpy_names
 @like(argsort)
 def sort(
     input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False
@@ -92,7 +90,6 @@ def msort(input: Tensor) -> Tensor:
     return sort(input, 0).values
 
 
-@numpy_names
 def topk(
     input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> return_types.topk:
@@ -129,7 +126,6 @@ def topk(
     return return_types.topk(emit(ops.gather, (x, indices), axis=axis), indices)
 
 
-@numpy_names
 def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> return_types.kthvalue:
     """Return (values, indices) of the k-th smallest element along `dim`, counted from 1.
 
@@ -165,7 +161,6 @@ def _at(kind: type[Kind], x: Tensor, indices: Tensor, axis: int, keepdim: bool) 
     return kind(squeeze(values, axis), squeeze(indices, axis))
 
 
-@numpy_names
 def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """Return the median of all elements, or (values, indices) along `dim`.
 
@@ -187,7 +182,6 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     return _median(return_types.median, input, dim, keepdim)
 
 
-@numpy_names
 @like(median)
 def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """Return the `median` of the elements that are no NaN; of NaN alone it is NaN.
@@ -239,7 +233,6 @@ def _median(kind: type[ValuesAndIndices], input: Tensor, dim: int | None, keepdi
 _INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
-@numpy_names
 def quantile(
     input: Tensor,
     q: Tensor | float,
@@ -272,7 +265,6 @@ def quantile(
     return _quantile(input, q, dim, keepdim, interpolation, "quantile")
 
 
-@numpy_names
 @like(quantile)
 def nanquantile(
     input: Tensor,
@@ -344,9 +336,6 @@ def _interpolated(x: Tensor, ranks: Tensor, interpolation: str, op: str) -> Tens
     if op == "nanquantile":
         return between
     return choose(broadcast(missing > 0, between._type.shape), float("nan"), between)
-
-
-# ---------------------------------------------------------------------- places in a sorted row
 
 
 def searchsorted(

@@ -212,9 +212,6 @@ def _right_asinh(a: Tensor) -> Tensor:
     return choose(large, log(a) + _LOG_2, log1p(inner + square / (1 + sqrt(square + 1))))
 
 
-# ---------------------------------------------------------------------- circular
-
-
 def _cathetus(x: Tensor) -> Tensor:
     """sqrt(1 - x^2), accurate near 1; NaN beyond."""
     return sqrt((1 - x) * (1 + x))
@@ -371,9 +368,6 @@ def rad2deg(input: Tensor) -> Tensor:
     tensor([ 0.0000, 57.2958])
     """
     return floating(input, "rad2deg") * (180 / math.pi)
-
-
-# ---------------------------------------------------------------------- hyperbolic
 
 
 @curve(lambda g, x: g * cosh(x))

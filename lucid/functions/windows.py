@@ -77,7 +77,6 @@ def hann_window(
     >>> lucid.hann_window(5, periodic=False)
     tensor([0.0000, 0.5000, 1.0000, 0.5000, 0.0000])
     """
-
     options = dtype, layout, device, requires_grad
     return _window("hann_window", window_length, periodic, options, lambda t: 0.5 - 0.5 * t.cos())
 
@@ -109,7 +108,6 @@ def hamming_window(
     >>> lucid.hamming_window(4)
     tensor([0.0800, 0.5400, 1.0000, 0.5400])
     """
-
     options = dtype, layout, device, requires_grad
     return _window(
         "hamming_window", window_length, periodic, options, lambda t: alpha - beta * t.cos()
@@ -136,7 +134,6 @@ def blackman_window(
     >>> lucid.blackman_window(5, periodic=False).round(decimals=2).abs()
     tensor([0.0000, 0.3400, 1.0000, 0.3400, 0.0000])
     """
-
     options = dtype, layout, device, requires_grad
     return _window(
         "blackman_window",
@@ -166,7 +163,6 @@ def bartlett_window(
     >>> lucid.bartlett_window(4)
     tensor([0.0000, 0.5000, 1.0000, 0.5000])
     """
-
     options = dtype, layout, device, requires_grad
     return _window(
         "bartlett_window", window_length, periodic, options, lambda t: 1 - (t / math.pi - 1).abs()
@@ -198,7 +194,6 @@ def kaiser_window(
     >>> lucid.kaiser_window(5, periodic=False, beta=2.0)
     tensor([0.4387, 0.8348, 1.0000, 0.8348, 0.4387])
     """
-
     options = dtype, layout, device, requires_grad
 
     def values(t: Tensor) -> Tensor:

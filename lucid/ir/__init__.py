@@ -12,24 +12,7 @@ from lucid.ir.text import parse, print_graph
 from lucid.ir.types import DTYPES, DType, Shape, TensorType
 
 __all__ = [
-    "DTYPES",
-    "OPS",
-    "DType",
-    "Graph",
-    "Input",
-    "Location",
-    "LucidError",
-    "Node",
-    "Op",
-    "Operand",
-    "Region",
-    "Sample",
-    "Shape",
-    "TensorType",
-    "Trait",
-    "Value",
-    "is_same_program",
-    "ops",
-    "parse",
+    "DTYPES", "OPS", "DType", "Graph", "Input", "Location", "LucidError", "Node", "Op", "Operand",
+    "Region", "Sample", "Shape", "TensorType", "Trait", "Value", "is_same_program", "ops", "parse",
     "print_graph",
-]
+]  # fmt: skip

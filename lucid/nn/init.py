@@ -28,15 +28,9 @@ from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
 
 _GAINS = {
-    "linear": 1.0,
-    "conv1d": 1.0,
-    "conv2d": 1.0,
-    "conv3d": 1.0,
-    "sigmoid": 1.0,
-    "tanh": 5.0 / 3,
-    "relu": math.sqrt(2.0),
-    "selu": 3.0 / 4,
-}
+    "linear": 1.0, "conv1d": 1.0, "conv2d": 1.0, "conv3d": 1.0, "sigmoid": 1.0, "tanh": 5.0 / 3,
+    "relu": math.sqrt(2.0), "selu": 3.0 / 4,
+}  # fmt: skip
 _LIKELY = 0.3  # drawing again until all lie inside is quick from this probability on
 
 

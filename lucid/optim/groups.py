@@ -69,8 +69,7 @@ class ParamGroup(_Noted):
 
     def __init__(self, values: dict[str, Any], owner: Named, position: int) -> None:
         super().__init__({key: _plain(value) for key, value in values.items()})
-        self.owner = owner
-        self.position = position
+        self.owner, self.position = owner, position
         self.bound: set[str] = set()
         self.trace = hooks.running_trace()  # one made in a trace is none of its inputs
 

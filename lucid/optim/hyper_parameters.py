@@ -64,12 +64,9 @@ def betas(values: Any) -> tuple[Any, ...]:
 
 
 COMMON: dict[str, Check] = {
-    "lr": nonnegative("learning rate"),
-    "eps": nonnegative("epsilon value"),
-    "betas": betas,
-    "momentum": nonnegative("momentum value"),
-    "weight_decay": nonnegative("weight_decay value"),
-}
+    "lr": nonnegative("learning rate"), "eps": nonnegative("epsilon value"), "betas": betas,
+    "momentum": nonnegative("momentum value"), "weight_decay": nonnegative("weight_decay value"),
+}  # fmt: skip
 
 
 def hyper_parameters(arguments: Mapping[str, Any]) -> dict[str, Any]:

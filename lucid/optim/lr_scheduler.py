@@ -441,8 +441,7 @@ class ConstantLR(_ByFactor):
     ) -> None:
         if not 0 <= factor <= 1:
             raise OptionError(f"ConstantLR: factor must be in [0, 1], not {factor}")
-        self.factor = factor
-        self.total_iters = total_iters
+        self.factor, self.total_iters = factor, total_iters
         super().__init__(optimizer, last_epoch)
 
     def _factor(self, epoch: int) -> float:
@@ -473,9 +472,7 @@ class LinearLR(_ByFactor):
             raise OptionError(f"LinearLR: start_factor must be in (0, 1], not {start_factor}")
         if not 0 <= end_factor <= 1:
             raise OptionError(f"LinearLR: end_factor must be in [0, 1], not {end_factor}")
-        self.start_factor = start_factor
-        self.end_factor = end_factor
-        self.total_iters = total_iters
+        self.start_factor, self.end_factor, self.total_iters = start_factor, end_factor, total_iters
         super().__init__(optimizer, last_epoch)
 
     def _factor(self, epoch: int) -> float:
@@ -494,8 +491,7 @@ class PolynomialLR(_ByFactor):
     def __init__(
         self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1
     ) -> None:
-        self.total_iters = total_iters
-        self.power = power
+        self.total_iters, self.power = total_iters, power
         super().__init__(optimizer, last_epoch)
 
     def _factor(self, epoch: int) -> float:
@@ -518,8 +514,7 @@ class CosineAnnealingLR(LRScheduler):
     def __init__(
         self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1
     ) -> None:
-        self.T_max = T_max
-        self.eta_min = eta_min
+        self.T_max, self.eta_min = T_max, eta_min
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[Any]:
@@ -572,8 +567,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
             raise OptionError(f"Expected integer T_mult >= 1, but got {T_mult}")
         self.T_0 = T_0
         self.T_i = T_0
-        self.T_mult = T_mult
-        self.eta_min = eta_min
+        self.T_mult, self.eta_min = T_mult, eta_min
         self.T_cur: float = last_epoch
         super().__init__(optimizer, last_epoch)
 
@@ -617,8 +611,7 @@ class _WithMomentum(LRScheduler):
 
     def _find_momentum(self, optimizer: Optimizer, cycle_momentum: bool) -> None:
         check_optimizer(optimizer)
-        self.optimizer = optimizer
-        self.cycle_momentum = cycle_momentum
+        self.optimizer, self.cycle_momentum = optimizer, cycle_momentum
         self.use_beta1 = "betas" in optimizer.defaults
         if cycle_momentum and not self.use_beta1 and "momentum" not in optimizer.defaults:
             raise OptionError("cycle_momentum needs an optimizer with momentum or betas")
@@ -800,8 +793,7 @@ class CyclicLR(_WithMomentum):
             raise OptionError(f"mode is invalid and scale_fn is None: {listed}")
         self._scale_fn_custom = scale_fn
         self.scale_mode = scale_mode if scale_fn is not None else _SCALES[mode][1]
-        self.mode = mode
-        self.gamma = gamma
+        self.mode, self.gamma = mode, gamma
         if cycle_momentum:
             self.base_momentums = per_group("base_momentum", base_momentum, len(groups))
             self.max_momentums = per_group("max_momentum", max_momentum, len(groups))
@@ -888,13 +880,8 @@ class ReduceLROnPlateau(LRScheduler):
         self.optimizer = optimizer
         self.default_min_lr = None if isinstance(min_lr, (list, tuple)) else min_lr
         self.min_lrs = per_group("min_lr", min_lr, len(optimizer.param_groups))
-        self.mode = mode
-        self.factor = factor
-        self.patience = patience
-        self.threshold = threshold
-        self.threshold_mode = threshold_mode
-        self.cooldown = cooldown
-        self.eps = eps
+        self.mode, self.factor, self.patience, self.threshold = mode, factor, patience, threshold
+        self.threshold_mode, self.cooldown, self.eps = threshold_mode, cooldown, eps
         self.last_epoch = 0
         self.best = math.inf if mode == "min" else -math.inf
         self.cooldown_counter = 0

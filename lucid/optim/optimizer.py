@@ -176,8 +176,6 @@ class Optimizer(Hooked):
         """What the running trace calls this optimizer: the variable that holds it."""
         return trace_name(self, lambda: variable_name(self))
 
-    # ------------------------------------------------------------------ one step
-
     def _is_known_unused(self) -> bool:
         """Whether no step has been taken; False for a subclass with a `step` of its own."""
         return type(self).step is Optimizer.step and not self._has_stepped
@@ -375,8 +373,6 @@ class Optimizer(Hooked):
         if state.layout is None or state.layout[0] != now:
             state.layout = now, Layout(self.param_groups, state, now[1])
         return state.layout[1]
-
-    # ------------------------------------------------------------------ saving
 
     def state_dict(self) -> dict[str, Any]:
         """State by number of the parameter, and groups with numbers in place of parameters.

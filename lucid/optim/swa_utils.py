@@ -146,9 +146,7 @@ class AveragedModel(Module):
             raise OptionError("AveragedModel: only one of avg_fn and multi_avg_fn can be given")
         self.module = copy.deepcopy(model).to(device)
         self.register_buffer("n_averaged", lucid.tensor(0, dtype=lucid.int64))
-        self.avg_fn = avg_fn
-        self.multi_avg_fn = multi_avg_fn
-        self.use_buffers = use_buffers
+        self.avg_fn, self.multi_avg_fn, self.use_buffers = avg_fn, multi_avg_fn, use_buffers
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.module(*args, **kwargs)
@@ -253,8 +251,7 @@ class SWALR(LRScheduler):
             raise OptionError(f"swa_lr: {len(rates)} rates for {len(groups)} groups")
         for i, group in enumerate(groups):
             group["swa_lr"] = rates[i % len(rates)]
-        self.anneal_epochs = anneal_epochs
-        self.anneal_strategy = anneal_strategy
+        self.anneal_epochs, self.anneal_strategy = anneal_epochs, anneal_strategy
         super().__init__(optimizer, last_epoch)
 
     def _share(self, step: int) -> float:

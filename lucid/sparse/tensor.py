@@ -18,13 +18,7 @@ from lucid.docstrings import like
 from lucid.functions.arguments import sizes_of
 from lucid.functions.checks import in_range
 from lucid.ir import ops
-from lucid.ir.errors import (
-    ArgumentError,
-    LucidError,
-    ShapeError,
-    SizeError,
-    TraceError,
-)
+from lucid.ir.errors import ArgumentError, LucidError, ShapeError, SizeError, TraceError
 from lucid.ir.types import DType, TensorType, f32, f64, i64
 from lucid.layouts import sparse_coo
 from lucid.tensor.context import context
@@ -63,8 +57,6 @@ class SparseTensor:
 
     is_sparse = True
     layout = sparse_coo
-
-    # ------------------------------------------------------------------ what it is
 
     @property
     def shape(self) -> Size:
@@ -140,8 +132,6 @@ class SparseTensor:
             )
         return part
 
-    # ------------------------------------------------------------------ the same, differently
-
     def coalesce(self) -> SparseTensor:
         """Sort the places and add up equal ones.
 
@@ -208,8 +198,6 @@ class SparseTensor:
         """Ask for gradients of the values."""
         self.entries.requires_grad_(requires_grad)
         return self
-
-    # ------------------------------------------------------------------ arithmetic
 
     def matmul(self, other: Tensor) -> Tensor:
         """Multiply a matrix (n, k) with a dense (k, m) or (k,)."""

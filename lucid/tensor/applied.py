@@ -114,29 +114,15 @@ class Applied(Tables):
         self._templates: dict[TensorType, np.ndarray] = {}
         plan = self._plan = np.zeros(len(Common), np.int64)
         constants = {
-            Common.NONE: None,
-            Common.TRUE: True,
-            Common.FALSE: False,
-            Common.MISSED: MISSED,
-            Common.TUPLE: tuple,
-            Common.ARRAY: np.ndarray,
-            Common.TENSOR: Tensor,
-            Common.CORE: TensorCore,
-            Common.CONTEXT: context,
-            Common.DICT: "__dict__",
-            Common.GRAD_ENABLED: "grad_enabled",
-            Common.CONTIGUOUS: _contiguous,
-            Common.SPOT: _spot,
-            Common.FRAME: sys._getframe,
-            Common.FILENAME: "co_filename",
-            Common.PASSED: location.PASSED,
-            Common.USERS: location.USERS,
-            Common.SEQUENCE: sequence_numbers,
-            Common.REPEATED: (LucidError, MemoryError),
-            Common.NODE: OpNode,
-            Common.ACCUMULATOR: accumulator_of,
-            Common.ADD: quiet(_sum),
-        }
+            Common.NONE: None, Common.TRUE: True, Common.FALSE: False, Common.MISSED: MISSED,
+            Common.TUPLE: tuple, Common.ARRAY: np.ndarray, Common.TENSOR: Tensor,
+            Common.CORE: TensorCore, Common.CONTEXT: context, Common.DICT: "__dict__",
+            Common.GRAD_ENABLED: "grad_enabled", Common.CONTIGUOUS: _contiguous, Common.SPOT: _spot,
+            Common.FRAME: sys._getframe, Common.FILENAME: "co_filename",
+            Common.PASSED: location.PASSED, Common.USERS: location.USERS,
+            Common.SEQUENCE: sequence_numbers, Common.REPEATED: (LucidError, MemoryError),
+            Common.NODE: OpNode, Common.ACCUMULATOR: accumulator_of, Common.ADD: quiet(_sum),
+        }  # fmt: skip
         for word, value in constants.items():
             plan[word] = self._keep(value)
         plan[Common.ABSENT], plan[Common.ABSENT_AT] = len(_ABSENT), self._objects(_ABSENT)

@@ -90,11 +90,9 @@ def set_printoptions(
             edgeitems=2 if profile == "short" else 3,
         )
     given = {
-        "precision": precision,
-        "threshold": threshold,
-        "edgeitems": edgeitems,
+        "precision": precision, "threshold": threshold, "edgeitems": edgeitems,
         "linewidth": linewidth,
-    }
+    }  # fmt: skip
     for name, value in given.items():
         check_kind(value, int, name, "set_printoptions")
     check_flag(sci_mode, "sci_mode", "set_printoptions", or_none=True)

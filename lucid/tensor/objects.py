@@ -27,12 +27,10 @@ from lucid.tensor.tensor import Tensor
 logger = logging.getLogger("lucid.native")
 # What each object has of its own; the rest is as in a template.
 _OWN_OF_EACH = {
-    Tensor: ("_storage", "_array", "_counter"),
-    Storage: ("array",),
-    VersionCounter: (),
+    Tensor: ("_storage", "_array", "_counter"), Storage: ("array",), VersionCounter: (),
     OpNode: ("_ends", "_sequence", "_spot", "attributes", "saved"),
     SavedTensor: ("version", "tensor"),
-}
+}  # fmt: skip
 
 
 class Offsets:

@@ -115,39 +115,30 @@ class Tensor(WrittenInPlace):
     itemsize = attribute(shapes.element_size)
     nbytes = attribute(shapes.nbytes)
     size = shapes.size
-    numel = shapes.numel
-    nelement = shapes.numel
-    dim = shapes.dim
-    ndimension = shapes.dim
+    numel = nelement = shapes.numel
+    dim = ndimension = shapes.dim
     stride = shapes.stride
     element_size = shapes.element_size
     is_contiguous = shapes.is_contiguous
     is_floating_point = conversion.is_floating_point
     is_complex = conversion.is_complex
     is_nonzero = conversion.is_nonzero
-    __repr__ = formatting.format_tensor
-    __str__ = formatting.format_tensor
+    __repr__ = __str__ = formatting.format_tensor
 
     # ------------------------------------------------------------------ arithmetic
 
-    add = elementwise.add
-    sub = elementwise.sub
-    subtract = elementwise.sub
-    rsub = elementwise.rsub
-    mul = elementwise.mul
-    multiply = elementwise.mul
-    div = elementwise.div
-    divide = elementwise.div
-    true_divide = elementwise.div
-    floor_divide = elementwise.floor_divide
-    remainder = elementwise.remainder
+    add = __add__ = __radd__ = elementwise.add
+    sub = subtract = __sub__ = elementwise.sub
+    rsub = __rsub__ = elementwise.rsub
+    mul = multiply = __mul__ = __rmul__ = elementwise.mul
+    div = divide = true_divide = __truediv__ = elementwise.div
+    floor_divide = __floordiv__ = elementwise.floor_divide
+    remainder = __mod__ = elementwise.remainder
     fmod = elementwise.fmod
-    pow = elementwise.pow
-    neg = elementwise.neg
-    negative = elementwise.neg
-    positive = elementwise.positive
-    abs = elementwise.abs
-    absolute = elementwise.abs
+    pow = __pow__ = elementwise.pow
+    neg = negative = __neg__ = elementwise.neg
+    positive = conj = conj_physical = resolve_conj = resolve_neg = __pos__ = elementwise.positive
+    abs = absolute = __abs__ = elementwise.abs
     sign = elementwise.sign
     sgn = elementwise.sgn
     square = elementwise.square
@@ -157,24 +148,11 @@ class Tensor(WrittenInPlace):
     addcmul = elementwise.addcmul
     addcdiv = elementwise.addcdiv
     lerp = elementwise.lerp
-    __add__ = elementwise.add
-    __radd__ = elementwise.add
-    __sub__ = elementwise.sub
-    __rsub__ = elementwise.rsub
-    __mul__ = elementwise.mul
-    __rmul__ = elementwise.mul
-    __truediv__ = elementwise.div
     __rtruediv__ = elementwise.rdiv
-    __floordiv__ = elementwise.floor_divide
     __rfloordiv__ = elementwise.rfloor_divide
-    __mod__ = elementwise.remainder
     __rmod__ = elementwise.rremainder
-    __pow__ = elementwise.pow
     __rpow__ = elementwise.rpow
-    __neg__ = elementwise.neg
-    __pos__ = elementwise.positive
-    __abs__ = elementwise.abs
-    __matmul__ = products.matmul
+    matmul = __matmul__ = products.matmul
     __rmatmul__ = products.rmatmul
 
     # ------------------------------------------------------------------ functions of one element
@@ -191,13 +169,13 @@ class Tensor(WrittenInPlace):
     tanh = transcendental.tanh
     sigmoid = transcendental.sigmoid
     erf = transcendental.erf
-    acos = transcendental.acos
-    acosh = transcendental.acosh
-    asin = transcendental.asin
-    asinh = transcendental.asinh
-    atan = transcendental.atan
-    atan2 = transcendental.atan2
-    atanh = transcendental.atanh
+    acos = arccos = transcendental.acos
+    acosh = arccosh = transcendental.acosh
+    asin = arcsin = transcendental.asin
+    asinh = arcsinh = transcendental.asinh
+    atan = arctan = transcendental.atan
+    atan2 = arctan2 = transcendental.atan2
+    atanh = arctanh = transcendental.atanh
     cosh = transcendental.cosh
     deg2rad = transcendental.deg2rad
     hypot = transcendental.hypot
@@ -205,13 +183,6 @@ class Tensor(WrittenInPlace):
     sinc = transcendental.sinc
     sinh = transcendental.sinh
     tan = transcendental.tan
-    arccos = transcendental.acos
-    arccosh = transcendental.acosh
-    arcsin = transcendental.asin
-    arcsinh = transcendental.asinh
-    arctan = transcendental.atan
-    arctan2 = transcendental.atan2
-    arctanh = transcendental.atanh
     copysign = special.copysign
     erfc = bessel.erfc
     float_power = special.float_power
@@ -228,22 +199,16 @@ class Tensor(WrittenInPlace):
     softplus = rectifiers.softplus
     floor = elementwise.floor
     ceil = elementwise.ceil
-    trunc = elementwise.trunc
-    fix = elementwise.trunc
+    trunc = fix = elementwise.trunc
     round = elementwise.round
     frac = elementwise.frac
-    clamp = elementwise.clamp
-    clip = elementwise.clamp
+    clamp = clip = elementwise.clamp
     clamp_min = elementwise.clamp_min
     clamp_max = elementwise.clamp_max
     maximum = elementwise.maximum
     minimum = elementwise.minimum
     nan_to_num = elementwise.nan_to_num
     clone = elementwise.clone
-    conj = elementwise.positive
-    conj_physical = elementwise.positive
-    resolve_conj = elementwise.positive
-    resolve_neg = elementwise.positive
     real = attribute(elementwise.positive)
     angle = special.angle
     digamma = gamma.digamma
@@ -262,16 +227,11 @@ class Tensor(WrittenInPlace):
     # ------------------------------------------------------------------ comparison, logic, bits
 
     eq = comparison.eq
-    ne = comparison.ne
-    not_equal = comparison.ne
-    lt = comparison.lt
-    less = comparison.lt
-    le = comparison.le
-    less_equal = comparison.le
-    gt = comparison.gt
-    greater = comparison.gt
-    ge = comparison.ge
-    greater_equal = comparison.ge
+    ne = not_equal = comparison.ne
+    lt = less = __lt__ = comparison.lt
+    le = less_equal = __le__ = comparison.le
+    gt = greater = __gt__ = comparison.gt
+    ge = greater_equal = __ge__ = comparison.ge
     equal = comparison.equal
     isclose = comparison.isclose
     allclose = comparison.allclose
@@ -288,28 +248,15 @@ class Tensor(WrittenInPlace):
     logical_or = comparison.logical_or
     logical_xor = comparison.logical_xor
     logical_not = comparison.logical_not
-    bitwise_and = comparison.bitwise_and
-    bitwise_or = comparison.bitwise_or
-    bitwise_xor = comparison.bitwise_xor
-    bitwise_not = comparison.bitwise_not
-    bitwise_left_shift = comparison.bitwise_left_shift
-    bitwise_right_shift = comparison.bitwise_right_shift
+    bitwise_and = __and__ = __rand__ = comparison.bitwise_and
+    bitwise_or = __or__ = __ror__ = comparison.bitwise_or
+    bitwise_xor = __xor__ = __rxor__ = comparison.bitwise_xor
+    bitwise_not = __invert__ = comparison.bitwise_not
+    bitwise_left_shift = __lshift__ = comparison.bitwise_left_shift
+    bitwise_right_shift = __rshift__ = comparison.bitwise_right_shift
     __eq__ = comparison.operator_eq  # type: ignore[assignment]  # of objects it gives a bool
     __ne__ = comparison.operator_ne  # type: ignore[assignment]
-    __lt__ = comparison.lt
-    __le__ = comparison.le
-    __gt__ = comparison.gt
-    __ge__ = comparison.ge
     __hash__ = TensorCore.__hash__
-    __and__ = comparison.bitwise_and
-    __rand__ = comparison.bitwise_and
-    __or__ = comparison.bitwise_or
-    __ror__ = comparison.bitwise_or
-    __xor__ = comparison.bitwise_xor
-    __rxor__ = comparison.bitwise_xor
-    __invert__ = comparison.bitwise_not
-    __lshift__ = comparison.bitwise_left_shift
-    __rshift__ = comparison.bitwise_right_shift
     __rlshift__ = comparison.reflected_left_shift
     __rrshift__ = comparison.reflected_right_shift
 
@@ -373,12 +320,9 @@ class Tensor(WrittenInPlace):
     squeeze = shapes.squeeze
     unsqueeze = shapes.unsqueeze
     permute = shapes.permute
-    transpose = shapes.transpose
-    swapaxes = shapes.transpose
-    swapdims = shapes.transpose
+    transpose = swapaxes = swapdims = shapes.transpose
     t = shapes.t
-    movedim = shapes.movedim
-    moveaxis = shapes.movedim
+    movedim = moveaxis = shapes.movedim
     expand = shapes.expand
     expand_as = shapes.expand_as
     broadcast_to = shapes.broadcast_to
@@ -391,10 +335,8 @@ class Tensor(WrittenInPlace):
     fliplr = shapes.fliplr
     flipud = shapes.flipud
     contiguous = shapes.contiguous
-    split = joining.split_method
-    unsafe_split = joining.split_method
-    unsafe_chunk = joining.chunk
-    chunk = joining.chunk
+    split = unsafe_split = joining.split_method
+    chunk = unsafe_chunk = joining.chunk
     unbind = joining.unbind
     roll = joining.roll
     diagonal = joining.diagonal
@@ -419,13 +361,11 @@ class Tensor(WrittenInPlace):
 
     # ------------------------------------------------------------------ products
 
-    matmul = products.matmul
     mm = products.mm
     bmm = products.bmm
     mv = products.mv
     dot = products.dot
-    outer = products.outer
-    ger = products.outer
+    outer = ger = products.outer
     addmm = products.addmm
     addbmm = products.addbmm
     addmv = products.addmv
@@ -496,8 +436,7 @@ class Tensor(WrittenInPlace):
     cuda = conversion.cuda
     pin_memory = conversion.pin_memory
     share_memory_ = conversion.share_memory_
-    is_shared = conversion.is_shared
-    is_pinned = conversion.is_shared
+    is_shared = is_pinned = conversion.is_shared
     get_device = conversion.get_device
     new = creation.new
     new_tensor = creation.new_tensor

@@ -167,9 +167,6 @@ def _chain(functions: Iterable[Callable[[Any], Any]], input: Any) -> Any:
     return input
 
 
-# ---------------------------------------------------------------------- in a trace
-
-
 def _recorded(call: Callable[[], Any], name: str) -> Any:
     """Record the block, and let backwards read what it saves behind barriers of its region."""
     recorder = running.recorder
@@ -197,9 +194,6 @@ def _barrier(tensor: TensorCore, block: Region) -> TensorCore:
     result = of_value(node.result)
     recorder.made.append(weakref.ref(result))
     return result
-
-
-# ---------------------------------------------------------------------- in eager mode
 
 
 class _Stop(BaseException):

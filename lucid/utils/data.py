@@ -108,8 +108,7 @@ class Subset(Dataset):
     """
 
     def __init__(self, dataset: Any, indices: Sequence[int]) -> None:
-        self.dataset = dataset
-        self.indices = indices
+        self.dataset, self.indices = dataset, indices
 
     def __getitem__(self, index: int) -> Any:
         return self.dataset[self.indices[index]]
@@ -424,8 +423,7 @@ class RandomSampler(Sampler):
         num_samples: int | None = None,
         generator: Generator | None = None,
     ) -> None:
-        self.data_source = data_source
-        self.replacement = replacement
+        self.data_source, self.replacement = data_source, replacement
         self.num_samples = len(data_source) if num_samples is None else num_samples
         self.generator = generator
 
@@ -454,8 +452,7 @@ class SubsetRandomSampler(Sampler):
     """
 
     def __init__(self, indices: Sequence[int], generator: Generator | None = None) -> None:
-        self.indices = indices
-        self.generator = generator
+        self.indices, self.generator = indices, generator
 
     def __iter__(self) -> Iterator[int]:
         for place in lucid.randperm(len(self.indices), generator=self.generator).tolist():
@@ -484,9 +481,7 @@ class WeightedRandomSampler(Sampler):
         generator: Generator | None = None,
     ) -> None:
         self.weights = lucid.as_tensor(weights, dtype=lucid.float64)
-        self.num_samples = num_samples
-        self.replacement = replacement
-        self.generator = generator
+        self.num_samples, self.replacement, self.generator = num_samples, replacement, generator
 
     def __iter__(self) -> Iterator[int]:
         drawn = lucid.multinomial(
@@ -522,9 +517,7 @@ class BatchSampler(Sampler):
 
     def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool) -> None:
         _require_batch_size(batch_size)
-        self.sampler = sampler
-        self.batch_size = batch_size
-        self.drop_last = drop_last
+        self.sampler, self.batch_size, self.drop_last = sampler, batch_size, drop_last
 
     def __iter__(self) -> Iterator[list[int]]:
         return _groups(self.sampler, self.batch_size, self.drop_last)
@@ -674,18 +667,13 @@ class DataLoader:
         if batch_size is not None:
             _require_batch_size(batch_size)
         is_single = batch_size is None and batch_sampler is None
-        self.dataset = dataset
-        self.batch_size = batch_size
+        self.dataset, self.batch_size = dataset, batch_size
         self.shuffle = bool(shuffle)
-        self.sampler = sampler
-        self.batch_sampler = batch_sampler
+        self.sampler, self.batch_sampler = sampler, batch_sampler
         default = default_convert if is_single else default_collate
         self.collate_fn = default if collate_fn is None else collate_fn
-        self.drop_last = drop_last
-        self.generator = generator
-        self.num_workers = num_workers
-        self.pin_memory = pin_memory
-        self.worker_init_fn = worker_init_fn
+        self.drop_last, self.generator, self.num_workers = drop_last, generator, num_workers
+        self.pin_memory, self.worker_init_fn = pin_memory, worker_init_fn
         self.persistent_workers = persistent_workers
         self._has_begun = False
 

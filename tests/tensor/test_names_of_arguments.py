@@ -17,9 +17,12 @@ def test_axis_is_dim() -> None:
     assert X.mean(axis=(0, 1), keepdims=True).shape == (1, 1)
     assert lucid.cat([X, X], axis=1).shape == (2, 6)
     assert lucid.stack([X, X], axis=-1).shape == (2, 3, 2)
+    assert lucid.nn.functional.glu(X[:, :2], axis=1).shape == (2, 1)
     assert X.sort(axis=0).values.tolist() == [[0, 1, 2], [3, 5, 4]]
     with pytest.raises(lucid.ArgumentError, match="sum: got dim= and axis=, which mean the same"):
         X.sum(dim=0, axis=0)
+    with pytest.raises(lucid.ArgumentError, match="exp: got an unexpected keyword argument 'axis'"):
+        X.exp(axis=0)
 
 
 def test_another_librarys_tensor_is_called_so() -> None:

@@ -33,24 +33,9 @@ from lucid.codegen.llvm.values import (
 from lucid.ir.extents import is_open
 
 __all__ = [
-    "FLOATS",
-    "Branch",
-    "FunctionBuilder",
-    "Loop",
-    "Module",
-    "Operand",
-    "Parameter",
-    "Parts",
-    "Val",
-    "const",
-    "const_lanes",
-    "element_of",
-    "i64",
-    "iota",
-    "lanes_of",
-    "literal",
-    "vector",
-]
+    "FLOATS", "Branch", "FunctionBuilder", "Loop", "Module", "Operand", "Parameter", "Parts", "Val",
+    "const", "const_lanes", "element_of", "i64", "iota", "lanes_of", "literal", "vector",
+]  # fmt: skip
 
 
 class Loop:

@@ -25,28 +25,8 @@ from lucid.ir.passes.rewrite import (
 from lucid.ir.passes.simplify_algebra import simplify_algebra
 
 __all__ = [
-    "Pass",
-    "PassLog",
-    "Pipeline",
-    "Rewriter",
-    "Rules",
-    "broadcast_like",
-    "canonicalize",
-    "check_before_broadcasts",
-    "concat_pads",
-    "constant_fold",
-    "constant_like",
-    "cse",
-    "dce",
-    "drop_satisfied_checks",
-    "inline",
-    "optimize",
-    "optimizing",
-    "outline",
-    "producer_of",
-    "rematerialize",
-    "rewrite",
-    "simplify",
-    "simplify_algebra",
-    "uniform",
-]
+    "Pass", "PassLog", "Pipeline", "Rewriter", "Rules", "broadcast_like", "canonicalize",
+    "check_before_broadcasts", "concat_pads", "constant_fold", "constant_like", "cse", "dce",
+    "drop_satisfied_checks", "inline", "optimize", "optimizing", "outline", "producer_of",
+    "rematerialize", "rewrite", "simplify", "simplify_algebra", "uniform",
+]  # fmt: skip

@@ -189,10 +189,7 @@ def _bce_loss_vjp(
 ) -> tuple[Tensor | None, Tensor | None]:
     variance = ((1.0 - p) * p).clamp(min=_SMALLEST_VARIANCE)
     on, off = _clamped_logs(p) if needs[1] else (p, p)
-    return (
-        g * (p - target) / variance if needs[0] else None,
-        g * (off - on) if needs[1] else None,
-    )
+    return (g * (p - target) / variance if needs[0] else None, g * (off - on) if needs[1] else None)
 
 
 @with_gradient(_bce_loss_vjp)

@@ -263,9 +263,6 @@ def upsample_bilinear(input: Tensor, size: Any = None, scale_factor: Any = None)
     return interpolate(input, size, scale_factor, "bilinear", True)
 
 
-# ---------------------------------------------------------------------- sampling at points
-
-
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
     """Return points (n, h, w, 2) for `grid_sample`, from matrices (n, 2, 3).
 
@@ -416,9 +413,6 @@ def _at(input: Tensor, places: Sequence[Tensor]) -> Tensor:
     flat = input.reshape(count, channels, step)
     found = ops.gather(flat, index.expand(count, channels, index.shape[-1]), axis=2)
     return lucid.where(inside.unsqueeze(1), found.reshape(count, channels, *out), 0.0)
-
-
-# ---------------------------------------------------------------------- channels and space
 
 
 def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:

@@ -68,11 +68,9 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         is_increasing = all(0 < one < other for one, other in pairwise(given))
         if not is_increasing or given[0] <= 0 or given[-1] > n_classes - 1:
             raise OptionError(f"cutoffs must rise from 1 to {n_classes - 1} at most, not {given}")
-        self.in_features = in_features
-        self.n_classes = n_classes
+        self.in_features, self.n_classes = in_features, n_classes
         self.cutoffs = [*given, n_classes]
-        self.div_value = div_value
-        self.head_bias = head_bias
+        self.div_value, self.head_bias = div_value, head_bias
         self.shortlist_size = given[0]
         self.n_clusters = len(given)
         self.head_size = self.shortlist_size + self.n_clusters

@@ -45,9 +45,7 @@ class GradientBorder:
     """
 
     def __init__(self, module: Module, hooks: Sequence[Hook], pre_hooks: Sequence[Hook]) -> None:
-        self.module = module
-        self.hooks = hooks
-        self.pre_hooks = pre_hooks
+        self.module, self.hooks, self.pre_hooks = module, hooks, pre_hooks
         self.grad_outputs: Gradients | None = None
         self.inputs: list[int] | None = None
         self.input_types: list[TensorType] = []

@@ -69,9 +69,7 @@ class _ConvNd(Weighted):
             check_choice(padding, "padding", name, ("same", "valid"))
         if padding == "same" and max(self.stride) > 1:
             raise OptionError(f"{name}: padding='same' is not supported for strided convolutions")
-        self.groups = groups
-        self.padding_mode = padding_mode
-        self.transposed = transposed
+        self.groups, self.padding_mode, self.transposed = groups, padding_mode, transposed
         self.output_padding: Ints = entries(name, "output_padding", output_padding, rank, 0)
         if transposed:
             shape = (in_channels, out_channels // groups, *self.kernel_size)

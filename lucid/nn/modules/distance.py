@@ -40,8 +40,7 @@ class PairwiseDistance(Module):
     def __init__(self, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> None:
         super().__init__()
         self.norm = p
-        self.eps = eps
-        self.keepdim = keepdim
+        self.eps, self.keepdim = eps, keepdim
 
     def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
         return F.pairwise_distance(x1, x2, self.norm, live_attribute(self, "eps"), self.keepdim)

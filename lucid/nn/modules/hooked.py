@@ -248,9 +248,7 @@ class _Call:
     """One call of a module that has hooks."""
 
     def __init__(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.module = module
-        self.args = args
-        self.kwargs = kwargs
+        self.module, self.args, self.kwargs = module, args, kwargs
         self.result: Any = None
         self.called: set[int] = set()
 

@@ -49,10 +49,8 @@ from lucid.tensor.writing import write_
 __all__ = ["Module"]
 
 _EXPECTED = {
-    "_parameters": "lucid.nn.Parameter",
-    "_buffers": "lucid.Tensor",
-    "_modules": "lucid.nn.Module",
-}
+    "_parameters": "lucid.nn.Parameter", "_buffers": "lucid.Tensor", "_modules": "lucid.nn.Module",
+}  # fmt: skip
 _REGISTERS = tuple(_EXPECTED)
 
 

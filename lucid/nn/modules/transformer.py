@@ -194,8 +194,7 @@ class _Stack(Module):
     def __init__(self, layer: Module, num_layers: int, norm: Module | None) -> None:
         super().__init__()
         self.layers = _get_clones(layer, num_layers)
-        self.num_layers = num_layers
-        self.norm = norm
+        self.num_layers, self.norm = num_layers, norm
 
     def _passed(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         for layer in self.layers:
@@ -336,14 +335,10 @@ class Transformer(Module):
         super().__init__()
         made: dict[str, Any] = {"bias": bias, "device": device, "dtype": dtype}
         layer: dict[str, Any] = {
-            "dim_feedforward": dim_feedforward,
-            "dropout": dropout,
-            "activation": activation,
-            "layer_norm_eps": layer_norm_eps,
-            "batch_first": batch_first,
-            "norm_first": norm_first,
+            "dim_feedforward": dim_feedforward, "dropout": dropout, "activation": activation,
+            "layer_norm_eps": layer_norm_eps, "batch_first": batch_first, "norm_first": norm_first,
             **made,
-        }
+        }  # fmt: skip
         if custom_encoder is None:
             custom_encoder = TransformerEncoder(
                 TransformerEncoderLayer(d_model, nhead, **layer),

@@ -29,8 +29,7 @@ class WeightNorm:
     """The hook of `weight_norm`: `<name>` is computed of `<name>_g` and `<name>_v`."""
 
     def __init__(self, name: str, dim: int | None) -> None:
-        self.name = name
-        self.dim = dim
+        self.name, self.dim = name, dim
 
     def compute_weight(self, module: Module) -> Tensor:
         """The directions, with the lengths that the parameter says."""
@@ -92,10 +91,7 @@ class SpectralNorm:
     def __init__(self, name: str, n_power_iterations: int, dim: int, eps: float) -> None:
         if n_power_iterations <= 0:
             raise OptionError(f"n_power_iterations must be positive, not {n_power_iterations}")
-        self.name = name
-        self.n_power_iterations = n_power_iterations
-        self.dim = dim
-        self.eps = eps
+        self.name, self.n_power_iterations, self.dim, self.eps = name, n_power_iterations, dim, eps
 
     def compute_weight(self, module: Module, do_power_iteration: bool) -> Tensor:
         """The original over `u @ original @ v`, after some iterations of `u` and `v` in place."""
