@@ -246,7 +246,8 @@ def _has_padding_apart(product: BlockedProduct) -> bool:
     return (
         bool(places)
         and not any(is_open(axis.size) for axis in product.inner)
-        and hint(first.size) >= costs.PADDED_MATRIX
+        and first.size >= costs.PADDED_MATRIX
+        and prod(axis.size for axis in places) <= costs.PLACES
         and first.padded is along[-1] is None
         and all(axis.padded is not None and axis.padded in along for axis in places)
     )

@@ -64,6 +64,8 @@ def _with_images_innermost(node: Node) -> Value | None:
     row_count = int(hint(node.result.type.size)) // max(extent(positions + images), 1)
     if min(row_count, extent(channels)) < costs.PADDED_MATRIX or extent(images) < costs.IMAGES:
         return None
+    if extent(places) > costs.PLACES:
+        return None
     if _share_inside(windows, bounds) > costs.INSIDE:
         return None
     perm = tuple(map(of_x.index, order))
