@@ -125,9 +125,9 @@ RUN, NEAR_RUN, SHUFFLED, GATHERED_LANES = 3.0, 2.5, 1.67, 32.0
 # Least rows, columns and inner elements of a product for which images are folded, and neighbours in
 # the result that are enough without it.
 MATRIX, IMAGE = 16, 96
-# Zeros around images are left out of convolutions whose elements are no more than this share within
-# the images, of so many channels and images, and no more places in a window: 512 channels, 32 images
-# of 4 x 4, 24 -> 18 ms; 256 of 8 x 8, 23 -> 20 ms (at a share of 0.92, 23.5 -> 26).
+# Zeros around images are left out of convolutions of which no more than this share is within the
+# images, of so many channels and images, and no more places in a window: 512 channels, 32 images of
+# 4 x 4, 24 -> 18 ms; 256 channels, 8 x 8, 23 -> 20 ms (16 x 16, a share of 0.92, 23.5 -> 26).
 INSIDE, PADDED_MATRIX, IMAGES, PLACES = 0.9, 64, 16, 128
 # How fast contractions over axes are against products of matrices: with lanes along the result, and
 # of dot products.

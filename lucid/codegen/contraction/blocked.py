@@ -297,6 +297,10 @@ class BlockMemory:
         self.places = prod(axis.size for axis in product.places_apart)
         behind = prod(axis.size for axis in product.inner[plan.split + 1 :])
         self.block = plan.extent * behind // self.places
+        self.staged = 0
+        if plan.skips:  # inner indices that are copied at all places at once, in the nearest cache
+            most = costs.PANEL_BYTES // 2 // (self.places * self.pitch * ELEMENT_BYTES[element])
+            self.staged = max(n for n in range(1, max(most, 1) + 1) if plan.extent % n == 0)
         self.of_tile = self.pitch * self.block
         self.of_rows = tiles * self.of_tile  # elements of a block of all rows
         whole = tiles * self.pitch * product.depth * product.copies_of_a
@@ -359,6 +363,8 @@ class BlockedEmitter(Emitter):
         self.waiting = b.at("i8", self.block, memory.of_b)
         self.block_of_a = b.at("i8", self.waiting, memory.of_waiting)
         self.copiers = [LaneCopier(b, product.copy(side)) for side in (0, 1)]
+        if found.skips:
+            self.staged = b.alloca(element, memory.staged * memory.places * memory.pitch)
 
     # The first operand --------------------------------------------------------------------
 
@@ -444,13 +450,9 @@ class BlockedEmitter(Emitter):
         """
         b, found, element, memory = self.b, self.blocking, self.spec.element, self.memory
         lines, (first, *places) = self.product.walks(0)
-        pitch, lanes, apart = memory.pitch, self.copiers[0].copy.lanes, joined(places)
+        pitch, lanes, staged = memory.pitch, self.copiers[0].copy.lanes, self.staged
+        count, type_ = memory.staged, vector(element, lanes)
         is_outside = abs(first[1]) > abs(lines[-1][1])
-        of_one = memory.places * pitch * ELEMENT_BYTES[element]
-        most = 1 if is_outside else max(1, costs.PANEL_BYTES // 2 // of_one)
-        count = max(n for n in range(1, most + 1) if found.extent % n == 0)
-        staged = b.alloca(element, count * memory.places * pitch)
-        type_ = vector(element, lanes)
         ranges = [(0, found.extent, count), (*tiles, 1)]
         outer, inner = ranges if is_outside else ranges[::-1]
         with b.loop(*outer) as around, b.loop(*inner) as within:
@@ -458,7 +460,7 @@ class BlockedEmitter(Emitter):
             start = b.at(element, source, b.mul(k, first[1]))
             for lane in range(0, found.height, lanes):
                 row = b.add(b.mul(tile, found.height), lane)
-                walk = joined([(count, first[1]), *apart])
+                walk = joined([(count, first[1]), *places])
                 self.copiers[0].emit(start, b.at(element, staged, lane), row, walk, pitch)
             offset = b.add(b.mul(tile, memory.of_tile), b.mul(k, pitch))
             with b.loop(0, memory.places, 1, [const(type_, 0)]) as place:
