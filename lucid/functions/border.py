@@ -32,7 +32,7 @@ from lucid.ir.errors import (
 )
 from lucid.ir.frames import catching, cause, edge, leave
 from lucid.ir.location import LIBRARY
-from lucid.ir.misfits import is_misfit, misfit, with_reduction
+from lucid.ir.misfits import misfit, with_reduction
 from lucid.tensor.context import context
 from lucid.tensor.writing import set_data, write_
 
@@ -122,7 +122,7 @@ def _constructing(construct: FunctionType) -> Callable[..., None]:
             except BUILTIN as error:
                 if isinstance(error, LucidError) or not _is_librarys(error):
                     raise
-                newer = with_reduction(construct, kwargs) if is_misfit(error) else None
+                newer = with_reduction(construct, kwargs)
                 if newer is not None:
                     return constructed(self, *args, **newer)
                 name = type(self).__name__
@@ -199,7 +199,7 @@ def _bordered(function: FunctionType) -> Callable[..., Any]:
             except BUILTIN as error:
                 if not _is_librarys(error):
                     raise
-                newer = with_reduction(function, kwargs) if is_misfit(error) else None
+                newer = with_reduction(function, kwargs)
                 if newer is not None:
                     return called(*args, out=out, **newer)
                 _explain(function, args, kwargs, error)

@@ -52,8 +52,9 @@ def with_reduction(function: Callable[..., Any], kwargs: dict[str, Any]) -> dict
 
     None where there are no such keywords, or the function is no loss.
     """
-    older = {"size_average", "reduce"} & kwargs.keys()
-    if not older or "reduction" not in inspect.signature(function).parameters:
+    known = inspect.signature(function).parameters if kwargs else {}
+    older = {"size_average", "reduce"} & kwargs.keys() - known.keys()
+    if not older or "reduction" not in known:
         return None
     rest = {key: value for key, value in kwargs.items() if key not in older}
     average, reduces = kwargs.get("size_average"), kwargs.get("reduce")

@@ -241,7 +241,7 @@ def test_a_distribution_of_ones_own_is_checked_by_its_constraints():
     ("constraint", "inside", "outside"),
     [
         ("positive_integer", [1.0, 2.0], [0.0, 1.5]),
-        ("multinomial(3)", [[1.0, 2.0]], [[1.0, 1.0], [1.5, 1.5]]),
+        ("multinomial(3)", [[1.0, 2.0], [1.0, 1.0]], [[2.0, 2.0], [-1.0, 1.0]]),
         ("less_than(2.0)", [1.0], [2.0]),
         ("lower_triangular", [[[1.0, 0.0], [2.0, 3.0]]], [[[1.0, 1.0], [2.0, 3.0]]]),
         ("corr_cholesky", [[[1.0, 0.0], [0.6, 0.8]]], [[[1.0, 0.0], [0.6, 0.9]]]),
