@@ -73,6 +73,7 @@ class GradUse:
         was_read: whether it was read before it was set: then the step depends on what it finds.
         was_set: whether it was set.
         name: the user's expression for the leaf; empty when unknown.
+        storage: the memory of what was there, if it is state of the step as well.
     """
 
     leaf: TensorCore | None
@@ -83,6 +84,7 @@ class GradUse:
     was_read: bool = False
     was_set: bool = False
     name: str = ""
+    storage: Storage | None = None
 
 
 @dataclass(frozen=True, slots=True)

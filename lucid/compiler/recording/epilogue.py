@@ -138,7 +138,7 @@ class EpilogueBuilder:
                 assert storage.value is not None
                 recorder.graph.writes.append((cell.value, storage.value))
         recorder.loops.finish()
-        self._refuse_shared_gradients()
+        self._note_shared_gradients()
         leaves = [spec for _, spec in self._leaves]
         numbered = [spec for _, spec in tensors]
         counters = self._moved_counters()
@@ -378,20 +378,15 @@ class EpilogueBuilder:
         histories = Histories(recorder, [tensor for tensor, _ in tensors], self._handles)
         return histories.behind(outputs, self._slots, function)
 
-    def _refuse_shared_gradients(self) -> None:
-        """Give up where a gradient that is read is on the memory of another tensor of the step."""
-        recorder = self._recorder
-        known = {tensor._storage for _, tensor in self._collector.tensors()}
-        known.update(storage for storage, cell in recorder.cells.items() if cell.kind == "state")
-        known.update(tensor._storage for tensor in self._arguments)
-        for use in recorder.grads.values():
-            if use.original is not None and use.was_read:
-                if use.original._storage in known:
-                    recorder.run_op_by_op(
-                        "it reads a gradient that is on the memory of another tensor of the step\n"
-                        f"  tensor: {use.original._describe()}"
-                    )
-                known.add(use.original._storage)
+    def _note_shared_gradients(self) -> None:
+        """Note which gradients the step meets elsewhere, too."""
+        collector, cells = self._collector, self._recorder.cells
+        known = {tensor._storage for _, tensor in collector.tensors()}
+        known.update(storage for storage, cell in cells.items() if cell.kind == "state")
+        known.update(use.leaf._storage for use in self._originals.values() if use.leaf is not None)
+        for use in self._originals.values():
+            if use.original is not None and use.original._storage in known:
+                use.storage = use.original._storage
 
     def _moved_counters(self) -> list[tuple[int | GradUse | VersionCounter, int]]:
         found = self._found_counters

@@ -9,7 +9,7 @@ from lucid.compiler.guards.guard import Guard, brief
 from lucid.compiler.guards.table import GuardTable
 from lucid.compiler.inputs.cells import FormulaGuard, GradUse
 from lucid.compiler.inputs.signature import Call
-from lucid.compiler.results.gradients import grad_failure
+from lucid.compiler.results.gradients import grad_failure, shared_gradients
 from lucid.compiler.results.side_effects import SideEffects
 from lucid.ir.errors import EagerOnlyError
 from lucid.ir.location import Location
@@ -25,7 +25,8 @@ class Guards:
     Attributes:
         watched: the Python values that the trace read; gated: those that move the epoch.
         formulas: what it asked live numbers.
-        grads_read: the gradients that it reads.
+        grads_read: the gradients that it reads; grads_shared: for each of them whose memory it is
+            on.
         asked: the attributes that no tensor may have that it is given.
         pinned: the tensor arguments that are its state, by position.
         state: the memory of its state, which no other argument may be on.
@@ -40,6 +41,7 @@ class Guards:
     gated: GuardTable
     formulas: list[FormulaGuard]
     grads_read: list[GradUse]
+    grads_shared: list[int]
     asked: set[str]
     pinned: dict[int, TensorCore]
     state: set[Storage]
@@ -79,7 +81,11 @@ class Guards:
         return None
 
     def _failure_of_gradients(self, call: Call) -> str | None:
-        return next(filter(None, (grad_failure(use, call) for use in self.grads_read)), None)
+        uses = self.grads_read
+        failure = next(filter(None, (grad_failure(use, call, self.state) for use in uses)), None)
+        if failure is None and uses and shared_gradients(uses, call) != self.grads_shared:
+            failure = "gradients: others share memory, with one another or with arguments"
+        return failure
 
     def _failure_of_state(self, call: Call) -> str | None:
         """Whether the arguments that are state of the step are still the same ones.

@@ -36,6 +36,7 @@ from lucid.compiler.recording.late_arrays import stand_in_of
 from lucid.compiler.recording.names import name_gradients, name_inputs
 from lucid.compiler.recording.recorder import Recorder, recording
 from lucid.compiler.recording.stand_in_functions import StandInFunctions
+from lucid.compiler.results.gradients import shared_gradients
 from lucid.compiler.results.replayed_effects import ReplayedEffect
 from lucid.compiler.results.side_effects import SideEffects
 from lucid.ir.errors import EagerOnlyError, LucidError, TraceError
@@ -249,6 +250,7 @@ def _run(
             gated=GuardTable([guard for guard in guards if guard.gated]),
             formulas=[*recorder.formulas.values()],
             grads_read=grads_read,
+            grads_shared=shared_gradients(grads_read, call),
             asked=collector.asked,
             pinned=pinned,
             state={cell.storage for cell, _ in cells if cell.kind == "state"},

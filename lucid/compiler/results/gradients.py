@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from lucid.compiler.results.output_specs import (
 from lucid.runtime.executable import Executable
 from lucid.tensor.core import TensorCore
 from lucid.tensor.lazy_grads import GradBuffers, LazyGrad
+from lucid.tensor.storage import Storage
 from lucid.tensor.write_locks import lock
 
 UseGrad = tuple[GradUse, OutputSpec | None]
@@ -145,14 +146,36 @@ def _slots(spec: OutputSpec | None) -> Iterator[int]:
         yield spec.slot
 
 
-def grad_failure(use: GradUse, call: Call) -> str | None:
-    """Why the gradient that a call finds is another one than the step was traced for, if it is."""
-    found = look_of(leaf_of(use, call.tensors)._grad)
-    if found == use.found:
+def grad_failure(use: GradUse, call: Call, state: Collection[Storage]) -> str | None:
+    """Why the gradient that a call finds is another one than the step was traced for, if it is.
+
+    state: the memory of the step's state.
+    """
+    leaf = leaf_of(use, call.tensors)
+    found = look_of(leaf._grad)
+    grad = leaf._grad
+    is_other = False
+    if grad is not None and grad._storage is not use.storage:
+        is_other = use.storage is not None or grad._storage in state
+    if found == use.found and not is_other:
         return None
     before, now = (
         "None" if look is None else str(look[0]) + (" that requires grad" if look[1] else "")
         for look in (use.found, found)
     )
     name = f"{use.name}.grad" if use.name else f".grad of argument {use.position}"
+    if is_other:
+        return f"{name}: another tensor than the step's state"
     return f"{name}: other memory" if before == now else f"{name}: {before} -> {now}"
+
+
+def shared_gradients(uses: Sequence[GradUse], call: Call) -> list[int]:
+    """For each gradient that a call finds the first of arguments and gradients on its memory."""
+    first: dict[Storage, int] = {}
+    for number, tensor in enumerate(call.tensors):
+        first.setdefault(tensor._storage, number)
+    found = []
+    for number, use in enumerate(uses, len(call.tensors)):
+        grad = leaf_of(use, call.tensors)._grad
+        found.append(number if grad is None else first.setdefault(grad._storage, number))
+    return found
