@@ -123,5 +123,5 @@ def test_random_steps_with_arrays(tmp_path, first):
             expected, _ = results(module.make, lambda function: function)
             found, step = results(module.make, lucid.compile)
         assert found == expected, path.read_text()
-        native += not step.stats.eager_reasons
+        native += all("it handles" in reason for reason in step.stats.eager_reasons)
     assert native > 0.8 * PROGRAMS

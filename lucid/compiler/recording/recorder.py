@@ -479,12 +479,16 @@ class Recorder(TracedMemory):
             if cell.kind == "constant" and cell.storage.array is not None
         }
 
-    def raise_caught(self) -> None:
-        """Raise what the user's code was given while tracing, and may have caught."""
+    def raise_refused(self) -> None:
+        """Raise what the user's code was given that gives the trace up, and may have caught."""
         if self.hosts.left is not None:
             raise self.hosts.left
         if self.refusal is not None:
             raise self.refusal
+
+    def raise_caught(self) -> None:
+        """The same, and give the trace up if an error has been handled that values cause."""
+        self.raise_refused()
         if self.failed is not None:
             self.run_op_by_op(f"it handles {type(self.failed).__name__}, which only values cause")
 

@@ -217,7 +217,7 @@ def _run(
         except (RestartTrace, ValueError):
             # Python takes a trace function away that raises, and NumPy makes an error of its own of
             # one that it is given.
-            recorder.raise_caught()
+            recorder.raise_refused()
             raise
         finally:
             if collector.restart is not None:  # whatever the user's code has made of it
@@ -232,7 +232,8 @@ def _run(
         with recording(recorder):
             of_arguments = stand_ins.changes()
             finals = side_effects.leave(collector, recorder, of_arguments)
-        guards = collector.depended_on(recorder.array_owners, recorder.written_arrays())
+        written = recorder.written_arrays([changes.owner for changes in side_effects.arrays])
+        guards = collector.depended_on(recorder.array_owners, written)
         guards += recorder.guards.values()
         stand_ins.put_back()
         collector.look_again()

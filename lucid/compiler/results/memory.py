@@ -225,10 +225,14 @@ class TracedMemory(SymNumbers):
         storage.value = new
         storage.generation += 1
 
-    def written_arrays(self) -> list[np.ndarray]:
-        """The memory from outside that has been written by now."""
+    def written_arrays(self, changing: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The memory from outside that tensors have written by now, but for arrays in the graph."""
         written = (cell.storage.array for cell in self.cells.values() if cell.is_written)
-        return [array for array in written if array is not None]
+        return [
+            array
+            for array in written
+            if array is not None and not any(np.may_share_memory(array, x) for x in changing)
+        ]
 
     # ------------------------------------------------------------------ whose it is
 
@@ -374,7 +378,8 @@ class TracedMemory(SymNumbers):
         try:
             yield
         except Exception as error:
-            self.failed = error
+            if not isinstance(error, TypeError):  # which types cause
+                self.failed = error
             raise
 
     def run_op_by_op(self, reason: str) -> NoReturn:
