@@ -38,8 +38,7 @@ def kernels(graph: Graph, vector_bytes: int) -> Iterator[tuple[str, str]]:
     texts = list(dict.fromkeys(plain))
     bodies: dict[str, str] = {}
     for found in FUNCTION.finditer(result.module.text()):
-        name = f"@k{found[1]}{found[2]}("
-        body = found[0].replace(name, f"@kernel{found[2]}(")
+        body = re.sub(rf"@k{found[1]}(?=_|\()", "@kernel", found[0])
         bodies[texts[int(found[1])]] = bodies.get(texts[int(found[1])], "") + body
     assert len(bodies) == result.kernels == len(texts)
     yield from bodies.items()
