@@ -148,8 +148,11 @@ def evaluated(
 
 
 def evaluate_node(node: Node, operands: Sequence[np.ndarray]) -> np.ndarray:
-    """Evaluate one op. NumPy's sums round by memory layout, so all but views get C order."""
-    if not node.op.is_view:
+    """Evaluate one op.
+
+    NumPy's sums round by memory layout, so all get C order but views, and products, which copy.
+    """
+    if not node.op.is_view and node.op.kind != "contract":
         operands = [np.asarray(operand, order="C") for operand in operands]
     try:
         result = np.asarray(node.op.evaluate(*operands, **node.attributes))

@@ -15,6 +15,7 @@ import re
 import string
 import sys
 import textwrap
+import time
 import warnings
 from collections import deque, namedtuple
 from collections.abc import Callable
@@ -27,6 +28,7 @@ import pytest
 
 import lucid
 from lucid import nn
+from lucid.compiler.inputs import present
 
 Compile = Any
 
@@ -767,3 +769,29 @@ def test_an_array_that_is_looked_at_is_eager_modes(agree: Any) -> None:
     for body in (written, looked_at, argument):
         (step,) = agree(calling(body, calls))
         assert len(step.stats.eager_reasons) == (2 if body is looked_at else 0)
+
+
+def test_what_is_only_kept_or_printed_is_not_computed_by_the_trace(
+    agree: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ops are evaluated with NumPy, which takes seconds for a network, where Python asks."""
+    monkeypatch.setattr(present, "evaluated", None)
+
+    def scenario(compile: Compile) -> Any:
+        losses, total, times = [], [0.0], []
+
+        @compile
+        def step(x: Any) -> Any:
+            begin = time.perf_counter()
+            loss = (x * x + x).sum()
+            losses.append(loss.item())
+            total[0] += loss.item() * len(x) / 4
+            times.append(time.perf_counter() - begin)
+            print("loss", loss.item(), 2 * loss.item() - 1)
+            return loss
+
+        results = [step(lucid.tensor([v, 1.0])) for v in (0.5, -1.0, 2.0)]
+        return results, losses, total, len(times), min(times) >= 0, capsys.readouterr().out
+
+    steps = agree(scenario, traces=1)
+    natively(steps)

@@ -9,10 +9,12 @@ import mpmath
 import numpy as np
 import pytest
 from ir.op_cases import Taped, filled, gradients, standing_ops
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import ArrayLike
 
 from lucid.ir import ops
 from lucid.ir.op import Op
+from lucid.ir.ops import contraction
 from lucid.ir.types import bool_, f32, f64, i32, i64, u32
 
 NAN, INF = math.nan, math.inf
@@ -351,3 +353,25 @@ def test_shape_operands_keep_to_their_domain(rng: np.random.Generator) -> None:
             for operand, array in zip(sample.operands, filled(sample, f64, rng), strict=True):
                 if isinstance(operand, tuple) and sample.domain is not None and array.size:
                     assert sample.domain[0] <= array.min() <= array.max() <= sample.domain[1]
+
+
+@pytest.mark.parametrize(
+    "indices", ["nchwij,ocij->nohw", "nohw,nchwij->ocij", "bgkhwij,gokij->bgohw"]
+)
+@pytest.mark.parametrize("batch", [1, 3])
+def test_products_with_windows_of_an_image_are_done_part_by_part(
+    indices: str, batch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Windows lie on one another in memory, and a copy of all at once is large."""
+    monkeypatch.setattr(contraction, "_MOST_COPIED", 50)
+    rng = np.random.default_rng(0)
+    sizes = {"n": batch, "b": batch, "c": 4, "g": 2, "k": 3, "o": 5, "h": 6, "w": 5, "i": 3, "j": 2}
+    terms = indices.split("->")[0].split(",")
+    operands = [rng.normal(size=[sizes[name] for name in term]) for term in terms]
+    place = next(k for k, term in enumerate(terms) if term.endswith("hwij"))
+    *outer, height, width, i, j = operands[place].shape
+    image = rng.normal(size=(*outer, height + i - 1, width + j - 1))
+    operands[place] = sliding_window_view(image, (i, j), axis=(-2, -1))
+    expected = np.einsum(indices, *operands)
+    found = ops.contract.evaluate(*operands, indices=indices)
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)

@@ -213,6 +213,7 @@ class HostRecording:
         host: HostCall,
         values: Sequence[Value],
         evaluate: Callable[[Sequence[np.ndarray]], Any],
+        after: Sequence[Value] = (),
     ) -> tuple[Node, Any, MadeHostCall | None]:
         """Make a call once, on the values of now, and append it; gives also what it did.
 
@@ -226,7 +227,7 @@ class HostRecording:
             found = host.read(evaluate(lent) if made is None else made.found, lent)
         host.expected = host.seen(found)
         results = [np.array(array, order="C") for array in host.results(self._frame, found)]
-        return self._record(name, host, values, results), found, made
+        return self._record(name, host, [*values, *after], results), found, made
 
     def _finish(
         self, ctx: BackwardCFunction, node: Node, found: Evaluated, operands: Operands, name: str
@@ -360,10 +361,12 @@ class HostRecording:
         values: Sequence[Value],
         options: tuple[Any, ...] = (),
         generator: Any = None,
+        after: Sequence[Value] = (),
     ) -> tuple[Node, Callable[..., Any]]:
         """Call a function at each call of the step; also the one that found the present results.
 
         generator: what it draws random numbers from; after the trace it is as it was.
+        after: what is to be computed before the call, which the function leaves alone.
         """
         place = here()
         line = None if place is None else (place.file, place.line)
@@ -378,7 +381,7 @@ class HostRecording:
             self._note_draw(generator, before)
             return arrays
 
-        node, _, made = self._called(name, host, values, evaluate)
+        node, _, made = self._called(name, host, values, evaluate, after)
         return node, function if made is None else made.host.find  # type: ignore[attr-defined]
 
     def _note_draw(self, generator: Any, before: Any) -> None:

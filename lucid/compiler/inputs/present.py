@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import ChainMap
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from types import MappingProxyType
 
@@ -94,7 +93,8 @@ class PresentValues:
 
     def of(self, values: Sequence[Value]) -> list[np.ndarray]:
         """The data of values. Raises what their ops raise, such as `IndexOutOfRangeError`."""
-        known = ChainMap(self._known, self._inputs())
+        known = self._known
+        known.update(self._inputs())
         if not evaluate(values, known, self.stand_ins, self.run):
             self.refuse_unknown()
             raise AssertionError("its inputs and host calls decide all of a trace")

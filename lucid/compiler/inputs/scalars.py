@@ -99,7 +99,7 @@ class SymScalar:
         read: gives the number without looking at the call's arguments; None: only `formula` does.
     """
 
-    __slots__ = ("_value", "_whole", "formula", "now", "read", "recorder", "text")
+    __slots__ = ("_now", "_value", "_whole", "formula", "read", "recorder", "text")
 
     def __init__(
         self,
@@ -111,23 +111,28 @@ class SymScalar:
     ) -> None:
         self._value: Value | None = None
         self._whole: Value | None = None
-        self.now = now
+        self._now = now
         self.formula = formula
         self.text = text
         self.recorder = recorder
         self.read = read
         recorder.has_numbers = True
 
+    @property
+    def now(self) -> Any:
+        """What it is in the call that is traced."""
+        return self._now
+
     @property  # type: ignore[misc]
     def __class__(self) -> type:
-        return type(self.now)
+        return type(self._now)
 
     @property
     def value(self) -> Value:
         """The number as an f64 of the graph, as Python converts it."""
         if self._value is None:
             of, read = self.formula, self.read
-            if type(self.now) is float:
+            if self.__class__ is float:
                 self._value = self._input(f64, of, read)
             else:
                 as_float = None if read is None else lambda: float(read())
@@ -146,7 +151,7 @@ class SymScalar:
 
     def truncated(self) -> SymScalar:
         """The number as an int. Raises what `int` raises."""
-        if isinstance(self.now, int):
+        if isinstance(self, int):
             return self
         whole: SymScalar = self.apply("int", int)
         return whole
@@ -173,7 +178,7 @@ class SymScalar:
             return self._with_arrays(symbol, meaning, sides, {})
         if isinstance(other, complex):
             return meaning(*map(seen, sides))
-        if isinstance(other, str) and meaning is operator.mul and type(self.now) is int:
+        if isinstance(other, str) and meaning is operator.mul and self.__class__ is int:
             return self.recorder.repeated(other, self)
         if not isinstance(other, (int, float, np.generic)) or _is_of_kind(other, self):
             return NotImplemented
@@ -199,16 +204,18 @@ class SymScalar:
             self.recorder.guard_formula(text, formula, now)
             return now
         result = SymScalar(now, formula, text, self.recorder)
-        result._value = self._computed(meaning, args, now)
+        result._value = self._computed(meaning, args, type(now))
         return result
 
-    def _computed(self, meaning: Callable[..., Any], args: Sequence[Any], now: Any) -> Value | None:
+    def _computed(
+        self, meaning: Callable[..., Any], args: Sequence[Any], kind: type
+    ) -> Value | None:
         """The number by an op of the graph, where one computes what Python does."""
         if meaning in (float, np.float64):
-            return args[0].value if type(now) is meaning else None
+            return args[0].value if kind is meaning else None
         op = _OPS.get(meaning)
-        kinds = {type(_now(arg)) for arg in args}
-        is_float = type(now) in (float, np.float64) and not kinds.isdisjoint((float, np.float64))
+        kinds = {arg.__class__ for arg in args}
+        is_float = kind in (float, np.float64) and not kinds.isdisjoint((float, np.float64))
         if op is ops.log and len(args) > 1:  # the logarithm to a base
             return None
         if op is None or not is_float or not kinds.issubset(_RECORDED):
@@ -271,7 +278,7 @@ class SymScalar:
     ) -> Any:
         """What a function of NumPy's gives of arrays and numbers; ints, such as sizes, it sees."""
         numbers = [x for x in args if is_live(x)]
-        if all(type(x) is SymScalar and isinstance(x.now, int) for x in numbers):
+        if all(type(x) is SymScalar and isinstance(x, int) for x in numbers):
             return function(*map(seen, args), **kwargs)
         return self.recorder.with_arrays(f"np.{name}", function, args, kwargs)
 
@@ -374,7 +381,7 @@ def live_function(
         return function(*args, **kwargs)
 
     if is_plain:
-        if function in (float, int) and type(special.now) is function:
+        if function in (float, int) and special.__class__ is function:
             return lambda number: number
         return lambda *args: special.apply(name, function, args)
     if not _is_result(meaning(*map(_now, leaves))):
@@ -455,7 +462,7 @@ def _divided(number: Any, divisor: Any) -> Any:
 
 def _is_total(meaning: Callable[..., Any], args: Sequence[Any]) -> bool:
     """Whether the type of the result follows from those of the arguments, and is no error."""
-    kinds = [type(_now(arg)) for arg in args]
+    kinds = [arg.__class__ for arg in args]
     if isinstance(meaning, np.ufunc) or meaning in _TOTAL:
         return True
     if meaning in _DIVISIONS:

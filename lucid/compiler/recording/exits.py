@@ -97,11 +97,12 @@ class Exits:
         function: Callable[..., Any],
         values: Sequence[Value] = (),
         generator: Any = None,
+        after: Sequence[Value] = (),
     ) -> tuple[Sequence[Value], Any]:
         """What a function of Python's gives at each call; and the one that found what it is now."""
         hosts = self.recorder.hosts
         try:
-            node, found_by = hosts.call(name, function, values, generator=generator)
+            node, found_by = hosts.call(name, function, values, generator=generator, after=after)
         except ValueError as error:
             if "read-only" in str(error):
                 self.op_by_op(f"it writes an array that the step computes, by {name}()")
@@ -191,8 +192,11 @@ class Exits:
                 item = known[base].item(at)
                 return item if kind is None else kind(item)
 
-            now = self._now(element)
-            now = now if kind is None else kind(now)
-            found = LateScalar(now, formula, what, self, self.recorder, {base: base}, value)
+            def find() -> Any:
+                now = self._now(element)
+                return now if kind is None else kind(now)
+
+            of = element.dtype.numpy.type().item().__class__ if kind is None else kind
+            found = LateScalar(of, find, formula, what, self, self.recorder, {base: base}, value)
             self._numbers[key] = found
         return found

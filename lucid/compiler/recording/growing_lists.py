@@ -104,7 +104,7 @@ class ListPart(ListStandIn, Late):
 
     def is_of_numbers(self) -> bool:
         """Whether all entries are numbers of one kind, by now and in each call."""
-        kinds = {type(now_of(entry)) for _, entry in self.places}
+        kinds = {entry.__class__ for _, entry in self.places}
         kind = next(iter(kinds)) if len(kinds) == 1 else object
         is_number = issubclass(kind, (int, float, np.floating)) and kind is not bool
         return self._listed is None and is_number and self.view.are_all(kind)
@@ -130,7 +130,8 @@ class ListPart(ListStandIn, Late):
         inside = [x.text if stands_for_list(x) or is_live(x) else repr(x) for x in leaves]
         text = f"{function.__module__}.{function.__name__}({', '.join(inside)})"
         if not all(map(is_live, bases.values())):
-            return LateScalar(now, formula, text, recorder.exits, recorder, bases, None)
+            exits = recorder.exits
+            return LateScalar(type(now), lambda: now, formula, text, exits, recorder, bases, None)
         early = {key: number.formula for key, number in bases.items()}
 
         def of_call(call: Any) -> Any:

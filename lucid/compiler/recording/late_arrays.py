@@ -363,7 +363,7 @@ class LateArray(LateObject):
             is_behind = is_behind or part is Ellipsis
             if type(part) is LateArray and part.shape == () and part.dtype == np.int64:
                 part = part.number()
-            if is_live(part) and isinstance(now_of(part), int):
+            if is_live(part) and isinstance(part, int):
                 size = self.shape[axes.index(i) - (len(axes) if is_behind else 0)]
                 if not (part < size and part >= -size):
                     return None  # which NumPy refuses, perhaps to code of the user's
@@ -378,9 +378,9 @@ class LateArray(LateObject):
 
     def _as_elements(self, value: Any, shape: tuple[int, ...]) -> Tensor | None:
         """A value as elements of such an array; None where only NumPy says what they are."""
-        dtype, now = self.value.dtype, now_of(value)
-        is_float = dtype.kind == "float" and isinstance(now, (int, float))
-        is_int = dtype is i64 and type(now) is int and abs(now) < 2**63
+        dtype = self.value.dtype
+        is_float = dtype.kind == "float" and isinstance(value, (int, float))
+        is_int = dtype is i64 and value.__class__ is int and abs(now_of(value)) < 2**63
         if type(value) is LateArray and value.dtype == self.dtype:
             tensor = value._elements()
         elif is_float or is_int:
@@ -599,7 +599,7 @@ def _by_op(exits: Exits, op: Any, operands: Sequence[Any]) -> Any:
         return None  # which NumPy says
     sides: list[Value] = []
     for operand in operands:
-        kind = first.dtype.type if type(operand) is LateArray else type(now_of(operand))
+        kind = first.dtype.type if type(operand) is LateArray else operand.__class__
         side = first._as_elements(operand, shape)
         if side is None or kind not in (int, float, first.dtype.type):
             return None
@@ -668,7 +668,7 @@ def computed(
     whole = Applied(function if is_flat else called, leaves)
     values, read = operands_of(whole.bases)
     call = _Call(whole.formula, read)
-    results, known = exits.call(name, call, [*values, *after], generator)
+    results, known = exits.call(name, call, values, generator, after)
     if known.kinds is None:
         what = "returns something else than arrays, numbers and texts"
         exits.op_by_op(f"it calls {name}(), which {what}")

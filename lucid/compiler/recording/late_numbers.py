@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from lucid.compiler.inputs.late import Applied, Bases, Late, now_of
+from lucid.compiler.inputs.late import Applied, Bases, Late
 from lucid.compiler.inputs.scalars import Formula, Number, SymScalar, is_live
 from lucid.ir import ops
 from lucid.ir.op import Op
@@ -54,7 +54,7 @@ _TO_INT = (int, math.trunc, math.floor, math.ceil, round)
 
 
 def _is_rounded(number: Any, *digits: Any) -> Any:
-    return digits or isinstance(now_of(number), int) or abs(number) < 2.0**63
+    return digits or isinstance(number, int) or abs(number) < 2.0**63
 
 
 def _is_power(base: Any, exponent: Any) -> Any:
@@ -88,11 +88,12 @@ class LateScalar(SymScalar, Late):
     raise an error: after the step nothing may. Who needs its digits runs the call op by op.
     """
 
-    __slots__ = ("bases", "exits")
+    __slots__ = ("_find", "bases", "exits", "kind")
 
     def __init__(
         self,
-        now: Number,
+        kind: type,
+        find: Callable[[], Number],
         formula: Formula,
         text: str,
         exits: Exits,
@@ -100,13 +101,26 @@ class LateScalar(SymScalar, Late):
         bases: Bases,
         value: Value | None,
     ) -> None:
-        super().__init__(now, formula, text, recorder)
+        super().__init__(kind(0), formula, text, recorder)
+        self.kind = kind
+        self._find: Callable[[], Number] | None = find
         self.exits = exits
         self.bases = bases
         if value is not None and value.dtype is i64:
             self._whole = value
         else:
             self._value = value
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return self.kind
+
+    @property
+    def now(self) -> Any:
+        """What it is in the call that is traced, which NumPy computes when somebody asks."""
+        if self._find is not None:
+            self._now, self._find = self._find(), None
+        return self._now
 
     @property
     def value(self) -> Value:
@@ -163,22 +177,25 @@ class LateScalar(SymScalar, Late):
         is_defined: Any = isinstance(meaning, np.ufunc) or meaning in _DEFINED
         if meaning in _DEFINED:
             is_defined = _DEFINED[meaning](*args)
-        now = found.now  # which raises what Python raises
-        if isinstance(now, np.generic) and type(now) is not np.float64:
+        if meaning is operator.pow or not is_defined:
+            kind = type(found.now)  # which raises what Python raises
+        else:
+            kind = type(meaning(*[arg.__class__(1) if is_live(arg) else arg for arg in args]))
+        if issubclass(kind, np.generic) and kind is not np.float64:
             return self.recorder.with_arrays(text, meaning, args, {})
         if not is_defined:
             self._give_up(f"it takes {getattr(meaning, '__name__', 'a function')} of")
-        if type(now) not in (int, float, np.float64):
+        if kind not in (int, float, np.float64):
             self._give_up(f"it computes {text} of")
-        grows = meaning in _GROWING and type(now) is float
+        grows = meaning in _GROWING and kind is float
         if not grows and any(type(x) is LateScalar and not x.is_recorded for x in args):
             value = None
-        elif type(now) is int:
+        elif kind is int:
             value = self._whole_of(meaning, args)
         else:
-            value = self._computed(meaning, args, now)
+            value = self._computed(meaning, args, kind)
         of_call = found.formula, text, self.exits, self.recorder, found.bases
-        number = LateScalar(now, *of_call, value)
+        number = LateScalar(kind, lambda: found.now, *of_call, value)
         if grows and (value is None or not abs(number) < math.inf):
             self._give_up(f"it computes {text} of")
         return number
@@ -187,16 +204,18 @@ class LateScalar(SymScalar, Late):
         """An int by an op of the graph."""
         op, found = _ON_INTS.get(meaning), None
         with self.recorder.annotated():
-            if meaning in _TO_INT and len(args) == 1 and isinstance(now_of(args[0]), int):
+            if meaning in _TO_INT and len(args) == 1 and isinstance(args[0], int):
                 found = _side(args[0], i64, self.recorder)
             elif meaning in _TO_INT and len(args) == 1:
                 whole: Value = _ROUNDED.get(meaning, ops.trunc)(args[0].value)
                 found = ops.cast(whole, dtype=i64)
-            elif op is not None and all(isinstance(now_of(arg), int) for arg in args):
+            elif op is not None and all(isinstance(arg, int) for arg in args):
                 found = op(*[_side(arg, i64, self.recorder) for arg in args])
         return found
 
-    def _computed(self, meaning: Callable[..., Any], args: Sequence[Any], now: Any) -> Value | None:
+    def _computed(
+        self, meaning: Callable[..., Any], args: Sequence[Any], kind: type
+    ) -> Value | None:
         if meaning is float:
             return self.value
         if meaning in _DIVISIONS:
@@ -204,17 +223,17 @@ class LateScalar(SymScalar, Late):
                 sides = [_side(arg, f64, self.recorder) for arg in args]
                 found: Value = _DIVISIONS[meaning](*sides)
             return found
-        return super()._computed(meaning, args, now)
+        return super()._computed(meaning, args, kind)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "item" and isinstance(self.now, np.generic):
+        if name == "item" and issubclass(self.kind, np.generic):
             return functools.partial(self.apply, "float", float)
         return super().__getattr__(name)
 
     # ------------------------------------------------------------------ looking at the value
 
     def _look(self) -> Any:
-        if isinstance(self.now, int):
+        if issubclass(self.kind, int):
             return self.exits.ask(self.whole, self.text)
         return self._give_up("it looks at the digits of")
 
@@ -223,10 +242,10 @@ class LateScalar(SymScalar, Late):
             return self._with_arrays(symbol, meaning, (self, other), {})
         if not isinstance(other, (int, float, np.generic)):
             return NotImplemented
-        of_numpy = isinstance(self.now, np.generic) or isinstance(other, np.generic)
+        of_numpy = issubclass(self.kind, np.generic) or isinstance(other, np.generic)
         if isinstance(other, np.generic) and not is_live(other):
             other = other.item()
-        both = isinstance(self.now, int) and isinstance(now_of(other), int)
+        both = issubclass(self.kind, int) and isinstance(other, int)
         is_small = is_live(other) or (isinstance(other, int) and abs(other) < 2**62)
         dtype = i64 if both and is_small else f64
         with self.recorder.annotated():
@@ -253,8 +272,8 @@ def operands_of(bases: Bases) -> tuple[list[Value], Callable[[Sequence[np.ndarra
     """What a call of Python's gets within the step that asks a formula, and how it reads them."""
     values, readers = [], []
     for key, base in bases.items():
-        readers.append((key, _reader(type(base.now)) if is_live(base) else _read_only))
-        is_whole = is_live(base) and isinstance(base.now, int)
+        readers.append((key, _reader(base.__class__) if is_live(base) else _read_only))
+        is_whole = is_live(base) and isinstance(base, int)
         dtype = i64 if is_whole else f64
         values.append(base.recorder.live_value(base, dtype) if is_live(base) else base)
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from lucid.compiler.guards.restarts import RestartTrace
-from lucid.compiler.inputs.late import now_of
 from lucid.compiler.inputs.scalars import is_live, seen
 from lucid.functions.creation import arange
 from lucid.ir.location import Location, here
@@ -145,7 +144,7 @@ def _is_basic(part: Any) -> bool:
 def _moves(part: Any) -> bool:
     """Whether a part of an index says a place by a number that is read at each call."""
     if type(part) is not slice:
-        return is_live(part) and isinstance(now_of(part), int)
+        return is_live(part) and isinstance(part, int)
     bounds = part.start, part.stop
-    are_ints = all(isinstance(now_of(x), int) for x in bounds)
+    are_ints = all(isinstance(x, int) for x in bounds)
     return part.step is None and are_ints and all(map(is_live, bounds))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -17,6 +18,7 @@ from lucid.ir.ops.rules import NUMBERS, broadcast_shapes, failure, require_dtype
 from lucid.ir.types import TensorType
 
 _NAMES = ("lhs", "rhs")
+_MOST_COPIED = 1 << 20  # elements of an operand: larger memory is new for each product
 
 
 def _infer_matmul(a: TensorType, b: TensorType) -> TensorType:
@@ -96,23 +98,66 @@ def _infer_contract(a: TensorType, b: TensorType, indices: str) -> TensorType:
     return TensorType(a.dtype, tuple(sizes[name] for name in result))
 
 
+def _run(x: np.ndarray, axes: Sequence[int]) -> int:
+    """How many elements lie side by side in memory, in the order of these axes."""
+    count, stride = 1, x.itemsize
+    for axis in reversed(axes):
+        if x.strides[axis] != stride:
+            break
+        count *= x.shape[axis]
+        stride *= x.shape[axis]
+    return count
+
+
+def _contract_in_parts(
+    a: np.ndarray, b: np.ndarray, indices: str, name: str, share: float
+) -> np.ndarray:
+    """The product for such a share of an axis of the result after another."""
+    lhs, rhs, result = split_indices(indices)
+    sizes = dict(zip(lhs + rhs, a.shape + b.shape, strict=True))
+    whole = np.empty([sizes[each] for each in result], a.dtype)
+    step = max(1, int(share * sizes[name]))
+    for first in range(0, sizes[name], step):
+        part = slice(first, first + step)
+
+        def of(x: np.ndarray, names: str, part: slice = part) -> np.ndarray:
+            return x[tuple(part if each == name else slice(None) for each in names)]
+
+        of(whole, result)[...] = _contract(of(a, lhs), of(b, rhs), indices)
+    return whole
+
+
 @quiet
 def _contract(a: np.ndarray, b: np.ndarray, indices: str) -> np.ndarray:
-    """One product of matrices for each index that both operands and the result have."""
+    """One product of matrices for each index that both operands and the result have.
+
+    Windows of an image are many times as large when they are copied: that is done part by part.
+    """
     lhs, rhs, result = split_indices(indices)
+    for operands in ((lhs, a), (rhs, b)):
+        names, x = operands
+        if x.size > _MOST_COPIED and not x.flags.forc:
+            sizes = dict(zip(names, x.shape, strict=True))
+            name = next((name for name in names if name in result and sizes[name] > 1), None)
+            if name is not None:
+                return _contract_in_parts(a, b, indices, name, _MOST_COPIED / x.size)
     batch = [name for name in lhs if name in rhs and name in result]
     inner = [name for name in lhs if name not in result]
     rows = [name for name in lhs if name not in rhs]
     columns = [name for name in rhs if name not in lhs]
     sizes = dict(zip(lhs + rhs, a.shape + b.shape, strict=True))
 
-    def matrices(x: np.ndarray, names: str, *groups: list[str]) -> np.ndarray:
-        order = [names.index(name) for group in groups for name in group]
-        return x.transpose(order).reshape([prod(sizes[n] for n in group) for group in groups])
+    def matrices(x: np.ndarray, names: str, first: list[str], second: list[str]) -> np.ndarray:
+        """Matrices, or the transposed of those whose rows are in longer runs of memory."""
+        axes, more, others = ([names.index(n) for n in group] for group in (batch, first, second))
+        is_turned = _run(x, others) < _run(x, more)
+        if is_turned:
+            more, others = others, more
+        shape = [prod(x.shape[axis] for axis in group) for group in (axes, more, others)]
+        found = x.transpose([*axes, *more, *others]).reshape(shape)
+        return found.swapaxes(1, 2) if is_turned else found
 
-    product = np.matmul(
-        matrices(a, lhs, batch, rows, inner), matrices(b, rhs, batch, inner, columns)
-    )
+    product = np.matmul(matrices(a, lhs, rows, inner), matrices(b, rhs, inner, columns))
     names = [*batch, *rows, *columns]
     whole: np.ndarray = product.reshape([sizes[name] for name in names])
     return whole.transpose([names.index(name) for name in result])
