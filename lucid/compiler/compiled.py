@@ -108,6 +108,28 @@ class Options:
     verify: str = "never"
 
 
+class _Leftovers:
+    """Finds the cycles that traces leave behind: graphs of programs that are dropped or failed.
+
+    What `Age` has put out of sight is old for Python's collector, which looks at that only when
+    much has become old under its eyes: it would stay for good where nothing else makes objects.
+    """
+
+    share, cost, spent = 0.05, 0.1, 0.0
+    """Of the time to trace, which a look may take; seconds: of one, and traced since the last."""
+
+    def account(self, seconds: float) -> None:
+        """Look for them when enough time has been spent on traces, of which this is one."""
+        self.spent += seconds
+        if self.spent * self.share >= self.cost:
+            begin = time.perf_counter()
+            gc.collect()
+            self.spent, self.cost = 0.0, time.perf_counter() - begin
+
+
+_leftovers = _Leftovers()
+
+
 @contextmanager
 def collector_paused() -> Iterator[None]:
     """Let no cycles be looked for: a program is made of many objects, none of which dies early.
@@ -116,13 +138,14 @@ def collector_paused() -> Iterator[None]:
     at it, such as a callback of another package, isn't the step's. Of several threads that do this
     at once the one that found the collector on turns it on again.
     """
-    was_on = gc.isenabled()
+    was_on, begin = gc.isenabled(), time.perf_counter()
     try:
         gc.disable()  # an interrupt may come right after it
         yield
     finally:
         if was_on:
             gc.enable()
+            _leftovers.account(time.perf_counter() - begin)
 
 
 def looks_of(args: tuple[Any, ...]) -> Looks:

@@ -17,9 +17,10 @@ from lucid.autograd import Function
 from lucid.codegen.kernel_ir.instruction import Inst
 from lucid.codegen.kernel_ir.kernel import Kernel
 from lucid.codegen.program.program import KernelCall
+from lucid.compiler import compiled
 from lucid.compiler.recording.recorder import Recorder
 from lucid.compiler.recording.trace import Trace
-from lucid.ir.graph import Node
+from lucid.ir.graph import Graph, Node
 
 References = dict[str, "weakref.ref[Any]"]
 
@@ -321,3 +322,26 @@ def test_a_program_says_about_how_much_memory_it_keeps() -> None:
     program = step._latest_program()
     said = program.nbytes - program.executable._library.nbytes  # which isn't Python's memory
     assert said / 1.5 < min(found) < said * 1.5
+
+
+def test_what_traces_leave_behind_is_found_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Graphs refer to themselves, and what was there at a trace is old for Python's collector."""
+    monkeypatch.setattr(compiled, "_leftovers", compiled._Leftovers())
+    monkeypatch.setattr(compiled._leftovers, "share", 1e6)
+    gc.enable()
+    gc.set_threshold(100_000)
+
+    def alive() -> int:
+        return sum(isinstance(x, Graph) for x in gc.get_objects())
+
+    before = alive()
+    try:
+        for k in range(20):
+            lucid.compile(lambda x, k=k: (x * k).sum())(lucid.ones(3))
+        assert alive() - before < 20
+        gc.disable()
+        for k in range(20):  # who has switched it off does this himself
+            lucid.compile(lambda x, k=k: (x * k).sum())(lucid.ones(3))
+        assert alive() - before >= 20
+    finally:
+        gc.set_threshold(700, 10, 10)

@@ -123,16 +123,20 @@ class SymScalar:
         """What it is in the call that is traced."""
         return self._now
 
+    @property
+    def kind(self) -> type:
+        return type(self._now)
+
     @property  # type: ignore[misc]
     def __class__(self) -> type:
-        return type(self._now)
+        return self.kind
 
     @property
     def value(self) -> Value:
         """The number as an f64 of the graph, as Python converts it."""
         if self._value is None:
             of, read = self.formula, self.read
-            if self.__class__ is float:
+            if self.kind is float:
                 self._value = self._input(f64, of, read)
             else:
                 as_float = None if read is None else lambda: float(read())
@@ -151,7 +155,7 @@ class SymScalar:
 
     def truncated(self) -> SymScalar:
         """The number as an int. Raises what `int` raises."""
-        if isinstance(self, int):
+        if issubclass(self.kind, int):
             return self
         whole: SymScalar = self.apply("int", int)
         return whole
@@ -178,7 +182,7 @@ class SymScalar:
             return self._with_arrays(symbol, meaning, sides, {})
         if isinstance(other, complex):
             return meaning(*map(seen, sides))
-        if isinstance(other, str) and meaning is operator.mul and self.__class__ is int:
+        if isinstance(other, str) and meaning is operator.mul and self.kind is int:
             return self.recorder.repeated(other, self)
         if not isinstance(other, (int, float, np.generic)) or _is_of_kind(other, self):
             return NotImplemented
@@ -381,7 +385,7 @@ def live_function(
         return function(*args, **kwargs)
 
     if is_plain:
-        if function in (float, int) and special.__class__ is function:
+        if function in (float, int) and special.kind is function:
             return lambda number: number
         return lambda *args: special.apply(name, function, args)
     if not _is_result(meaning(*map(_now, leaves))):

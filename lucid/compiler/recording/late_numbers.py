@@ -88,7 +88,7 @@ class LateScalar(SymScalar, Late):
     raise an error: after the step nothing may. Who needs its digits runs the call op by op.
     """
 
-    __slots__ = ("_find", "bases", "exits", "kind")
+    __slots__ = ("_find", "_kind", "bases", "exits")
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class LateScalar(SymScalar, Late):
         value: Value | None,
     ) -> None:
         super().__init__(kind(0), formula, text, recorder)
-        self.kind = kind
+        self._kind = kind
         self._find: Callable[[], Number] | None = find
         self.exits = exits
         self.bases = bases
@@ -111,9 +111,9 @@ class LateScalar(SymScalar, Late):
         else:
             self._value = value
 
-    @property  # type: ignore[misc]
-    def __class__(self) -> type:
-        return self.kind
+    @property
+    def kind(self) -> type:
+        return self._kind
 
     @property
     def now(self) -> Any:

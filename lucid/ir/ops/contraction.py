@@ -138,9 +138,9 @@ def _contract(a: np.ndarray, b: np.ndarray, indices: str) -> np.ndarray:
         names, x = operands
         if x.size > _MOST_COPIED and not x.flags.forc:
             sizes = dict(zip(names, x.shape, strict=True))
-            name = next((name for name in names if name in result and sizes[name] > 1), None)
-            if name is not None:
-                return _contract_in_parts(a, b, indices, name, _MOST_COPIED / x.size)
+            several = [name for name in names if name in result and sizes[name] > 1]
+            if several:
+                return _contract_in_parts(a, b, indices, several[0], _MOST_COPIED / x.size)
     batch = [name for name in lhs if name in rhs and name in result]
     inner = [name for name in lhs if name not in result]
     rows = [name for name in lhs if name not in rhs]
@@ -158,9 +158,9 @@ def _contract(a: np.ndarray, b: np.ndarray, indices: str) -> np.ndarray:
         return found.swapaxes(1, 2) if is_turned else found
 
     product = np.matmul(matrices(a, lhs, rows, inner), matrices(b, rhs, inner, columns))
-    names = [*batch, *rows, *columns]
-    whole: np.ndarray = product.reshape([sizes[name] for name in names])
-    return whole.transpose([names.index(name) for name in result])
+    order = [*batch, *rows, *columns]
+    whole: np.ndarray = product.reshape([sizes[name] for name in order])
+    return whole.transpose([order.index(name) for name in result])
 
 
 def _contract_vjp(g: Operand, y: Operand, a: Operand, b: Operand, indices: str) -> tuple[Any, ...]:
