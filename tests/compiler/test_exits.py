@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import sys
 import threading
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 import lucid
 from lucid import nn
+from lucid.compiler.inputs import present
 
 Compile = Any
 
@@ -623,3 +625,35 @@ def test_what_a_computed_key_finds_is_noted_for_the_outcome_that_was_told():
         x = lucid.randn(10)
         assert step(x).tolist() == (table[x.argmax().item()] + x[:3]).tolist()
     assert step.stats.traces == 10 and not step.stats.eager_reasons, step.stats.eager_reasons
+
+
+def test_what_a_look_needs_of_large_products_is_compiled(
+    agree: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NumPy would take ten seconds for the gradients of a network of convolutions."""
+    monkeypatch.setattr(present, "_MANY_PRODUCTS", 0)
+    monkeypatch.setattr(present, "evaluated", None)
+
+    def scenario(compile: Any) -> Any:
+        lucid.manual_seed(0)
+        net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(32, 3))
+        optimizer = lucid.optim.SGD(net.parameters(), lr=0.1)
+
+        @compile
+        def step(x: Any, y: Any) -> Any:
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(net(x), y)
+            if not lucid.isfinite(loss):
+                return "loss"
+            loss.backward()
+            if nn.utils.clip_grad_norm_(net.parameters(), 1.0) > 1.0:
+                optimizer.step()
+            return loss
+
+        x, y = lucid.randn(4, 1, 6, 6), lucid.tensor([0, 1, 2, 0])
+        results = [step(x * k, y) for k in (1, math.nan, 2, 0.1, 1)]
+        with pytest.raises(IndexError, match="target 3 is out of range"):
+            step(x, lucid.tensor([0, 1, 2, 3]))
+        return results, net
+
+    agree(scenario)

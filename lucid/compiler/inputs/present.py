@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from math import prod
 from types import MappingProxyType
 
 import numpy as np
 
+from lucid.autograd.native import Code, NotStraightError
 from lucid.compiler.inputs.cells import Cell
 from lucid.compiler.inputs.scalars import SymSource
-from lucid.ir.graph import Node, Value
+from lucid.ir.clone import copy_node
+from lucid.ir.errors import LucidError
+from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.interpret import evaluated
+from lucid.ir.ops.contraction import split_indices
 from lucid.ir.types import DType
+from lucid.runtime.open_programs import Families
 from lucid.tensor.storage import Storage
 
 Run = Callable[[Node, Sequence[np.ndarray]], Sequence[np.ndarray]]
 """Evaluates a region op, whose bodies may call Python."""
+_MANY_PRODUCTS = 1 << 31
+"""Multiplications for which NumPy takes longer than it takes to compile them."""
 
 
 def evaluate(
@@ -61,13 +69,78 @@ def evaluate(
     return True
 
 
+def _evaluate_natively(values: Sequence[Value], known: MutableMapping[Value, np.ndarray]) -> None:
+    """Enter the data of values, and of the products of matrices behind them, if that is much work.
+
+    It leaves alone what calls Python, and errors, which NumPy finds as well.
+    """
+    nodes, inputs = _behind(values, known)
+    made = [node for node in nodes if node.op.kind == "contract"]
+    is_code = all(node.op.kind not in ("call", "host", "region", "check") for node in nodes)
+    if not is_code or sum(map(_multiplications, made)) < _MANY_PRODUCTS:
+        return
+    graph, copies = Graph("present"), {}
+    for value in inputs:
+        copies[value] = graph.add_input(value.type)
+    for node in nodes:
+        copied = copy_node(node, graph, copies)
+        copied.gradient_of = None
+        graph.nodes.append(copied)
+    wanted = list(dict.fromkeys([*values, *(node.result for node in made)]))
+    wanted = [value for value in wanted if value not in known]
+    graph.outputs = [copies[value] for value in wanted]
+    try:
+        found = Code(graph, (), Families()).run([known[value] for value in inputs])
+    except (LucidError, NotStraightError):
+        return
+    known.update(zip(wanted, found, strict=True))
+
+
+def _behind(
+    values: Sequence[Value], known: Mapping[Value, np.ndarray]
+) -> tuple[list[Node], list[Value]]:
+    """The nodes that compute values of what is known, in order, and what of that they read."""
+    nodes: dict[Node, None] = {}
+    inputs: dict[Value, None] = {}
+    pending = [value for value in values if value not in known]
+    while pending:
+        node = pending[-1].producer
+        if node is None or node in nodes:
+            pending.pop()
+            continue
+        read = [value for value in node.operands if value in known]
+        inputs.update(dict.fromkeys(read))
+        missing = [
+            value
+            for value in node.operands
+            if value not in known and value.producer is not None and value.producer not in nodes
+        ]
+        pending += missing
+        if not missing:
+            nodes[node] = None
+    return [*nodes], [*inputs]
+
+
+def _multiplications(node: Node) -> int:
+    """Of a product of matrices."""
+    shape, indices = node.operands[0].shape, node.attributes.get("indices")
+    if indices is None:
+        return node.result.type.size * shape[-1]
+    names, _, result = split_indices(indices)
+    inner = [size for name, size in zip(names, shape, strict=True) if name not in result]
+    return node.result.type.size * prod(inner)
+
+
 def _row(array: np.ndarray, row: int) -> np.ndarray:
     """A row; zeros of an array that has none."""
     return np.asarray(array[row]) if len(array) else np.zeros(array.shape[1:], array.dtype)
 
 
 class PresentValues:
-    """Evaluates nodes of the graph so far with NumPy, each once; host calls are not repeated.
+    """Evaluates nodes of the graph so far, each once; host calls are not repeated.
+
+    NumPy does it, or native code where that takes long: then it is known what products of matrices
+    give, and what was asked for.
 
     Attributes:
         stand_ins: of what the body of a loop reads, what it is in the first round: another value,
@@ -95,6 +168,8 @@ class PresentValues:
         """The data of values. Raises what their ops raise, such as `IndexOutOfRangeError`."""
         known = self._known
         known.update(self._inputs())
+        if not self.stand_ins:
+            _evaluate_natively(values, known)
         if not evaluate(values, known, self.stand_ins, self.run):
             self.refuse_unknown()
             raise AssertionError("its inputs and host calls decide all of a trace")
