@@ -22,8 +22,8 @@ from lucid.tensor.storage import Storage
 
 Run = Callable[[Node, Sequence[np.ndarray]], Sequence[np.ndarray]]
 """Evaluates a region op, whose bodies may call Python."""
-_MANY_PRODUCTS = 1 << 31
-"""Multiplications for which NumPy takes longer than it takes to compile them."""
+_MANY_PRODUCTS = 1 << 23
+"""Multiplications for each node, for which NumPy takes longer than it takes to compile the node."""
 
 
 def evaluate(
@@ -77,7 +77,7 @@ def _evaluate_natively(values: Sequence[Value], known: MutableMapping[Value, np.
     nodes, inputs = _behind(values, known)
     made = [node for node in nodes if node.op.kind == "contract"]
     is_code = all(node.op.kind not in ("call", "host", "region", "check") for node in nodes)
-    if not is_code or sum(map(_multiplications, made)) < _MANY_PRODUCTS:
+    if not is_code or sum(map(_multiplications, made)) < _MANY_PRODUCTS * len(nodes):
         return
     graph, copies = Graph("present"), {}
     for value in inputs:
