@@ -15,6 +15,7 @@ import numpy as np
 
 from lucid.autograd.hooks import hooks_of
 from lucid.compiler.inputs.objects import BY_VALUE, SCALARS, data_of, owners_of, visit_leaves
+from lucid.compiler.inputs.scalars import is_whole
 from lucid.dtypes import get_default_dtype
 from lucid.ir.errors import EagerOnlyError, LucidError
 from lucid.ir.strides import is_contiguous
@@ -29,6 +30,7 @@ from lucid.tensor.writing import made_without_grad, refusal_of_writes
 Description = dict[str, str]
 PlainType = tuple[TensorType, Shape, bool]
 TENSOR = re.compile(r"(\w+)(\[[\d,]*\])(.*)")  # a tensor in a description: dtype, shape, the rest
+_WHOLE = re.compile(r"u?int\d* ")  # a whole number there
 MOST_IN_MESSAGES = 4  # changes, or arguments, that a message names
 MOVES = 4  # programs that differ only in ints: one more is made for all of their values
 MOVES_OF_TEXTS = 2
@@ -41,7 +43,7 @@ class LiveArgument:
 
     __slots__ = ("value",)
 
-    def __init__(self, value: int | str) -> None:
+    def __init__(self, value: int | np.integer[Any] | str) -> None:
         self.value = value
 
 
@@ -59,7 +61,8 @@ def with_live_arguments(
         return args, kwargs
 
     def mark(leaf: Any, path: str) -> Any:
-        return LiveArgument(leaf) if type(leaf) in (int, str) and path in names else leaf
+        is_live = path in names and (type(leaf) is str or is_whole(leaf))
+        return LiveArgument(leaf) if is_live else leaf
 
     known: dict[int, Any] = {}
     pairs = named_arguments(function, args, kwargs)
@@ -73,7 +76,7 @@ def moving_arguments(now: Description, earlier: Iterable[Description]) -> set[st
     Of ints many: shapes may depend on them. A text says sooner that it's another one in each call.
     """
     texts = {path for path, text in now.items() if text.startswith("str ")}
-    moving = texts | {path for path, text in now.items() if text.startswith("int ")}
+    moving = texts | {path for path, text in now.items() if _WHOLE.match(text)}
     found = [set(differences(now, before)) for before in earlier] if moving else []
     moved = [names for names in found if names and names <= moving]
     of_texts = [names for names in moved if names <= texts]
@@ -201,8 +204,8 @@ class Call:
         elif kind is float or isinstance(value, np.floating):
             self._parts.append(kind)
             self.floats.append(value)
-        elif kind is LiveArgument or kind is int:
-            found = value if kind is int else value.value
+        elif kind is LiveArgument or (self._in_places and is_whole(value)):
+            found = value.value if kind is LiveArgument else value
             self._parts += (LiveArgument, type(found))
             self.floats.append(found)
         elif isinstance(value, BY_VALUE):
@@ -378,7 +381,8 @@ def _described(leaf: Any, path: str, seen: dict[int, str]) -> str:
     if type(leaf) is float or isinstance(leaf, np.floating):
         return f"a {type(leaf).__name__}"
     if type(leaf) is LiveArgument:
-        return "an int" if type(leaf.value) is int else "a str"
+        name = type(leaf.value).__name__
+        return f"an {name}" if name.startswith("int") else f"a {name}"
     if isinstance(leaf, (*BY_VALUE, slice)):
         return f"{type(leaf).__name__} {leaf!r}" if leaf is not None else "None"
     identity = identity_of_function(leaf)

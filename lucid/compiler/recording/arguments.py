@@ -14,6 +14,7 @@ from lucid.compiler.guards.guard import CONTENTS
 from lucid.compiler.guards.mutable_sources import MutableSource
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.objects import data_of, entries_of, know_by_identity, owners_of
+from lucid.compiler.inputs.scalars import WHOLE, is_whole
 from lucid.compiler.inputs.signature import Call, LiveArgument, argument_names
 from lucid.compiler.recording.late_arrays import LateArray
 from lucid.compiler.recording.names import identifier
@@ -85,7 +86,8 @@ class StandIns:
             late = LateArray(recorder.exits, recorder.value_of(handle), tensor=handle)
             return self._arrays.setdefault(id(handle), late)
         is_number = type(leaf) in (float, LiveArgument) or isinstance(leaf, np.floating)
-        if is_number or (self._is_place and type(leaf) is int):
+        is_number |= self._is_place and is_whole(leaf)
+        if is_number:
             i = next(self._floats)
             now, name = self._call.floats[i], recorder.unused_text(path)
             found = recorder.live_scalar(name, now, operator.itemgetter(i))
@@ -137,7 +139,7 @@ class StandIns:
             if entries:
                 changed.append(number)
             for source, was, now in entries:
-                if type(was) is int and isinstance(now, int) and type(now) is not bool:
+                if is_whole(was) and isinstance(now, WHOLE) and type(now) is not bool:
                     counts.add(source.path)
                 has_grown = has_grown or (source.key == CONTENTS and not isinstance(owner, dict))
                 found.append((source, now))
