@@ -47,24 +47,35 @@ class LiveArgument:
         self.value = value
 
 
+class KeptList:
+    """A list that is given again and again, and grows: it is state, known by its identity."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: list[Any] | deque[Any]) -> None:
+        self.value = value
+
+
 def with_live_arguments(
     names: Collection[str],
+    kept: Mapping[int, Any],
     function: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments with a `LiveArgument` for each int and text of these names.
 
-    Others are part of the signature: shapes and branches may depend on them.
+    Others are part of the signature: shapes and branches may depend on them. Each list among those
+    that are kept, by its identity, has a `KeptList`.
     """
-    if not names:
+    if not names and not kept:
         return args, kwargs
 
     def mark(leaf: Any, path: str) -> Any:
         is_live = path in names and (type(leaf) is str or is_whole(leaf))
         return LiveArgument(leaf) if is_live else leaf
 
-    known: dict[int, Any] = {}
+    known: dict[int, Any] = {key: KeptList(found) for key, found in kept.items()}
     pairs = named_arguments(function, args, kwargs)
     marked = [(name, map_tree(mark, x, name, known=known)) for name, x in pairs]
     return tuple(x for _, x in marked[: len(args)]), dict(marked[len(args) :])
@@ -92,6 +103,7 @@ class Call:
         tensors: tensor arguments; NumPy arrays are among them, as tensors on their memory.
         floats: float arguments, and ints and texts that are read live.
         objects: arguments of other classes; the key holds their identity.
+        kept: the identities of lists that are state.
         values: what the places hold; keys: for each of them, as `key`.
         given: the arguments as they are; marked: with a `LiveArgument` for each that is read live.
     """
@@ -107,6 +119,7 @@ class Call:
         "_tensors",
         "floats",
         "given",
+        "kept",
         "keys",
         "marked",
         "objects",
@@ -120,6 +133,7 @@ class Call:
         self.tensors: Sequence[TensorCore] = self._tensors
         self.floats: list[Any] = []
         self.objects: list[Any] = []
+        self.kept: set[int] = set()
         self._storages: dict[Storage, int] = {}
         self._arrays: dict[int, TensorCore] = {}
         self._counts: tuple[int, ...] = ()
@@ -182,7 +196,7 @@ class Call:
         if self._owners is None:
             args, kwargs = self.given
             values = (*args, *(kwargs[name] for name in sorted(kwargs)), *self.values)
-            found = owners_of([("", value) for value in values])
+            found = owners_of([("", value) for value in values], self.kept)
             self._owners = [owner for _, owner in found]
         return self._owners
 
@@ -214,6 +228,10 @@ class Call:
             self._add_owner(value, (len(value), getattr(value, "maxlen", None)), value)
         elif isinstance(value, dict):
             self._add_owner(value, tuple(value), [item for _, item in items_of(value)])
+        elif kind is KeptList:
+            self._parts += (kind, id(value.value))
+            self.objects.append(value.value)
+            self.kept.add(id(value.value))
         elif isinstance(value, np.ndarray):
             self._parts.append(np.ndarray)
             tensor = self._arrays.get(id(value))
@@ -385,6 +403,7 @@ def _described(leaf: Any, path: str, seen: dict[int, str]) -> str:
         return f"an {name}" if name.startswith("int") else f"a {name}"
     if isinstance(leaf, (*BY_VALUE, slice)):
         return f"{type(leaf).__name__} {leaf!r}" if leaf is not None else "None"
+    leaf = leaf.value if type(leaf) is KeptList else leaf
     identity = identity_of_function(leaf)
     at = id(leaf) if identity is None else hash(identity) & (1 << 48) - 1
     return f"the {type(leaf).__name__} at {at:#x}"

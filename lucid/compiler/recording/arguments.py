@@ -15,7 +15,7 @@ from lucid.compiler.guards.mutable_sources import MutableSource
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.objects import data_of, entries_of, know_by_identity, owners_of
 from lucid.compiler.inputs.scalars import WHOLE, is_whole
-from lucid.compiler.inputs.signature import Call, LiveArgument, argument_names
+from lucid.compiler.inputs.signature import Call, KeptList, LiveArgument, argument_names
 from lucid.compiler.recording.late_arrays import LateArray
 from lucid.compiler.recording.names import identifier
 from lucid.compiler.recording.recorder import Recorder
@@ -85,6 +85,8 @@ class StandIns:
             handle = self._handle(next(self._tensors), path)
             late = LateArray(recorder.exits, recorder.value_of(handle), tensor=handle)
             return self._arrays.setdefault(id(handle), late)
+        if type(leaf) is KeptList:
+            return leaf.value
         is_number = type(leaf) in (float, LiveArgument) or isinstance(leaf, np.floating)
         is_number |= self._is_place and is_whole(leaf)
         if is_number:
@@ -108,7 +110,7 @@ class StandIns:
         """Put what stands for their contents into objects of plain data."""
         for value, given in self._filled:
             vars(value).update(given)
-        owners = owners_of(self._named)
+        owners = owners_of(self._named, self._call.kept)
         self._held = [(path, owner, entries_of(owner)) for path, owner in owners]
         self._recorder.containers = {id(owner): i for i, (_, owner, _) in enumerate(self._held)}
 

@@ -25,7 +25,13 @@ from lucid.compiler.guards.table import GuardTable
 from lucid.compiler.inputs.cells import Cell
 from lucid.compiler.inputs.objects import visit_leaves
 from lucid.compiler.inputs.scalars import SymSource
-from lucid.compiler.inputs.signature import Call, identity_of_function, name_of, named_arguments
+from lucid.compiler.inputs.signature import (
+    Call,
+    KeptList,
+    identity_of_function,
+    name_of,
+    named_arguments,
+)
 from lucid.compiler.recording import texts
 from lucid.compiler.recording.arguments import StandIns
 from lucid.compiler.recording.deferred_calls import DeferredCalls
@@ -177,7 +183,8 @@ def _name_arguments(collector: GuardCollector, function: Callable[..., Any], cal
             for hook in hooks_of(leaf).values():
                 collector.value(hook, f"a hook of {path}", function)
         elif not isinstance(leaf, np.ndarray):
-            collector.value(leaf, path, function)
+            kept = leaf.value if type(leaf) is KeptList else leaf
+            collector.value(kept, path, function)
 
     for name, value in named_arguments(function, *call.marked):
         visit_leaves(note, value, name)
