@@ -363,6 +363,42 @@ def test_a_parameter_may_be_passed_as_an_argument(agree):
     agree(scenario)
 
 
+@pytest.mark.parametrize("optimizer", [lucid.optim.SGD, lucid.optim.Adam])
+def test_a_parameter_that_is_only_given_may_be_the_optimizers(agree, optimizer):
+    """The step reads its data as an argument alone; the optimizer looks at its gradient first."""
+
+    def scenario(compile):
+        w = nn.Parameter(lucid.ones(4))
+        updates = optimizer([w], lr=0.1)
+
+        @compile
+        def step(x, given, y):
+            loss = (x * given - y).square().sum()
+            updates.zero_grad()
+            loss.backward()
+            updates.step()
+            return loss
+
+        x = lucid.arange(4.0)
+        return [step(x, w, 0.5 * k) for k in range(4)], w
+
+    agree(scenario, traces=1)
+
+
+def test_the_flag_of_an_argument_may_be_set_by_another_name(agree):
+    def scenario(compile):
+        w = nn.Parameter(lucid.ones(4))
+
+        @compile
+        def step(x, given):
+            w.requires_grad_(False)
+            return (x * given).sum(), given.requires_grad
+
+        return [step(lucid.ones(4), w) for _ in range(3)], w.requires_grad
+
+    agree(scenario)
+
+
 def test_a_view_of_state_may_be_passed_as_an_argument(agree):
     def scenario(compile):
         w = lucid.arange(6.0)
