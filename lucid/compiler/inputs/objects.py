@@ -24,7 +24,7 @@ from lucid.tensor.tree import children_of, path_of
 
 BY_VALUE = (bool, int, str, bytes, type(None), complex, range, np.integer, np.bool_)
 SCALARS = (int, float, bool, str, bytes, complex, type(None))
-_PLAIN = (TensorCore, float, np.floating, slice, DType, *BY_VALUE)
+PLAIN_DATA = (TensorCore, float, np.floating, slice, DType, *BY_VALUE)
 _NAMESPACES = ("SimpleNamespace", "Namespace")
 _changed: set[type] = set()  # classes whose objects a step has changed
 
@@ -51,7 +51,7 @@ def data_of(value: Any, inside: tuple[int, ...] = ()) -> dict[str, Any] | None:
 
 
 def _is_plain(value: Any, inside: tuple[int, ...]) -> bool:
-    if isinstance(value, _PLAIN):
+    if isinstance(value, PLAIN_DATA):
         return True
     if isinstance(value, (list, deque, tuple, dict)):
         within = (*inside, id(value))

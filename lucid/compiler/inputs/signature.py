@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import re
 import types
@@ -14,7 +13,13 @@ from typing import Any
 import numpy as np
 
 from lucid.autograd.hooks import hooks_of
-from lucid.compiler.inputs.objects import BY_VALUE, SCALARS, data_of, owners_of, visit_leaves
+from lucid.compiler.inputs.functions import (
+    Kept,
+    identity_of_function,
+    name_of_code,
+    with_contents,
+)
+from lucid.compiler.inputs.objects import BY_VALUE, data_of, owners_of, visit_leaves
 from lucid.compiler.inputs.scalars import is_whole
 from lucid.dtypes import get_default_dtype
 from lucid.ir.errors import EagerOnlyError, LucidError
@@ -31,6 +36,7 @@ Description = dict[str, str]
 PlainType = tuple[TensorType, Shape, bool]
 TENSOR = re.compile(r"(\w+)(\[[\d,]*\])(.*)")  # a tensor in a description: dtype, shape, the rest
 _WHOLE = re.compile(r"u?int\d* ")  # a whole number there
+_FUNCTION = re.compile(r"the (function|partial) \S.* at ")  # one that a line makes each time
 MOST_IN_MESSAGES = 4  # changes, or arguments, that a message names
 MOVES = 4  # programs that differ only in ints: one more is made for all of their values
 MOVES_OF_TEXTS = 2
@@ -47,15 +53,6 @@ class LiveArgument:
         self.value = value
 
 
-class KeptList:
-    """A list that is given again and again, and grows: it is state, known by its identity."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: list[Any] | deque[Any]) -> None:
-        self.value = value
-
-
 def with_live_arguments(
     names: Collection[str],
     kept: Mapping[int, Any],
@@ -66,34 +63,48 @@ def with_live_arguments(
     """The arguments with a `LiveArgument` for each int and text of these names.
 
     Others are part of the signature: shapes and branches may depend on them. Each list among those
-    that are kept, by its identity, has a `KeptList`.
+    that are kept, by its identity, has a `Kept`; a function of these names is what it holds.
     """
     if not names and not kept:
         return args, kwargs
 
     def mark(leaf: Any, path: str) -> Any:
-        is_live = path in names and (type(leaf) is str or is_whole(leaf))
-        return LiveArgument(leaf) if is_live else leaf
+        if path not in names:
+            return leaf
+        is_live = type(leaf) is str or is_whole(leaf)
+        return LiveArgument(leaf) if is_live else with_contents(leaf, path, mark)
 
-    known: dict[int, Any] = {key: KeptList(found) for key, found in kept.items()}
+    known: dict[int, Any] = {key: Kept(found) for key, found in kept.items()}
     pairs = named_arguments(function, args, kwargs)
     marked = [(name, map_tree(mark, x, name, known=known)) for name, x in pairs]
     return tuple(x for _, x in marked[: len(args)]), dict(marked[len(args) :])
 
 
 def moving_arguments(now: Description, earlier: Iterable[Description]) -> set[str]:
-    """The ints and texts in which a call and earlier ones differ, and in nothing else.
+    """The ints, texts and functions in which a call and earlier ones differ, and in nothing else.
 
-    Of ints many: shapes may depend on them. A text says sooner that it's another one in each call.
+    Of ints many: shapes may depend on them. A text says sooner that it's another one in each call,
+    a function of the same code at once.
     """
     texts = {path for path, text in now.items() if text.startswith("str ")}
     moving = texts | {path for path, text in now.items() if _WHOLE.match(text)}
-    found = [set(differences(now, before)) for before in earlier] if moving else []
+    functions = {path for path, text in now.items() if _FUNCTION.match(text)}
+    found = []
+    for before in earlier if moving or functions else ():
+        names = set(differences(now, before))
+        remade = {x for x in names & functions if _code_in(now[x]) == _code_in(before.get(x, ""))}
+        if remade and names <= remade:
+            return remade
+        found.append(names)
     moved = [names for names in found if names and names <= moving]
     of_texts = [names for names in moved if names <= texts]
     if len(moved) >= MOVES:
         return set().union(*moved)
     return set().union(*of_texts) if len(of_texts) >= MOVES_OF_TEXTS else set()
+
+
+def _code_in(text: str) -> str:
+    return text.rpartition(" at ")[0]
 
 
 class Call:
@@ -103,7 +114,7 @@ class Call:
         tensors: tensor arguments; NumPy arrays are among them, as tensors on their memory.
         floats: float arguments, and ints and texts that are read live.
         objects: arguments of other classes; the key holds their identity.
-        kept: the identities of lists that are state.
+        kept: the identities of what is state in them.
         values: what the places hold; keys: for each of them, as `key`.
         given: the arguments as they are; marked: with a `LiveArgument` for each that is read live.
     """
@@ -228,7 +239,7 @@ class Call:
             self._add_owner(value, (len(value), getattr(value, "maxlen", None)), value)
         elif isinstance(value, dict):
             self._add_owner(value, tuple(value), [item for _, item in items_of(value)])
-        elif kind is KeptList:
+        elif kind is Kept:
             self._parts += (kind, id(value.value))
             self.objects.append(value.value)
             self.kept.add(id(value.value))
@@ -281,32 +292,6 @@ class Call:
         self._tensors.append(tensor)
 
 
-def identity_of_function(value: Any) -> tuple[Any, ...] | None:
-    """What functions have in common of which each call makes its own; None: it is none of these.
-
-    Such are methods of an object, partials, and functions made within others, or by `lambda`.
-    """
-    if type(value) is functools.partial:
-        keywords = (*value.args, *value.keywords.items(), value.__dict__ or None)
-        return identity_of_function(value.func) or id(value.func), *map(_by_value, keywords)
-    if type(value) is types.MethodType:
-        return id(value.__func__), id(value.__self__)
-    if type(value) is not types.FunctionType or value.__dict__:
-        return None
-    code = value.__code__
-    if not (code.co_flags & inspect.CO_NESTED or code.co_name == "<lambda>"):
-        return None
-    defaults = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).items())
-    cells = map(id, value.__closure__ or ())
-    return id(code), id(value.__globals__), *cells, *map(_by_value, defaults)
-
-
-def _by_value(default: Any) -> Any:
-    if type(default) is tuple:
-        return tuple(map(_by_value, default))
-    return (type(default), repr(default)) if isinstance(default, SCALARS) else id(default)
-
-
 def _memory_of(array: np.ndarray) -> TensorCore:
     """A tensor on an array's memory. Raises `EagerOnlyError` where there is none."""
     if type(array) not in (np.ndarray, np.memmap):
@@ -353,12 +338,19 @@ def named_arguments(
 
 def argument_names(function: Callable[..., Any], args: tuple[Any, ...]) -> list[str]:
     """What the function calls its positional arguments."""
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):
-        parameters = []
-    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    variadic = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "arg")
+    if type(function) is types.FunctionType and not function.__dict__:  # without `inspect`, at once
+        code = function.__code__
+        names = [*code.co_varnames[: code.co_argcount]]
+        has_more = code.co_flags & inspect.CO_VARARGS
+        variadic = code.co_varnames[len(names) + code.co_kwonlyargcount] if has_more else "arg"
+    else:
+        try:
+            parameters = list(inspect.signature(function).parameters.values())
+        except (TypeError, ValueError):
+            parameters = []
+        kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        names = [p.name for p in parameters if p.kind in kinds]
+        variadic = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "arg")
     extra = len(args) - len(names)
     return names[: len(args)] + [f"{variadic}_{i}" for i in range(max(extra, 0))]
 
@@ -403,10 +395,11 @@ def _described(leaf: Any, path: str, seen: dict[int, str]) -> str:
         return f"an {name}" if name.startswith("int") else f"a {name}"
     if isinstance(leaf, (*BY_VALUE, slice)):
         return f"{type(leaf).__name__} {leaf!r}" if leaf is not None else "None"
-    leaf = leaf.value if type(leaf) is KeptList else leaf
+    leaf = leaf.value if type(leaf) is Kept else leaf
     identity = identity_of_function(leaf)
     at = id(leaf) if identity is None else hash(identity) & (1 << 48) - 1
-    return f"the {type(leaf).__name__} at {at:#x}"
+    code = name_of_code(leaf)
+    return f"the {type(leaf).__name__} {code}{' ' * bool(code)}at {at:#x}"
 
 
 def differences(now: Description, before: Description) -> list[str]:
