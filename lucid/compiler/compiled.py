@@ -6,12 +6,14 @@ import functools
 import gc
 import inspect
 import logging
+import operator
 import os
 import sys
 import time
 import traceback
 import types
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,15 +23,18 @@ from typing import TYPE_CHECKING, Any
 from lucid.autograd.host_replay import HostCallMismatch, replaying, undo_draws
 from lucid.choices import check_choice, check_flags, check_kind
 from lucid.compiler.guards.events import ListenerSnapshot
-from lucid.compiler.guards.guard import instance_dict
+from lucid.compiler.guards.guard import instance_dict, is_number
 from lucid.compiler.guards.restarts import MOST_RESTARTS, Known, RestartTrace, undo_all
+from lucid.compiler.inputs.objects import owners_of
 from lucid.compiler.inputs.signature import (
+    MOVES,
     Call,
     Description,
     changes,
     describe,
     moving_arguments,
     name_of,
+    named_arguments,
     with_live_arguments,
 )
 from lucid.compiler.pacing import Looks, NotPaidForError, TooManyPathsError, TracePace
@@ -91,6 +96,7 @@ LIMIT = 128  # programs of one function; the one used longest ago is dropped
 LIMIT_BYTES = 1 << 29  # that they keep, as `Program.nbytes` says; two of any size may stay
 # What a run raises that has found another thing than its trace.
 DEPARTS = (HostCallMismatch, LeavesPath)
+MOST_KEPT = 16  # lists that grow, of which it holds the last ones
 RECENT = 3  # programs that native code tries for arguments that look alike
 ATTEMPTS = 16  # of one call to run a program before another thread changes what it depends on
 
@@ -215,6 +221,8 @@ class Compiled:
         self._sources: dict[Identity, MutableSource] = {}  # that it binds, or that move
         self._fixed: set[Identity] = set()  # that move, and for which it is traced all the same
         self._ints: set[str] = set()  # among the arguments, which are read at each call
+        self._kept: dict[int, Any] = {}  # lists among them that grow, and are state
+        self._lists: list[tuple[Any, list[Any]]] = []  # of numbers, of the last trace's call
         self._latest: Program | None = None
         self._recent: dict[Looks, list[weakref.ref[Program]]] = {}  # by whom they began with
         self._untraceable: dict[Any, tuple[int, str]] = {}  # how many calls, and why
@@ -592,7 +600,7 @@ class Compiled:
 
     def _signature(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         """The call, with live numbers for ints that are read at each call."""
-        marked = with_live_arguments(self._ints, self.__wrapped__, args, kwargs)
+        marked = with_live_arguments(self._ints, self._kept, self.__wrapped__, args, kwargs)
         call = Call(*marked)
         call.given = args, kwargs
         return call
@@ -612,7 +620,7 @@ class Compiled:
 
     def _prepared(self, call: Call, differs: Departure | None = None) -> tuple[Call, Program]:
         """The call as a program sees it that serves it, which is traced if there is none."""
-        known = Known(self._ints, self._sources)
+        known = Known(self._ints, self._sources, self._kept)
         known.functions = [] if self._is_unverified else None
         restarts = 0
         while restarts < MOST_RESTARTS:
@@ -800,6 +808,7 @@ class Compiled:
         moved -= self._ints  # one in an object stays as it is
         if moved:
             raise RestartTrace("is called with ints or texts that keep changing", "counts", moved)
+        self._keep_grown(call)
         place = here()
         if not earlier:
             return "first", "the first call", place
@@ -817,6 +826,35 @@ class Compiled:
             channel, text = "retrace", "retrace of %s: %s"
         say(channel, text, name_of(self.__wrapped__), reason)
         return kind, reason, place if differs is None else None
+
+    def _keep_grown(self, call: Call) -> None:
+        """Raise `RestartTrace` for lists that have grown since the trace before was given them.
+
+        A history that is handed to each call is state, as it is in a global. Where there has been
+        another one, as of an epoch, the first lengths have programs that serve all of them. Of
+        lists that weren't found to grow only those of numbers are remembered.
+        """
+        from lucid.compiler.guards.mutable_sources import GrowingList
+
+        before = {id(known): entries for known, entries in self._lists}
+        named = owners_of(named_arguments(self.__wrapped__, *call.given), call.kept)
+        lists = [(path, x) for path, x in named if type(x) in (list, deque)]
+        self._lists = [(x, [*x]) for _, x in lists if all(map(is_number, x))]
+        least = MOVES if self._kept else 1
+        grown = {
+            id(x): GrowingList(path, x)
+            for path, x in lists
+            if len(x) > len(before.get(id(x), x))
+            and len(x) >= least
+            and all(map(operator.is_, x, before[id(x)]))
+        }
+        if grown:
+            while len(self._kept) >= MOST_KEPT:
+                del self._kept[next(iter(self._kept))]
+            of_numbers = [x for x in grown.values() if all(map(is_number, x.owner))]
+            self._sources.update({source.identity: source for source in of_numbers})
+            found = {key: source.owner for key, source in grown.items()}
+            raise RestartTrace("is given a list that grows", "kept", found)
 
     def _made(self, recorded: Trace, description: Description, call: Call, known: Known) -> Program:
         """What a trace is compiled to."""

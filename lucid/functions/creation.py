@@ -475,7 +475,7 @@ def _number(value: Any, op: str) -> int | float:
     """A Python number for an argument that shapes depend on; what it is of a live scalar."""
     if isinstance(value, (np.generic, Tensor)):
         value = value.item()
-    elif type(value) is not value.__class__:  # a live scalar, which guards what is seen of it
+    if type(value) is not value.__class__:  # a live scalar, which guards what is seen of it
         value = int(value) if isinstance(value, int) else float(value)
     if type(value) not in (int, float, bool):
         raise ArgumentError(f"{op}: needs Python numbers for a shape, not {value!r}")

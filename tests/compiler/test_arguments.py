@@ -363,6 +363,42 @@ def test_a_parameter_may_be_passed_as_an_argument(agree):
     agree(scenario)
 
 
+@pytest.mark.parametrize("optimizer", [lucid.optim.SGD, lucid.optim.Adam])
+def test_a_parameter_that_is_only_given_may_be_the_optimizers(agree, optimizer):
+    """The step reads its data as an argument alone; the optimizer looks at its gradient first."""
+
+    def scenario(compile):
+        w = nn.Parameter(lucid.ones(4))
+        updates = optimizer([w], lr=0.1)
+
+        @compile
+        def step(x, given, y):
+            loss = (x * given - y).square().sum()
+            updates.zero_grad()
+            loss.backward()
+            updates.step()
+            return loss
+
+        x = lucid.arange(4.0)
+        return [step(x, w, 0.5 * k) for k in range(4)], w
+
+    agree(scenario, traces=1)
+
+
+def test_the_flag_of_an_argument_may_be_set_by_another_name(agree):
+    def scenario(compile):
+        w = nn.Parameter(lucid.ones(4))
+
+        @compile
+        def step(x, given):
+            w.requires_grad_(False)
+            return (x * given).sum(), given.requires_grad
+
+        return [step(lucid.ones(4), w) for _ in range(3)], w.requires_grad
+
+    agree(scenario)
+
+
 def test_a_view_of_state_may_be_passed_as_an_argument(agree):
     def scenario(compile):
         w = lucid.arange(6.0)
@@ -862,3 +898,158 @@ def test_gradients_reach_the_tensors_of_a_given_object(agree):
         return found
 
     agree(scenario, traces=1)
+
+
+def _around(value, number):
+    return lambda out: out * value + number
+
+
+def _with_defaults(value, number):
+    def loss(out, y=value, *, factor=number):
+        return (out - y) * factor
+
+    return lambda out, f=loss: f(out) * 2
+
+
+def _of_a_batch(value, number):
+    batch, log = {"y": value, "weight": number}, (number, 2)
+    return lambda out: (out * batch["y"]).sum() * batch["weight"] + log[0] * log[1]
+
+
+def _with_number(number, out, *, value):
+    return out * number + value
+
+
+def _generated(value, number):
+    def parts(out):
+        yield out * number
+        yield out * value
+
+    return lambda out: sum(parts(out))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        _around,
+        _with_defaults,
+        _of_a_batch,
+        _generated,
+        lambda value, number: functools.partial(_with_number, number, value=value),
+        lambda value, number: functools.partial(_around(value, number)),
+    ],
+)
+def test_what_a_function_holds_is_an_argument_where_each_call_makes_its_own(agree, make):
+    def scenario(compile):
+        model = nn.Linear(3, 3)
+        optimizer = lucid.optim.SGD(model.parameters(), lr=0.1)
+
+        @compile
+        def step(x, loss_of):
+            loss = loss_of(model(x)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        found = [step(lucid.ones(3), make(lucid.ones(3) * k, 0.5 + k)) for k in range(12)]
+        return found, list(model.parameters())
+
+    (step,) = agree(scenario, traces=2)
+    assert not step.stats.eager_reasons
+
+
+def test_a_callback_made_for_each_call_reports_what_it_is_told(agree):
+    def scenario(compile):
+        told = []
+
+        @compile
+        def step(x, callbacks):
+            for name, callback in callbacks.items():
+                callback(name, x.sum().item())
+            return x * len(told)
+
+        for epoch in range(12):
+            report = {"loss": lambda name, value, at=epoch: told.append((at, name, value))}
+            step(lucid.ones(3) * epoch, report)
+        return told
+
+    (step,) = agree(scenario)
+    assert not step.stats.eager_reasons
+
+
+def test_a_parameter_in_a_function_made_for_each_call_is_trained(agree):
+    def scenario(compile):
+        w = nn.Parameter(lucid.ones(4))
+        optimizer = lucid.optim.Adam([w], lr=0.1)
+
+        @compile
+        def step(x, loss_of):
+            optimizer.zero_grad()
+            loss = loss_of(x).sum()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        def call(target):
+            return step(lucid.arange(4.0), lambda x: (x * w - target).square())
+
+        return [call(0.1 * k) for k in range(6)], w
+
+    agree(scenario, traces=2)
+
+
+def _counts(total, x, held):
+    def add(value):
+        nonlocal total
+        total += value
+
+    return add, lambda: total
+
+
+def _changes_a_batch(total, x, held):
+    return lambda value: held.update(last=value), lambda: held["x"].sum() * held.get("last", 0.0)
+
+
+def _keeps_tensors(total, x, held):
+    kept = [x]
+    return lambda value: kept.append(x * value), lambda: len(kept)
+
+
+@pytest.mark.parametrize("make", [_counts, _changes_a_batch, _keeps_tensors])
+def test_what_functions_made_for_each_call_change_is_theirs(agree, make):
+    def scenario(compile):
+        @compile
+        def step(x, change, look):
+            change(x.sum().item())
+            before = look()
+            change(2.0)
+            return before, look()
+
+        found = []
+        for k in range(6):
+            x = lucid.ones(3) * k
+            change, look = make(0.5 * k, x, {"x": x})
+            found.append((step(x, change, look), look()))
+        return found
+
+    agree(scenario)
+
+
+def test_a_function_made_for_each_call_is_itself_where_a_step_keeps_or_compares_it(agree):
+    def scenario(compile):
+        kept = {}
+
+        @compile
+        def step(x, one, other):
+            kept["f"] = one
+            return one(x) if one is other else other(x)
+
+        found = []
+        for k in range(6):
+            one = _around(lucid.ones(3), 0.5 * k)
+            found.append(step(lucid.ones(3), one, one if k % 2 else _around(lucid.ones(3), 1.0)))
+            found.append(kept["f"] is one)
+        return found
+
+    agree(scenario)

@@ -296,3 +296,98 @@ def test_an_object_of_the_users_is_none_of_the_stand_ins():
     for i in range(6):
         config.scale = 2.0 if i > 3 else 1.0
         assert step(lucid.tensor(3.0)) == 4 * config.scale + i + 1
+
+
+def keeps(loss, history):
+    history.append(loss.item())
+    return loss
+
+
+def averages(loss, history):
+    history.append(loss.item())
+    return sum(history) / len(history), min(history), len(history)
+
+
+def only_reads(loss, history):
+    return loss * (1 + sum(history))
+
+
+def keeps_dicts(loss, history):
+    history.append({"step": len(history), "loss": loss.item()})
+    return history
+
+
+def keeps_tensors(loss, history):
+    history.append(loss.detach())
+
+
+@pytest.mark.parametrize("given", [list, lambda: deque(maxlen=8)])
+@pytest.mark.parametrize("use", [keeps, averages, only_reads])
+def test_a_history_that_each_call_is_given_is_state(agree, use, given):
+    def scenario(compile):
+        history = given()
+
+        @compile
+        def step(x, history):
+            return use((x * x).mean(), history)
+
+        found = []
+        for k in range(CALLS):
+            found.append(step(lucid.ones(3) * k, history))
+            history.extend([0.5] * (use is only_reads))
+        return found, [*history]
+
+    (step,) = agree(scenario)
+    assert not step.stats.eager_reasons
+    assert step.stats.traces <= 4, step.stats.retrace_reasons
+
+
+@pytest.mark.parametrize("use", [keeps_dicts, keeps_tensors])
+def test_a_history_of_other_things_than_numbers_is_state_where_a_step_adds_to_it(agree, use):
+    def scenario(compile):
+        log = {"train": [], "calls": 0}
+
+        @compile
+        def step(x, log):
+            log["calls"] += 1
+            return use((x * x).mean(), log["train"]) is log["train"]
+
+        return [step(lucid.ones(3) * k, log) for k in range(CALLS)], log
+
+    (step,) = agree(scenario, traces=2)
+    assert not step.stats.eager_reasons
+
+
+def test_a_history_that_is_given_may_change_in_between_and_be_another(agree):
+    def scenario(compile):
+        @compile
+        def step(x, history):
+            return averages((x * x).mean(), history)
+
+        found = []
+        for _ in range(3):
+            history = []
+            for k in range(CALLS):
+                found.append(step(lucid.ones(3) * k, history))
+                if k == 5:
+                    history[-1] = 100.0
+                if k == 7:
+                    del history[2:4]
+            found.append(history)
+        return found
+
+    (step,) = agree(scenario)
+    assert step.stats.calls > 2 * CALLS
+
+
+def test_lists_that_are_made_for_each_call_are_contents(agree):
+    def scenario(compile):
+        @compile
+        def step(x, found, weights):
+            found.append(x.sum().item())
+            return x * sum(weights)
+
+        found = [[] for _ in range(CALLS)]
+        return [step(lucid.ones(3) * k, each, [0.5 * k]) for k, each in enumerate(found)], found
+
+    agree(scenario, traces=1)

@@ -167,6 +167,58 @@ def test_returns_of_an_episode(agree):
     agree(scenario, traces=1)
 
 
+_ROWS = lucid.arange(80.0).reshape(20, 4)
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.int32, np.uint8])
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda x, i: x * i + (x + i) / (i + 1),
+        lambda x, i: (_ROWS[i] * x, _ROWS[i : i + 5].sum(0)),
+        lambda x, i: (x.sum(), i, i.item() + 0.5, int(i) + 1, f"{i}: {i:3d}", str(i), repr(i)),
+        lambda x, i: x * [0.1 * k for k in range(12)][i] + np.sqrt(i) * (i**2 // 3),
+        lambda x, i: (x * 2 if i >= 0 else x, i.dtype == kind_of(i), lucid.full((2,), i)),
+    ],
+)
+def test_whole_numbers_of_numpy_become_live_as_those_of_python(agree, kind, use):
+    def scenario(compile):
+        step = compile(use)
+        return [step(lucid.ones(4), i) for i in np.arange(12).astype(kind)]
+
+    (step,) = agree(scenario, traces=5)
+    assert not step.stats.eager_reasons
+
+
+def kind_of(number):
+    return np.dtype(type(number))
+
+
+def test_a_whole_number_of_numpy_in_a_place_and_in_a_container_is_live(agree):
+    def scenario(compile):
+        state = {"i": np.int64(0)}
+
+        @compile
+        def step(x, batch):
+            state["i"] += 1
+            return x * state["i"] + batch["i"] * x
+
+        return [step(lucid.ones(3), {"i": i}) for i in np.arange(12)], state["i"]
+
+    (step,) = agree(scenario)
+    assert not step.stats.eager_reasons
+
+
+def test_a_range_of_small_whole_numbers_of_numpy_does_not_wrap_around(agree):
+    def scenario(compile):
+        rows = lucid.arange(600.0).reshape(300, 2)
+        step = compile(lambda i, j: rows[i:j] * 2)
+        return [step(i, np.uint16(i) + 10) for i in np.arange(244, 256).astype(np.uint8)]
+
+    (step,) = agree(scenario)
+    assert not step.stats.eager_reasons
+
+
 def test_floats_in_nested_arguments_are_live(agree):
     def scenario(compile):
         step = compile(lambda x, table, *rest: x * table["lr"] + table["deep"][0] + rest[0])

@@ -783,6 +783,26 @@ def test_results_that_a_function_keeps(agree):
     agree(scenario)
 
 
+def test_numbers_that_move_choose_what_a_function_keeps(agree):
+    def scenario(compile):
+        asked = []
+
+        @functools.cache
+        def root(number, scale=1.0):
+            asked.append(number)
+            return number**0.5 * scale
+
+        @compile
+        def step(x, n, rate):
+            return x * root(n) + root(n + 1, scale=rate)
+
+        results = [step(torch.ones(3), k % 3, 0.5) for k in range(30)]
+        return results, asked, root.cache_info().misses
+
+    (step,) = agree(scenario)
+    assert step.stats.calls >= 27
+
+
 def test_what_a_function_keeps_is_computed_once(agree):
     def scenario(compile):
         asked = []

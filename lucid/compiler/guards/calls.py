@@ -50,6 +50,7 @@ from lucid.compiler.inputs.scalars import (
     is_known_before,
     is_live,
     live_function,
+    seen,
 )
 from lucid.functions.from_data import as_tensor, from_numpy, tensor
 from lucid.ir.location import LIBRARY
@@ -296,6 +297,7 @@ class GuardCollector(Reads):
             self._getting(function, args)
             or self._got(function)
             or self._setting(function, args)
+            or self._remembering(function, args, kwargs)
             or live_function(function, args, kwargs)
             or self.substitutes.called(function, args, kwargs)
             or self._calling(function, args, kwargs)
@@ -313,6 +315,16 @@ class GuardCollector(Reads):
             return None
         found = self.look_for(key, owner)
         return lambda *_: owner.get(found, *default)
+
+    def _remembering(self, function: Any, args: Sequence[Any], kwargs: Any) -> Any:
+        """What is called instead of a function that keeps its results, for numbers that move."""
+        moves = any(map(is_known_before, (*args, *kwargs.values())))
+        if not moves or not isinstance(function, MEMO):
+            return None
+        given = [seen(x) if is_known_before(x) else x for x in args]
+        named = {key: seen(x) if is_known_before(x) else x for key, x in kwargs.items()}
+        instead = self.call(function, given, named) or function
+        return lambda *_, **__: instead(*given, **named)
 
     def _got(self, function: Any) -> Any:
         """What is called instead of an object of `operator` that gets parts of others."""

@@ -20,6 +20,7 @@ import numpy as np
 
 from lucid.autograd.hooks import hooks_of, remove_hooks
 from lucid.compiler.inputs.objects import SCALARS, is_same
+from lucid.compiler.inputs.scalars import is_whole
 from lucid.ir.location import Location, line_of
 from lucid.ir.whose_code import is_librarys
 from lucid.tensor.context import epoch
@@ -186,7 +187,7 @@ class ClassAttributes(Attributes):
 
 def is_number(value: Any) -> bool:
     """Whether a value can be an input of the step that is read at each call."""
-    return type(value) in (int, float) or isinstance(value, np.floating)
+    return type(value) is float or isinstance(value, np.floating) or is_whole(value)
 
 
 @dataclass(slots=True, eq=False)

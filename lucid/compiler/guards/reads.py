@@ -20,7 +20,7 @@ import numpy as np
 from lucid.compiler.guards.collector import BUFFERS, PLAIN, VIEWS, Collector
 from lucid.compiler.guards.guard import ABSENT, Attributes, ClassAttributes, instance_dict
 from lucid.compiler.inputs.objects import SCALARS
-from lucid.compiler.inputs.scalars import is_known_before, is_live, seen
+from lucid.compiler.inputs.scalars import WHOLE, is_known_before, is_live, seen
 from lucid.ir.whose_code import is_librarys, is_unknown
 from lucid.tensor.context import context, epoch
 from lucid.tensor.core import TensorCore, attributes_of
@@ -284,7 +284,7 @@ class Reads(Collector):
             self._read_index(key, given=isinstance(owner, TensorCore))
         if (
             is_known_before(key)
-            and isinstance(key.now, int)
+            and isinstance(key.now, WHOLE)
             and _is_table(owner)
             and (key.now in owner if type(owner) is dict else -len(owner) <= key.now < len(owner))
         ):
@@ -568,6 +568,8 @@ class Reads(Collector):
             self.entry(name, cell, None)
 
     def store_cell(self, cell: Any, name: str) -> None:
+        if id(cell) in self.given_cells:
+            self._op_by_op(f"it binds {name}, which a function that it is given has as well")
         if isinstance(cell, types.CellType):
             self.entry(name, cell, None, write=True)
 

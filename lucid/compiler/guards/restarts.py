@@ -38,6 +38,7 @@ class Known:
         counts: ints and texts among the arguments that are read at each call, by the user's
             expressions.
         sources: the mutable ones that it binds, or that move.
+        kept: lists among the arguments that are state, by their identity.
         hosts: code of the methods that run in Python in this call.
         state: memory of arguments of this call that is state of the step as well.
         unrolled: lines of loops whose rounds aren't all the same.
@@ -49,6 +50,7 @@ class Known:
 
     counts: set[str]
     sources: dict[Identity, MutableSource]
+    kept: dict[int, Any] = field(default_factory=dict)
     hosts: set[object] = field(default_factory=set)
     state: set[Storage] = field(default_factory=set)
     unrolled: set[Location | None] = field(default_factory=set)

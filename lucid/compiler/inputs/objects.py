@@ -10,7 +10,7 @@ import math
 import sys
 import types
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from lucid.tensor.tree import children_of, path_of
 
 BY_VALUE = (bool, int, str, bytes, type(None), complex, range, np.integer, np.bool_)
 SCALARS = (int, float, bool, str, bytes, complex, type(None))
-_PLAIN = (TensorCore, float, np.floating, slice, DType, *BY_VALUE)
+PLAIN_DATA = (TensorCore, float, np.floating, slice, DType, *BY_VALUE)
 _NAMESPACES = ("SimpleNamespace", "Namespace")
 _changed: set[type] = set()  # classes whose objects a step has changed
 
@@ -51,7 +51,7 @@ def data_of(value: Any, inside: tuple[int, ...] = ()) -> dict[str, Any] | None:
 
 
 def _is_plain(value: Any, inside: tuple[int, ...]) -> bool:
-    if isinstance(value, _PLAIN):
+    if isinstance(value, PLAIN_DATA):
         return True
     if isinstance(value, (list, deque, tuple, dict)):
         within = (*inside, id(value))
@@ -87,9 +87,12 @@ def walk(tree: Any, path: str, seen: set[int]) -> Iterator[tuple[str, Any, bool]
             yield from walk(item, path_of(path, tree, key), seen)
 
 
-def owners_of(named: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
-    """The containers and objects of plain data in a call's arguments, by expression."""
-    seen: set[int] = set()
+def owners_of(named: Iterable[tuple[str, Any]], but: Collection[int] = ()) -> list[tuple[str, Any]]:
+    """The containers and objects of plain data in a call's arguments, by expression.
+
+    but: the identities of those that aren't looked into.
+    """
+    seen = {*but}
     parts = [part for name, value in named for part in walk(value, name, seen)]
     return [(path, value) for path, value, is_leaf in parts if not is_leaf]
 

@@ -6,6 +6,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from lucid.compiler.inputs.live_numbers import SymNumbers
 
 Number = int | float
+WHOLE = (int, np.integer)
 _Binary = Callable[[Any, Any], Any]
 Formula = Callable[[Sequence[Number]], Any]  # of the numbers among a call's arguments
 _OF_ONE = (ops.sqrt, ops.exp, ops.log, ops.sin, ops.cos, ops.tanh)
@@ -282,7 +284,7 @@ class SymScalar:
     ) -> Any:
         """What a function of NumPy's gives of arrays and numbers; ints, such as sizes, it sees."""
         numbers = [x for x in args if is_live(x)]
-        if all(type(x) is SymScalar and isinstance(x, int) for x in numbers):
+        if all(type(x) is SymScalar and isinstance(x, WHOLE) for x in numbers):
             return function(*map(seen, args), **kwargs)
         return self.recorder.with_arrays(f"np.{name}", function, args, kwargs)
 
@@ -333,6 +335,9 @@ class SymScalar:
     def __hash__(self) -> int:
         return hash(self._look())
 
+    def __str__(self) -> str:
+        return self.recorder.written(self, str)
+
     def __repr__(self) -> str:
         return self.recorder.written(self, repr)
 
@@ -342,6 +347,11 @@ class SymScalar:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
+        if issubclass(self.kind, np.generic) and name == "dtype":
+            return np.dtype(self.kind)
+        if issubclass(self.kind, np.generic) and name == "item":
+            kind = type(self.kind().item())
+            return partial(self.apply, kind.__name__, kind)
         return getattr(self._look(), name)
 
     def __copy__(self) -> SymScalar:
@@ -354,6 +364,12 @@ class SymScalar:
 def is_live(value: object) -> bool:
     """Whether `value` is a live scalar; `isinstance` can't tell, for it passes for a number."""
     return issubclass(type(value), SymScalar)
+
+
+def is_whole(value: object) -> bool:
+    """Whether it is an int, or one of NumPy's, and none that is live."""
+    kind = type(value)
+    return kind is int or (kind is not np.timedelta64 and issubclass(kind, np.integer))
 
 
 def is_known_before(value: object) -> bool:
@@ -404,7 +420,7 @@ def _only_computes(function: Any) -> bool:
 
 
 def _is_result(value: Any) -> bool:
-    return type(value) in (int, float) or isinstance(value, np.floating)
+    return type(value) is float or isinstance(value, np.floating) or is_whole(value)
 
 
 def _nested_text(value: Any) -> str:

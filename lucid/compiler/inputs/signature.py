@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import re
 import types
@@ -14,7 +13,14 @@ from typing import Any
 import numpy as np
 
 from lucid.autograd.hooks import hooks_of
-from lucid.compiler.inputs.objects import BY_VALUE, SCALARS, data_of, owners_of, visit_leaves
+from lucid.compiler.inputs.functions import (
+    Kept,
+    identity_of_function,
+    name_of_code,
+    with_contents,
+)
+from lucid.compiler.inputs.objects import BY_VALUE, data_of, owners_of, visit_leaves
+from lucid.compiler.inputs.scalars import is_whole
 from lucid.dtypes import get_default_dtype
 from lucid.ir.errors import EagerOnlyError, LucidError
 from lucid.ir.strides import is_contiguous
@@ -29,6 +35,8 @@ from lucid.tensor.writing import made_without_grad, refusal_of_writes
 Description = dict[str, str]
 PlainType = tuple[TensorType, Shape, bool]
 TENSOR = re.compile(r"(\w+)(\[[\d,]*\])(.*)")  # a tensor in a description: dtype, shape, the rest
+_WHOLE = re.compile(r"u?int\d* ")  # a whole number there
+_FUNCTION = re.compile(r"the (function|partial) \S.* at ")  # one that a line makes each time
 MOST_IN_MESSAGES = 4  # changes, or arguments, that a message names
 MOVES = 4  # programs that differ only in ints: one more is made for all of their values
 MOVES_OF_TEXTS = 2
@@ -41,45 +49,62 @@ class LiveArgument:
 
     __slots__ = ("value",)
 
-    def __init__(self, value: int | str) -> None:
+    def __init__(self, value: int | np.integer[Any] | str) -> None:
         self.value = value
 
 
 def with_live_arguments(
     names: Collection[str],
+    kept: Mapping[int, Any],
     function: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments with a `LiveArgument` for each int and text of these names.
 
-    Others are part of the signature: shapes and branches may depend on them.
+    Others are part of the signature: shapes and branches may depend on them. Each list among those
+    that are kept, by its identity, has a `Kept`; a function of these names is what it holds.
     """
-    if not names:
+    if not names and not kept:
         return args, kwargs
 
     def mark(leaf: Any, path: str) -> Any:
-        return LiveArgument(leaf) if type(leaf) in (int, str) and path in names else leaf
+        if path not in names:
+            return leaf
+        is_live = type(leaf) is str or is_whole(leaf)
+        return LiveArgument(leaf) if is_live else with_contents(leaf, path, mark)
 
-    known: dict[int, Any] = {}
+    known: dict[int, Any] = {key: Kept(found) for key, found in kept.items()}
     pairs = named_arguments(function, args, kwargs)
     marked = [(name, map_tree(mark, x, name, known=known)) for name, x in pairs]
     return tuple(x for _, x in marked[: len(args)]), dict(marked[len(args) :])
 
 
 def moving_arguments(now: Description, earlier: Iterable[Description]) -> set[str]:
-    """The ints and texts in which a call and earlier ones differ, and in nothing else.
+    """The ints, texts and functions in which a call and earlier ones differ, and in nothing else.
 
-    Of ints many: shapes may depend on them. A text says sooner that it's another one in each call.
+    Of ints many: shapes may depend on them. A text says sooner that it's another one in each call,
+    a function of the same code at once.
     """
     texts = {path for path, text in now.items() if text.startswith("str ")}
-    moving = texts | {path for path, text in now.items() if text.startswith("int ")}
-    found = [set(differences(now, before)) for before in earlier] if moving else []
+    moving = texts | {path for path, text in now.items() if _WHOLE.match(text)}
+    functions = {path for path, text in now.items() if _FUNCTION.match(text)}
+    found = []
+    for before in earlier if moving or functions else ():
+        names = set(differences(now, before))
+        remade = {x for x in names & functions if _code_in(now[x]) == _code_in(before.get(x, ""))}
+        if remade and names <= remade:
+            return remade
+        found.append(names)
     moved = [names for names in found if names and names <= moving]
     of_texts = [names for names in moved if names <= texts]
     if len(moved) >= MOVES:
         return set().union(*moved)
     return set().union(*of_texts) if len(of_texts) >= MOVES_OF_TEXTS else set()
+
+
+def _code_in(text: str) -> str:
+    return text.rpartition(" at ")[0]
 
 
 class Call:
@@ -89,6 +114,7 @@ class Call:
         tensors: tensor arguments; NumPy arrays are among them, as tensors on their memory.
         floats: float arguments, and ints and texts that are read live.
         objects: arguments of other classes; the key holds their identity.
+        kept: the identities of what is state in them.
         values: what the places hold; keys: for each of them, as `key`.
         given: the arguments as they are; marked: with a `LiveArgument` for each that is read live.
     """
@@ -104,6 +130,7 @@ class Call:
         "_tensors",
         "floats",
         "given",
+        "kept",
         "keys",
         "marked",
         "objects",
@@ -117,6 +144,7 @@ class Call:
         self.tensors: Sequence[TensorCore] = self._tensors
         self.floats: list[Any] = []
         self.objects: list[Any] = []
+        self.kept: set[int] = set()
         self._storages: dict[Storage, int] = {}
         self._arrays: dict[int, TensorCore] = {}
         self._counts: tuple[int, ...] = ()
@@ -179,7 +207,7 @@ class Call:
         if self._owners is None:
             args, kwargs = self.given
             values = (*args, *(kwargs[name] for name in sorted(kwargs)), *self.values)
-            found = owners_of([("", value) for value in values])
+            found = owners_of([("", value) for value in values], self.kept)
             self._owners = [owner for _, owner in found]
         return self._owners
 
@@ -201,8 +229,8 @@ class Call:
         elif kind is float or isinstance(value, np.floating):
             self._parts.append(kind)
             self.floats.append(value)
-        elif kind is LiveArgument or kind is int:
-            found = value if kind is int else value.value
+        elif kind is LiveArgument or (self._in_places and is_whole(value)):
+            found = value.value if kind is LiveArgument else value
             self._parts += (LiveArgument, type(found))
             self.floats.append(found)
         elif isinstance(value, BY_VALUE):
@@ -211,6 +239,10 @@ class Call:
             self._add_owner(value, (len(value), getattr(value, "maxlen", None)), value)
         elif isinstance(value, dict):
             self._add_owner(value, tuple(value), [item for _, item in items_of(value)])
+        elif kind is Kept:
+            self._parts += (kind, id(value.value))
+            self.objects.append(value.value)
+            self.kept.add(id(value.value))
         elif isinstance(value, np.ndarray):
             self._parts.append(np.ndarray)
             tensor = self._arrays.get(id(value))
@@ -260,32 +292,6 @@ class Call:
         self._tensors.append(tensor)
 
 
-def identity_of_function(value: Any) -> tuple[Any, ...] | None:
-    """What functions have in common of which each call makes its own; None: it is none of these.
-
-    Such are methods of an object, partials, and functions made within others, or by `lambda`.
-    """
-    if type(value) is functools.partial:
-        keywords = (*value.args, *value.keywords.items(), value.__dict__ or None)
-        return identity_of_function(value.func) or id(value.func), *map(_by_value, keywords)
-    if type(value) is types.MethodType:
-        return id(value.__func__), id(value.__self__)
-    if type(value) is not types.FunctionType or value.__dict__:
-        return None
-    code = value.__code__
-    if not (code.co_flags & inspect.CO_NESTED or code.co_name == "<lambda>"):
-        return None
-    defaults = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).items())
-    cells = map(id, value.__closure__ or ())
-    return id(code), id(value.__globals__), *cells, *map(_by_value, defaults)
-
-
-def _by_value(default: Any) -> Any:
-    if type(default) is tuple:
-        return tuple(map(_by_value, default))
-    return (type(default), repr(default)) if isinstance(default, SCALARS) else id(default)
-
-
 def _memory_of(array: np.ndarray) -> TensorCore:
     """A tensor on an array's memory. Raises `EagerOnlyError` where there is none."""
     if type(array) not in (np.ndarray, np.memmap):
@@ -332,12 +338,19 @@ def named_arguments(
 
 def argument_names(function: Callable[..., Any], args: tuple[Any, ...]) -> list[str]:
     """What the function calls its positional arguments."""
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):
-        parameters = []
-    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    variadic = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "arg")
+    if type(function) is types.FunctionType and not function.__dict__:  # without `inspect`, at once
+        code = function.__code__
+        names = [*code.co_varnames[: code.co_argcount]]
+        has_more = code.co_flags & inspect.CO_VARARGS
+        variadic = code.co_varnames[len(names) + code.co_kwonlyargcount] if has_more else "arg"
+    else:
+        try:
+            parameters = list(inspect.signature(function).parameters.values())
+        except (TypeError, ValueError):
+            parameters = []
+        kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        names = [p.name for p in parameters if p.kind in kinds]
+        variadic = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "arg")
     extra = len(args) - len(names)
     return names[: len(args)] + [f"{variadic}_{i}" for i in range(max(extra, 0))]
 
@@ -378,12 +391,15 @@ def _described(leaf: Any, path: str, seen: dict[int, str]) -> str:
     if type(leaf) is float or isinstance(leaf, np.floating):
         return f"a {type(leaf).__name__}"
     if type(leaf) is LiveArgument:
-        return "an int" if type(leaf.value) is int else "a str"
+        name = type(leaf.value).__name__
+        return f"an {name}" if name.startswith("int") else f"a {name}"
     if isinstance(leaf, (*BY_VALUE, slice)):
         return f"{type(leaf).__name__} {leaf!r}" if leaf is not None else "None"
+    leaf = leaf.value if type(leaf) is Kept else leaf
     identity = identity_of_function(leaf)
     at = id(leaf) if identity is None else hash(identity) & (1 << 48) - 1
-    return f"the {type(leaf).__name__} at {at:#x}"
+    code = name_of_code(leaf)
+    return f"the {type(leaf).__name__} {code}{' ' * bool(code)}at {at:#x}"
 
 
 def differences(now: Description, before: Description) -> list[str]:

@@ -13,7 +13,9 @@ from lucid.compiler.guards.argument_sources import changed_entries
 from lucid.compiler.guards.guard import CONTENTS
 from lucid.compiler.guards.mutable_sources import MutableSource
 from lucid.compiler.guards.restarts import RestartTrace
+from lucid.compiler.inputs.functions import Kept, know_as_state
 from lucid.compiler.inputs.objects import data_of, entries_of, know_by_identity, owners_of
+from lucid.compiler.inputs.scalars import WHOLE, is_whole
 from lucid.compiler.inputs.signature import Call, LiveArgument, argument_names
 from lucid.compiler.recording.late_arrays import LateArray
 from lucid.compiler.recording.names import identifier
@@ -70,6 +72,7 @@ class StandIns:
         self._named = [*zip(names, self.args, strict=True), *self.kwargs.items()]
         self._named += zip(sources, self.values, strict=True)
         self._held: list[tuple[str, Any, dict[Any, Any]]] = []
+        self._in_functions: list[tuple[Any, dict[Any, Any]]] = []  # containers that those hold
         self._owners = call.owners()  # while objects have what they were given with
 
     def _given(self, value: Any, path: str) -> Any:
@@ -84,8 +87,11 @@ class StandIns:
             handle = self._handle(next(self._tensors), path)
             late = LateArray(recorder.exits, recorder.value_of(handle), tensor=handle)
             return self._arrays.setdefault(id(handle), late)
+        if type(leaf) is Kept:
+            return leaf.value
         is_number = type(leaf) in (float, LiveArgument) or isinstance(leaf, np.floating)
-        if is_number or (self._is_place and type(leaf) is int):
+        is_number |= self._is_place and is_whole(leaf)
+        if is_number:
             i = next(self._floats)
             now, name = self._call.floats[i], recorder.unused_text(path)
             found = recorder.live_scalar(name, now, operator.itemgetter(i))
@@ -106,8 +112,11 @@ class StandIns:
         """Put what stands for their contents into objects of plain data."""
         for value, given in self._filled:
             vars(value).update(given)
-        owners = owners_of(self._named)
+        owners = owners_of(self._named, self._call.kept)
         self._held = [(path, owner, entries_of(owner)) for path, owner in owners]
+        held = {id(owner) for _, owner in owners}
+        of_functions = [x for x in self._known.values() if id(x) not in held]
+        self._in_functions = [(x, entries_of(x)) for x in of_functions]
         self._recorder.containers = {id(owner): i for i, (_, owner, _) in enumerate(self._held)}
 
     def put_back(self) -> None:
@@ -132,12 +141,15 @@ class StandIns:
         counts: set[str] = set()
         changed: list[int] = []
         has_grown = False
+        if any(any(changed_entries("", x, before, 0)) for x, before in self._in_functions):
+            know_as_state((self.args, self.kwargs))
+            raise RestartTrace("changes what a function that it is given holds")
         for number, (path, owner, before) in enumerate(self._held):
             entries = list(changed_entries(path, owner, before, number))
             if entries:
                 changed.append(number)
             for source, was, now in entries:
-                if type(was) is int and isinstance(now, int) and type(now) is not bool:
+                if is_whole(was) and isinstance(now, WHOLE) and type(now) is not bool:
                     counts.add(source.path)
                 has_grown = has_grown or (source.key == CONTENTS and not isinstance(owner, dict))
                 found.append((source, now))

@@ -26,7 +26,7 @@ import numpy as np
 from lucid.compiler.guards.calls import WRITES_ARRAYS, returns_written, written_by
 from lucid.compiler.guards.collector import MOST_COMPARED
 from lucid.compiler.inputs.late import Applied, Bases, Late, now_of, writer
-from lucid.compiler.inputs.scalars import Formula, is_live
+from lucid.compiler.inputs.scalars import WHOLE, Formula, is_live
 from lucid.compiler.recording.late_numbers import LateScalar, operands_of
 from lucid.compiler.recording.texts import written
 from lucid.functions.gathering import index_put
@@ -363,7 +363,8 @@ class LateArray(LateObject):
             is_behind = is_behind or part is Ellipsis
             if type(part) is LateArray and part.shape == () and part.dtype == np.int64:
                 part = part.number()
-            if is_live(part) and isinstance(part, int):
+            if is_live(part) and issubclass(part.kind, WHOLE):
+                part = part.truncated()
                 size = self.shape[axes.index(i) - (len(axes) if is_behind else 0)]
                 if not (part < size and part >= -size):
                     return None  # which NumPy refuses, perhaps to code of the user's

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import operator
 from collections.abc import Callable, Sequence
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from lucid.compiler.inputs.late import Applied, Bases, Late
-from lucid.compiler.inputs.scalars import Formula, Number, SymScalar, is_live
+from lucid.compiler.inputs.scalars import WHOLE, Formula, Number, SymScalar, is_live
 from lucid.ir import ops
 from lucid.ir.op import Op
 from lucid.ir.types import DType, f64, i64
@@ -225,11 +224,6 @@ class LateScalar(SymScalar, Late):
             return found
         return super()._computed(meaning, args, kind)
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "item" and issubclass(self.kind, np.generic):
-            return functools.partial(self.apply, "float", float)
-        return super().__getattr__(name)
-
     # ------------------------------------------------------------------ looking at the value
 
     def _look(self) -> Any:
@@ -245,7 +239,7 @@ class LateScalar(SymScalar, Late):
         of_numpy = issubclass(self.kind, np.generic) or isinstance(other, np.generic)
         if isinstance(other, np.generic) and not is_live(other):
             other = other.item()
-        both = issubclass(self.kind, int) and isinstance(other, int)
+        both = issubclass(self.kind, int) and isinstance(other, WHOLE)
         is_small = is_live(other) or (isinstance(other, int) and abs(other) < 2**62)
         dtype = i64 if both and is_small else f64
         with self.recorder.annotated():
@@ -273,7 +267,7 @@ def operands_of(bases: Bases) -> tuple[list[Value], Callable[[Sequence[np.ndarra
     values, readers = [], []
     for key, base in bases.items():
         readers.append((key, _reader(base.__class__) if is_live(base) else _read_only))
-        is_whole = is_live(base) and isinstance(base, int)
+        is_whole = is_live(base) and isinstance(base, WHOLE)
         dtype = i64 if is_whole else f64
         values.append(base.recorder.live_value(base, dtype) if is_live(base) else base)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from lucid.compiler.guards.restarts import RestartTrace
-from lucid.compiler.inputs.scalars import is_live, seen
+from lucid.compiler.inputs.scalars import WHOLE, is_live, seen
 from lucid.functions.creation import arange
 from lucid.ir.location import Location, here
 from lucid.ir.types import i64
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lucid.compiler.recording.recorder import Recorder
     from lucid.tensor.storage import Storage
 
-_BASIC = (int, slice, type(None), type(Ellipsis))
+_BASIC = (*WHOLE, slice, type(None), type(Ellipsis))
 
 
 @dataclass(slots=True, eq=False)
@@ -69,8 +69,9 @@ class MovingParts:
         if any(x is Ellipsis for x in parts[: live[0]]):
             axis -= len(axes)
         size, is_range = tensor._type.shape[axis], type(part) is slice
-        first, count = (part.start, part.stop - part.start) if is_range else (part, 1)
-        count = seen(count)
+        first, count = (part.start if is_range else part).truncated(), 1
+        if is_range:
+            count = seen(part.stop.truncated() - first)
         if count < 1 or not (first >= (0 if is_range else -size) and first + count <= size):
             return index
         at = self._recorder.constant(first, i64)
@@ -144,7 +145,7 @@ def _is_basic(part: Any) -> bool:
 def _moves(part: Any) -> bool:
     """Whether a part of an index says a place by a number that is read at each call."""
     if type(part) is not slice:
-        return is_live(part) and isinstance(part, int)
+        return is_live(part) and isinstance(part, WHOLE)
     bounds = part.start, part.stop
-    are_ints = all(isinstance(x, int) for x in bounds)
+    are_ints = all(isinstance(x, WHOLE) for x in bounds)
     return part.step is None and are_ints and all(map(is_live, bounds))

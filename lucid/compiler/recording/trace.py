@@ -23,9 +23,10 @@ from lucid.compiler.guards.mutable_sources import Identity, MutableSource
 from lucid.compiler.guards.restarts import Known, RestartTrace, undo_all
 from lucid.compiler.guards.table import GuardTable
 from lucid.compiler.inputs.cells import Cell
+from lucid.compiler.inputs.functions import Kept, cells_in, functions_in, identity_of_function
 from lucid.compiler.inputs.objects import visit_leaves
 from lucid.compiler.inputs.scalars import SymSource
-from lucid.compiler.inputs.signature import Call, identity_of_function, name_of, named_arguments
+from lucid.compiler.inputs.signature import Call, name_of, named_arguments
 from lucid.compiler.recording import texts
 from lucid.compiler.recording.arguments import StandIns
 from lucid.compiler.recording.deferred_calls import DeferredCalls
@@ -177,7 +178,8 @@ def _name_arguments(collector: GuardCollector, function: Callable[..., Any], cal
             for hook in hooks_of(leaf).values():
                 collector.value(hook, f"a hook of {path}", function)
         elif not isinstance(leaf, np.ndarray):
-            collector.value(leaf, path, function)
+            kept = leaf.value if type(leaf) is Kept else leaf
+            collector.value(kept, path, function)
 
     for name, value in named_arguments(function, *call.marked):
         visit_leaves(note, value, name)
@@ -208,7 +210,10 @@ def _run(
                 collector.let_stand(changes.owner, stand_in_of(recorder, changes.owner))
         stand_ins.fill()
         collector.accept_arguments(recorder.containers)
-        collector.given_functions = {id(x) for x in call.objects if identity_of_function(x)}
+        remade = functions_in((stand_ins.args, stand_ins.kwargs), but=call.objects)
+        objects = filter(identity_of_function, call.objects)
+        collector.given_functions = {*map(id, objects), *map(id, remade)}
+        collector.given_cells = cells_in(call.given, but=call.objects)
         collector.call(function, (), {})
         collector.given_tensors = stand_ins.lent()
         try:

@@ -278,6 +278,7 @@ class TracedMemory(SymNumbers):
 
     def note_flag(self, tensor: TensorCore) -> None:
         if tensor._array is not None and not self.is_own(tensor):
+            self.meet(tensor)
             self.flags.setdefault(id(tensor), (tensor, tensor._requires_grad))
 
     def note_memory(self, tensor: TensorCore) -> None:
@@ -285,6 +286,7 @@ class TracedMemory(SymNumbers):
         if tensor._array is None:
             self.own.add(id(tensor))
         elif not self.is_own(tensor):
+            self.meet(tensor)
             self.memories.setdefault(id(tensor), (tensor, tensor.data))
 
     def note_history(self, tensor: TensorCore) -> None:
@@ -299,6 +301,7 @@ class TracedMemory(SymNumbers):
             return None
         use = self.grads.get(id(leaf))
         if use is None:
+            self.meet(leaf)  # whose gradient the step may have given what stands for it
             position = self.positions.get(id(leaf), -1)
             grad = leaf._grad
             use = GradUse(leaf, position, grad, look_of(grad), grad)
