@@ -375,6 +375,25 @@ def test_what_the_traced_code_changes_after_a_host_call_runs_op_by_op():
     assert solver.history == []
 
 
+def test_a_number_that_the_step_counts_and_a_host_call_reads_runs_op_by_op():
+    counted = {"calls": 0}
+
+    class Scaled(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return lucid.tensor(x.numpy() * counted["calls"])
+
+    @lucid.compile
+    def step(x):
+        counted["calls"] += 1
+        return Scaled.apply(x)
+
+    assert [step(lucid.tensor(1.0)).item() for _ in range(3)] == [1.0, 2.0, 3.0]
+    assert {*step.stats.eager_reasons} == {
+        "Scaled.forward, a host call, reads counted['calls'], which the step has changed"
+    }
+
+
 @pytest.mark.parametrize("is_first", [True, False])
 @pytest.mark.parametrize("kind", ["bound", "added to"])
 def test_what_the_traced_code_and_a_host_call_change_holds_what_the_later_one_left(

@@ -1191,6 +1191,38 @@ def test_typed_and_ordered_dicts(compile):
 
 
 @same_as_eager
+def test_containers_whose_class_has_methods_that_go_on_to_pythons_own(compile):
+    class Settings(dict):
+        def __getitem__(self, key):
+            return super().__getitem__(key.lower())
+
+        def __len__(self):
+            return super().__len__() * 2
+
+    class Scales(list):
+        def __getitem__(self, index):
+            return list.__getitem__(self, index) * 10
+
+        def __iter__(self):
+            return (item + 1 for item in super().__iter__())
+
+        def __len__(self):
+            return super().__len__() + 1
+
+    settings, scales = Settings(lr=1.0, decay=2.0), Scales([1.0, 2.0])
+    step = compile(
+        lambda x: x * settings["LR"] + settings.get("decay") + scales[0] + sum(scales) + len(scales)
+    )
+    return calls(
+        step,
+        lambda: settings.update(lr=3.0),
+        lambda: settings.update(decay=4.0),
+        lambda: list.__setitem__(scales, 0, 5.0),
+        lambda: scales.append(0.5),
+    )
+
+
+@same_as_eager
 def test_an_element_of_a_users_sequence_module_list(compile):
     class Scaled(nn.Module):
         gain = 1.0

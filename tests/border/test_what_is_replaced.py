@@ -851,3 +851,16 @@ def test_groups_and_state_of_an_optimizer(compile, change):
     results = [step(X), step(X), step(X)]
     change(net, optimizer)
     return [*results, step(X), step(X), step(X)]
+
+
+@same_as_eager
+def test_momentum_of_a_batch_norm_that_is_none_for_a_while(compile):
+    norm = nn.BatchNorm1d(3)
+    step = compile(lambda x: (norm(x), norm.running_mean * 1.0))
+    return calls(
+        step,
+        lambda: setattr(norm, "momentum", None),
+        lambda: setattr(norm, "momentum", 0.75),
+        lambda: setattr(norm, "momentum", None),
+        args=(lucid.tensor([[1.0, 2.0, 3.0], [2.0, 4.0, 7.0]]),),
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import threading
-from collections import Counter, defaultdict, deque, namedtuple
+from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
 
 import pytest
 
@@ -117,6 +117,76 @@ def test_deques_and_sets_and_counts(agree):
             return x * 2
 
         return [calls(compile, step), list(recent), sorted(names), dict(count), dict(groups)]
+
+    agree(scenario)
+
+
+def test_entries_of_a_dict_by_a_number_that_moves(agree):
+    def scenario(compile):
+        state, found = Holder(losses={}, best=OrderedDict(), epoch=0), []
+
+        @compile
+        def step(x):
+            state.epoch += 1
+            state.losses[state.epoch] = x.sum().item()
+            state.losses[f"at/{state.epoch}", 0] = record = {"mean": x.mean(), "x": x}
+            state.best[x.argmax().item()] = Logs([x * 2], deque())
+            return record, state.losses
+
+        for i in range(6):
+            record, losses = step(lucid.ones(2) * i)
+            assert losses is state.losses and losses[f"at/{i % 4 + 1}", 0] is record
+            logs = [[key, *made.losses] for key, made in state.best.items()]
+            found += [list(losses.values()), list(map(str, losses)), logs]
+            if i == 3:
+                state.losses, state.epoch = {}, 0
+        return found
+
+    (step,) = agree(scenario)
+    assert step.stats.traces <= 2 and not step.stats.eager_reasons
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda losses, epoch: len(losses),
+        lambda losses, epoch: losses[epoch],
+        lambda losses, epoch: max(losses.values()),
+        lambda losses, epoch: str(losses),
+        lambda losses, epoch: losses.pop(epoch),
+        lambda losses, epoch: losses.update(last=epoch),
+        lambda losses, epoch: epoch in losses,
+        lambda losses, epoch: 3 in losses,
+        lambda losses, epoch: losses.get(3),
+    ],
+)
+def test_a_step_that_looks_at_such_entries_finds_them(agree, look):
+    def scenario(compile):
+        losses, counted = {}, [0]
+
+        @compile
+        def step(x):
+            counted[0] += 1
+            losses[counted[0]] = x.sum().item()
+            return look(losses, counted[0])
+
+        return [[step(lucid.ones(2) * i), dict(losses)] for i in range(6)]
+
+    agree(scenario)
+
+
+def test_a_step_finds_such_entries_in_a_view_that_it_had_before(agree):
+    def scenario(compile):
+        losses, counted = {}, [0]
+
+        @compile
+        def step(x):
+            counted[0] += 1
+            keys = losses.keys()
+            losses[counted[0]] = x.sum().item()
+            return len(keys)
+
+        return [[step(lucid.ones(2) * i), dict(losses)] for i in range(6)]
 
     agree(scenario)
 

@@ -868,6 +868,7 @@ def test_a_parameter_that_each_step_makes_anew(agree):
     [
         lambda state, name, loss: state.log.__setitem__(name, loss),
         lambda state, name, loss: state.log.update({name: loss}),
+        lambda state, name, loss: state.log.__init__({name: loss}),
         lambda state, name, loss: state.lists[name].append(loss),
         lambda state, name, loss: state.log.setdefault(name, []).append(loss),
         lambda state, name, loss: state.log.__setitem__((name, 1), loss),
@@ -897,5 +898,58 @@ def test_keys_and_what_map_writes_are_pythons_own(agree, write):
         kinds = [type(part) for key in keys for part in (key if type(key) is tuple else (key,))]
         values = [*state.log.values(), *state.row, state.kept]
         return found, vars(state), kinds, [type(value) for value in values]
+
+    agree(scenario)
+
+
+def test_containers_whose_class_has_methods_that_go_on_to_pythons_own(agree):
+    class Doubled(dict):
+        def __setitem__(self, key, value):
+            super().__setitem__(key, value * 2)
+
+        def __delitem__(self, key):
+            super().__delitem__(key)
+
+    class Shifted(list):
+        def append(self, value):
+            super().append(value + 1)
+
+        def extend(self, values):
+            for value in values:
+                self.append(value)
+
+    class Recent(collections.OrderedDict):
+        def __getitem__(self, key):
+            self.move_to_end(key)
+            return super().__getitem__(key)
+
+        def __setitem__(self, key, value):
+            super().__setitem__(key, value)
+            if len(self) > 2:
+                del self[next(iter(self))]
+
+    class Attributes(dict):
+        def __setattr__(self, name, value):
+            super().__setattr__(name, value)
+            super().__setitem__(name, value)
+
+    def scenario(compile):
+        doubled, shifted, recent, attributes = Doubled(), Shifted(), Recent(), Attributes()
+
+        @compile
+        def step(x, key):
+            doubled["loss"] = x.sum().item()
+            doubled["gone"] = 1
+            del doubled["gone"]
+            shifted.extend([x.mean().item(), 1])
+            recent[key] = x * 2
+            attributes.last = x.sum()
+            return recent[key] + doubled["loss"]
+
+        found = []
+        for i in range(5):
+            found += [step(lucid.ones(2) * i, "abcab"[i]), dict(doubled), [*shifted]]
+            found += [[*recent], [*recent.values()], dict(attributes), attributes.last]
+        return found
 
     agree(scenario)

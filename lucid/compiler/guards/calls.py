@@ -652,7 +652,7 @@ class GuardCollector(Reads):
             self.may_call(value)
         if args and name in _OF_ENTRIES and (name != "pop" or isinstance(owner, dict)):
             for method in _OF_ENTRIES[name]:
-                getattr(self, method)(owner, args[0])
+                getattr(self, method)(owner, args[0], in_c=True)
         elif isinstance(owner, list) and name == "extend" and hasattr(type(args[0]), "__next__"):
             self.advance(args[0])
             self.append(path, owner, name, len(owner))
@@ -660,7 +660,7 @@ class GuardCollector(Reads):
             given = tuple(map(list, args)) if name in _ITERATES else tuple(args)
             self._look_at_all(args if name in _ITERATES else (), {})
             self.append(path, owner, name, given)
-        elif name not in ("__init__", "__new__", "__class__", "__setattr__"):
+        elif name not in ("__new__", "__class__", "__setattr__"):
             (self.contents if name in _LOOKS_ONLY else self.rewrite)(path, owner)
             self._look_at_all(args, kwargs)
             if name in _COMPARES or name == "sort":

@@ -38,6 +38,7 @@ from lucid.compiler.guards.guard import (
     has_kept_its_order,
     identity_of_key,
     item_at,
+    size_of,
 )
 from lucid.compiler.guards.mutable_sources import (
     AppendEffect,
@@ -109,6 +110,9 @@ class Substitutes:
     def array(self, array: np.ndarray, given: Any) -> Any:
         """What stands for an array that the step has made, if a call knows what is given."""
 
+    def stored(self, owner: Any, key: Any) -> Any:
+        """What takes an item for a dict, at a key that only a call knows; None: the dict itself."""
+
     def of_lists(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         """What a function gives that only looks, of lists that grow or parts of such."""
 
@@ -167,6 +171,7 @@ class Collector:
         self._of_hosts: dict[Identity, str] = {}  # places that host calls of the step change
         # By what listens to what the step tells: containers, and objects by their `__dict__`.
         self.changed_at_end: dict[int, Any] = {}
+        self.stored_at_end: dict[int, Location | None] = {}  # in dicts, and where it does
         self._refusals: list[tuple[str, Location | None]] = []  # unless it begins again
         self._stays: set[int] = set()  # made in the trace, and there from then on
         self._age = Age()
@@ -397,7 +402,8 @@ class Collector:
             whole.was_read = True
         elif identity_of(owner, CONTENTS) not in self._apart and identity not in self.guards:
             size = len(self._before(owner))
-            self._add(identity, AnswerGuard(f"len({path})", size, len, (owner,)))
+            ask = size_of if isinstance(type(owner).__len__, types.FunctionType) else len
+            self._add(identity, AnswerGuard(f"len({path})", size, ask, (owner,)))
 
     def array(
         self,
@@ -918,6 +924,7 @@ class Collector:
     def _refuse_changed(self, path: str, owner: Any, key: Any) -> None:
         """Give up where what a host call changes is about to be read or changed."""
         identity = identity_of(owner, key)
+        self._refuse_stored(path, identity[0])
         changed = self.changed_at_end.get(identity[0], ABSENT)
         if changed is not ABSENT and not isinstance(owner, ClassAttributes):
             has_method = isinstance(key, str) and callable(getattr(type(changed), key, None))
@@ -928,6 +935,17 @@ class Collector:
             is_whole = CONTENTS in (key, changed[1]) and changed[0] == identity[0]
             if is_whole or changed == identity:
                 self._refuse_of_host(path, name)
+
+    def _refuse_stored(self, path: str, owner: int) -> None:
+        """Begin again with known keys where the step looks into a dict that it has filled."""
+        if owner in self.stored_at_end:
+            lines = [self.stored_at_end[owner]]
+            self.restart = RestartTrace(f"looks into {path}, which it fills", "looked_at", lines)
+            raise self.restart
+
+    def is_only_filled(self, owner: object) -> bool:
+        """Whether a dict was there before, and the step hasn't looked into it so far."""
+        return self.was_there(owner) and id(owner) not in self._looked_at
 
     def _refuse_of_host(self, path: str, name: str) -> NoReturn:
         self._op_by_op(f"it reads or changes {path}, which {name}, a host call, changes")

@@ -80,7 +80,7 @@ _READS_AND_WRITES: dict[str, tuple[str, Sequence[int | str]]] = {
     **dict.fromkeys(_GETS_ATTRIBUTE, ("load_attribute", (1, "name"))),
     "STORE_ATTR": ("store_attribute", (1, "name")),
     "DELETE_ATTR": ("delete_attribute", (1, "name")),
-    "STORE_SUBSCR": ("store_item", (2, 1, 3)),
+    "STORE_SUBSCR": ("assign_item", (2, 1, 3)),
     "DELETE_SUBSCR": ("delete_item", (2, 1)),
     **dict.fromkeys(_ITERATES, ("iterate", (1,))),
     **dict.fromkeys(_TESTS, ("measure", (1,))),
@@ -355,7 +355,8 @@ def used_in(frame: types.FrameType) -> tuple[str, Any, Callable[[], Any]]:
     if argument is None:
         return method, None, lambda: stack[operands[0]]
     _, function = _callable(stack, method, operands[0], argument[0])
-    return "call", function, lambda: next(iter(_called(stack, method, operands[0], *argument)[2]))
+    top = operands[0]
+    return "call", function, lambda: next(iter(_called(stack, method, top, *argument)[2]), None)
 
 
 def _is_behind_call(instructions: bytes, at: int) -> bool:

@@ -49,6 +49,8 @@ def item_at(owner: Any, key: Any) -> Any:
     if isinstance(owner, dict):
         return dict.get(owner, key, ABSENT)
     try:
+        if isinstance(owner, list):
+            return list.__getitem__(owner, key)
         return owner.cell_contents if isinstance(owner, types.CellType) else owner[key]
     except (KeyError, IndexError, ValueError):
         return ABSENT
@@ -95,15 +97,22 @@ def put_at(owner: Any, key: Any, value: Any) -> None:
 
 def _plain_kind(owner: Any) -> Any:
     """The container's class or Python's own that it derives from."""
-    kinds = (OrderedDict, dict, list)
+    kinds = (OrderedDict, dict, list, deque, set, frozenset)
     return next((kind for kind in kinds if isinstance(owner, kind)), type(owner))
+
+
+def size_of(owner: Any) -> int:
+    """How many entries there are, whatever a class of the user's makes of `len`."""
+    size: int = _plain_kind(owner).__len__(owner)
+    return size
 
 
 def copy_of(owner: Any) -> Any:
     """The entries of a container: a dict, a frozenset or a list."""
     if isinstance(owner, dict):
         return dict(items_of(owner))
-    return frozenset(owner) if isinstance(owner, set) else list(owner)
+    entries = _plain_kind(owner).__iter__(owner)
+    return frozenset(entries) if isinstance(owner, set) else list(entries)
 
 
 def has_kept_its_order(owner: Any, before: Any) -> bool:
@@ -115,21 +124,21 @@ def has_kept_its_order(owner: Any, before: Any) -> bool:
         now = copy_of(owner)
         kept = [key for key in before if key in now]
         return [*now][: len(kept)] == kept
-    return not isinstance(owner, set) and len(owner) == len(before)
+    return not isinstance(owner, set) and size_of(owner) == len(before)
 
 
 def refill(owner: Any, content: Any) -> None:
-    """Let a container have just these entries."""
-    if isinstance(owner, set):
-        owner.clear()
-        owner |= content
-    elif isinstance(owner, dict):
-        kind = _plain_kind(owner)
-        kind.clear(owner)  # an optimizer's own methods would take note
+    """Let a container have just these entries; an optimizer's own methods would take note."""
+    kind = _plain_kind(owner)
+    if isinstance(owner, (set, dict, list, deque)):
+        kind.clear(owner)
+    if isinstance(owner, OrderedDict):  # whose `update` calls the `__setitem__` of a user's class
+        for key, value in content.items():
+            kind.__setitem__(owner, key, value)
+    elif isinstance(owner, (set, dict)):
         kind.update(owner, content)
     elif isinstance(owner, (list, deque)):
-        owner.clear()
-        owner.extend(content)
+        kind.extend(owner, content)
 
 
 _generic_dict = ctypes.pythonapi.PyObject_GenericGetDict
@@ -277,10 +286,10 @@ class ContentsGuard(Guard):
 
     def holds(self) -> bool:
         owner, expected = self.owner, self.expected
-        if len(owner) != len(expected):
+        if size_of(owner) != len(expected):
             return False
         if isinstance(owner, set):
-            return bool(owner == expected)
+            return bool(set.__eq__(owner, expected))
         keys: Iterable[Any] = range(len(expected))
         now, before = owner, expected
         if isinstance(owner, dict):
@@ -288,6 +297,8 @@ class ContentsGuard(Guard):
             if [*entries] != [*expected]:
                 return False
             keys, now, before = expected, entries.values(), expected.values()
+        elif type(owner) not in (list, deque):
+            now = self.found()
         return all(map(operator.is_, now, before)) or all(
             is_same(found, was) or identity_of_key(key) in self.apart
             for key, found, was in zip(keys, now, before, strict=True)
@@ -297,8 +308,8 @@ class ContentsGuard(Guard):
         owner, expected = self.owner, self.expected
         if isinstance(owner, set):
             return f"{self.path}: {brief(set(expected))} -> {brief(owner)}"
-        if len(owner) != len(expected):
-            return f"len({self.path}): {len(expected)} -> {len(owner)}"
+        if size_of(owner) != len(expected):
+            return f"len({self.path}): {len(expected)} -> {size_of(owner)}"
         for key, before in self.changed():
             return f"{self.path}[{key!r}]: {brief(before)} -> {brief(item_at(owner, key))}"
         return f"{self.path}: its entries are in another order"
@@ -307,7 +318,7 @@ class ContentsGuard(Guard):
         """The entries that are something else now: key, and what was there."""
         owner, expected = self.owner, self.expected
         is_dict = isinstance(owner, dict)
-        keys = dict.fromkeys((*expected, *dict.keys(owner))) if is_dict else range(len(owner))
+        keys = dict.fromkeys((*expected, *dict.keys(owner))) if is_dict else range(size_of(owner))
         for key in keys:
             before = item_at(expected, key)
             is_same_one = is_same(item_at(owner, key), before)
@@ -319,7 +330,8 @@ class ContentsGuard(Guard):
         if self.apart and not isinstance(content, frozenset):
             content = content.copy()
             is_dict = isinstance(owner, dict)
-            keys = dict.fromkeys((*content, *dict.keys(owner))) if is_dict else range(len(owner))
+            size = size_of(owner)
+            keys = dict.fromkeys((*content, *dict.keys(owner))) if is_dict else range(size)
             for key in [x for x in keys if identity_of_key(x) in self.apart]:
                 now = item_at(owner, key)
                 if item_at(content, key) is ABSENT and now is not ABSENT:

@@ -27,6 +27,7 @@ from lucid.compiler.guards.guard import (
     is_number,
     item_at,
     put_at,
+    size_of,
 )
 from lucid.compiler.inputs.live_numbers import SymNumbers
 from lucid.compiler.inputs.objects import data_of, is_same
@@ -300,7 +301,7 @@ def _of_entries(guard: Guard) -> Sequence[Guard]:
     if not isinstance(guard, ContentsGuard) or isinstance(guard.owner, set) or guard.was_handed:
         return [guard]
     owner, before, holder = guard.owner, guard.expected, guard.holder
-    if len(owner) != len(before) or not has_kept_its_order(owner, before):
+    if size_of(owner) != len(before) or not has_kept_its_order(owner, before):
         return [guard]
     text = "{}[{!r}]" if holder is None else "{}.{}"
     return [

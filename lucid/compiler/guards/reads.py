@@ -276,8 +276,11 @@ class Reads(Collector):
 
     # ------------------------------------------------------------------ entries
 
-    def load_item(self, owner: Any, key: Any) -> Any:
-        """`owner[key]`; an entry of a table of numbers moves as the number does that says which."""
+    def load_item(self, owner: Any, key: Any, *, in_c: bool = False) -> Any:
+        """`owner[key]`; an entry of a table of numbers moves as the number does that says which.
+
+        in_c: it is the container's own method, as by `super().__getitem__(key)`.
+        """
         if type(owner) is Tensor and type(key) is int:
             return None
         if isinstance(owner, (TensorCore, np.ndarray)):
@@ -296,7 +299,7 @@ class Reads(Collector):
         self.may_call(key)
         if isinstance(owner, dict):
             self.look_for_itself(key)
-        own = self._special(owner, "__getitem__")
+        own = None if in_c else self._special(owner, "__getitem__")
         if isinstance(own, types.FunctionType):
             if is_unknown(own):
                 self.hand_over(owner)
@@ -346,7 +349,11 @@ class Reads(Collector):
     def load_slice(self, owner: Any, start: Any, stop: Any) -> Any:
         return self.load_item(owner, slice(start, stop))
 
-    def store_item(self, owner: Any, key: Any, value: Any = None) -> Any:
+    def assign_item(self, owner: Any, key: Any, value: Any) -> Any:
+        """`owner[key] = value`, by an instruction, which may put it somewhere else."""
+        return self.substitutes.stored(owner, key) or self.store_item(owner, key, value)
+
+    def store_item(self, owner: Any, key: Any, value: Any = None, *, in_c: bool = False) -> Any:
         path = self.path_of(owner)
         if isinstance(owner, (TensorCore, np.ndarray)):
             self._read_index(key, given=isinstance(owner, TensorCore))
@@ -354,7 +361,7 @@ class Reads(Collector):
             if isinstance(value, (*PLAIN, tuple, np.ndarray)):
                 self.hand_over(value)
             return self.write_array(owner, (key, value))
-        own = self._special(owner, "__setitem__")
+        own = None if in_c else self._special(owner, "__setitem__")
         if isinstance(owner, BUFFERS):
             self.change_for_good(owner)
         elif isinstance(own, types.FunctionType):
@@ -380,10 +387,10 @@ class Reads(Collector):
         if self.was_there(owner):
             self._op_by_op(f"it changes {self.path_of(owner)}, a {type(owner).__name__}")
 
-    def delete_item(self, owner: Any, key: Any) -> None:
+    def delete_item(self, owner: Any, key: Any, *, in_c: bool = False) -> None:
         if isinstance(owner, PLAIN) and not isinstance(key, slice):
-            self.load_item(owner, key)  # which must be there
-        self.store_item(owner, key)
+            self.load_item(owner, key, in_c=in_c)  # which must be there
+        self.store_item(owner, key, in_c=in_c)
         if isinstance(owner, PLAIN) and not is_librarys(type(owner)):
             self.contents(self.path_of(owner), owner, write=True)  # others may have moved
 
@@ -463,6 +470,7 @@ class Reads(Collector):
         if isinstance(owner, (*PLAIN, tuple)) and not isinstance(key, TensorCore):
             self.look_for_itself(key)
         if isinstance(owner, (dict, set)):
+            self._refuse_stored(path, id(owner))
             key = seen(key)
             if not is_hashable(key):
                 return None

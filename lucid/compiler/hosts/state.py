@@ -102,9 +102,9 @@ class Surroundings:
     def untouched(self) -> Iterator[None]:
         """Undo what the block changes in Python: it is an evaluation more than eager has.
 
-        Gives the trace up where traced code reads or changes the same, or where the block fails
-        since it needs what another one has changed so. The trace is suspended: another one may run
-        inside, on the same tensors.
+        Gives the trace up where traced code reads or changes the same, or has changed what the
+        block reads, or where the block fails since it needs what another one has changed so.
+        The trace is suspended: another one may run inside, on the same tensors.
         """
         outer = self._recorder.collector
         assert outer is not None
@@ -143,6 +143,11 @@ class Surroundings:
             epoch.count += 1  # which objects of the library's go by
             given = {id(value) for path, value in self._roots if path}
             outer.note_host(self._name, changed, given)
+            for guard in guards:
+                if isinstance(guard, EntryGuard) and outer.has_written(guard.owner, guard.key):
+                    self._recorder.run_op_by_op(
+                        f"{self._name}, a host call, reads {guard.path}, which the step has changed"
+                    )
         finally:
             collector.put_back_generators()
             collector.end()

@@ -85,10 +85,8 @@ def now_of(value: Any) -> Any:
 
 
 def key_of(key: Any) -> Any:
-    """A key of a dict; a text whose hash was taken, and so looked at, is the one of all calls."""
-    if type(key) is tuple:
-        return tuple(map(key_of, key))
-    return key.now if is_late(key) else key
+    """A key of a dict; what had its hash taken, and so was looked at, is the same in all calls."""
+    return tuple(map(key_of, key)) if type(key) is tuple else now_of(key)
 
 
 def bases_of(parts: Iterable[Any]) -> Bases:

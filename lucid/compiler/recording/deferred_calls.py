@@ -25,6 +25,7 @@ from lucid.compiler.hosts.state import reachable
 from lucid.compiler.inputs.objects import SCALARS
 from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.recording.texts import TEXTS, is_number_or_text, is_of_call, written
+from lucid.ir.location import here
 from lucid.ir.whose_code import is_users
 from lucid.tensor.tree import flatten
 
@@ -69,6 +70,21 @@ class DeferredCall:
     function: Callable[..., Any]
     args: Any
     kwargs: Any
+
+
+class _LaterItems:
+    """Stands for a dict in `d[key] = value`."""
+
+    def __init__(self, owner: dict[Any, Any], store: Callable[[Any, Any, Any], None]) -> None:
+        self._owner = owner
+        self._store = store
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._store(self._owner, key, value)
+
+
+def _store(owner: dict[Any, Any], entry: tuple[Any, Any]) -> None:
+    owner[entry[0]] = entry[1]
 
 
 class DeferredCalls:
@@ -133,6 +149,15 @@ class DeferredCalls:
     def _put(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         """What a queue gets is what its reader finds, after the call: a container is itself."""
         self.deferred.append(DeferredCall(function, [*args], kwargs))
+
+    def stored(self, owner: dict[Any, Any]) -> Any:
+        """What takes an item for a dict from outside, which each call puts into it at its end."""
+        is_later = self._collector.is_only_filled(owner)
+        return _LaterItems(owner, self._store_later) if is_later else None
+
+    def _store_later(self, owner: dict[Any, Any], key: Any, value: Any) -> None:
+        self._collector.stored_at_end[id(owner)] = here()
+        self.deferred.append(DeferredCall(_store, [owner, (key, value)], {}))
 
     def _is_discarded(self) -> bool:
         """Whether nobody looks at what the call that is about to be made returns."""

@@ -51,8 +51,9 @@ from lucid.compiler.recording.texts import (
     is_written_by_python,
     joined,
 )
+from lucid.compiler.results.pytree import DICTS
 from lucid.functions.from_data import as_tensor, from_numpy, tensor
-from lucid.ir.location import LIBRARY
+from lucid.ir.location import LIBRARY, here
 from lucid.ir.whose_code import is_followed
 from lucid.tensor.core import TensorCore
 from lucid.tensor.tree import flatten
@@ -140,6 +141,14 @@ class StandInFunctions(Substitutes):
         self._exits = recorder.exits
         self._collector = collector
         self._outside = outside
+
+    def stored(self, owner: Any, key: Any) -> Any:
+        """What takes an item for a dict, at a key that only a call knows; None: the dict itself."""
+        parts = key if type(key) is tuple else (key,)
+        if type(owner) not in DICTS or not any(is_live(x) or is_late(x) for x in parts):
+            return None
+        is_looked_at = here() in self._recorder.parts.looked_at
+        return None if is_looked_at else self._outside.stored(owner)
 
     def called(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """What is called instead of a function; None: the function itself."""

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import enum
 import types
-from collections import OrderedDict, defaultdict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
 from lucid.compiler.inputs.late import key_of
-from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.results.output_specs import OutputSpec, Run
 from lucid.ir.errors import EagerOnlyError
 from lucid.ir.whose_code import is_librarys, is_users
@@ -23,7 +22,8 @@ from lucid.tensor.size import Size
 from lucid.tensor.tree import fields_of, is_record
 
 _CONTAINERS = (list, tuple, set, frozenset, deque, bytearray, dict)
-_DICTS = (dict, OrderedDict, defaultdict)
+DICTS = (dict, OrderedDict, defaultdict)
+_BASES = (OrderedDict, defaultdict, dict, list)  # of the classes that users define
 _HEAP_TYPE = 1 << 9  # of `__flags__`: a class that Python code has defined
 _OF_LIBRARY = "lucid.distributions."  # whose objects are plain data
 Rebuild = Callable[[list[Any]], Any]
@@ -69,10 +69,14 @@ def flatten(value: Any) -> tuple[Iterable[Any], Rebuild]:
         return value, partial(deque, maxlen=value.maxlen) if isinstance(value, deque) else list
     if _is_plain(value, (set, frozenset)):
         return value, set if isinstance(value, set) else frozenset
-    if _is_plain(value, _DICTS) and all(map(_is_fixed, value)):
+    if _is_plain(value, DICTS) and all(map(_is_fixed, value)):
         return value.values(), partial(_dict, _dict_like(value), [*map(key_of, value)])
+    slots = {x for base in kind.__mro__ for x in _listed(vars(base).get("__slots__", ()))}
+    is_defined = isinstance(value, _BASES) and (is_users(kind) or kind in (Counter, OrderedDict))
+    keys = value if isinstance(value, dict) else ()
+    if is_defined and kind.__dictoffset__ and not slots and all(map(_is_fixed, keys)):
+        return _flatten_defined(value)
     if not isinstance(value, _CONTAINERS):
-        slots = {x for base in kind.__mro__ for x in _listed(vars(base).get("__slots__", ()))}
         attributes = fields_of(value) if is_record(value) else getattr(value, "__dict__", {})
         if is_record(value) or not slots - {"__weakref__"}:
             names = [*map(key_of, attributes)]
@@ -95,7 +99,7 @@ def _is_fixed(key: Any) -> bool:
     """Whether a key is the same at each call."""
     if isinstance(key, tuple):
         return all(map(_is_fixed, key))
-    return not (isinstance(key, TensorCore) or is_live(key))
+    return not isinstance(key, TensorCore)
 
 
 def _listed(slots: str | Iterable[str]) -> Iterable[str]:
@@ -110,6 +114,41 @@ def _dict_like(value: dict[Any, Any]) -> Callable[..., dict[Any, Any]]:
 
 def _dict(kind: Callable[..., Any], keys: Sequence[Any], items: list[Any]) -> Any:
     return kind(zip(keys, items, strict=True))
+
+
+def _flatten_defined(value: Any) -> tuple[Iterable[Any], Rebuild]:
+    """Of a list or dict that has attributes, or methods of the user's, which ran while tracing."""
+    base: Any = next(x for x in _BASES if isinstance(value, x))
+    is_its_own = vars(value) is value  # by `self.__dict__ = self`
+    names = [] if is_its_own else [*map(key_of, vars(value))]
+    keys = [*range(list.__len__(value))] if base is list else [*map(key_of, base.keys(value))]
+    items = list.__iter__(value) if base is list else base.values(value)
+    factory = value.default_factory if base is defaultdict else None
+    children = [*items, *(vars(value)[name] for name in names)]
+    return children, partial(_defined, type(value), base, keys, names, is_its_own, factory)
+
+
+def _defined(
+    kind: type,
+    base: Any,
+    keys: Sequence[Any],
+    names: Sequence[str],
+    is_its_own: bool,
+    factory: Any,
+    values: list[Any],
+) -> Any:
+    made = base.__new__(kind)
+    items, attributes = values[: len(keys)], values[len(keys) :]
+    if base is list:
+        list.extend(made, items)
+    else:
+        for key, item in zip(keys, items, strict=True):
+            base.__setitem__(made, key, item)
+    if base is defaultdict:
+        object.__setattr__(made, "default_factory", factory)
+    own = made if is_its_own else dict(zip(names, attributes, strict=True))
+    object.__setattr__(made, "__dict__", own)
+    return made
 
 
 def _object(kind: type, names: Sequence[str], in_slots: set[str], values: list[Any]) -> Any:

@@ -109,8 +109,8 @@ class _BatchNorm(_NormBase):
     def _count_batch(self, count: Tensor) -> float | Tensor:
         """Count this batch; return the weight that its statistics get."""
         write_(count, count + 1)
-        if self.momentum is not None:
-            momentum: float = live_attribute(self, "momentum")
+        momentum: float | None = live_attribute(self, "momentum")
+        if momentum is not None:
             return momentum
         assert self.running_mean is not None
         return 1.0 / count.to(self.running_mean.dtype)
