@@ -23,7 +23,8 @@ Number = int | float
 _Binary = Callable[[Any, Any], Any]
 Formula = Callable[[Sequence[Number]], Any]  # of the numbers among a call's arguments
 _OF_ONE = (ops.sqrt, ops.exp, ops.log, ops.sin, ops.cos, ops.tanh)
-_OPS: dict[object, Op] = {
+# Which op computes what a function of Python's and one of NumPy's give for floats.
+OPS: dict[object, Op] = {
     meaning: op
     for op, *meanings in (
         (ops.add, operator.add, np.add),
@@ -33,6 +34,12 @@ _OPS: dict[object, Op] = {
         (ops.pow, operator.pow, np.power),
         (ops.neg, operator.neg, np.negative),
         (ops.abs, abs, np.absolute),
+        (ops.eq, operator.eq, np.equal),
+        (ops.ne, operator.ne, np.not_equal),
+        (ops.lt, operator.lt, np.less),
+        (ops.le, operator.le, np.less_equal),
+        (ops.gt, operator.gt, np.greater),
+        (ops.ge, operator.ge, np.greater_equal),
         *((op, getattr(math, op.name), getattr(np, op.name)) for op in _OF_ONE),
     )
     for meaning in meanings
@@ -206,7 +213,7 @@ class SymScalar:
         """The number by an op of the graph, where one computes what Python does."""
         if meaning in (float, np.float64):
             return args[0].value if type(now) is meaning else None
-        op = _OPS.get(meaning)
+        op = OPS.get(meaning)
         kinds = {type(_now(arg)) for arg in args}
         is_float = type(now) in (float, np.float64) and not kinds.isdisjoint((float, np.float64))
         if op is ops.log and len(args) > 1:  # the logarithm to a base

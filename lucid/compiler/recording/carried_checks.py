@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from lucid.ir import ops
 from lucid.ir.graph import Graph, Node, Value
+from lucid.ir.region_ops import is_exit
 from lucid.ir.types import TensorType, i64
 
 
@@ -53,8 +54,7 @@ def carry_checks(
     for node in graph.nodes[start:]:
         if node.op.kind == "region" or not depends.isdisjoint(node.operands):
             depends.update(node.results)
-        is_exit = node.op is ops.check and node.attributes["error"] == "exit"
-        if node.op is not ops.check or is_exit or node in known:
+        if node.op is not ops.check or is_exit(node) or node in known:
             continue
         low, high = node.attributes["low"], node.attributes["high"]
         if low < high and node.operands[0] in depends and node.operands[0].type.size:

@@ -211,12 +211,12 @@ def settle(error: BaseException) -> None:
         if found is None or id(found) in seen:
             continue
         seen.add(id(found))
-        found.args = tuple(map(_settled, found.args))
-        vars(found).update({name: _settled(value) for name, value in vars(found).items()})
+        found.args = tuple(map(tree_now, found.args))
+        vars(found).update({name: tree_now(value) for name, value in vars(found).items()})
         pending += (found.__cause__, found.__context__)
 
 
-def _settled(value: Any) -> Any:
+def tree_now(value: Any) -> Any:
     """A value, and what is in it, as it is in the call that is traced."""
     leaves, rebuild = flatten(value)
     return rebuild([*map(now_of, leaves)]) if any(map(is_number_or_text, leaves)) else value

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from lucid.ir import ops
 from lucid.ir.clone import copy_graph, copy_node
-from lucid.ir.graph import Graph, Input, Node, Value
+from lucid.ir.graph import Graph, Input, Node, Value, unused_name
 from lucid.ir.op import Trait
 from lucid.ir.ranges import Ranges
 from lucid.ir.region_ops import BODIES, CONTROL, body_names, is_loop, stacked
@@ -138,10 +138,8 @@ def _region_ops(graph: Graph) -> Iterator[tuple[Graph, Node, list[Graph]]]:
 
 def _copied(graph: Graph, name: str, shared: Counter[str]) -> str:
     """A function of its own, with those that it runs counted once more."""
-    copied, count = copy_graph(graph.functions[name]), 1
-    while (unique := f"{name}_{count}") in graph.functions:
-        count += 1
-    copied.name = unique
+    copied = copy_graph(graph.functions[name])
+    unique = copied.name = unused_name(name, graph.functions)
     graph.functions[unique] = copied
     shared.update(name for node in copied.nodes for name in body_names(node))
     return unique
