@@ -89,7 +89,14 @@ def _function(name: str, meaning: Callable[..., Any]) -> Callable[[Any], Any]:
 
 
 def _comparison(symbol: str, meaning: Callable[..., Any]) -> _Binary:
-    return lambda number, other: number._compare(symbol, meaning, other)
+    def compare(number: Any, other: Any) -> Any:
+        if isinstance(other, np.ndarray):
+            return number._with_arrays(symbol, meaning, (number, other), {})
+        if not isinstance(other, (int, float, np.generic)):
+            return NotImplemented
+        return number._compare(symbol, meaning, other)
+
+    return compare
 
 
 class SymScalar:
@@ -298,10 +305,6 @@ class SymScalar:
         return answer
 
     def _compare(self, symbol: str, meaning: Callable[..., Any], other: Any) -> Any:
-        if isinstance(other, np.ndarray):
-            return self._with_arrays(symbol, meaning, (self, other), {})
-        if not isinstance(other, (int, float, np.generic)):
-            return NotImplemented
         return self.applied(f"{self.text} {symbol} {_text(other)}", meaning, (self, other))
 
     __eq__ = _comparison("==", operator.eq)

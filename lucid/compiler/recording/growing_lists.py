@@ -124,19 +124,14 @@ class ListPart(ListStandIn, Late):
             seen(self.size)
         found, recorder = Applied(function, args, kwargs), self.view.recorder
         now, bases = found.now, found.bases
-        formula: Any = found.formula
         if type(now) not in (int, float, np.float64):
             return None
         inside = [x.text if stands_for_list(x) or is_live(x) else repr(x) for x in leaves]
         text = f"{function.__module__}.{function.__name__}({', '.join(inside)})"
         if not all(map(is_live, bases.values())):
-            return LateScalar(now, formula, text, recorder.exits, recorder, bases, None)
-        early = {key: number.formula for key, number in bases.items()}
-
-        def of_call(call: Any) -> Any:
-            return formula({key: of(call) for key, of in early.items()})
-
-        return SymScalar(now, of_call, text, recorder, None if early else lambda: formula({}))
+            return LateScalar(now, found.formula, text, recorder.exits, recorder, bases, None)
+        early: Any = found.early
+        return SymScalar(now, early, text, recorder, None if bases else lambda: early(()))
 
     def __len__(self) -> int:
         return int(seen(self.size))

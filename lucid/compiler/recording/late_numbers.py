@@ -13,6 +13,7 @@ import numpy as np
 from lucid.compiler.inputs.late import Applied, Bases, Late, now_of
 from lucid.compiler.inputs.scalars import OPS, Formula, Number, SymScalar, is_live
 from lucid.ir import ops
+from lucid.ir.memory import read_only
 from lucid.ir.op import Op
 from lucid.ir.types import DType, f64, i64
 
@@ -207,10 +208,6 @@ class LateScalar(SymScalar, Late):
         return self._give_up("it looks at the digits of")
 
     def _compare(self, symbol: str, meaning: Callable[..., Any], other: Any) -> Any:
-        if isinstance(other, np.ndarray):
-            return self._with_arrays(symbol, meaning, (self, other), {})
-        if not isinstance(other, (int, float, np.generic)):
-            return NotImplemented
         of_numpy = isinstance(self.now, np.generic) or isinstance(other, np.generic)
         if isinstance(other, np.generic) and not is_live(other):
             other = other.item()
@@ -255,13 +252,6 @@ def operands_of(bases: Bases) -> tuple[list[Value], Callable[[Sequence[np.ndarra
 
 def _reader(kind: type) -> Callable[[np.ndarray], Any]:
     return lambda array: kind(array[()])
-
-
-def read_only(array: np.ndarray) -> np.ndarray:
-    """As Python gets it: what it writes there is no memory of the user's."""
-    array = array.view()
-    array.flags.writeable = False
-    return array
 
 
 def _side(arg: Any, dtype: DType, recorder: SymNumbers) -> Value:

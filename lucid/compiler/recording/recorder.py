@@ -25,7 +25,6 @@ from lucid.compiler.recording import texts
 from lucid.compiler.recording.exits import Exits
 from lucid.compiler.recording.foreseen import Foreseen
 from lucid.compiler.recording.late_arrays import LateArray, LateObject, of_numpy
-from lucid.compiler.recording.late_numbers import read_only
 from lucid.compiler.recording.loops import Loops
 from lucid.compiler.recording.moving_parts import MovingParts
 from lucid.compiler.recording.texts import LateText
@@ -37,6 +36,7 @@ from lucid.ir.errors import EagerOnlyError, LucidError, TraceError
 from lucid.ir.graph import Node as GraphNode, Region, Value
 from lucid.ir.inference import application
 from lucid.ir.location import LIBRARY, Location, here, location_at
+from lucid.ir.memory import read_only
 from lucid.ir.op import Attributes, Op
 from lucid.ir.types import DType, TensorType
 from lucid.ir.whose_code import is_librarys

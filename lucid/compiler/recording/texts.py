@@ -93,14 +93,12 @@ class LateText(str, Late):
 
 def _ask(name: str, asked: Applied, text: LateText, args: Sequence[Any]) -> Any:
     """What is asked of a text that each call knows before, on which all calls agree."""
-    formula: Any = asked.formula
-    early = {key: number.formula for key, number in asked.bases.items()}
     number = next(iter(text.bases.values()))
     others = map(repr, map(now_of, args))
     shown = _AS_WRITTEN.get(name, "{0}.{name}({1})")
     number.recorder.guard_formula(
         shown.format(number.text, ", ".join(others), name=name),
-        lambda call: formula({key: of(call) for key, of in early.items()}),
+        asked.early,
         asked.now,
     )
     return asked.now

@@ -88,18 +88,27 @@ class Loop:
 
     def emit(self, build: Callable[[], Value], *, behind: bool) -> Value:
         """What `build` makes of values of the graph, by nodes before or behind the loop."""
-        graph = self.graph
-        before, graph.nodes = graph.nodes, []
-        try:
-            value = build()
-        finally:
-            made, graph.nodes = graph.nodes, before
-        for new in made:
-            new.location, new.scope = self.node.location, self.node.scope
-        place = graph.nodes.index(self.node) + (1 + self._behind if behind else 0)
-        graph.nodes[place:place] = made
+        value, made = apart(self.graph, self.node, build)
+        nodes = self.graph.nodes
+        place = nodes.index(self.node) + (1 + self._behind if behind else 0)
+        nodes[place:place] = made
         self._behind += len(made) if behind else 0
         return value
+
+
+def apart(graph: Graph, at: Node, build: Callable[[], Value]) -> tuple[Value, list[Node]]:
+    """What `build` makes of values of the graph, and the nodes that it takes, of another's line.
+
+    They are to be put where they belong.
+    """
+    before, graph.nodes = graph.nodes, []
+    try:
+        value = build()
+    finally:
+        made, graph.nodes = graph.nodes, before
+    for node in made:
+        node.location, node.scope = at.location, at.scope
+    return value, made
 
 
 def _number(body: Graph) -> None:
