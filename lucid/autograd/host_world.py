@@ -15,6 +15,7 @@ import numpy as np
 from lucid.autograd.node import Node
 from lucid.ir.errors import LucidError
 from lucid.ir.location import Location
+from lucid.ir.memory import read_only
 from lucid.ir.types import type_of_array
 from lucid.tensor.context import Lending, _Context, context
 from lucid.tensor.core import TensorCore, _new
@@ -200,9 +201,7 @@ class Outside:
     def shown(self, storage: Storage, array: np.ndarray) -> np.ndarray:
         """What NumPy gets for a tensor's memory."""
         if storage in self.states:
-            array = array.view()
-            array.flags.writeable = False
-            return array
+            return read_only(array)
         return array if self._around is None else self._around.shown(storage, array)
 
 

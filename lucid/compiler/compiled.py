@@ -165,7 +165,6 @@ def looks_of(args: tuple[Any, ...]) -> Looks:
 
 
 _EXACT = (int, bool, str, type(None))
-_HANDLED = object()
 _MAY_HANDLE = "its run raises {}, which it may handle"
 _OTHERS = object()  # calls of signatures that are new
 
@@ -253,15 +252,10 @@ class Compiled:
                         result = enter(*args)
                     except DEPARTS as found:
                         result, differs = self._follow(self._left(latest, found), args)
-                    except NotFinite:  # nothing has happened; the long way says where it is made
-                        result = SLOW_PATH
-                    except Exception as error:
-                        if not self._may_handle(latest):
+                    except Exception as error:  # nothing has happened; the long way says why
+                        if not (isinstance(error, NotFinite) or self._may_handle(latest)):
                             raise
-                        self.note_eager(_MAY_HANDLE.format(type(error).__name__))
-                        result = _HANDLED
-                    if result is _HANDLED:  # what eager mode raises has no context
-                        return self.__wrapped__(*args)
+                        result = SLOW_PATH
                     if result is SLOW_PATH and differs is None:
                         result, differs = self._enter_recent(args)
                     if result is not SLOW_PATH:

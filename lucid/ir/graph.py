@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -378,6 +379,12 @@ def has_effect(node: Node, functions: dict[str, Graph]) -> bool:
             if inner.op is ops.call:
                 pending.append(inner.attributes["function"])
     return False
+
+
+def unused_name(stem: str, taken: Container[str]) -> str:
+    """The stem, or it with the first number behind it that makes a name which isn't taken."""
+    numbered = (f"{stem}_{number}" for number in itertools.count(1))
+    return next(name for name in itertools.chain((stem,), numbered) if name not in taken)
 
 
 def freeze_attributes(attributes: Attributes) -> tuple[tuple[str, Any], ...]:

@@ -66,3 +66,10 @@ def are_same_bytes(one: np.ndarray, other: np.ndarray) -> bool:
         return one.tobytes() == other.tobytes()
     a, b = (np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in (one, other))
     return np.array_equal(a, b)
+
+
+def read_only(array: np.ndarray) -> np.ndarray:
+    """A view that nobody can write."""
+    view = array.view()
+    view.flags.writeable = False
+    return view

@@ -155,6 +155,17 @@ def test_sums_of_parts_of_arrays_are_compared():
     runs(lambda: step, traces=4)
 
 
+def test_numbers_before_and_behind_an_array_are_combined_natively():
+    def step(x):
+        a = x.numpy()
+        return 2.0 * a + 1.0, 1.0 - a, 3 + a * 2
+
+    runs(lambda: step)
+    compiled = lucid.compile(step)
+    compiled(x=lucid.ones(3))
+    assert "host" not in compiled.dump_ir()
+
+
 def test_parts_and_properties_of_arrays():
     def step(x):
         a = x.numpy().copy()

@@ -34,6 +34,7 @@ import numpy as np
 
 from lucid.autograd.generators import GENERATORS
 from lucid.compiler.guards.collector import BUFFERS, OPAQUE, PLAIN, VIEWS
+from lucid.compiler.guards.events import ARITHMETIC
 from lucid.compiler.guards.guard import ABSENT, CONTENTS, brief, closure_of, instance_dict
 from lucid.compiler.guards.mutable_sources import stands_for_list
 from lucid.compiler.guards.reads import (
@@ -165,20 +166,17 @@ _SHOW_ALL = (*PLAIN, tuple, types.SimpleNamespace, functools.partial)
 _REDIRECTS = (contextlib.redirect_stdout, contextlib.redirect_stderr)
 _READS_BUFFER = frozenset((*dir(bytes), *dir(memoryview), "buffer_info", "find", "size"))
 _READS_BUFFER -= {"__setitem__", "__delitem__", "release"}
-_IN_PLACE: Sequence[str] = (
-    *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor"),
-    *("lshift", "rshift"),
-)
+_IN_PLACE = tuple(f"__i{name}__" for name in ARITHMETIC.values())
 WRITES_ARRAYS = frozenset(
     {
         *("fill", "sort", "partition", "put", "resize", "itemset", "setfield", "byteswap"),
-        *("setflags", "__setitem__", *(f"__i{name}__" for name in _IN_PLACE)),
+        *("setflags", "__setitem__", *_IN_PLACE),
     }
 )
 _WRITE_FIRST: frozenset[Any] = frozenset(
     {
         *(np.copyto, np.put, np.place, np.putmask, np.fill_diagonal, np.put_along_axis),
-        *(operator.setitem, *(getattr(operator, f"__i{name}__") for name in _IN_PLACE)),
+        *(operator.setitem, *(getattr(operator, name) for name in _IN_PLACE)),
     }
 )
 _MAKE_TENSORS = frozenset({tensor, as_tensor, from_numpy})

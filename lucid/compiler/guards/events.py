@@ -43,7 +43,7 @@ _WORD = 8
 _FRAME = 24  # where a frame object has the interpreter's own frame
 _LOCALS = 72  # where that has its variables, and after these its stack
 
-_ARITHMETIC = {
+ARITHMETIC = {
     "+": "add",
     "-": "sub",
     "*": "mul",
@@ -58,7 +58,7 @@ _ARITHMETIC = {
     "|": "or",
     "^": "xor",
 }
-_COMPARISONS = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
+COMPARISONS = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
 
 _TRUTHS = ("TRUE", "FALSE")
 _GETS_ATTRIBUTE = ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM")
@@ -196,7 +196,7 @@ def _methods_of(kind: str, symbol: str) -> tuple[str, ...]:
     """The special methods by which a class answers for an operator."""
     if kind.startswith("UNARY"):
         return ("__neg__" if kind == "UNARY_NEGATIVE" else "__invert__",)
-    name = _COMPARISONS.get(symbol) or _ARITHMETIC.get(symbol.rstrip("="), "")
+    name = COMPARISONS.get(symbol) or ARITHMETIC.get(symbol.rstrip("="), "")
     return (f"__{name}__", f"__r{name}__", f"__i{name}__") if name else ()
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from lucid.compiler.guards.collector import BUFFERS, PLAIN, VIEWS, Collector
+from lucid.compiler.guards.events import COMPARISONS
 from lucid.compiler.guards.guard import ABSENT, Attributes, ClassAttributes, instance_dict
 from lucid.compiler.inputs.objects import SCALARS
 from lucid.compiler.inputs.scalars import WHOLE, is_known_before, is_live, seen
@@ -26,7 +27,7 @@ from lucid.tensor.context import context, epoch
 from lucid.tensor.core import TensorCore, attributes_of
 from lucid.tensor.tensor import Tensor
 
-_COMPARISONS = [(f"__{name}__",) for name in ("eq", "ne", "lt", "le", "gt", "ge")]
+_COMPARISONS = [(f"__{name}__",) for name in COMPARISONS.values()]
 _IS_OF_PYTHON = 1 << 9  # the flag of a class that a `class` statement has made
 _IS_IMMUTABLE = 1 << 8  # the flag of a class in C, whose attributes can't be set
 _OF_FUNCTIONS = frozenset(dir(types.FunctionType)) - {"__dict__"}

@@ -31,7 +31,7 @@ from lucid.compiler.inputs.late import is_late
 from lucid.compiler.inputs.present import PresentValues
 from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.results.memory import TracedMemory
-from lucid.ir.graph import Node, Value
+from lucid.ir.graph import Node, Value, unused_name
 from lucid.ir.hosts import Frame, HostFunction
 from lucid.ir.interpret import evaluated
 from lucid.ir.location import Location, here
@@ -400,10 +400,7 @@ class HostRecording:
     ) -> Node:
         """Append the call, with the results of its first evaluation."""
         graph = self._recorder.graph
-        unique, count = name, 0
-        while unique in graph.hosts:
-            count += 1
-            unique = f"{name}_{count}"
+        unique = unused_name(name, graph.hosts)
         graph.hosts[unique] = function
         types: list[TensorType] = [type_of_array(array) for array in results]
         line = getattr(function, "line", None)

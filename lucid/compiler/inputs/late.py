@@ -63,6 +63,13 @@ class Applied(Late):
 
         return formula
 
+    @property
+    def early(self) -> Formula:
+        """The same where all bases are live scalars: of the numbers that a call finds."""
+        formula: Any = self.formula
+        numbers = {key: number.formula for key, number in self.bases.items()}
+        return lambda call: formula({key: of(call) for key, of in numbers.items()})
+
 
 def writer(write: Callable[..., str]) -> Any:
     """The method by which `write` asks for the text of a value, one that each call has perhaps."""

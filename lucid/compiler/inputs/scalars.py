@@ -25,7 +25,8 @@ WHOLE = (int, np.integer)
 _Binary = Callable[[Any, Any], Any]
 Formula = Callable[[Sequence[Number]], Any]  # of the numbers among a call's arguments
 _OF_ONE = (ops.sqrt, ops.exp, ops.log, ops.sin, ops.cos, ops.tanh)
-_OPS: dict[object, Op] = {
+# Which op computes what a function of Python's and one of NumPy's give for floats.
+OPS: dict[object, Op] = {
     meaning: op
     for op, *meanings in (
         (ops.add, operator.add, np.add),
@@ -35,6 +36,12 @@ _OPS: dict[object, Op] = {
         (ops.pow, operator.pow, np.power),
         (ops.neg, operator.neg, np.negative),
         (ops.abs, abs, np.absolute),
+        (ops.eq, operator.eq, np.equal),
+        (ops.ne, operator.ne, np.not_equal),
+        (ops.lt, operator.lt, np.less),
+        (ops.le, operator.le, np.less_equal),
+        (ops.gt, operator.gt, np.greater),
+        (ops.ge, operator.ge, np.greater_equal),
         *((op, getattr(math, op.name), getattr(np, op.name)) for op in _OF_ONE),
     )
     for meaning in meanings
@@ -84,7 +91,14 @@ def _function(name: str, meaning: Callable[..., Any]) -> Callable[[Any], Any]:
 
 
 def _comparison(symbol: str, meaning: Callable[..., Any]) -> _Binary:
-    return lambda number, other: number._compare(symbol, meaning, other)
+    def compare(number: Any, other: Any) -> Any:
+        if isinstance(other, np.ndarray):
+            return number._with_arrays(symbol, meaning, (number, other), {})
+        if not isinstance(other, (int, float, np.generic)):
+            return NotImplemented
+        return number._compare(symbol, meaning, other)
+
+    return compare
 
 
 class SymScalar:
@@ -219,7 +233,7 @@ class SymScalar:
         """The number by an op of the graph, where one computes what Python does."""
         if meaning in (float, np.float64):
             return args[0].value if kind is meaning else None
-        op = _OPS.get(meaning)
+        op = OPS.get(meaning)
         kinds = {arg.__class__ for arg in args}
         is_float = kind in (float, np.float64) and not kinds.isdisjoint((float, np.float64))
         if op is ops.log and len(args) > 1:  # the logarithm to a base
@@ -304,10 +318,6 @@ class SymScalar:
         return answer
 
     def _compare(self, symbol: str, meaning: Callable[..., Any], other: Any) -> Any:
-        if isinstance(other, np.ndarray):
-            return self._with_arrays(symbol, meaning, (self, other), {})
-        if not isinstance(other, (int, float, np.generic)):
-            return NotImplemented
         return self.applied(f"{self.text} {symbol} {_text(other)}", meaning, (self, other))
 
     __eq__ = _comparison("==", operator.eq)

@@ -55,7 +55,7 @@ from lucid.ir.passes.pipeline import Pass, PassLog, Pipeline, require_known_name
 from lucid.ir.passes.regions import outline
 from lucid.ir.passes.roll_up import roll_up_rounds
 from lucid.ir.passes.rounds import promising
-from lucid.ir.region_ops import body_names
+from lucid.ir.region_ops import body_names, is_exit
 from lucid.ir.stepping import step_through
 from lucid.runtime.entry.layout import SLOW_PATH
 from lucid.runtime.entry.words import MOST_ARGUMENTS
@@ -258,7 +258,7 @@ class Program:
                 self._passed.append(passed)
             elif node.op.kind == "region":  # behind its bodies, whose calls follow themselves
                 self._in_rounds, followed = True, len(self.hosts)
-            elif node.attributes.get("error") == "exit":
+            elif is_exit(node):
                 passed, followed = int(node.attributes["message"]) + 1, len(self.hosts)
         if not {check_finite, check_finite_exactly}.isdisjoint(self.optimize.passes):
             followed = len(self.hosts)

@@ -7,11 +7,13 @@ A step stores nothing before its last check, so what later rounds made of it is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from lucid.ir import ops
 from lucid.ir.graph import Graph, Node, Value
+from lucid.ir.passes.loops import apart
+from lucid.ir.region_ops import is_exit
 from lucid.ir.types import TensorType, i64
 
 
@@ -53,8 +55,7 @@ def carry_checks(
     for node in graph.nodes[start:]:
         if node.op.kind == "region" or not depends.isdisjoint(node.operands):
             depends.update(node.results)
-        is_exit = node.op is ops.check and node.attributes["error"] == "exit"
-        if node.op is not ops.check or is_exit or node in known:
+        if node.op is not ops.check or is_exit(node) or node in known:
             continue
         low, high = node.attributes["low"], node.attributes["high"]
         if low < high and node.operands[0] in depends and node.operands[0].type.size:
@@ -80,7 +81,7 @@ def _carried(
         wrong = graph.constant(neutral, value.dtype)
         return ops.where(_is_within(raw, node), raw, wrong)
 
-    made, nodes = _apart(graph, node, chosen)
+    made, nodes = apart(graph, node, chosen)
     graph.nodes[place:place] = nodes
     last = made.producer
     assert last is not None
@@ -95,7 +96,7 @@ def _carried(
         worst = worst if raw.dtype is i64 else ops.cast(worst, dtype=i64)
         return ops.where(_is_within(before, node), worst, before)
 
-    after, nodes = _apart(graph, node, next_one)
+    after, nodes = apart(graph, node, next_one)
     graph.nodes += nodes
     return CarriedCheck(node, neutral, before, after)
 
@@ -105,15 +106,3 @@ def _is_within(value: Value, check: Node) -> Value:
         value.graph.constant(check.attributes[key], value.dtype) for key in ("low", "high")
     )
     return ops.logical_and(ops.ge(value, low), ops.lt(value, high))
-
-
-def _apart(graph: Graph, at: Node, build: Callable[[], Value]) -> tuple[Value, Sequence[Node]]:
-    """What `build` makes of values of the graph, and the nodes that it takes, of another's line."""
-    before, graph.nodes = graph.nodes, []
-    try:
-        value = build()
-    finally:
-        made, graph.nodes = graph.nodes, before
-    for node in made:
-        node.location, node.scope = at.location, at.scope
-    return value, made

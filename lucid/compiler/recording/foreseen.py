@@ -15,6 +15,7 @@ from lucid.compiler.guards.guard import is_number
 from lucid.compiler.inputs.objects import SCALARS, is_same
 from lucid.compiler.inputs.scalars import Number, SymScalar, is_live
 from lucid.compiler.recording.hooks import item_of
+from lucid.compiler.recording.texts import tree_now
 from lucid.compiler.results.replayed_effects import Entries, Forecast, ReplayedEffect
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
@@ -104,7 +105,7 @@ def _left_by(forecast: Forecast) -> list[Entries]:
         context.recorder = None  # so that the dicts are asked for nothing
         held += [(owner, dict.copy(owner)) for owner in forecast.owners()]
         for owner, entries in held:
-            dict.update(owner, {key: _now(value) for key, value in entries.items()})
+            dict.update(owner, {key: tree_now(value) for key, value in entries.items()})
         return forecast.entries()
     except Exception:
         return []
@@ -112,9 +113,3 @@ def _left_by(forecast: Forecast) -> list[Entries]:
         for owner, entries in held:
             dict.update(owner, entries)
         context.recorder = recorder
-
-
-def _now(value: Any) -> Any:
-    if type(value) in (list, tuple):
-        return type(value)(map(_now, value)) if any(map(is_live, value)) else value
-    return value.now if is_live(value) else value

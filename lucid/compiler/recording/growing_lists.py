@@ -27,7 +27,7 @@ from lucid.compiler.guards.mutable_sources import (
     stands_for_list,
 )
 from lucid.compiler.inputs.late import Applied, Bases, Late, bases_of, formula_of, now_of
-from lucid.compiler.inputs.scalars import ONLY_COMPUTE, Formula, SymScalar, is_live
+from lucid.compiler.inputs.scalars import ONLY_COMPUTE, Formula, SymScalar, is_live, seen
 from lucid.compiler.recording.late_arrays import LateArray
 from lucid.compiler.recording.late_numbers import LateScalar
 from lucid.compiler.results.side_effects import holds_state, restart_to_bind
@@ -95,7 +95,7 @@ class ListPart(ListStandIn, Late):
 
     def listed(self) -> list[Any]:
         if self._listed is None:
-            _looked_at(self.size if self.is_from_end else self.view.size_at_start)
+            seen(self.size if self.is_from_end else self.view.size_at_start)
             self._listed = self.view.found(self.places)
         return self._listed
 
@@ -121,26 +121,21 @@ class ListPart(ListStandIn, Late):
         if not self.is_of_numbers():
             return None
         if not self.size >= 2:
-            _looked_at(self.size)
+            seen(self.size)
         found, recorder = Applied(function, args, kwargs), self.view.recorder
         now, bases = found.now, found.bases
-        formula: Any = found.formula
         if type(now) not in (int, float, np.float64):
             return None
         inside = [x.text if stands_for_list(x) or is_live(x) else repr(x) for x in leaves]
         text = f"{function.__module__}.{function.__name__}({', '.join(inside)})"
         if not all(map(is_live, bases.values())):
-            exits = recorder.exits
-            return LateScalar(type(now), lambda: now, formula, text, exits, recorder, bases, None)
-        early = {key: number.formula for key, number in bases.items()}
-
-        def of_call(call: Any) -> Any:
-            return formula({key: of(call) for key, of in early.items()})
-
-        return SymScalar(now, of_call, text, recorder, None if early else lambda: formula({}))
+            of = found.formula, text, recorder.exits, recorder, bases
+            return LateScalar(type(now), lambda: now, *of, None)
+        early: Any = found.early
+        return SymScalar(now, early, text, recorder, None if bases else lambda: early(()))
 
     def __len__(self) -> int:
-        return int(_looked_at(self.size))
+        return int(seen(self.size))
 
     def __bool__(self) -> bool:
         return bool(self.size != 0)
@@ -151,7 +146,7 @@ class ListPart(ListStandIn, Late):
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, slice):
             return self.part(key) if self._listed is None else self._listed[key]
-        key = _looked_at(key)
+        key = seen(key)
         if self.is_from_end and self._listed is None and -len(self.places) <= key < 0:
             if is_live(self.size) and not self.size >= -key:
                 return None  # which the answer above rules out
@@ -255,7 +250,7 @@ class GrowingView(ListPart):
         return lambda known: [*owner[start:], *(of(known) for of in added)][start:]
 
     def listed(self) -> Any:
-        _looked_at(self.size)
+        seen(self.size)
         return self._of_kind(self.found(self.places))
 
     def _of_kind(self, entries: list[Any]) -> Any:
@@ -281,7 +276,7 @@ class GrowingView(ListPart):
         owner, text, known = self.owner, f"{self.source.path}[{at}]", self.source.keys
         if at in known:
             if (at + self._count if at < 0 else at - self._count) in known:  # two names of one
-                _looked_at(self.size_at_start)
+                seen(self.size_at_start)
             return entry
         if not is_number(entry):
             self.collector.guard_entry(text, owner, at)
@@ -310,7 +305,7 @@ class GrowingView(ListPart):
 
     def __getitem__(self, key: Any) -> Any:
         if not isinstance(key, slice):
-            key = _looked_at(key)
+            key = seen(key)
             if 0 <= key < len(self.places) and self.places[key][0] is not None:
                 return self._from_start(key)
         return super().__getitem__(key)
@@ -371,7 +366,7 @@ class GrowingView(ListPart):
             self._rearrange("__delitem__", key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        key = _looked_at(key)
+        key = seen(key)
         if type(key) is int and -len(self.places) <= key < 0 and self.size >= -key:
             self._change("__setitem__", key, value)
             self.places[key] = None, value
@@ -483,11 +478,6 @@ def settled(value: Any) -> Any:
 
 def _as_list(value: Any) -> Any:
     return value.listed() if stands_for_list(value) else value
-
-
-def _looked_at(value: Any) -> Any:
-    """A number that the step is specialized on."""
-    return value._look() if is_live(value) else value
 
 
 def _tree(tree: Any) -> Applied:

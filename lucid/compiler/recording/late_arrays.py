@@ -25,14 +25,15 @@ import numpy as np
 
 from lucid.compiler.guards.calls import WRITES_ARRAYS, returns_written, written_by
 from lucid.compiler.guards.collector import MOST_COMPARED
+from lucid.compiler.guards.events import ARITHMETIC, COMPARISONS
 from lucid.compiler.inputs.late import Applied, Bases, Late, now_of, writer
-from lucid.compiler.inputs.scalars import WHOLE, Formula, is_live
+from lucid.compiler.inputs.scalars import OPS, WHOLE, Formula, is_live
 from lucid.compiler.recording.late_numbers import LateScalar, operands_of
 from lucid.compiler.recording.texts import written
 from lucid.functions.gathering import index_put
 from lucid.functions.indexing import getitem
 from lucid.functions.shape import broadcast
-from lucid.ir import ops
+from lucid.ir.op import Op
 from lucid.ir.types import has_dtype, i64
 from lucid.tensor.core import TensorCore, of_users_array, of_value
 from lucid.tensor.tree import Rebuild, flatten
@@ -510,82 +511,59 @@ def _call_method(name: str, data: LateObject, *args: Any, **kwargs: Any) -> Any:
     return of_numpy(data.exits, f"{data.kind.__name__}.{name}", call, (data, *args), kwargs)
 
 
-def _operator(name: str) -> Callable[..., Any]:
-    def operate(self: LateObject, *args: Any) -> Any:
-        if not hasattr(self.kind, name) or any(isinstance(x, TensorCore) for x in args):
-            return NotImplemented
-        found = None
-        if type(self) is LateArray and name in _OPERATORS:
-            operands = (*args, self) if name.startswith("__r") else (self, *args)
-            found = _by_op(self.exits, _OPERATORS[name], operands)
-        return _call_method(name, self, *args) if found is None else found
+def _operator(name: str, *, is_reflected: bool = False) -> Callable[..., Any]:
+    """`__add__`, or `__radd__`, which leaves it to Python which operand knows what to do."""
+    method = f"__r{name}__" if is_reflected else f"__{name}__"
 
-    operate.__name__ = name
+    def operate(self: LateObject, *args: Any) -> Any:
+        if not hasattr(self.kind, method) or any(isinstance(x, TensorCore) for x in args):
+            return NotImplemented
+        operands = (*args, self) if is_reflected else (self, *args)
+        op = _OPERATORS.get(name) if type(self) is LateArray else None
+        found = None if op is None else _by_op(self.exits, op, operands)
+        if found is not None:
+            return found
+        if not is_reflected:
+            return _call_method(method, self, *args)
+        return computed(self.exits, f"{self.kind.__name__}.{method}", _BINARY[name], operands, {})
+
+    operate.__name__ = method
     return operate
 
 
 def _in_place(name: str) -> Callable[..., Any]:
+    method = f"__i{name}__"
+
     def operate(self: LateArray, other: Any) -> Any:
         if self.kind is not np.ndarray or isinstance(other, TensorCore):
             return NotImplemented
-        op = _OPERATORS.get(name.replace("i", "", 1))
+        op = _OPERATORS.get(name)
         found = None if op is None else _by_op(self.exits, op, (self, other))
         if type(found) is LateArray and found.shape == self.shape and self.can_be_written:
             self._hold(found)
         else:
-            self.write(f"ndarray.{name}", getattr(np.ndarray, name), other)
+            self.write(f"ndarray.{method}", getattr(np.ndarray, method), other)
         return self if self.owner is None else self.owner
 
-    operate.__name__ = name
+    operate.__name__ = method
     return operate
 
 
-def _reflected(name: str) -> Callable[..., Any]:
-    """`__radd__`, which leaves it to Python which of the two operands knows what to do."""
-    function: Callable[[Any, Any], Any] = _BINARY[name]
-
-    def operate(self: LateObject, other: Any) -> Any:
-        if not hasattr(self.kind, operate.__name__) or isinstance(other, TensorCore):
-            return NotImplemented
-        kind = self.kind.__name__
-        return computed(self.exits, f"{kind}.{operate.__name__}", function, (other, self), {})
-
-    operate.__name__ = f"__r{name}__"
-    return operate
-
-
-_BINARY = {"divmod": divmod, "and": operator.and_, "or": operator.or_}
-for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "xor"):
-    _BINARY[_name] = getattr(operator, _name)
-_BINARY |= {"lshift": operator.lshift, "rshift": operator.rshift}
+_BINARY: dict[str, Callable[[Any, Any], Any]] = {"divmod": divmod}
+_BINARY |= {name: getattr(operator, f"__{name}__") for name in ARITHMETIC.values()}
 for _name in _BINARY:
-    setattr(LateObject, f"__{_name}__", _operator(f"__{_name}__"))
-    setattr(LateObject, f"__r{_name}__", _reflected(_name))
-    if _name != "divmod":
-        setattr(LateArray, f"__i{_name}__", _in_place(f"__i{_name}__"))
-for _name in (
-    *("eq", "ne", "lt", "le", "gt", "ge", "neg", "pos", "abs", "invert", "getitem", "contains"),
-    "round",
-):
-    setattr(LateObject, f"__{_name}__", _operator(f"__{_name}__"))
+    setattr(LateObject, f"__{_name}__", _operator(_name))
+    setattr(LateObject, f"__r{_name}__", _operator(_name, is_reflected=True))
+for _name in ARITHMETIC.values():
+    setattr(LateArray, f"__i{_name}__", _in_place(_name))
+for _name in (*COMPARISONS.values(), "neg", "pos", "abs", "invert", "getitem", "contains", "round"):
+    setattr(LateObject, f"__{_name}__", _operator(_name))
 
 
-# NumPy's functions that ops compute alike, to the last bit; and the operators that call them.
-_OPS: dict[Any, Callable[..., Value]] = {
-    np.add: ops.add,
-    np.subtract: ops.sub,
-    np.multiply: ops.mul,
-    np.less: ops.lt,
-    np.less_equal: ops.le,
-    np.greater: ops.gt,
-    np.greater_equal: ops.ge,
-    np.equal: ops.eq,
-    np.not_equal: ops.ne,
-}
-_OPERATORS: dict[str, Callable[..., Value]] = {
-    **{f"__{side}{op.name}__": op for side in ("", "r") for op in (ops.add, ops.sub, ops.mul)},
-    **{f"__{op.name}__": op for op in (ops.lt, ops.le, ops.gt, ops.ge, ops.eq, ops.ne)},
-}
+# NumPy's functions that ops compute alike, to the last bit; and these ops by their operators.
+_COMPARE = (np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal)
+_OPS: dict[Any, Op] = {x: OPS[x] for x in (np.add, np.subtract, np.multiply, *_COMPARE)}
+_OPERATORS = {op.name: op for op in _OPS.values()}
 
 
 def _by_op(exits: Exits, op: Any, operands: Sequence[Any]) -> Any:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from lucid.compiler.inputs.late import Applied, Bases, Late
-from lucid.compiler.inputs.scalars import WHOLE, Formula, Number, SymScalar, is_live
+from lucid.compiler.inputs.scalars import OPS, WHOLE, Formula, Number, SymScalar, is_live
 from lucid.ir import ops
+from lucid.ir.memory import read_only
 from lucid.ir.op import Op
 from lucid.ir.types import DType, f64, i64
 
@@ -20,22 +21,10 @@ if TYPE_CHECKING:
     from lucid.compiler.recording.exits import Exits
     from lucid.ir.graph import Value
 
-_COMPARISONS: dict[Any, Op] = {
-    operator.eq: ops.eq,
-    operator.ne: ops.ne,
-    operator.lt: ops.lt,
-    operator.le: ops.le,
-    operator.gt: ops.gt,
-    operator.ge: ops.ge,
-}
 _ON_INTS: dict[Any, Op] = {
-    operator.add: ops.add,
-    operator.sub: ops.sub,
-    operator.mul: ops.mul,
+    **{x: OPS[x] for x in (operator.add, operator.sub, operator.mul, operator.neg, abs)},
     operator.floordiv: ops.floor_div,
     operator.mod: ops.remainder,
-    operator.neg: ops.neg,
-    abs: ops.abs,
 }
 _DIVISIONS: dict[Any, Op] = {
     operator.truediv: ops.div,
@@ -232,10 +221,6 @@ class LateScalar(SymScalar, Late):
         return self._give_up("it looks at the digits of")
 
     def _compare(self, symbol: str, meaning: Callable[..., Any], other: Any) -> Any:
-        if isinstance(other, np.ndarray):
-            return self._with_arrays(symbol, meaning, (self, other), {})
-        if not isinstance(other, (int, float, np.generic)):
-            return NotImplemented
         of_numpy = issubclass(self.kind, np.generic) or isinstance(other, np.generic)
         if isinstance(other, np.generic) and not is_live(other):
             other = other.item()
@@ -244,7 +229,7 @@ class LateScalar(SymScalar, Late):
         dtype = i64 if both and is_small else f64
         with self.recorder.annotated():
             sides = [_side(x, dtype, self.recorder) for x in (self, other)]
-            condition = _COMPARISONS[meaning](*sides)
+            condition = OPS[meaning](*sides)
         shown = other.text if is_live(other) else repr(other)
         holds = self.exits.holds(condition, f"{self.text} {symbol} {shown}")
         return np.bool_(holds) if of_numpy else holds
@@ -266,7 +251,7 @@ def operands_of(bases: Bases) -> tuple[list[Value], Callable[[Sequence[np.ndarra
     """What a call of Python's gets within the step that asks a formula, and how it reads them."""
     values, readers = [], []
     for key, base in bases.items():
-        readers.append((key, _reader(base.__class__) if is_live(base) else _read_only))
+        readers.append((key, _reader(base.__class__) if is_live(base) else read_only))
         is_whole = is_live(base) and isinstance(base, WHOLE)
         dtype = i64 if is_whole else f64
         values.append(base.recorder.live_value(base, dtype) if is_live(base) else base)
@@ -280,13 +265,6 @@ def operands_of(bases: Bases) -> tuple[list[Value], Callable[[Sequence[np.ndarra
 
 def _reader(kind: type) -> Callable[[np.ndarray], Any]:
     return lambda array: kind(array[()])
-
-
-def _read_only(array: np.ndarray) -> np.ndarray:
-    """As Python gets it: what it writes there is no memory of the user's."""
-    array = array.view()
-    array.flags.writeable = False
-    return array
 
 
 def _side(arg: Any, dtype: DType, recorder: SymNumbers) -> Value:

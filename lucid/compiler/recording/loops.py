@@ -51,7 +51,7 @@ from lucid.compiler.recording.layers import BodyInput, Layer, Lowering, Wanted, 
 from lucid.ir import ops
 from lucid.ir.clone import copy_node
 from lucid.ir.errors import LucidError, TraceError
-from lucid.ir.graph import Graph, Input, Node as GraphNode, Value
+from lucid.ir.graph import Graph, Input, Node as GraphNode, Value, unused_name
 from lucid.ir.location import Location, here
 from lucid.ir.op import Op, Trait
 from lucid.ir.passes.dce import drop_unused_functions
@@ -664,10 +664,8 @@ class Loops:
 
     def enter(self, body: Graph) -> None:
         """File the function of a body, under a name of its own."""
-        functions, stem, count = self.recorder.graph.functions, body.name, 0
-        while body.name in functions:
-            count += 1
-            body.name = f"{stem}_{count}"
+        functions = self.recorder.graph.functions
+        body.name = unused_name(body.name, functions)
         functions[body.name] = body
 
     def _append(self, op: Op, body: Body, operands: list[Value]) -> GraphNode:

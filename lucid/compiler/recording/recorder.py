@@ -36,6 +36,7 @@ from lucid.ir.errors import EagerOnlyError, LucidError, TraceError
 from lucid.ir.graph import Node as GraphNode, Region, Value
 from lucid.ir.inference import application
 from lucid.ir.location import LIBRARY, Location, here, location_at
+from lucid.ir.memory import read_only
 from lucid.ir.op import Attributes, Op
 from lucid.ir.types import DType, TensorType
 from lucid.ir.whose_code import is_librarys
@@ -459,12 +460,12 @@ class Recorder(TracedMemory):
         untouched = cell is not None and cell.value is tensor._storage.value
         is_constant = untouched and cell is not None and cell.kind == "constant"
         if is_constant and tensor._array is not None:
-            return _read_only(tensor._array)
+            return read_only(tensor._array)
         if tensor._storage.recorder is not self:
             return None
         value, known = self.value_of(tensor), self._constants()
         is_known = evaluate([value], known)
-        return _read_only(np.array(known[value], order="C")) if is_known else None
+        return read_only(np.array(known[value], order="C")) if is_known else None
 
     def refuse_address(self) -> NoReturn:
         """Give up at `data_ptr()`; a custom Function that asks for an address runs on the host."""
@@ -540,12 +541,6 @@ class Recorder(TracedMemory):
         self.past.clear()
         self.ends.clear()
         self.numbers = ()
-
-
-def _read_only(array: np.ndarray) -> np.ndarray:
-    view = array.view()
-    view.flags.writeable = False
-    return view
 
 
 @contextmanager

@@ -93,14 +93,12 @@ class LateText(str, Late):
 
 def _ask(name: str, asked: Applied, text: LateText, args: Sequence[Any]) -> Any:
     """What is asked of a text that each call knows before, on which all calls agree."""
-    formula: Any = asked.formula
-    early = {key: number.formula for key, number in asked.bases.items()}
     number = next(iter(text.bases.values()))
     others = map(repr, map(now_of, args))
     shown = _AS_WRITTEN.get(name, "{0}.{name}({1})")
     number.recorder.guard_formula(
         shown.format(number.text, ", ".join(others), name=name),
-        lambda call: formula({key: of(call) for key, of in early.items()}),
+        asked.early,
         asked.now,
     )
     return asked.now
@@ -211,12 +209,12 @@ def settle(error: BaseException) -> None:
         if found is None or id(found) in seen:
             continue
         seen.add(id(found))
-        found.args = tuple(map(_settled, found.args))
-        vars(found).update({name: _settled(value) for name, value in vars(found).items()})
+        found.args = tuple(map(tree_now, found.args))
+        vars(found).update({name: tree_now(value) for name, value in vars(found).items()})
         pending += (found.__cause__, found.__context__)
 
 
-def _settled(value: Any) -> Any:
+def tree_now(value: Any) -> Any:
     """A value, and what is in it, as it is in the call that is traced."""
     leaves, rebuild = flatten(value)
     return rebuild([*map(now_of, leaves)]) if any(map(is_number_or_text, leaves)) else value

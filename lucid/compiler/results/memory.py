@@ -159,11 +159,11 @@ class TracedMemory(SymNumbers):
         self.cells[storage] = cell
         return cell
 
-    def hold(self, storage: Storage, value: Value) -> None:
-        """Let memory without data hold a value; what is written to it stays inside."""
+    def hold(self, storage: Storage, value: Value, kind: str = "replaced") -> None:
+        """Let memory hold a value of the graph; what is written to it stays inside."""
         storage.value, storage.recorder = value, self
         storage.generation += 1
-        self.cells[storage] = Cell(storage, value, "replaced")
+        self.cells[storage] = Cell(storage, value, kind)
 
     def adopt_constant(self, tensor: TensorCore) -> None:
         """Take data that was made inside of the trace as a constant of the program."""
@@ -179,9 +179,7 @@ class TracedMemory(SymNumbers):
                 value = self.graph.constant(array.reshape(-1)[0], tensor.dtype)
                 if array.ndim:
                     value = ops.broadcast(value, shape=tensor._type.shape)
-            storage.value, storage.recorder = value, self
-            storage.generation += 1
-            self.cells[storage] = Cell(storage, value, "constant")
+            self.hold(storage, value, "constant")
             return
         storage.array = array.copy()
         tensor._array = storage.array

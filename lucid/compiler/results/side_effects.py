@@ -249,13 +249,12 @@ def _set_properties(recorder: TracedMemory) -> list[tuple[MutableSource, Any]]:
     assert collector is not None
     names = {id(tensor): path for path, tensor in collector.tensors()}
     found: list[tuple[MutableSource, Any]] = []
-    for tensor, flag in recorder.flags.values():
-        name, position = names.get(id(tensor), "a tensor"), recorder.positions.get(id(tensor), -1)
-        if tensor._requires_grad != flag:
-            found.append((RequiresGrad(f"{name}.requires_grad", tensor, position), flag))
-    for tensor, before in recorder.memories.values():
-        name, position = names.get(id(tensor), "a tensor"), recorder.positions.get(id(tensor), -1)
-        source = TensorData(f"{name}.data", tensor, position)
-        if not source.holds(before):
-            found.append((source, before))
+    flags, memories = recorder.flags, recorder.memories
+    kinds: Any = (RequiresGrad, "requires_grad", flags), (TensorData, "data", memories)
+    for kind, attribute, noted in kinds:
+        for tensor, before in noted.values():
+            path = f"{names.get(id(tensor), 'a tensor')}.{attribute}"
+            source = kind(path, tensor, recorder.positions.get(id(tensor), -1))
+            if not source.holds(before):
+                found.append((source, before))
     return found

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from lucid.ir import ops
 from lucid.ir.clone import copy_graph, copy_node
-from lucid.ir.graph import Graph, Input, Node, Value
+from lucid.ir.graph import Graph, Input, Node, Value, unused_name
 from lucid.ir.op import Trait
 from lucid.ir.ranges import Ranges
 from lucid.ir.region_ops import BODIES, CONTROL, body_names, is_loop, stacked
@@ -88,18 +88,27 @@ class Loop:
 
     def emit(self, build: Callable[[], Value], *, behind: bool) -> Value:
         """What `build` makes of values of the graph, by nodes before or behind the loop."""
-        graph = self.graph
-        before, graph.nodes = graph.nodes, []
-        try:
-            value = build()
-        finally:
-            made, graph.nodes = graph.nodes, before
-        for new in made:
-            new.location, new.scope = self.node.location, self.node.scope
-        place = graph.nodes.index(self.node) + (1 + self._behind if behind else 0)
-        graph.nodes[place:place] = made
+        value, made = apart(self.graph, self.node, build)
+        nodes = self.graph.nodes
+        place = nodes.index(self.node) + (1 + self._behind if behind else 0)
+        nodes[place:place] = made
         self._behind += len(made) if behind else 0
         return value
+
+
+def apart(graph: Graph, at: Node, build: Callable[[], Value]) -> tuple[Value, list[Node]]:
+    """What `build` makes of values of the graph, and the nodes that it takes, of another's line.
+
+    They are to be put where they belong.
+    """
+    before, graph.nodes = graph.nodes, []
+    try:
+        value = build()
+    finally:
+        made, graph.nodes = graph.nodes, before
+    for node in made:
+        node.location, node.scope = at.location, at.scope
+    return value, made
 
 
 def _number(body: Graph) -> None:
@@ -138,10 +147,8 @@ def _region_ops(graph: Graph) -> Iterator[tuple[Graph, Node, list[Graph]]]:
 
 def _copied(graph: Graph, name: str, shared: Counter[str]) -> str:
     """A function of its own, with those that it runs counted once more."""
-    copied, count = copy_graph(graph.functions[name]), 1
-    while (unique := f"{name}_{count}") in graph.functions:
-        count += 1
-    copied.name = unique
+    copied = copy_graph(graph.functions[name])
+    unique = copied.name = unused_name(name, graph.functions)
     graph.functions[unique] = copied
     shared.update(name for node in copied.nodes for name in body_names(node))
     return unique

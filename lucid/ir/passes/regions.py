@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from lucid.ir import ops
 from lucid.ir.clone import copy_graph, copy_node
-from lucid.ir.graph import Graph, Node, Region, Value, freeze_attributes
+from lucid.ir.graph import Graph, Node, Region, Value, freeze_attributes, unused_name
 from lucid.ir.passes.dce import dce, drop_unused_functions
 from lucid.ir.selecting import parts_of
 
@@ -116,11 +116,7 @@ class _Outliner:
         """File a function, unless one of this name with the same meaning is there already."""
         meaning = (name, *_meaning(function))
         if meaning not in self._names:
-            unique, count = name, 0
-            while unique in self._functions:
-                count += 1
-                unique = f"{name}_{count}"
-            function.name = unique
+            unique = function.name = unused_name(name, self._functions)
             self._functions[unique] = function
             self._names[meaning] = unique
         return self._names[meaning]

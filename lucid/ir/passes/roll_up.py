@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from lucid.ir import ops
-from lucid.ir.graph import Graph, Node, Value
+from lucid.ir.graph import Graph, Node, Value, unused_name
 from lucid.ir.passes.loops import Hoisting, Loop
 from lucid.ir.passes.rewrite import inherit_notes
 from lucid.ir.passes.round_body import DEPTH, Body, Column, is_short
@@ -251,13 +251,9 @@ class _Rolling:
 
     def _enter(self, body: Graph) -> str:
         """Give the body a name that no function has."""
-        name, count = body.name, 0
-        while name in self._functions:
-            count += 1
-            name = f"{body.name}_{count}"
-        body.name = name
-        self._functions[name] = body
-        return name
+        body.name = unused_name(body.name, self._functions)
+        self._functions[body.name] = body
+        return body.name
 
     def _rows(
         self, nodes: list[Node], column: Column, values: Sequence[Value], count: int, reverse: bool
