@@ -356,10 +356,11 @@ def _eliminate(a: np.ndarray) -> np.ndarray:
 def _swapped(pivots: np.ndarray, rows: int) -> np.ndarray:
     """The order of `rows` rows after LAPACK's pivots, each of which swaps two."""
     *batch, count = pivots.shape
-    each, order = np.arange(prod(batch)), np.tile(np.arange(rows), (prod(batch), 1))
-    for i, pivot in enumerate(pivots.reshape(prod(batch), count).T - 1):
-        order[each, i], order[each, pivot] = order[each, pivot], order[each, i]
-    return order.reshape(*batch, rows)
+    orders = np.tile(np.arange(rows), (prod(batch), 1)).tolist()
+    for order, swaps in zip(orders, pivots.reshape(prod(batch), count).tolist(), strict=True):
+        for i, pivot in enumerate(swaps):
+            order[i], order[pivot - 1] = order[pivot - 1], order[i]
+    return np.array(orders, np.int64).reshape(*batch, rows)
 
 
 @lapack("linalg.lu_solve", None, fixed=(0,))
