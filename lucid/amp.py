@@ -1,4 +1,9 @@
-"""Mixed precision as programs switch it off: lucid computes in the dtypes of its tensors."""
+"""Mixed precision as programs switch it off: lucid computes in the dtypes of its tensors.
+
+Args:
+    device_type: of which device; the CPU is the only one.
+    enabled: must be False for the CPU.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +42,7 @@ class autocast:  # noqa: N801 - PyTorch's name
     For a GPU `enabled=True` warns, as PyTorch does where there is none.
 
     Args:
-        device_type: of which device; the CPU is the only one.
         dtype: a dtype or None; nothing is computed in it, for this is off.
-        enabled: must be False for the CPU.
         cache_enabled: True, False or None; nothing is cast, and nothing kept.
 
     Raises:
@@ -80,9 +83,6 @@ def is_autocast_enabled(device_type: str | None = None) -> bool:
 
     There is no shorter float here, so autocast is never on.
 
-    Args:
-        device_type: of which device; the CPU is the only one.
-
     Raises:
         ArgumentError: `device_type` is no string.
 
@@ -100,7 +100,6 @@ def custom_fwd(
 
     Args:
         fwd: the forward; None gives a decorator.
-        device_type: of which device; the CPU is the only one.
         cast_inputs: a dtype or None; nothing is cast to it, for autocast is off.
 
     Raises:
@@ -129,7 +128,6 @@ def custom_bwd(bwd: Function | None = None, *, device_type: str = "cuda") -> Fun
 
     Args:
         bwd: the backward; None gives a decorator.
-        device_type: of which device; the CPU is the only one.
 
     Raises:
         ArgumentError: `device_type` is no string.
@@ -165,7 +163,6 @@ class GradScaler:
         growth_factor: what the scale would be multiplied by, above 1.
         backoff_factor: and after gradients that aren't finite, below 1.
         growth_interval: after how many steps it would grow.
-        enabled: must be False for the CPU.
 
     Raises:
         OptionError: it is enabled for the CPU, or a number isn't in its range.

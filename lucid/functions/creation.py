@@ -2,6 +2,7 @@
 
 Args:
     dtype: of the result; None is the default dtype, `lucid.get_default_dtype()`.
+    fill_value: a number or a 0-d tensor.
 """
 
 from __future__ import annotations
@@ -288,9 +289,6 @@ def full_like(
     dtype: that of `input`, unlike `full`, which goes by the value. In a `vmap` over `input` each
     example gets memory of its own, so that the result can be written to.
 
-    Args:
-        fill_value: a number or a 0-d tensor.
-
     Raises:
         ArgumentError: `input` is no tensor.
 
@@ -385,7 +383,6 @@ def new_full(
 
     Args:
         size: the shape, a tuple or list of ints.
-        fill_value: a number or a 0-d tensor.
 
     >>> lucid.tensor([0.5]).new_full((2, 2), 3)
     tensor([[3., 3.],

@@ -6,6 +6,7 @@ for Forward and Reverse Mode Algorithmic Differentiation", 2008. `matrices` chec
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -320,44 +321,52 @@ def lu_factors(a: np.ndarray, refuses_singular: bool) -> tuple[np.ndarray, ...]:
 
     pivots: int32, from 1: row i was swapped with row pivots[i].
     """
-    rows, columns = a.shape[-2:]
-    count, batch = min(rows, columns), a.shape[:-2]
+    *batch, rows, columns = a.shape
     packed = np.array(a, order="C")
-    pivots = np.empty((*batch, count), np.int32)
-    order = np.empty((*batch, rows), np.int64)
-    for place in np.ndindex(*batch):
-        pivots[place], order[place] = _eliminate(packed[place])
-        zeros = np.flatnonzero(np.diagonal(packed[place]) == 0)
-        if refuses_singular and zeros.size:
-            raise np.linalg.LinAlgError(f"U[{zeros[0]}, {zeros[0]}] is zero: Singular matrix")
-    return packed, pivots, order
+    pivots = _eliminate(packed.reshape(prod(batch), rows, columns))
+    pivots = pivots.reshape(*batch, min(rows, columns))
+    zeros = np.argwhere(np.diagonal(packed, axis1=-2, axis2=-1) == 0)
+    if refuses_singular and len(zeros):
+        place = zeros[0, -1]
+        raise np.linalg.LinAlgError(f"U[{place}, {place}] is zero: Singular matrix")
+    return packed, pivots, _swapped(pivots, rows)
 
 
-def _eliminate(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Gaussian elimination of one matrix in place; what was swapped, and the rows' order."""
-    rows, count = a.shape[0], min(a.shape)
-    pivots, order = np.empty(count, np.int32), np.arange(rows)
+def _eliminate(a: np.ndarray) -> np.ndarray:
+    """Gaussian elimination of matrices (batch, rows, columns) in place; the pivots.
+
+    A column is finished, then a row, each by a product with what is there of L and U.
+
+    Reference: Golub and Van Loan, "Matrix Computations", section 3.2, on Crout's method.
+    """
+    batch, rows, columns = a.shape
+    each, count = np.arange(batch), min(rows, columns)
+    pivots = np.empty((batch, count), np.int32)
     for k in range(count):
-        chosen = k + int(np.argmax(np.abs(a[k:, k])))
-        pivots[k] = chosen + 1
-        if chosen != k:
-            a[[k, chosen]] = a[[chosen, k]]
-            order[[k, chosen]] = order[[chosen, k]]
-        if a[k, k] != 0:
-            a[k + 1 :, k] /= a[k, k]
-            a[k + 1 :, k + 1 :] -= np.outer(a[k + 1 :, k], a[k, k + 1 :])
-    return pivots, order
+        a[:, k:, k] -= (a[:, k:, :k] @ a[:, :k, k, None])[..., 0]
+        chosen = k + np.abs(a[:, k:, k]).argmax(-1)
+        pivots[:, k] = chosen + 1
+        a[each, k], a[each, chosen] = a[each, chosen], a[each, k]
+        a[:, k, k + 1 :] -= (a[:, k, None, :k] @ a[:, :k, k + 1 :])[:, 0]
+        below, head = a[:, k + 1 :, k], a[:, k, k, None]
+        np.divide(below, head, out=below, where=head != 0)
+    return pivots
+
+
+def _swapped(pivots: np.ndarray, rows: int) -> np.ndarray:
+    """The order of `rows` rows after LAPACK's pivots, each of which swaps two."""
+    *batch, count = pivots.shape
+    orders = np.tile(np.arange(rows), (prod(batch), 1)).tolist()
+    for order, swaps in zip(orders, pivots.reshape(prod(batch), count).tolist(), strict=True):
+        for i, pivot in enumerate(swaps):
+            order[i], order[pivot - 1] = order[pivot - 1], order[i]
+    return np.array(orders, np.int64).reshape(*batch, rows)
 
 
 @lapack("linalg.lu_solve", None, fixed=(0,))
 def order_of(pivots: np.ndarray, rows: int) -> np.ndarray:
     """The order of `rows` rows that LAPACK's pivots mean."""
-    order = np.empty((*pivots.shape[:-1], rows), np.int64)
-    for place in np.ndindex(*pivots.shape[:-1]):
-        own = np.arange(rows)
-        for i, pivot in enumerate(pivots[place]):
-            if not i < pivot <= rows:
-                raise LinAlgError(f"lu_solve: pivots must be between 1 and {rows}, not {pivot}")
-            own[[i, pivot - 1]] = own[[pivot - 1, i]]
-        order[place] = own
-    return order
+    wrong = pivots[(pivots <= np.arange(pivots.shape[-1])) | (pivots > rows)]
+    if wrong.size:
+        raise LinAlgError(f"lu_solve: pivots must be between 1 and {rows}, not {wrong[0]}")
+    return _swapped(pivots, rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cProfile
 from collections.abc import Callable
 from typing import Any
 
@@ -358,6 +359,23 @@ def test_small_matrices_are_factorized_in_one_thread_of_numpys_blas() -> None:
     finally:
         write(before)
         lucid.set_num_threads(default_num_threads())
+
+
+def test_many_matrices_are_eliminated_in_the_steps_of_one() -> None:
+    def steps(count: int) -> int:
+        matrices, found = lucid.tensor(matrix(count, 5, 5)), cProfile.Profile()
+        L.lu_factor(matrices)
+        found.runcall(L.lu_factor, matrices)
+        return sum(entry.callcount for entry in found.getstats())
+
+    assert steps(40) < 2 * steps(1)
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (3, 0), (0, 3), (0, 2, 2), (2, 0, 3, 3)])
+def test_matrices_without_elements_have_factors(shape: tuple[int, ...]) -> None:
+    rows, columns = shape[-2:]
+    packed, pivots = L.lu_factor(lucid.zeros(shape))
+    assert packed.shape == shape and pivots.shape == (*shape[:-2], min(rows, columns))
 
 
 def test_singular_values_of_low_rank_take_pytorchs_options(prepared: Any) -> None:

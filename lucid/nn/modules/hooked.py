@@ -1,4 +1,9 @@
-"""Hooks of modules: around forward, and on the gradients that cross a module's border."""
+"""Hooks of modules: around forward, and on the gradients that cross a module's border.
+
+Args:
+    hook: what is called.
+    prepend: before the module's other hooks of this kind, but after the global ones.
+"""
 
 from __future__ import annotations
 
@@ -97,8 +102,6 @@ class Hooked:
         """Call `hook(module, args, result)` after each forward; it may return another result.
 
         Args:
-            hook: what is called.
-            prepend: before the module's other hooks of this kind, but after the global ones.
             with_kwargs: the call is `hook(module, args, kwargs, result)`.
             always_call: also when the module's call raises; what the hook raises then is a warning.
 
@@ -117,8 +120,6 @@ class Hooked:
         """Call `hook(module, args)` before each forward; it may return other arguments.
 
         Args:
-            hook: what is called.
-            prepend: before the module's other hooks of this kind, but after the global ones.
             with_kwargs: the call is `hook(module, args, kwargs)`, and it may return a pair of both.
 
         >>> layer = nn.Linear(3, 2)
@@ -140,7 +141,6 @@ class Hooked:
         in place.
 
         Args:
-            hook: what is called.
             prepend: call it before the other hooks.
 
         >>> layer = nn.Linear(3, 2)
@@ -156,9 +156,6 @@ class Hooked:
         """Call a hook as `register_full_backward_hook` does, which programs should write instead.
 
         In PyTorch `grad_input` is of the last operation, here of the module's inputs; it warns.
-
-        Args:
-            hook: what is called.
 
         >>> import warnings
         >>> layer = nn.Linear(3, 2)
