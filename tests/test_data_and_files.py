@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import lucid
-from lucid import nn
+from lucid import ArgumentError, OptionError, ShapeError, nn
 from lucid.utils import data
 from lucid.utils.data import (
     ConcatDataset,
@@ -311,3 +311,21 @@ def test_a_tensor_dataset_with_samples_of_its_own_is_asked_for_each() -> None:
 
     found = DataLoader(Alternating(lucid.arange(5)), 3)
     assert [batch.tolist() for batch in found] == [[0, -1, 2], [-3, 4]]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "message"),
+    [
+        (lambda: ConcatDataset([]), OptionError, "should not be an empty iterable"),
+        (lambda: ConcatDataset([[1], [2]])[-3], IndexError, "index -3 is out of range for 2"),
+        (lambda: ConcatDataset([[1], [2]])[2], IndexError, "index 2 is out of range for 2"),
+        (lambda: data.RandomSampler([1], num_samples=0), OptionError, "num_samples must be a pos"),
+        (lambda: data.RandomSampler([1], replacement="a"), ArgumentError, "replacement must be"),
+        (lambda: data.WeightedRandomSampler([1.0], 0), OptionError, "num_samples must be a pos"),
+        (lambda: data.WeightedRandomSampler([[1.0]], 1), ShapeError, r"not of shape \[1, 1\]"),
+        (lambda: data.BatchSampler([1], 1, 5), ArgumentError, "drop_last must be True or False"),
+    ],
+)
+def test_wrong_datasets_and_samplers(wrong: Any, error: Any, message: str) -> None:
+    with pytest.raises(error, match=message):
+        wrong()

@@ -28,7 +28,13 @@ import numpy as np
 import lucid
 from lucid.choices import check_choice, check_flag, check_flags, check_kind
 from lucid.ir import frames
-from lucid.ir.errors import ArgumentError, MissingRuleError, OptionError, ShapeError
+from lucid.ir.errors import (
+    ArgumentError,
+    IndexOutOfRangeError,
+    MissingRuleError,
+    OptionError,
+    ShapeError,
+)
 from lucid.random import Generator
 from lucid.tensor.arrays import plain_array
 from lucid.tensor.tensor import Tensor
@@ -132,7 +138,11 @@ class ConcatDataset(Dataset):
     """The samples of several datasets, one after the other.
 
     Args:
-        datasets: with length and index.
+        datasets: with length and index, at least one.
+
+    Raises:
+        OptionError: there is no dataset.
+        IndexOutOfRangeError: a sample is asked for that there isn't.
 
     >>> list(lucid.utils.data.ConcatDataset([[1, 2], [3]]))
     [1, 2, 3]
@@ -140,16 +150,21 @@ class ConcatDataset(Dataset):
 
     def __init__(self, datasets: Iterable[Any]) -> None:
         self.datasets = list(datasets)
+        if not self.datasets:
+            raise OptionError("ConcatDataset: datasets should not be an empty iterable")
         self.cumulative_sizes = list(accumulate(len(dataset) for dataset in self.datasets))
 
     def __getitem__(self, index: int) -> Any:
         place = index + len(self) if index < 0 else index
+        if not 0 <= place < len(self):
+            problem = f"index {index} is out of range for {len(self)} samples"
+            raise IndexOutOfRangeError(f"ConcatDataset: {problem}")
         which = bisect.bisect_right(self.cumulative_sizes, place)
         before = self.cumulative_sizes[which - 1] if which else 0
         return self.datasets[which][place - before]
 
     def __len__(self) -> int:
-        return self.cumulative_sizes[-1] if self.cumulative_sizes else 0
+        return self.cumulative_sizes[-1]
 
 
 class StackDataset(Dataset):
@@ -412,6 +427,10 @@ class RandomSampler(Sampler):
     Args:
         num_samples: how many are drawn. None is all of them.
 
+    Raises:
+        ArgumentError: `replacement` is no bool.
+        OptionError: `num_samples` below 1.
+
     >>> sorted(lucid.utils.data.RandomSampler("abc"))
     [0, 1, 2]
     """
@@ -423,6 +442,9 @@ class RandomSampler(Sampler):
         num_samples: int | None = None,
         generator: Generator | None = None,
     ) -> None:
+        check_flag(replacement, "replacement", "RandomSampler")
+        if num_samples is not None:
+            _require_count("num_samples", num_samples)
         self.data_source, self.replacement = data_source, replacement
         self.num_samples = len(data_source) if num_samples is None else num_samples
         self.generator = generator
@@ -469,6 +491,11 @@ class WeightedRandomSampler(Sampler):
         weights: one for each sample; they needn't add up to 1.
         num_samples: how many are drawn.
 
+    Raises:
+        ArgumentError: `replacement` is no bool.
+        OptionError: `num_samples` below 1.
+        ShapeError: weights that aren't in a row.
+
     >>> list(lucid.utils.data.WeightedRandomSampler([0.0, 1.0], 3))
     [1, 1, 1]
     """
@@ -480,7 +507,12 @@ class WeightedRandomSampler(Sampler):
         replacement: bool = True,
         generator: Generator | None = None,
     ) -> None:
+        check_flag(replacement, "replacement", "WeightedRandomSampler")
+        _require_count("num_samples", num_samples)
         self.weights = lucid.as_tensor(weights, dtype=lucid.float64)
+        if self.weights.ndim != 1:
+            problem = f"weights must be in a row, not of shape {list(self.weights.shape)}"
+            raise ShapeError(f"WeightedRandomSampler: {problem}")
         self.num_samples, self.replacement, self.generator = num_samples, replacement, generator
 
     def __iter__(self) -> Iterator[int]:
@@ -493,9 +525,9 @@ class WeightedRandomSampler(Sampler):
         return self.num_samples
 
 
-def _require_batch_size(size: Any) -> None:
+def _require_count(name: str, size: Any) -> None:
     if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 1:
-        raise OptionError(f"batch_size must be a positive int, not {size!r}")
+        raise OptionError(f"{name} must be a positive int, not {size!r}")
 
 
 class BatchSampler(Sampler):
@@ -509,6 +541,7 @@ class BatchSampler(Sampler):
         drop_last: leave a last, shorter one out.
 
     Raises:
+        ArgumentError: `drop_last` is no bool.
         OptionError: a `batch_size` below 1.
 
     >>> list(lucid.utils.data.BatchSampler(range(5), 2, drop_last=False))
@@ -516,7 +549,8 @@ class BatchSampler(Sampler):
     """
 
     def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool) -> None:
-        _require_batch_size(batch_size)
+        _require_count("batch_size", batch_size)
+        check_flag(drop_last, "drop_last", "BatchSampler")
         self.sampler, self.batch_size, self.drop_last = sampler, batch_size, drop_last
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -665,7 +699,7 @@ class DataLoader:
         if batch_size is None and drop_last:
             raise OptionError("batch_size=None, without batches, excludes drop_last")
         if batch_size is not None:
-            _require_batch_size(batch_size)
+            _require_count("batch_size", batch_size)
         is_single = batch_size is None and batch_sampler is None
         self.dataset, self.batch_size = dataset, batch_size
         self.shuffle = bool(shuffle)

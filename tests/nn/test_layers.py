@@ -323,3 +323,55 @@ def test_attention_and_norms_of_the_users_start_as_they_say() -> None:
 
     assert (Attention(4, 2).in_proj_weight == 0.25).all()
     assert Norm(2).running_var.tolist() == [2.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "message"),
+    [
+        (
+            lambda: nn.LSTM(3, 2)(lucid.ones(2, 1, 3), (lucid.ones(1, 2, 2),) * 2),
+            lucid.ShapeError,
+            r"LSTM: h of hx must be of shape \[1, 1, 2\], not \[1, 2, 2\]",
+        ),
+        (
+            lambda: nn.LSTM(3, 4, proj_size=2)(
+                lucid.ones(2, 3), (lucid.ones(1, 2), lucid.ones(1, 2))
+            ),
+            lucid.ShapeError,
+            r"LSTM: c of hx must be of shape \[1, 4\], not \[1, 2\]",
+        ),
+        (
+            lambda: nn.GRU(3, 2)(
+                nn.utils.rnn.pack_sequence([lucid.ones(2, 3), lucid.ones(1, 3)]),
+                lucid.ones(1, 1, 2),
+            ),
+            lucid.ShapeError,
+            r"GRU: h of hx must be of shape \[1, 2, 2\], not \[1, 1, 2\]",
+        ),
+        (lambda: nn.RNN(3, 0), lucid.OptionError, "RNN: hidden_size must be positive, not 0"),
+        (lambda: nn.RNN(3, 2, 0), lucid.OptionError, "RNN: num_layers must be positive, not 0"),
+        (
+            lambda: nn.utils.rnn.pad_packed_sequence(
+                nn.utils.rnn.pack_sequence([lucid.ones(3), lucid.ones(2)]), total_length=2
+            ),
+            IndexError,
+            "total_length is 2, but a sequence has the length 3",
+        ),
+        (
+            lambda: F.ctc_loss(lucid.zeros(4, 1, 3), lucid.tensor([[1, 2]]), (5,), (2,)),
+            IndexError,
+            "ctc_loss: input length 5 is out of range for 4 rounds",
+        ),
+        (
+            lambda: F.ctc_loss(lucid.zeros(4, 1, 3), lucid.tensor([[1, 2]]), (4,), (3,)),
+            IndexError,
+            "ctc_loss: target length 3 is out of range for 2 labels",
+        ),
+    ],
+)
+def test_states_and_lengths_that_do_not_fit(wrong: Any, error: Any, message: str) -> None:
+    """Without a check they were broadcast, or taken for others."""
+    with pytest.raises(error, match=message):
+        wrong()
+    with pytest.raises(error, match=message):
+        lucid.compile(wrong)()

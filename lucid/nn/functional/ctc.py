@@ -46,7 +46,8 @@ def ctc_loss(
 
     Raises:
         ShapeError: the shapes don't go together.
-        OptionError: a length or the blank is out of range.
+        OptionError: the blank is out of range.
+        IndexOutOfRangeError: a label or a length is.
 
     >>> log_probs = F.log_softmax(lucid.zeros(4, 1, 3), dim=-1)
     >>> F.ctc_loss(log_probs, lucid.tensor([[1, 2]]), lucid.tensor([4]), lucid.tensor([2]))
@@ -69,6 +70,10 @@ def ctc_loss(
     classes, labels = log_probs.shape[2], lucid.where(counts, targets, blank)
     text = f"ctc_loss: target {{}} is out of range for {classes} classes"
     in_range(labels, 0, classes, text, log_probs=log_probs, targets=targets)
+    text = f"ctc_loss: input length {{}} is out of range for {len(log_probs)} rounds"
+    in_range(inputs, 0, len(log_probs) + 1, text, log_probs=log_probs)
+    text = f"ctc_loss: target length {{}} is out of range for {targets.shape[1]} labels"
+    in_range(lengths, 0, targets.shape[1] + 1, text, targets=targets)
     loss = _negative_log_likelihood(log_probs, labels, inputs, lengths, blank)
     impossible = loss > -_NEVER / 2
     loss = lucid.where(impossible, 0.0 if zero_infinity else float("inf"), loss)

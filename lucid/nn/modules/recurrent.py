@@ -247,7 +247,8 @@ class RNNBase(_Recurrent):
         proj_size: features that an LSTM's output is projected to. Default: 0, none.
 
     Raises:
-        OptionError: `dropout` is no probability, or `proj_size` that there can't be.
+        OptionError: a size that isn't positive, `dropout` is no probability, or `proj_size` that
+            there can't be.
 
     >>> isinstance(nn.LSTM(3, 4), nn.RNNBase), isinstance(nn.Linear(3, 4), nn.RNNBase)
     (True, False)
@@ -267,11 +268,14 @@ class RNNBase(_Recurrent):
     def __post_init__(self, device: object, dtype: DType | None) -> None:
         name, proj_size, hidden_size = type(self).__name__, self.proj_size, self.hidden_size
         check_device(device, name)
+        if hidden_size <= 0 or self.num_layers <= 0:
+            count = "hidden_size" if hidden_size <= 0 else "num_layers"
+            raise OptionError(f"{name}: {count} must be positive, not {getattr(self, count)}")
         if not 0.0 <= self.dropout <= 1.0:
             raise OptionError("dropout should be a number in range [0, 1]")
         if proj_size and not self._has_cell():
             raise OptionError(f"{name}: proj_size is only for LSTM, not RNN or GRU")
-        if not 0 <= proj_size < max(hidden_size, 1):
+        if not 0 <= proj_size < hidden_size:
             problem = f"proj_size must be from 0 to below {hidden_size=}, not {proj_size}"
             raise OptionError(f"{name}: {problem}")
         for layer in range(self.num_layers):
@@ -335,17 +339,33 @@ class RNNBase(_Recurrent):
         if hx is None:
             state = self._zeros(x, rows, x.shape[1])
         else:
+            self._require_state(hx, rows, *(() if single else (x.shape[1],)))
             state = _each(hx, lambda h: h.unsqueeze(1)) if single else hx
         x, state = self._run(x, state)
         if single:
             return x.squeeze(1), _each(state, lambda h: h.squeeze(1))
         return (x.transpose(0, 1) if self.batch_first else x), state
 
+    def _require_state(self, hx: State, *outer: int) -> None:
+        """Raise unless a state has a row for each layer and direction, and the input's batch."""
+        for state, name, width in zip(
+            hx if self._has_cell() else (hx,),
+            "hc",
+            (self._features, self.hidden_size),
+            strict=False,
+        ):
+            shape, wanted = getattr(state, "shape", None), (*outer, width)
+            if shape != wanted:
+                found = kind_of(state) if shape is None else list(shape)
+                problem = f"{name} of hx must be of shape {list(wanted)}, not {found}"
+                raise ShapeError(f"{type(self).__name__}: {problem}")
+
     def _packed(self, sequence: PackedSequence, hx: State) -> tuple[PackedSequence, State]:
         """Run over sequences of different lengths: a state stays once its sequence is over."""
         x = sequence.padded
         rows = self.num_layers * len(self._directions())
         state = self._zeros(x, rows, x.shape[1]) if hx is None else hx
+        self._require_state(state, rows, x.shape[1])
         reached = lucid.arange(x.shape[0]).unsqueeze(1) < sequence.lengths
         x, state = self._run(x, state, reached.unsqueeze(-1))
         return PackedSequence.of_padded(x, sequence.lengths), state

@@ -18,7 +18,7 @@ import numpy as np
 import lucid
 from lucid.choices import check_choice
 from lucid.functions.arguments import typed
-from lucid.functions.checks import require
+from lucid.functions.checks import in_range, require
 from lucid.functions.finding import found
 from lucid.ir.errors import ArgumentError, OptionError, ShapeError
 from lucid.ir.types import f32, f64, i64
@@ -264,6 +264,9 @@ def pad_packed_sequence(
         sequence: as a recurrent layer returns it.
         total_length: how long the result shall be. None for the longest.
 
+    Raises:
+        IndexOutOfRangeError: a sequence is longer than `total_length`.
+
     >>> packed = nn.utils.rnn.pack_sequence([lucid.ones(3), lucid.ones(2)])
     >>> nn.utils.rnn.pad_packed_sequence(packed, batch_first=True)
     (tensor([[1., 1., 1.],
@@ -272,6 +275,8 @@ def pad_packed_sequence(
     size = total_length
     if size is None:
         size = max(_listed(sequence.lengths, longest_only=True), default=0)
+    text = f"pad_packed_sequence: total_length is {size}, but a sequence has the length {{}}"
+    in_range(sequence.lengths, 0, size + 1, text)
     padded = sequence.padded[:size]
     if size > padded.shape[0]:
         width = [0, 0] * (padded.ndim - 1) + [0, size - padded.shape[0]]
