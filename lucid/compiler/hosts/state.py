@@ -144,7 +144,8 @@ class Surroundings:
             given = {id(value) for path, value in self._roots if path}
             outer.note_host(self._name, changed, given)
             for guard in guards:
-                if isinstance(guard, EntryGuard) and outer.has_written(guard.owner, guard.key):
+                is_place = isinstance(guard, EntryGuard) and outer.was_there(guard.owner)
+                if is_place and outer.has_written(guard.owner, guard.key):
                     self._recorder.run_op_by_op(
                         f"{self._name}, a host call, reads {guard.path}, which the step has changed"
                     )
