@@ -144,8 +144,9 @@ class Surroundings:
             given = {id(value) for path, value in self._roots if path}
             outer.note_host(self._name, changed, given)
             for guard in guards:
-                is_place = isinstance(guard, EntryGuard) and outer.was_there(guard.owner)
-                if is_place and outer.has_written(guard.owner, guard.key):
+                if not isinstance(guard, EntryGuard) or not outer.was_there(guard.owner):
+                    continue
+                if outer.has_written(guard.owner, guard.key):
                     self._recorder.run_op_by_op(
                         f"{self._name}, a host call, reads {guard.path}, which the step has changed"
                     )
