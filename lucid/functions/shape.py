@@ -22,9 +22,10 @@ from lucid.functions.tensors import Tensor
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, IndexOutOfRangeError, OptionError, ShapeError
 from lucid.ir.strides import is_contiguous as strides_are_contiguous, reshape_strides
-from lucid.ir.types import Shape
+from lucid.ir.types import DType, Shape
 from lucid.layouts import check_memory_format
-from lucid.tensor.core import apply_op, emit
+from lucid.tensor.context import context
+from lucid.tensor.core import apply_op, emit, of_users_array
 from lucid.tensor.size import Size, new_size
 
 __all__ = [
@@ -75,17 +76,21 @@ def view(input: Tensor, *shape: Any, size: Any = None) -> Tensor:
     """Return a view of another shape, which shares the memory of `input`.
 
     One size may be -1, which is then worked out from the others. A write to the view shows in
-    `input`.
+    `input`. Of a dtype instead of a shape, the same bytes are read as numbers of that dtype,
+    without a gradient; the last axis shrinks or grows where these have another size, and a
+    compiled function runs op by op.
 
     Args:
-        *shape: the shape, as ints or as one tuple or list of them.
+        *shape: the shape, as ints or as one tuple or list of them; or a dtype.
         size: the same by keyword, instead of `shape`.
 
     Raises:
         ShapeError: the strides don't allow a view, as after a transpose, or the number of elements
-            is another.
+            is another; the bytes of the last axis are no whole numbers of the dtype.
         ArgumentError: there is no shape, or there are two.
 
+    >>> lucid.tensor([1.0, -2.0]).view(lucid.int32)
+    tensor([ 1065353216, -1073741824], dtype=lucid.int32)
     >>> x = lucid.arange(4)
     >>> x.view(2, 2)[0, 0] = 9
     >>> x
@@ -93,6 +98,8 @@ def view(input: Tensor, *shape: Any, size: Any = None) -> Tensor:
     """
     x = tensor_of(input, "view")
     given = _named(one_way(shape, size, "size", "view"))
+    if len(given) == 1 and isinstance(given[0], DType):
+        return _bits_of(x, given[0])
     sizes = infer_size(sizes_of(given, "view"), x._type.size, "view")
     array = x._array
     is_plain = array is not None and array.flags.c_contiguous
@@ -121,6 +128,20 @@ def view_as(input: Tensor, other: Tensor) -> Tensor:
             [2, 3]])
     """
     return view(input, other._type.shape)
+
+
+def _bits_of(x: Tensor, dtype: DType) -> Tensor:
+    if context.recorder is not None:
+        context.recorder.run_op_by_op(f"it reads bytes as another dtype, by view({dtype})")
+    try:
+        bits = x.detach().numpy().view(dtype.numpy)
+    except ValueError as error:
+        raise ShapeError(f"view: {error}") from None
+    if not bits.flags.aligned:  # the strides, or where it starts
+        raise ShapeError(f"view: the elements of {dtype} would not be aligned\nhint: use .clone()")
+    found = of_users_array(bits)
+    found._counter = x._counter  # of the writes to this memory
+    return found
 
 
 @like(view_as)

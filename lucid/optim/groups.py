@@ -281,7 +281,7 @@ class Layout:
         parameters = [group.raw("params") for group in groups]
         self.parameters = Tensors.of(parameters)
         self.tensors = Tensors.of(
-            (parameter, *dict.get(state, parameter, {}).values())
+            (parameter, *state.get(parameter, {}).values())
             for group in parameters
             for parameter in group
         )
@@ -300,18 +300,21 @@ class State(_Noted):
         changes: how often state or groups of any optimizer have changed.
         layout: what `Optimizer.layout` found last, and when.
         trace: the trace whose function made it, with its optimizer: each call has its own.
+        given: entries that stand for a user's dict, which is written until the state is read:
+            `entry = state[p] = {}` and then `entry["step"] = 0`.
     """
 
-    __slots__ = ("layout", "trace")
+    __slots__ = ("given", "layout", "trace")
 
     changes: ClassVar[int] = 0
+    given: dict[Any, tuple[StateEntry, dict[str, Any]]]
     layout: tuple[Any, Layout] | None
     trace: object
 
     def __new__(cls) -> State:
         """Copies and pickles are made by this alone."""
         state = super().__new__(cls)
-        state.layout = None
+        state.given, state.layout = {}, None
         state.trace = hooks.running_trace()
         return state
 
@@ -325,6 +328,26 @@ class State(_Noted):
         state = cls()
         state.update(entries)
         return state
+
+    def settle(self) -> State:
+        """Let the entries have what their users' dicts have by now."""
+        while self.given:
+            _, (entry, values) = self.given.popitem()
+            dict.update(entry, values)
+            note_change()
+        return self
+
+    def __getitem__(self, parameter: Any) -> Any:
+        return dict.__getitem__(self.settle(), parameter)
+
+    def get(self, parameter: Any, default: Any = None) -> Any:
+        return dict.get(self.settle(), parameter, default)
+
+    def values(self) -> Any:
+        return dict.values(self.settle())
+
+    def items(self) -> Any:
+        return dict.items(self.settle())
 
     def __getstate__(self) -> None:
         """Nothing besides the entries; object ids mean nothing to a copy."""
@@ -342,7 +365,11 @@ class State(_Noted):
     def __setitem__(self, parameter: Any, value: Any) -> None:
         hooks.binds(self, parameter, lambda: "an optimizer's state of a parameter")
         note_change()
-        super().__setitem__(parameter, value if isinstance(value, StateEntry) else _entry(value))
+        entry = value if isinstance(value, StateEntry) else _entry(value)
+        super().__setitem__(parameter, entry)
+        if entry is not value:
+            self.given[parameter] = entry, value
+            hooks.at_the_end(self.settle)
 
     def __delitem__(self, parameter: Any) -> None:
         _removes_state(self)

@@ -357,7 +357,7 @@ class Optimizer(Hooked):
         for group in self.param_groups:
             for n, parameter in enumerate(group.raw("params")):
                 path = hooks.watch_tensor(parameter, f"{group.source}['params'][{n}]")
-                for key, value in dict.get(self.state, parameter, {}).items():
+                for key, value in self.state.get(parameter, {}).items():
                     if isinstance(value, TensorCore):
                         hooks.watch_tensor(value, f"{name}.state[{path}][{key!r}]")
         recorder.guard_value(

@@ -232,6 +232,31 @@ class OwnStateAsADict(Own):
         p.add_(state["m"] / state["n"], alpha=-group["lr"])
 
 
+class OwnStateAsADictFilledLater(Own):
+    def update(self, group, p):
+        if p in self.state:
+            state = self.state[p]
+        else:
+            state = self.state[p] = {}
+            state["n"] = 0
+            state["m"] = torch.zeros_like(p)
+        state["n"] += 1
+        p.add_(state["m"].mul_(0.9).add_(p.grad), alpha=-group["lr"] / state["n"])
+
+
+class OwnStateMadeInAdvance(Own):
+    def __init__(self, params):
+        super().__init__(params)
+        self.state = {}
+        for p in self.param_groups[0]["params"]:
+            state = self.state[p] = {}
+            state["slow"] = p.detach().clone()
+
+    def update(self, group, p):
+        p.sub_(group["lr"] * p.grad)
+        p.copy_(self.state[p]["slow"].add_(p - self.state[p]["slow"], alpha=0.5))
+
+
 class OwnStateReplaced(Own):
     def update(self, group, p):
         before = self.state[p].get("m", torch.zeros_like(p))
@@ -322,6 +347,8 @@ OPTIMIZERS = [
     OwnAdamW,
     OwnLion,
     OwnStateAsADict,
+    OwnStateAsADictFilledLater,
+    OwnStateMadeInAdvance,
     OwnStateReplaced,
     OwnStateBySetdefault,
     OwnEntryBySetdefault,

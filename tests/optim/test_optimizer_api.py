@@ -239,6 +239,24 @@ def test_an_optimizer_of_the_users_own() -> None:
     assert a.tolist() == [0.75, 0.75]
 
 
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda opt, w: opt.state[w]["n"],
+        lambda opt, w: opt.state.get(w)["n"],
+        lambda opt, w: next(iter(opt.state.values()))["n"],
+        lambda opt, w: opt.state_dict()["state"][0]["n"],
+        lambda opt, w: next(iter(copy.deepcopy(opt).state.values()))["n"],
+    ],
+)
+def test_a_dict_is_bound_as_a_parameters_state_and_then_filled(read: Any) -> None:
+    w = lucid.ones(2, requires_grad=True)
+    opt = optim.SGD([w], lr=0.1)
+    state = opt.state[w] = {}
+    state["n"] = 3
+    assert read(opt, w) == 3
+
+
 def test_repr_lists_the_hyper_parameters() -> None:
     assert repr(optim.SGD([leaf(1)], lr=0.1)) == (
         "SGD (\nParameter Group 0\n    dampening: 0.0\n    lr: 0.1\n    maximize: False\n"

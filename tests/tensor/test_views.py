@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import lucid
+from lucid.ir.errors import ShapeError
 from lucid.ir.strides import overlaps_itself
 
 Tensor = lucid.Tensor
@@ -363,3 +364,38 @@ def test_a_tensor_without_elements_is_contiguous_in_both_modes(shape: tuple[int,
         return [x.is_contiguous(), x.T.is_contiguous(), (x + 1).is_contiguous()]
 
     assert look(lucid.zeros(shape)) == lucid.compile(look)(lucid.zeros(shape)) == [True] * 3
+
+
+def test_a_view_of_another_dtype_reads_and_writes_the_same_bytes() -> None:
+    x = lucid.tensor([[1.0, -2.0], [0.5, 4.0]])
+    bits = x.view(lucid.int32)
+    assert bits.tolist() == x.numpy().view(np.int32).tolist()
+    assert not (x.requires_grad_() * 2).view(lucid.int32).requires_grad
+    assert x.view(lucid.uint8).shape == (2, 8) and x.view(lucid.float64).shape == (2, 1)
+    version = x._version
+    bits &= 0x7FFFFFFF
+    assert x._version > version
+    assert x.tolist() == [[1.0, 2.0], [0.5, 4.0]]
+
+
+def test_a_compiled_step_that_views_another_dtype_runs_op_by_op() -> None:
+    @lucid.compile
+    def magnitude(x: lucid.Tensor) -> lucid.Tensor:
+        return (x.view(lucid.int32) & 0x7FFFFFFF).view(lucid.float32)
+
+    assert magnitude(lucid.tensor([-1.0, 2.0])).tolist() == [1.0, 2.0]
+    assert "view(lucid.int32)" in magnitude.stats.eager_reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("x", "problem"),
+    [
+        (lucid.tensor(1.0), "0d array"),
+        (lucid.zeros(2, 3), "divisor"),
+        (lucid.zeros(4, 2).t(), "contiguous"),
+        (lucid.zeros(4, 6)[:, 1:5], "aligned"),
+    ],
+)
+def test_bytes_that_are_no_elements_of_another_dtype(x: lucid.Tensor, problem: str) -> None:
+    with pytest.raises(ShapeError, match=problem):
+        x.view(lucid.float64)

@@ -60,6 +60,12 @@ def adopt(tensor: TensorCore) -> None:
     running.recorder.adopt_constant(tensor)
 
 
+def at_the_end(action: Callable[[], object]) -> None:
+    """Let the running trace, if there is one, do something once its function has returned."""
+    if running.recorder is not None:
+        running.recorder.endings.append(action)
+
+
 def _collector() -> GuardCollector | None:
     """What enters the reads and writes of the trace that runs; None: none does."""
     return None if running.recorder is None else running.recorder.collector

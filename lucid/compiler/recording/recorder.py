@@ -83,6 +83,7 @@ class Recorder(TracedMemory):
         ctx_change: which attribute of its ctx a backward has changed, for messages.
         scopes: names of the modules and functions of the library's that run.
         remembered: what the library keeps of values until the end of the trace, by owner.
+        endings: what the library does once the function has returned.
         functions: the calls of custom Functions, where they are kept for who verifies them.
     """
 
@@ -107,6 +108,7 @@ class Recorder(TracedMemory):
         self.ctx_change: str | None = None
         self.scopes: list[str] = []
         self.remembered: dict[Any, Any] = {}
+        self.endings: list[Callable[[], object]] = []
         self.functions: list[FunctionCall] | None = None
         self._region: Region | None = None
         self._deriving: Node | None = None

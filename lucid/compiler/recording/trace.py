@@ -228,6 +228,8 @@ def _run(
             if collector.restart is not None:  # whatever the user's code has made of it
                 raise collector.restart from None
         recorder.raise_caught()
+        for end in recorder.endings:
+            end()
         recorder.parts.finish()
         if context.grad_enabled != grad_enabled:
             recorder.run_op_by_op("it leaves another grad mode than it finds")
