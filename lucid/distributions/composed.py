@@ -17,7 +17,7 @@ from lucid.distributions.transforms import ComposeTransform, StickBreakingTransf
 from lucid.docstrings import like
 from lucid.functions.arguments import typed
 from lucid.ir import ops
-from lucid.ir.errors import OptionError, ShapeError
+from lucid.ir.errors import ArgumentError, OptionError, ShapeError
 from lucid.tensor.tensor import Tensor
 
 __all__ = [
@@ -223,6 +223,14 @@ class MixtureSameFamily(Distribution):
         component_distribution: Distribution,
         validate_args: Any = None,
     ) -> None:
+        chooser: Any = mixture_distribution
+        if not isinstance(chooser, Categorical):
+            given = type(chooser).__name__
+            raise ArgumentError(f"MixtureSameFamily: a Categorical must choose, not {given}")
+        count = mixture_distribution.param_shape[-1]
+        if component_distribution.batch_shape[-1:] != (count,):
+            shape = list(component_distribution.batch_shape)
+            raise ShapeError(f"MixtureSameFamily: {count} components, but batch_shape {shape}")
         self.mixture_distribution = mixture_distribution
         self.component_distribution = component_distribution
         batch = component_distribution.batch_shape[:-1]

@@ -423,6 +423,8 @@ class RandomSampler(Sampler):
         num_samples: int | None = None,
         generator: Generator | None = None,
     ) -> None:
+        if num_samples is not None:
+            _require_positive("num_samples", num_samples)
         self.data_source, self.replacement = data_source, replacement
         self.num_samples = len(data_source) if num_samples is None else num_samples
         self.generator = generator
@@ -480,7 +482,10 @@ class WeightedRandomSampler(Sampler):
         replacement: bool = True,
         generator: Generator | None = None,
     ) -> None:
+        _require_positive("num_samples", num_samples)
         self.weights = lucid.as_tensor(weights, dtype=lucid.float64)
+        if self.weights.ndim != 1:
+            raise ShapeError(f"weights must be a vector, not of shape {list(self.weights.shape)}")
         self.num_samples, self.replacement, self.generator = num_samples, replacement, generator
 
     def __iter__(self) -> Iterator[int]:
@@ -493,9 +498,9 @@ class WeightedRandomSampler(Sampler):
         return self.num_samples
 
 
-def _require_batch_size(size: Any) -> None:
-    if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 1:
-        raise OptionError(f"batch_size must be a positive int, not {size!r}")
+def _require_positive(name: str, count: Any) -> None:
+    if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 1:
+        raise OptionError(f"{name} must be a positive int, not {count!r}")
 
 
 class BatchSampler(Sampler):
@@ -516,7 +521,7 @@ class BatchSampler(Sampler):
     """
 
     def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool) -> None:
-        _require_batch_size(batch_size)
+        _require_positive("batch_size", batch_size)
         self.sampler, self.batch_size, self.drop_last = sampler, batch_size, drop_last
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -665,7 +670,7 @@ class DataLoader:
         if batch_size is None and drop_last:
             raise OptionError("batch_size=None, without batches, excludes drop_last")
         if batch_size is not None:
-            _require_batch_size(batch_size)
+            _require_positive("batch_size", batch_size)
         is_single = batch_size is None and batch_sampler is None
         self.dataset, self.batch_size = dataset, batch_size
         self.shuffle = bool(shuffle)
