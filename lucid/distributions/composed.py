@@ -210,6 +210,10 @@ class MixtureSameFamily(Distribution):
         mixture_distribution: which component is chosen how often.
         component_distribution: the components, all in one.
 
+    Raises:
+        ArgumentError: `mixture_distribution` is no `Categorical`.
+        ShapeError: it has more or fewer categories than there are components.
+
     >>> from lucid.distributions import Categorical, MixtureSameFamily, Normal
     >>> weights = Categorical(probs=lucid.tensor([1.0, 3.0]))
     >>> found = MixtureSameFamily(weights, Normal(lucid.tensor([0.0, 4.0]), 1.0))

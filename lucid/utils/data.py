@@ -412,6 +412,9 @@ class RandomSampler(Sampler):
     Args:
         num_samples: how many are drawn. None is all of them.
 
+    Raises:
+        OptionError: `num_samples` isn't a positive int.
+
     >>> sorted(lucid.utils.data.RandomSampler("abc"))
     [0, 1, 2]
     """
@@ -470,6 +473,10 @@ class WeightedRandomSampler(Sampler):
     Args:
         weights: one for each sample; they needn't add up to 1.
         num_samples: how many are drawn.
+
+    Raises:
+        OptionError: `num_samples` isn't a positive int.
+        ShapeError: `weights` isn't a vector.
 
     >>> list(lucid.utils.data.WeightedRandomSampler([0.0, 1.0], 3))
     [1, 1, 1]
