@@ -100,6 +100,15 @@ def test_a_batch_has_samples(size: Any) -> None:
             make()
 
 
+@pytest.mark.parametrize("count", [0, -2, 2.0, "a"])
+def test_samplers_draw_a_positive_number_of_samples(count: Any) -> None:
+    for make in (data.RandomSampler, data.WeightedRandomSampler):
+        with pytest.raises(lucid.OptionError, match="num_samples must be a positive int, not"):
+            make([1.0, 2.0], num_samples=count)
+    with pytest.raises(lucid.ShapeError, match=r"weights must be a vector, not of shape \[1, 1\]"):
+        data.WeightedRandomSampler([[1.0]], 1)
+
+
 def test_parts_of_datasets() -> None:
     data = TensorDataset(X, X * 2)
     parts = random_split(data, [0.6, 0.4])

@@ -80,6 +80,24 @@ def test_counts_of_large_rates_have_the_mean_and_the_variance() -> None:
         D.Poisson(1e30).sample()
 
 
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (lambda: D.Categorical(lucid.tensor(1.0)), "Categorical: probs or logits must have"),
+        (lambda: D.Dirichlet(lucid.tensor(1.0)), "Dirichlet: concentration must have"),
+        (lambda: mixture(D.Normal(0.0, 1.0), 2), "a Categorical must choose, not Normal"),
+        (lambda: mixture(D.Categorical(lucid.ones(3)), 2), r"3 components, but batch_shape \[2\]"),
+    ],
+)
+def test_proportions_have_an_axis_and_one_component_each(make: Any, problem: str) -> None:
+    with pytest.raises(lucid.LucidError, match=problem):
+        make()
+
+
+def mixture(chooser: Any, count: int) -> D.MixtureSameFamily:
+    return D.MixtureSameFamily(chooser, D.Normal(lucid.zeros(count), lucid.ones(count)))
+
+
 def test_categories_come_as_often_as_their_probabilities_say() -> None:
     lucid.manual_seed(0)
     probs = lucid.tensor([[0.1, 0.2, 0.7], [0.5, 0.5, 0.0]])

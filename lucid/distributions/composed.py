@@ -17,7 +17,7 @@ from lucid.distributions.transforms import ComposeTransform, StickBreakingTransf
 from lucid.docstrings import like
 from lucid.functions.arguments import typed
 from lucid.ir import ops
-from lucid.ir.errors import OptionError, ShapeError
+from lucid.ir.errors import ArgumentError, OptionError, ShapeError
 from lucid.tensor.tensor import Tensor
 
 __all__ = [
@@ -210,6 +210,10 @@ class MixtureSameFamily(Distribution):
         mixture_distribution: which component is chosen how often.
         component_distribution: the components, all in one.
 
+    Raises:
+        ArgumentError: `mixture_distribution` is no `Categorical`.
+        ShapeError: it has more or fewer categories than there are components.
+
     >>> from lucid.distributions import Categorical, MixtureSameFamily, Normal
     >>> weights = Categorical(probs=lucid.tensor([1.0, 3.0]))
     >>> found = MixtureSameFamily(weights, Normal(lucid.tensor([0.0, 4.0]), 1.0))
@@ -223,6 +227,14 @@ class MixtureSameFamily(Distribution):
         component_distribution: Distribution,
         validate_args: Any = None,
     ) -> None:
+        chooser: Any = mixture_distribution
+        if not isinstance(chooser, Categorical):
+            given = type(chooser).__name__
+            raise ArgumentError(f"MixtureSameFamily: a Categorical must choose, not {given}")
+        count = mixture_distribution.param_shape[-1]
+        if component_distribution.batch_shape[-1:] != (count,):
+            shape = list(component_distribution.batch_shape)
+            raise ShapeError(f"MixtureSameFamily: {count} components, but batch_shape {shape}")
         self.mixture_distribution = mixture_distribution
         self.component_distribution = component_distribution
         batch = component_distribution.batch_shape[:-1]

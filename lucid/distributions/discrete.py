@@ -16,6 +16,7 @@ from lucid.distributions.distribution import (
     Shape,
     exactly_one,
     parameters_of,
+    require_axis,
     uniform_like,
 )
 from lucid.distributions.positive import standard_gamma
@@ -181,6 +182,7 @@ class Categorical(Distribution):
 
     def __init__(self, probs: Any = None, logits: Any = None, validate_args: Any = None) -> None:
         exactly_one(type(self).__name__, probs, logits)
+        require_axis(self, "probs or logits", logits if probs is None else probs)
         if probs is not None:
             self._given, self._parameter = "probs", probs / probs.sum(-1, keepdim=True)
         else:

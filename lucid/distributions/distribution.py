@@ -410,6 +410,12 @@ def exactly_one(name: str, first: Any, second: Any) -> None:
         raise OptionError(f"{name}: Either `probs` or `logits` must be specified, but not both.")
 
 
+def require_axis(distribution: Distribution, name: str, parameter: Tensor) -> None:
+    """Raise `ShapeError` unless a parameter has an axis, over which it holds proportions."""
+    if parameter.ndim < 1:
+        raise ShapeError(f"{type(distribution).__name__}: {name} must have at least one axis")
+
+
 def uniform_like(shape: Shape, like: Tensor) -> Tensor:
     """Uniform numbers from (0, 1) in the dtype of a parameter."""
     tiny = float(lucid.finfo(like.dtype).tiny)

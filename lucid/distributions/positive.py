@@ -10,7 +10,13 @@ import numpy as np
 import lucid
 from lucid.distributions import constraints
 from lucid.distributions.constraints import positive, real
-from lucid.distributions.distribution import Distribution, Shape, parameters_of, uniform_like
+from lucid.distributions.distribution import (
+    Distribution,
+    Shape,
+    parameters_of,
+    require_axis,
+    uniform_like,
+)
 from lucid.docstrings import like
 from lucid.functions.gradients import with_gradient
 from lucid.nn import functional as F
@@ -278,6 +284,7 @@ class Dirichlet(Distribution):
     }
 
     def __init__(self, concentration: Tensor, validate_args: Any = None) -> None:
+        require_axis(self, "concentration", concentration)
         self.concentration = concentration
         super().__init__(concentration.shape[:-1], concentration.shape[-1:], validate_args)
 
