@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import operator
+import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cache, lru_cache
 from math import prod
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from lucid.functions.tensors import Tensor
+from lucid.ir import ops
 from lucid.ir.errors import (
     ArgumentError,
     IndexOutOfRangeError,
@@ -21,6 +23,7 @@ from lucid.ir.errors import (
     TooLargeError,
 )
 from lucid.ir.inference import LESS, MOST_ELEMENTS
+from lucid.ir.op import Op
 from lucid.ir.types import Shape, TensorType, f64
 
 _MOST_PARTS = 2**24
@@ -46,6 +49,7 @@ def typed(**tensors: Tensor) -> str:
 
 # Problems that many functions have in common: the one that was called is named with them.
 _COMMON = ("dropout probability has", "is not a valid value for reduction")
+_OPERAND = re.compile(r"  (\w+):\s")  # its line in a message
 _COMMON_IN_PLACE = ("a leaf Variable", "a view of a leaf Variable")
 
 
@@ -64,11 +68,42 @@ def complete(error: LucidError, op: str, given: dict[str, Tensor]) -> None:
         first = f"{op}: {first}"
     elif op and first.startswith(_COMMON_IN_PLACE):
         first = f"{first} ({op})"
-    if rest:
+    if _is_of_inner(op, first, rest, given):
+        first = f"{op}: {first.partition(': ')[2]}"
+        hint, remedy = _of_operands(rest, given, hint, remedy)
+        rest = listed(**given).split("\n")[1:]
+    elif rest:
         rest = [_with_birthplace(line, given) for line in rest]
     else:
         rest = listed(**given).split("\n")[1:]
     error.args = ("\n".join([first, *rest]) + hint + remedy,)
+
+
+def _is_of_inner(op: str, first: str, rest: Sequence[str], given: Collection[str]) -> bool:
+    """Whether a message is about an op that a function consists of, and about that one's operands.
+
+    first, rest: its lines; given: the names of the function's tensors.
+    """
+    inner, found, _ = first.partition(": ")
+    names = [_OPERAND.match(line) for line in rest]
+    if not found or not given or not rest or not all(names) or op.startswith("__"):
+        return False
+    is_op = isinstance(getattr(ops, inner, None), Op) and inner != op.rstrip("_")
+    return bool(op) and is_op and any(name and name[1] not in given for name in names)
+
+
+def _of_operands(
+    rest: Sequence[str], given: dict[str, Tensor], hint: str, remedy: str
+) -> tuple[str, str]:
+    """A hint about an inner op's operands, by the names of what is given if that's the same."""
+    names = [line.strip().partition(":")[0] for line in rest]
+    types = [line.partition(":")[2].split()[0] for line in rest]
+    if types == [str(tensor._type) for tensor in given.values()]:
+        for name, own in zip(names, given, strict=True):
+            remedy = re.sub(rf"\b{name}\b", own, remedy)
+    elif any(re.search(rf"\b{name}\b", remedy) for name in names):
+        return "", ""
+    return hint, remedy
 
 
 def _with_birthplace(line: str, given: dict[str, Tensor]) -> str:
