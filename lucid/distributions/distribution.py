@@ -15,9 +15,9 @@ from lucid.autograd.modes import no_grad
 from lucid.compiler.recording import hooks
 from lucid.distributions.constraints import Constraint, is_dependent
 from lucid.dtypes import get_default_dtype
-from lucid.functions.arguments import typed
+from lucid.functions.arguments import kind_of, typed
 from lucid.functions.checks import require
-from lucid.ir.errors import MissingRuleError, OptionError, ShapeError
+from lucid.ir.errors import ArgumentError, MissingRuleError, OptionError, ShapeError
 from lucid.ir.location import warn
 from lucid.tensor.size import Size
 from lucid.tensor.tensor import Tensor
@@ -196,6 +196,9 @@ class Distribution:
         return self._event_shape
 
     def _extended_shape(self, sample_shape: Shape = ()) -> Size:
+        if not isinstance(sample_shape, (tuple, list)):
+            problem = f"sample_shape must be a tuple of ints, not {kind_of(sample_shape)}"
+            raise ArgumentError(f"{type(self).__name__}: {problem}")
         return Size((*sample_shape, *self._batch_shape, *self._event_shape))
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:

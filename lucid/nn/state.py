@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -117,6 +117,9 @@ def load_state(
     """Copy `state` into the module once all of it is known to fit. Raises `ModuleStateError`."""
     if not isinstance(state, Mapping):
         raise ArgumentError(f"Expected state_dict to be dict-like, got {type(state).__name__}.")
+    keys_given: Iterable[Any] = state
+    if strays := [key for key in keys_given if not isinstance(key, str)]:
+        raise ArgumentError(f"Expected the keys of state_dict to be names, got {strays[0]!r}.")
     keys = IncompatibleKeys([], [])
     complaints = Complaints(assign)
     _load(module, dict(state), "", (keys.missing_keys, keys.unexpected_keys, complaints))

@@ -20,7 +20,7 @@ import inspect
 import math
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import FunctionType
 from typing import Any, SupportsFloat, TypeVar
@@ -30,7 +30,7 @@ from lucid.choices import check_choice
 from lucid.compiler.recording import hooks
 from lucid.compiler.results.replayed_effects import ReplayedEffect
 from lucid.docstrings import like
-from lucid.functions.arguments import integer
+from lucid.functions.arguments import integer, kind_of
 from lucid.functions.border import constructors_at_border
 from lucid.ir import frames
 from lucid.ir.errors import ArgumentError, MissingRuleError, OptionError
@@ -257,7 +257,12 @@ class LRScheduler:
         return {key: value for key, value in vars(self).items() if key != "optimizer"}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over what `state_dict` gave; the optimizer's own state is loaded by itself."""
+        """Take over what `state_dict` gave; the optimizer's own state is loaded by itself.
+
+        Raises `ArgumentError` for what isn't a dict.
+        """
+        if not isinstance(state_dict, Mapping):
+            raise ArgumentError(f"load_state_dict: a dict is needed, not {kind_of(state_dict)}")
         vars(self).update(state_dict)
 
 
@@ -318,6 +323,8 @@ class _ByFunction(LRScheduler):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As for all, but the functions stay, and callable objects get their attributes."""
+        if not isinstance(state_dict, Mapping) or "lr_lambdas" not in state_dict:
+            raise ArgumentError("load_state_dict: a dict with 'lr_lambdas' is needed")
         super().load_state_dict({k: v for k, v in state_dict.items() if k != "lr_lambdas"})
         for function, attributes in zip(self.lr_lambdas, state_dict["lr_lambdas"], strict=True):
             if attributes is not None:

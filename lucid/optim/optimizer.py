@@ -426,6 +426,11 @@ class Optimizer(Hooked):
             )
         state_dict = self._changed_by_hooks("_load_pre_hooks", dict(state_dict))
         saved = state_dict["param_groups"]
+        is_of_dicts = isinstance(saved, (list, tuple)) and all(isinstance(x, dict) for x in saved)
+        if not is_of_dicts or not all("params" in group for group in saved):
+            raise ArgumentError("load_state_dict: 'param_groups' must list dicts with 'params'")
+        if not isinstance(state_dict["state"], dict):
+            raise ArgumentError("load_state_dict: 'state' must be a dict of what parameters have")
         if len(saved) != len(self.param_groups):
             groups = f"{len(saved)} groups, the optimizer {len(self.param_groups)}"
             raise OptionError(f"load_state_dict: the saved state has {groups}")

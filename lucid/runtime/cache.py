@@ -271,6 +271,8 @@ def _check_around(path: Path, status: os.stat_result) -> None:
         return
     if status.st_uid not in (os.geteuid(), 0):
         raise UntrustedFolderError(f"{path} belongs to another user, and a cache is one user's")
+    if not stat.S_ISDIR(status.st_mode):
+        raise NotADirectoryError(f"{path} is no folder")
     shared = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     if shared and not status.st_mode & stat.S_ISVTX:
         raise UntrustedFolderError(

@@ -402,3 +402,33 @@ def test_options_that_an_older_state_lacks_are_added_when_it_is_loaded() -> None
     opt.step()
     assert calls == ["stepped"]
     assert copy.deepcopy(opt).param_groups[0]["warmup"] == 3
+
+
+@pytest.mark.parametrize(
+    ("load", "message"),
+    [
+        (
+            lambda opt: opt.load_state_dict({"state": {}, "param_groups": [{}]}),
+            "'param_groups' must",
+        ),
+        (lambda opt: opt.load_state_dict({"state": {}, "param_groups": 5}), "'param_groups' must"),
+        (
+            lambda opt: opt.load_state_dict({**opt.state_dict(), "state": 5}),
+            "'state' must be a dict",
+        ),
+        (
+            lambda opt: lucid.optim.lr_scheduler.StepLR(opt, 1).load_state_dict(5),
+            "a dict is needed, not int",
+        ),
+        (
+            lambda opt: lucid.optim.lr_scheduler.LambdaLR(opt, abs).load_state_dict({}),
+            "a dict with 'lr_lambdas' is needed",
+        ),
+        (lambda opt: lucid.nn.Linear(2, 2).load_state_dict({1: lucid.ones(2)}), "keys .* got 1"),
+        (lambda opt: lucid.distributions.Normal(0.0, 1.0).sample(5), "must be a tuple of ints"),
+    ],
+)
+def test_what_is_no_state_dict_and_no_shape_is_refused(load: Any, message: str) -> None:
+    optimizer = lucid.optim.SGD([lucid.ones(2, requires_grad=True)], lr=0.1)
+    with pytest.raises(lucid.ArgumentError, match=message):
+        load(optimizer)
