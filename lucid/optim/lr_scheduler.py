@@ -323,7 +323,7 @@ class _ByFunction(LRScheduler):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As for all, but the functions stay, and callable objects get their attributes."""
-        if not isinstance(state_dict, Mapping) or "lr_lambdas" not in state_dict:
+        if "lr_lambdas" not in set(getattr(state_dict, "keys", list)()):
             raise ArgumentError("load_state_dict: a dict with 'lr_lambdas' is needed")
         super().load_state_dict({k: v for k, v in state_dict.items() if k != "lr_lambdas"})
         for function, attributes in zip(self.lr_lambdas, state_dict["lr_lambdas"], strict=True):
