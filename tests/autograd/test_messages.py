@@ -165,13 +165,45 @@ def channels(x, i):
 
 
 @expect(
-    "concat: the shapes differ on another axis than 0\n"
-    "  x0: f32[2,3]  from given\n"
-    "  x1: f32[2,4]  from +1 y = lucid.ones(2, 4)"
+    "cat: the shapes differ on another axis than 0\n"
+    "  tensors[0]: f32[2,3]  from given\n"
+    "  tensors[1]: f32[2,4]  from +1 y = lucid.ones(2, 4)"
 )
 def cat(x, i):
     y = lucid.ones(2, 4)
     return lucid.cat([x, y])
+
+
+@expect(
+    "atan2: the shapes don't broadcast: axis -1 has the sizes 3 and 4\n"
+    "  input: f32[2,3]  from given\n"
+    "  other: f32[2,4]  from +1 y = lucid.ones(2, 4)"
+)
+def of_several_ops(x, i):
+    y = lucid.ones(2, 4)
+    return lucid.atan2(x, y)
+
+
+@expect(
+    "mm: the inner dimensions differ, 3 and 2\n"
+    "  input: f32[2,3]  from given\n"
+    "  mat2:  f32[2,3]  from +1 y = lucid.ones(2, 3)\n"
+    "hint: mat2.T has the right shape"
+)
+def with_a_hint_about_an_operand(x, i):
+    y = lucid.ones(2, 3)
+    return lucid.mm(x, y)
+
+
+@expect(
+    "addmm: the inner dimensions differ, 3 and 2\n"
+    "  input: f32[2,3]  from given\n"
+    "  mat1:  f32[2,3]  from given\n"
+    "  mat2:  f32[2,3]  from +1 y = lucid.ones(2, 3)"
+)
+def with_other_operands_than_the_hint_is_about(x, i):
+    y = lucid.ones(2, 3)
+    return lucid.addmm(x, x, y)
 
 
 @expect(
