@@ -17,6 +17,7 @@ was asked for or anyone may have meddled with it.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import mmap
 import os
@@ -272,7 +273,7 @@ def _check_around(path: Path, status: os.stat_result) -> None:
     if status.st_uid not in (os.geteuid(), 0):
         raise UntrustedFolderError(f"{path} belongs to another user, and a cache is one user's")
     if not stat.S_ISDIR(status.st_mode):
-        raise NotADirectoryError(f"{path} is no folder")
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
     shared = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     if shared and not status.st_mode & stat.S_ISVTX:
         raise UntrustedFolderError(
