@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
 from lucid.compiler.guards.mutable_sources import stands_for_list
 from lucid.compiler.guards.restarts import RestartTrace
+from lucid.ir.location import LIBRARY
 from lucid.ir.types import DType
 from lucid.ir.whose_code import is_librarys
 from lucid.tensor import write_locks
@@ -355,6 +356,8 @@ def used_in(frame: types.FrameType) -> tuple[str, Any, Callable[[], Any]]:
     if argument is None:
         return method, None, lambda: stack[operands[0]]
     _, function = _callable(stack, method, operands[0], argument[0])
+    if method == "CALL_FUNCTION_EX" and not code.co_filename.startswith(LIBRARY):
+        return "call", function, lambda: None  # a tuple took the place of what it was given
     top = operands[0]
     return "call", function, lambda: next(iter(_called(stack, method, top, *argument)[2]), None)
 

@@ -44,7 +44,7 @@ class Applied(Late):
     @property
     def now(self) -> Any:
         named = {name: now_of(value) for name, value in self._kwargs.items()}
-        return self._function(*map(now_of, self._args), **named)
+        return self._function(*tuple(map(now_of, self._args)), **named)  # `events.used_in` reads it
 
     @property
     def bases(self) -> Bases:  # type: ignore[override]
