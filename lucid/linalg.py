@@ -31,6 +31,7 @@ from lucid.docstrings import like
 from lucid.functions.arguments import integer, listed, typed
 from lucid.functions.border import explain_calls
 from lucid.functions.creation import arange, eye
+from lucid.functions.elementwise import choose, maximum
 from lucid.functions.factorizations import (
     cholesky as _cholesky,
     determinant,
@@ -53,7 +54,8 @@ from lucid.functions.joining import broadcast_shapes, diag_embed, diagonal, tril
 from lucid.functions.lapack import LinAlgError as LinAlgError, call, matrices
 from lucid.functions.norms import matrix_norm, norm, vecdot, vector_norm
 from lucid.functions.products import cross as _cross, matmul as matmul, matrix_power, multi_dot
-from lucid.functions.shape import broadcast, matrix_transpose, movedim, reshape
+from lucid.functions.promotion import operand
+from lucid.functions.shape import broadcast, matrix_transpose, movedim, reshape, unsqueeze
 from lucid.functions.tensors import Tensor
 from lucid.ir.errors import DTypeError, OptionError, ShapeError
 from lucid.ir.types import i32
@@ -232,10 +234,14 @@ def pinv(
         raise OptionError("linalg.pinv: atol is not supported\nhint: use rtol")
     if hermitian:
         values, vectors = eigh(a)
-        size = values.abs()
-        kept = size > _cutoff(a, rtol) * size.amax(-1, keepdim=True)
+        kept = values.abs() > _largest(values.abs()) * _cutoff(a, rtol)
         return (vectors * (kept / values.masked_fill(~kept, 1.0)).unsqueeze(-2)) @ vectors.mT
     return pseudo_inverse(a, _cutoff(a, rtol))
+
+
+def _largest(values: Tensor) -> Tensor:
+    """The largest of each matrix, (..., 1); of none, none."""
+    return values.amax(-1, keepdim=True) if values.shape[-1] else values
 
 
 def _cutoff(a: Tensor, rtol: float | None) -> float:
@@ -670,23 +676,29 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
 
 
 def matrix_rank(
-    A: Tensor, *, atol: float | None = None, rtol: float | None = None, hermitian: bool = False
+    A: Tensor,
+    *,
+    atol: float | Tensor | None = None,
+    rtol: float | Tensor | None = None,
+    hermitian: bool = False,
 ) -> Tensor:
     """Return how many singular values are above both `atol` and `rtol` times the largest, as int64.
 
     Args:
-        atol: an absolute bound. Default: None, 0.
-        rtol: a relative bound. Default: None, max(m, n) times the dtype's eps, or 0 beside an
-            `atol`.
+        atol: an absolute bound, or one for each matrix. Default: None, 0.
+        rtol: a relative bound, or one for each matrix. Default: None, max(m, n) times the dtype's
+            eps, or 0 beside an `atol`.
 
     >>> lucid.linalg.matrix_rank(lucid.ones(2, 2))
     tensor(1)
     """
     a = matrices(A, "linalg.matrix_rank").detach()
     values = eigvalsh(a).abs() if hermitian else svdvals(a)
-    limit = values.amax(-1, keepdim=True) * (0.0 if rtol is None and atol else _cutoff(a, rtol))
-    if atol is not None:
-        limit = limit.clamp(min=atol)
+    least = operand(0.0 if atol is None else atol, a.dtype, "linalg.matrix_rank")
+    if rtol is None:
+        rtol = choose(least > 0, 0.0, _cutoff(a, None))
+    part = operand(rtol, a.dtype, "linalg.matrix_rank")
+    limit = maximum(unsqueeze(least, -1), _largest(values) * unsqueeze(part, -1))
     return (values > limit).sum(-1)
 
 

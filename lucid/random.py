@@ -472,7 +472,14 @@ def randint(
 
 
 def randint_like(
-    input: Tensor, low: int, high: int | None = None, *, dtype: DType | None = None
+    input: Tensor,
+    low: int,
+    high: int | None = None,
+    *,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """Return integers from [low, high), or [0, low), in the shape and dtype of `input`.
 
@@ -490,7 +497,9 @@ def randint_like(
     """
     if high is None:
         low, high = 0, low
-    return randint(low, high, input._type.shape, dtype=dtype or input.dtype)
+    wanted = dtype or input.dtype
+    options = {"generator": generator, "device": device, "requires_grad": requires_grad}
+    return randint(low, high, input._type.shape, dtype=wanted, **options)
 
 
 def randperm(

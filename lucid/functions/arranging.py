@@ -23,6 +23,7 @@ from lucid.functions.arguments import (
     tensor_of,
 )
 from lucid.functions.checks import indexed
+from lucid.functions.conversion import cast
 from lucid.functions.elementwise import choose, clone
 from lucid.functions.from_data import from_numpy
 from lucid.functions.joining import (
@@ -553,7 +554,7 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
     """Return the coordinates of places in a flattened tensor: for each axis of `shape` one tensor.
 
     It undoes row-major numbering, as `argmax` without a dim gives it. Places beyond the shape
-    aren't refused.
+    aren't refused. The coordinates are int64.
 
     Args:
         indices: integer places, of any shape, which each result has too.
@@ -569,7 +570,7 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
     rest, found = tensor_of(indices, "unravel_index", "indices"), []
     if rest._type.dtype.kind != "int":
         raise DTypeError(f"unravel_index: indices must be integers, not {rest.dtype!r}")
-    sizes = sizes_of((shape,), "unravel_index")
+    rest, sizes = cast(rest, i64), sizes_of((shape,), "unravel_index")
     if any(size < 0 for size in sizes):
         raise ShapeError(f"unravel_index: a size is negative in {list(sizes)}")
     for size in reversed(sizes):

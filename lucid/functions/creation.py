@@ -433,7 +433,8 @@ def arange(
     Each element is computed as `start + i * step`, in float64 for floats, so errors don't add up.
 
     Shapes: (ceil((end - start) / step),), which is 0 where start equals end.
-    dtype: int64 if all three are ints, else the default dtype.
+    dtype: int64 if all three are ints, else the default dtype; of an integer `dtype` that is given
+    the three numbers are truncated first.
 
     Args:
         start: the first number; with one argument it is the end, and the first is 0.
@@ -455,9 +456,12 @@ def arange(
         start, end = 0, start
     numbers = tuple(_number(value, "arange") for value in (start, end, step))
     whole = all(isinstance(value, int) for value in numbers)
-    wanted = as_dtype(dtype, "arange") if dtype is not None else i64
-    if dtype is None and not whole:
-        wanted = get_default_dtype()
+    if dtype is None:
+        wanted = i64 if whole else get_default_dtype()
+    else:
+        wanted = as_dtype(dtype, "arange")
+        if wanted.kind == "int" and not whole:
+            numbers, whole = tuple(map(int, numbers)), True
     first, last, stride = numbers
     if stride == 0:
         raise OptionError("arange: step must be nonzero")

@@ -831,7 +831,8 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
     """Return how many elements fall into each of `bins` equal parts of [min, max].
 
     Elements outside aren't counted, nor is NaN; one at `max` belongs to the last part. Where min
-    equals max, the least and greatest element are the limits.
+    equals max, the least and greatest element are the limits; where these are equal, 1 less and 1
+    more are.
 
     dtype: that of `input`.
 
@@ -857,14 +858,15 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
         raise OptionError(f"histc: bins must be > 0, not {count}")
     flat = reshaped(x, (x._type.size,)).detach()
     low, high = (operand(limit, x._type.dtype, "histc") for limit in (min, max))
-    if min == max:
+    if min == max and flat._type.size:
         low, high = flat.amin(), flat.amax()
         require(low.isfinite() & high.isfinite(), "histc: the range of the elements is not finite")
-    elif not min < max:
+    elif not min <= max:
         raise OptionError(f"histc: max must be larger than min, and they are {max} and {min}")
+    is_point = high == low
+    low, high = choose(is_point, low - 1, low), choose(is_point, high + 1, high)
     inside = (flat >= low) & (flat <= high)
-    width = choose(high == low, 1.0, high - low)
-    bucket = cast(floor((flat - low) * count / width), i64).clamp(0, count - 1)
+    bucket = cast(floor((flat - low) * count / (high - low)), i64).clamp(0, count - 1)
     zeros = broadcast(constant(0, x._type.dtype), (count,))
     ones = cast(inside, x._type.dtype)
     return emit(ops.index_add, (zeros, choose(inside, bucket, 0), ones), axis=0)

@@ -285,7 +285,7 @@ def addbmm(
     tensor([[22., 22.],
             [22., 22.]])
     """
-    return combined(input, bmm(batch1, batch2).sum(0), beta, alpha)
+    return combined(input, bmm(batch1, batch2).sum(0, dtype=batch1.dtype), beta, alpha)
 
 
 def combined(base: Tensor, product: Tensor, beta: Any, alpha: Any) -> Tensor:

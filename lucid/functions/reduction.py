@@ -659,8 +659,7 @@ def cov(
 ) -> Tensor:
     """Return the covariances of variables, the rows, from observations, the columns.
 
-    Shapes: (variables, observations) gives (variables, variables), a vector or a number a 0-d
-    tensor.
+    Shapes: (variables, observations) gives (variables, variables), one variable a 0-d tensor.
 
     Args:
         input: a tensor of at most two axes; integers give floats.
@@ -695,7 +694,7 @@ def cov(
         else:
             divisor = total - correction * (weights * aweights).sum() / total
         result = matmul(centred * weights, matrix_transpose(centred)) / divisor
-    return reshaped(result, ()) if x.ndim < 2 else result
+    return reshaped(result, ()) if result._type.size == 1 else result
 
 
 @like(cov)

@@ -225,7 +225,7 @@ def gradient(input: Tensor, *, spacing: Any = 1.0, dim: Any = None, edge_order: 
 
     Args:
         input: a tensor of numbers, samples of a function on a grid.
-        spacing: the distance of neighbours, one number for all axes.
+        spacing: the distance of neighbours, one number for all axes. None is 1.
         dim: an axis or several to differentiate along. Default: None, each.
         edge_order: PyTorch's; 1 alone is supported.
 
@@ -237,7 +237,7 @@ def gradient(input: Tensor, *, spacing: Any = 1.0, dim: Any = None, edge_order: 
     >>> lucid.gradient(lucid.tensor([1.0, 4.0, 9.0, 16.0]))
     (tensor([3., 4., 6., 7.]),)
     """
-    x = tensor_of(input, "gradient")
+    x, spacing = tensor_of(input, "gradient"), 1.0 if spacing is None else spacing
     if edge_order != 1 or not isinstance(spacing, (int, float)):
         raise OptionError("gradient: takes one number as spacing, and edge_order=1")
     if x.dtype in (bool_, u8, u32):  # whose differences aren't theirs

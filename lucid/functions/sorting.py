@@ -307,7 +307,7 @@ def _quantile(
         require(inside, f"{op}: q must be in the range [0, 1]", input=input, q=q)
     values = _interpolated(x, reshaped(ranks, (ranks._type.size,)), interpolation, op)
     result = movedim(values, -1, 0)  # the quantiles first
-    if keepdim:
+    if keepdim and ndim:
         ones = (ranks._type.size, *(1,) * ndim)
         result = reshaped(result, ones) if dim is None else unsqueeze(result, axis + 1)
     return result if ranks.ndim else reshaped(result, result._type.shape[1:])

@@ -368,7 +368,7 @@ def angle(input: Tensor) -> Tensor:
     tensor([0.0000, 3.1416])
     """
     x = floating(input, "angle")
-    return choose(x != x, x, choose(x < 0, math.pi, 0.0))
+    return choose(x != x, x, choose(x < 0, constant(math.pi, x._type.dtype), 0.0))
 
 
 @like(xlogy)

@@ -266,6 +266,7 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
         raise ShapeError("bilinear: (*, a), (*, b) and weight (n, a, b) are needed")
     n, a, b = weight.shape
     left = input1.reshape(-1, a) @ weight.permute(1, 0, 2).reshape(a, n * b)
-    product = (left.reshape(-1, n, b) * input2.reshape(-1, 1, b)).sum(-1)
+    products = left.reshape(-1, n, b) * input2.reshape(-1, 1, b)
+    product = products.sum(-1, dtype=products.dtype)
     result = product.reshape(*input1.shape[:-1], n)
     return result if bias is None else result + bias

@@ -20,6 +20,7 @@ from lucid.functions.arguments import require_computable, tensor_of
 from lucid.functions.checks import in_range
 from lucid.functions.elementwise import where
 from lucid.functions.gradients import with_gradient
+from lucid.functions.promotion import floating
 from lucid.ir import ops
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.ir.types import Shape, i32
@@ -336,9 +337,9 @@ def _adaptive_avg_pool(rank: int, input: Tensor, output_size: Sizes) -> Tensor:
     if all(size and length % size == 0 for size, length in zip(wanted, lengths, strict=True)):
         sizes = tuple(length // size for size, length in zip(wanted, lengths, strict=True))
         return _avg_pool(rank, input, sizes)
-    y = input
+    y = floating(input, f"adaptive_avg_pool{rank}d")
     for axis, size, length in zip(range(-rank, 0), wanted, lengths, strict=True):
-        means = from_array(_means(length, size).astype(input.dtype.numpy))
+        means = from_array(_means(length, size).astype(y.dtype.numpy))
         y = (y.movedim(axis, -1) @ means).movedim(-1, axis)
     return y
 

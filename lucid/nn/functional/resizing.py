@@ -18,7 +18,7 @@ import numpy as np
 import lucid
 from lucid.autograd.native import fused, program
 from lucid.ir import ops
-from lucid.ir.errors import OptionError, ShapeError
+from lucid.ir.errors import DTypeError, OptionError, ShapeError
 from lucid.nn.functional.pooling import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
@@ -51,7 +51,8 @@ def interpolate(
     """Resize all but the first two axes, to `size` or by `scale_factor`.
 
     Args:
-        input: (n, c, *), one to three further axes.
+        input: (n, c, *), one to three further axes, of floats; "nearest" and "nearest-exact" take
+            all types, "bilinear" and "bicubic" bytes as well, rounded after each axis.
         mode: "nearest", "nearest-exact", "linear" (3 axes), "bilinear" or "bicubic" (4),
             "trilinear" (5), "area".
         align_corners: the centres of the corners stay where they are. Default: False.
@@ -61,6 +62,7 @@ def interpolate(
             and bicubic only.
 
     Raises:
+        DTypeError: a mode that computes means of integers or bools.
         OptionError: a mode that there isn't, one that isn't smoothed with `antialias`, or sizes and
             factors that don't fit the axes.
 
@@ -70,6 +72,12 @@ def interpolate(
     sizes, scales = _target(input, size, scale_factor, bool(recompute_scale_factor))
     if antialias and mode not in ("bilinear", "bicubic"):
         raise OptionError(f"interpolate: antialias is for bilinear and bicubic, not {mode!r}")
+    are_bytes = input.dtype == lucid.uint8 and mode in ("bilinear", "bicubic")
+    if not (input.dtype.is_floating_point or are_bytes or mode.startswith("nearest")):
+        raise DTypeError(
+            f"interpolate: mode {mode!r} is not implemented for {input.dtype!r}\n"
+            "hint: tensor.float()"
+        )
     if mode == "area":
         pools = (adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d)
         return pools[input.ndim - 3](input, sizes)
@@ -79,9 +87,9 @@ def interpolate(
         return _nearest(input, sizes, scales, 0.5 if mode == "nearest-exact" else 0.0)
     if _LINEAR.get(mode) != input.ndim:
         raise OptionError(f"interpolate: mode {mode!r} doesn't fit an input of {input.ndim} axes")
-    y, is_cubic = input, mode == "bicubic"
-    for i, (wanted, scale) in enumerate(zip(sizes, scales, strict=True)):
-        axis, length = i + 2, input.shape[i + 2]
+    y, is_cubic = input.float() if are_bytes else input, mode == "bicubic"
+    for i in reversed(range(len(sizes))):
+        axis, length, wanted, scale = i + 2, input.shape[i + 2], sizes[i], scales[i]
         options = wanted, scale, is_cubic, bool(align_corners)
         if antialias:
             y = _along(y, axis, _smooth_weights(length, *options))
@@ -89,7 +97,9 @@ def interpolate(
             y = _along(y, axis, _weights(length, *options))
         else:
             y = _between(y, axis, *options)
-    return y
+        if are_bytes:
+            y = (y + 0.5).floor().clamp(0, 255)
+    return y.to(input.dtype)
 
 
 def _along(x: Tensor, axis: int, matrix: np.ndarray) -> Tensor:
