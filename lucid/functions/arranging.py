@@ -15,6 +15,7 @@ from lucid.docstrings import like
 from lucid.dtypes import as_dtype
 from lucid.functions.arguments import (
     axis_of,
+    distinct_axes,
     integer,
     require_computable,
     require_listable,
@@ -381,7 +382,7 @@ def rot90(input: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:
         dims: the two axes; negative ones count from the end.
 
     Raises:
-        OptionError: there aren't exactly two axes.
+        OptionError: there aren't exactly two axes, which differ.
         IndexOutOfRangeError: there is no such axis.
 
     >>> lucid.rot90(lucid.tensor([[1, 2], [3, 4]]))
@@ -391,7 +392,7 @@ def rot90(input: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:
     x = tensor_of(input, "rot90")
     if len(dims) != 2:
         raise OptionError(f"rot90: expected total rotation dims == 2, but got dims = {len(dims)}")
-    first, second = (axis_of(dim, x.ndim, "rot90") for dim in dims)
+    first, second = distinct_axes(dims, x.ndim, "rot90")
     turns = integer(k, "rot90", "k") % 4
     if turns == 0:
         return clone(x)

@@ -15,7 +15,7 @@ from lucid.docstrings import like
 from lucid.functions.promotion import Number, binary, promoted, truth
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
-from lucid.ir.errors import DTypeError
+from lucid.ir.errors import DTypeError, OptionError
 from lucid.ir.op import Op
 from lucid.ir.types import bool_, i64
 from lucid.tensor.core import emit
@@ -185,12 +185,15 @@ def isclose(
     Raises:
         DTypeError: the dtypes differ.
         ShapeError: the shapes don't broadcast.
+        OptionError: a tolerance is negative.
 
     >>> lucid.isclose(lucid.tensor([1.0, 2.0]), lucid.tensor([1.000001, 2.1]))
     tensor([ True, False])
     """
     if input._type.dtype is not other._type.dtype:
         raise DTypeError(f"isclose: {input.dtype!r} did not match {other.dtype!r}")
+    if rtol < 0 or atol < 0:
+        raise OptionError(f"isclose: tolerances can't be negative: rtol={rtol}, atol={atol}")
     same = eq(input, other)
     if input._type.dtype.kind == "bool":
         return same

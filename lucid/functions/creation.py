@@ -22,7 +22,7 @@ from lucid.functions.from_data import as_leaf, tensor
 from lucid.functions.promotion import Number, operand, scalar_dtype
 from lucid.functions.tensors import Tensor
 from lucid.ir import memory, ops
-from lucid.ir.errors import ArgumentError, OptionError
+from lucid.ir.errors import ArgumentError, OptionError, ShapeError
 from lucid.ir.types import DType, Shape, bool_, f32, f64, i8, i16, i32, i64, u8
 from lucid.layouts import check_memory_format
 from lucid.tensor.context import context
@@ -536,6 +536,8 @@ def linspace(
     if context.recorder is None and {type(start), type(end)} <= {int, float}:
         return as_leaf(_between(float(start), float(end), count, wanted), requires_grad)
     first, last = operand(start, f64, "linspace"), operand(end, f64, "linspace")
+    if first.ndim or last.ndim:
+        raise ShapeError(f"linspace: start and end must be 0-d, not {first._type} and {last._type}")
     index = emit(ops.iota, (), shape=(count,), axis=0, dtype=f64)
     step = (last - first) / float(max(count - 1, 1))
     # from both ends, so that both are met exactly

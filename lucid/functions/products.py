@@ -417,7 +417,7 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
 
     Args:
         input: a tensor with an axis of size 3.
-        other: likewise, broadcast.
+        other: likewise, of as many axes; the other ones broadcast.
         dim: the axis of the vectors. Default: None, the first of size 3.
 
     Raises:
@@ -430,8 +430,10 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     if dim is None:
         dim = next((i for i, size in enumerate(x._type.shape) if size == 3), -1)
     axis = axis_of(dim, x.ndim, "cross")
-    if not x.ndim or x._type.shape[axis] != 3:
-        raise ShapeError(f"cross: the vectors along dim {dim} must have 3 elements")
+    if not x.ndim == y.ndim > 0 or {x._type.shape[axis], y._type.shape[axis]} != {3}:
+        raise ShapeError(
+            f"cross: the vectors along dim {dim} must have 3 elements, in tensors of as many axes"
+        )
     first = mul(roll(x, -1, axis), roll(y, -2, axis))
     return first - mul(roll(x, -2, axis), roll(y, -1, axis))
 

@@ -19,6 +19,7 @@ from lucid.docstrings import like
 from lucid.dtypes import as_dtype
 from lucid.functions import softmax as softmaxes
 from lucid.functions.arguments import Dims, axes_of, axis_of, tensor_of
+from lucid.functions.checks import require
 from lucid.functions.elementwise import abs as absolute, choose, clone, maximum, minimum, sign, sqrt
 from lucid.functions.products import matmul
 from lucid.functions.promotion import floating, truth
@@ -668,7 +669,9 @@ def cov(
         aweights: how much each observation counts, a vector. Default: None, equally.
 
     Raises:
-        ShapeError: more than two axes.
+        ShapeError: more than two axes, or weights that aren't one for each observation.
+        DTypeError: `fweights` that aren't integers, `aweights` that aren't floats.
+        OptionError: a weight is negative.
 
     >>> lucid.cov(lucid.tensor([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]]))
     tensor([[ 1., -1.],
@@ -678,11 +681,11 @@ def cov(
     if x.ndim > 2:
         raise ShapeError("cov: expected input to have two or fewer dimensions")
     rows = reshaped(x, (1, x._type.size)) if x.ndim < 2 else x
-    weights: Any = None
-    for given in (fweights, aweights):
+    count, weights = rows._type.shape[1], None
+    for name, given in (("fweights", fweights), ("aweights", aweights)):
         if given is not None:
+            _check_weights(given, name, count)
             weights = given if weights is None else weights * given
-    count = rows._type.shape[1]
     if weights is None:
         centred = rows - rows.mean(1, keepdim=True)
         result = matmul(centred, matrix_transpose(centred)) / builtins.max(count - correction, 0)
@@ -695,6 +698,15 @@ def cov(
             divisor = total - correction * (weights * aweights).sum() / total
         result = matmul(centred * weights, matrix_transpose(centred)) / divisor
     return reshaped(result, ()) if result._type.size == 1 else result
+
+
+def _check_weights(weights: Tensor, name: str, count: int) -> None:
+    found, kind = tensor_of(weights, "cov", name)._type, "int" if name == "fweights" else "float"
+    if found.dtype.kind != kind:
+        raise DTypeError(f"cov: {name} must be {kind}s, not {found.dtype!r}")
+    if found.shape != (count,):
+        raise ShapeError(f"cov: {name} must be one for each of {count} observations, not {found}")
+    require(weights >= 0, f"cov: {name} cannot be negative", **{name: weights})
 
 
 @like(cov)

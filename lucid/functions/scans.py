@@ -8,7 +8,7 @@ from lucid import return_types
 from lucid.autograd.function import Function
 from lucid.autograd.native import runs_natively
 from lucid.docstrings import like
-from lucid.functions.arguments import axis_of, integer, tensor_of
+from lucid.functions.arguments import axes_of, axis_of, integer, tensor_of
 from lucid.functions.elementwise import clone
 from lucid.functions.joining import cat
 from lucid.functions.promotion import floating
@@ -242,9 +242,8 @@ def gradient(input: Tensor, *, spacing: Any = 1.0, dim: Any = None, edge_order: 
         raise OptionError("gradient: takes one number as spacing, and edge_order=1")
     if x.dtype in (bool_, u8, u32):  # whose differences aren't theirs
         raise DTypeError(f"gradient: not implemented for {x.dtype!r}\nhint: tensor.float()")
-    dims = range(x.ndim) if dim is None else [dim] if isinstance(dim, int) else dim
     found = []
-    for axis in (axis_of(d, x.ndim, "gradient") for d in dims):
+    for axis in axes_of(dim, x.ndim, "gradient"):
         size = x._type.shape[axis]
         if size < 2:
             raise ShapeError("gradient: needs at least 2 elements per dimension")

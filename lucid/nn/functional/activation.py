@@ -334,11 +334,16 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     The result is as large as the input, and of its dtype.
 
     Args:
-        lambd: where the threshold is.
+        lambd: where the threshold is, at least 0.
+
+    Raises:
+        OptionError: a threshold below 0.
 
     >>> F.softshrink(lucid.tensor([-2.0, 0.5, 3.0]))
     tensor([-1.5000,  0.0000,  2.5000])
     """
+    if lambd < 0:
+        raise OptionError(f"softshrink: lambd must be at least 0, not {lambd}")
     return where(input > lambd, input - lambd, where(input < -lambd, input + lambd, input * 0.0))
 
 
@@ -437,9 +442,14 @@ def rrelu(
         upper: the greatest slope.
         training: draw slopes; else take their mean.
 
+    Raises:
+        OptionError: `lower` is above `upper`.
+
     >>> F.rrelu(lucid.tensor([-2.0, 0.5, 3.0]), 0.2, 0.4)
     tensor([-0.6000,  0.5000,  3.0000])
     """
+    if lower > upper:
+        raise OptionError(f"rrelu: lower={lower} must not be above upper={upper}")
     x = source_of(input, inplace)
     slope: float | Tensor = (lower + upper) / 2
     if training:
