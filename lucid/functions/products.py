@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from lucid.docstrings import like
-from lucid.functions.arguments import axis_of, integer, tensor_of
+from lucid.functions.arguments import axis_of, integer, tensor_of, typed
 from lucid.functions.creation import eye
 from lucid.functions.elementwise import mul
 from lucid.functions.factorizations import inverse
@@ -433,6 +433,7 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     if not x.ndim == y.ndim > 0 or {x._type.shape[axis], y._type.shape[axis]} != {3}:
         raise ShapeError(
             f"cross: the vectors along dim {dim} must have 3 elements, in tensors of as many axes"
+            f"{typed(input=x, other=y)}"
         )
     first = mul(roll(x, -1, axis), roll(y, -2, axis))
     return first - mul(roll(x, -2, axis), roll(y, -1, axis))
