@@ -375,3 +375,24 @@ def test_states_and_lengths_that_do_not_fit(wrong: Any, error: Any, message: str
         wrong()
     with pytest.raises(error, match=message):
         lucid.compile(wrong)()
+
+
+@pytest.mark.parametrize(
+    "made",
+    ["BatchNorm2d(4, {})", "GroupNorm(2, 4, {})", "InstanceNorm2d(4, affine=True, {})",
+     "SyncBatchNorm(4, {})", "LazyBatchNorm2d({})", "LazyInstanceNorm2d({})"],
+)  # fmt: skip
+def test_a_norm_without_bias_is_one_whose_bias_is_zero(made: str) -> None:
+    without, beside = (eval(f"nn.{made.format(f'bias={bias}')}") for bias in (False, True))
+    x = lucid.randn(3, 4, 2, 5)
+    assert_array_equal(without(x).detach(), beside(x).detach())
+    assert [*without.state_dict()] == [name for name in beside.state_dict() if name != "bias"]
+    assert "bias=False" in repr(without)
+    assert "bias=True" in repr(beside)
+
+
+@pytest.mark.parametrize("layer", [nn.BatchNorm1d(2), nn.BatchNorm1d(2, momentum=None)])
+def test_a_batch_without_elements_leaves_the_running_statistics(layer: nn.BatchNorm1d) -> None:
+    assert layer(lucid.zeros(0, 2)).shape == (0, 2)
+    assert_array_equal(layer.running_mean, [0, 0])
+    assert_array_equal(layer.running_var, [1, 1])

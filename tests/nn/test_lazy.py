@@ -35,9 +35,13 @@ def same_draws(lazy: Any, make: Any, x: lucid.Tensor) -> tuple[lucid.Tensor, luc
         ("LazyBatchNorm1d()", "BatchNorm1d(4)", (5, 4)),
         ("LazyBatchNorm2d(affine=False)", "BatchNorm2d(2, affine=False)", (5, 2, 3, 3)),
         ("LazyBatchNorm3d(1e-3)", "BatchNorm3d(2, 1e-3)", (5, 2, 3, 3, 2)),
-        ("LazyInstanceNorm1d(affine=True)", "InstanceNorm1d(4, affine=True)", (5, 4, 3)),
-        ("LazyInstanceNorm2d()", "InstanceNorm2d(4)", (5, 4, 3, 3)),
-        ("LazyInstanceNorm3d()", "InstanceNorm3d(4)", (5, 4, 3, 3, 2)),
+        (
+            "LazyInstanceNorm1d(affine=False)",
+            "InstanceNorm1d(4, 1e-5, 0.1, False, True)",
+            (5, 4, 3),
+        ),
+        ("LazyInstanceNorm2d()", "InstanceNorm2d(4, 1e-5, 0.1, True, True)", (5, 4, 3, 3)),
+        ("LazyInstanceNorm3d(1e-3)", "InstanceNorm3d(4, 1e-3, 0.1, True, True)", (5, 4, 3, 3, 2)),
     ],
 )
 def test_after_the_first_call_it_is_the_usual_layer(lazy: str, usual: str, shape: Any) -> None:
@@ -96,8 +100,8 @@ LAZY_AND_USUAL = pytest.mark.parametrize(
         (lambda: nn.LazyConv2d(4, 3), lambda: nn.Conv2d(2, 4, 3), (1, 2, 5, 5)),
         (lambda: nn.LazyConvTranspose1d(4, 3), lambda: nn.ConvTranspose1d(2, 4, 3), (1, 2, 5)),
         (lambda: nn.LazyBatchNorm1d(), lambda: nn.BatchNorm1d(3), (4, 3)),
-        (lambda: nn.LazyInstanceNorm1d(affine=True), lambda: nn.InstanceNorm1d(3, affine=True),
-         (4, 3, 5)),
+        (lambda: nn.LazyInstanceNorm1d(),
+         lambda: nn.InstanceNorm1d(3, affine=True, track_running_stats=True), (4, 3, 5)),
     ],
     ids=["linear", "convolution", "transposed convolution", "batch norm", "instance norm"],
 )  # fmt: skip

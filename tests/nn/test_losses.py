@@ -58,6 +58,13 @@ def test_losses_on_probabilities(reduction: str, rng: np.random.Generator) -> No
     _close(loss, reduce(t * (np.log(t) - q)))
 
 
+def test_the_divergence_of_what_is_no_probability_is_nan() -> None:
+    t = np.array([0.0, 1.0, -1.0, np.nan, np.inf])
+    loss = F.kl_div(lucid.full((5,), 0.5, dtype=lucid.float64), lucid.tensor(t), reduction="none")
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(loss, special.xlogy(t, t) - t * 0.5)
+
+
 def test_pos_weight_counts_the_positive_part(rng: np.random.Generator) -> None:
     z, t, w = rng.normal(size=(3, 4)), rng.uniform(size=(3, 4)), rng.uniform(size=4)
     loss = nn.BCEWithLogitsLoss(pos_weight=lucid.tensor(w))(lucid.tensor(z), lucid.tensor(t))

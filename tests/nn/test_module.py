@@ -177,6 +177,15 @@ def test_repr_is_a_tree() -> None:
     )
 
 
+def test_repr_says_equal_neighbours_in_a_list_once() -> None:
+    layers = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2)])
+    linear = "Linear(in_features=2, out_features=2, bias=True)"
+    assert repr(layers) == f"ModuleList(\n  (0-1): 2 x {linear}\n  (2): ReLU()\n  (3): {linear}\n)"
+    nested = repr(nn.ModuleList([nn.Sequential(nn.ReLU()) for _ in range(2)]))
+    assert nested == "ModuleList(\n  (0-1): 2 x Sequential(\n    (0): ReLU()\n  )\n)"
+    assert repr(nn.ModuleList()) == "ModuleList()"
+
+
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda net: pickle.loads(pickle.dumps(net))])
 def test_copies_are_independent(duplicate: Any) -> None:
     net = Net()

@@ -296,8 +296,7 @@ def kl_div(
     if log_target:
         loss = target.exp() * (target - input)
     else:
-        positive = where(target > 0, target, 1.0)
-        loss = target * positive.log() - target * input
+        loss = target * where(target == 0, 1.0, target).log() - target * input
     if reduction == "batchmean":
         return loss.sum() / (input.shape[0] if input.ndim else 1)
     return reduce_loss(loss, reduction)

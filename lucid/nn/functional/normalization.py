@@ -216,7 +216,7 @@ def batch_norm(
         raise ShapeError("batch_norm: Expected more than 1 value per channel when training")
     y, mean, variance = _batch_norm(input, weight, bias, eps)
     with no_grad():
-        if running_mean is not None:
+        if running_mean is not None and count:
             write_(running_mean, _moved(running_mean, mean, momentum))
         if running_var is not None and count:
             unbiased = number(count / (count - 1), variance.dtype)

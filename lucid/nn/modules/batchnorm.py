@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import InitVar
+from dataclasses import KW_ONLY, InitVar
 from typing import Any, ClassVar
 
 import lucid
@@ -47,11 +47,13 @@ class _NormBase(_Tracking):
     track_running_stats: bool = True
     device: InitVar[object] = None
     dtype: InitVar[DType | None] = None
+    _: KW_ONLY
+    bias: InitVar[bool] = True
 
-    def __post_init__(self, device: object, dtype: DType | None) -> None:
+    def __post_init__(self, device: object, dtype: DType | None, bias: bool) -> None:
         check_device(device, type(self).__name__)
         count = self.num_features
-        self._add_affine((count,), self.affine, self.affine, dtype)
+        self._add_affine((count,), self.affine, self.affine and bias, dtype)
         start = {
             "running_mean": lucid.zeros(count, dtype=dtype),
             "running_var": lucid.ones(count, dtype=dtype),
@@ -77,7 +79,8 @@ class _NormBase(_Tracking):
     def extra_repr(self) -> str:
         return (
             f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, "
-            f"affine={self.affine}, track_running_stats={self.track_running_stats}"
+            f"affine={self.affine}, bias={self.bias is not None}, "
+            f"track_running_stats={self.track_running_stats}"
         )
 
 
@@ -132,6 +135,7 @@ class BatchNorm1d(_BatchNorm):
             all batches.
         affine: train a weight and a bias for each channel.
         track_running_stats: keep running statistics, which eval mode uses.
+        bias: whether there is a bias beside the weight.
 
     >>> nn.BatchNorm1d(3)(lucid.randn(4, 3, 2)).shape
     lucid.Size([4, 3, 2])
@@ -181,9 +185,13 @@ class SyncBatchNorm(_BatchNorm):
         process_group: None = None,
         device: object = None,
         dtype: DType | None = None,
+        *,
+        bias: bool = True,
     ) -> None:
         check_choice(process_group, "process_group", "SyncBatchNorm", (None,))
-        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+        super().__init__(
+            num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias
+        )
 
     def _check_input_dim(self, input: Tensor) -> None:
         if input.ndim < 2:
@@ -214,6 +222,7 @@ class SyncBatchNorm(_BatchNorm):
                 module.momentum,
                 module.affine,
                 module.track_running_stats,
+                bias=module.bias is not None,
             )
             found.train(module.training)
             for name, parameter in module.named_parameters(recurse=False):

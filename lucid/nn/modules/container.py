@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
 from typing import Any, ClassVar, Self, SupportsIndex, overload
 
 from lucid.choices import check_kind
@@ -179,6 +180,18 @@ class ModuleList(_Listed):
 
     def __add__(self, other: Iterable[Module]) -> ModuleList:
         return ModuleList([*self, *other])
+
+    def _parts(self) -> Iterator[tuple[str, str]]:
+        """Equal neighbours are said once."""
+        first = 0
+        for text, equal in groupby(map(repr, self._items())):
+            last = first + len([*equal]) - 1
+            yield (
+                (str(first), text)
+                if first == last
+                else (f"{first}-{last}", f"{last - first + 1} x {text}")
+            )
+            first = last + 1
 
 
 class _Keyed(_Holding):

@@ -60,6 +60,7 @@ class InstanceNorm1d(_InstanceNorm):
             all batches.
         affine: train a weight and a bias for each channel.
         track_running_stats: keep running statistics, which eval mode uses.
+        bias: whether there is a bias beside the weight.
 
     >>> nn.InstanceNorm1d(3)(lucid.randn(4, 3, 2)).shape
     lucid.Size([4, 3, 2])

@@ -262,18 +262,34 @@ class LazyBatchNorm3d(_LazyNorm, BatchNorm3d):
     cls_to_become = BatchNorm3d
 
 
+class _LazyInstanceNorm(_LazyNorm):
+    def __init__(
+        self,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(eps, momentum, affine, track_running_stats, *args, **kwargs)
+
+
 @like(LazyBatchNorm1d)
-class LazyInstanceNorm1d(_LazyNorm, InstanceNorm1d):
-    """An `InstanceNorm1d` that takes `num_features` from its first input."""
+class LazyInstanceNorm1d(_LazyInstanceNorm, InstanceNorm1d):
+    """An `InstanceNorm1d` that takes `num_features` from its first input.
+
+    Other than that it is affine and keeps running statistics unless told otherwise.
+    """
 
     cls_to_become = InstanceNorm1d
 
 
 @like(LazyInstanceNorm1d, axes=2)
-class LazyInstanceNorm2d(_LazyNorm, InstanceNorm2d):
+class LazyInstanceNorm2d(_LazyInstanceNorm, InstanceNorm2d):
     cls_to_become = InstanceNorm2d
 
 
 @like(LazyInstanceNorm1d, axes=3)
-class LazyInstanceNorm3d(_LazyNorm, InstanceNorm3d):
+class LazyInstanceNorm3d(_LazyInstanceNorm, InstanceNorm3d):
     cls_to_become = InstanceNorm3d

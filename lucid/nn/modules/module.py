@@ -11,7 +11,7 @@ Args:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Self
 
 from lucid.autograd.modes import no_grad
@@ -890,13 +890,14 @@ class Module(Hooked, StateHooked):
         tracing.meet_whole(self)
         extra = self.extra_repr()
         lines = extra.split("\n") if extra else []
-        children = [
-            f"({name}): " + repr(child).replace("\n", "\n  ")
-            for name, child in self._registered("_modules").items()
-        ]
+        children = [f"({name}): " + text.replace("\n", "\n  ") for name, text in self._parts()]
         if len(lines) <= 1 and not children:
             return f"{self._get_name()}({extra})"
         return f"{self._get_name()}(\n  " + "\n  ".join([*lines, *children]) + "\n)"
+
+    def _parts(self) -> Iterable[tuple[str, str]]:
+        """Names and texts of the submodules."""
+        return ((name, repr(child)) for name, child in self._registered("_modules").items())
 
 
 epoch.movers += (Module,)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import InitVar
+from dataclasses import KW_ONLY, InitVar
 
 import lucid
 from lucid.device import check_device
@@ -94,6 +94,9 @@ class LayerNorm(_LastAxesNorm, Affine):
         self._add_affine(self.normalized_shape, elementwise_affine, has_bias, dtype)
         self.reset_parameters()
 
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, bias={self.bias is not None}"
+
     def forward(self, input: Tensor) -> Tensor:
         eps = live_attribute(self, "eps")
         return layer_norm(input, self.normalized_shape, self.weight, self.bias, eps)
@@ -141,6 +144,7 @@ class GroupNorm(Affine):
         num_groups: into how many groups the channels are cut.
         num_channels: how many channels there are (axis 1).
         affine: train a weight and a bias for each channel.
+        bias: whether there is a bias beside the weight.
 
     Raises:
         OptionError: the channels can't be cut into that many groups.
@@ -155,13 +159,15 @@ class GroupNorm(Affine):
     affine: bool = True
     device: InitVar[object] = None
     dtype: InitVar[DType | None] = None
+    _: KW_ONLY
+    bias: InitVar[bool] = True
 
-    def __post_init__(self, device: object, dtype: DType | None) -> None:
+    def __post_init__(self, device: object, dtype: DType | None, bias: bool) -> None:
         check_device(device, type(self).__name__)
         groups, channels = self.num_groups, self.num_channels
         if groups < 1 or channels % groups:
             raise OptionError(f"num_groups={groups} must divide num_channels={channels}")
-        self._add_affine((channels,), self.affine, self.affine, dtype)
+        self._add_affine((channels,), self.affine, self.affine and bias, dtype)
         self.reset_parameters()
 
     def forward(self, input: Tensor) -> Tensor:
@@ -169,7 +175,8 @@ class GroupNorm(Affine):
         return group_norm(input, self.num_groups, self.weight, self.bias, eps)
 
     def extra_repr(self) -> str:
-        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
+        has = f"affine={self.affine}, bias={self.bias is not None}"
+        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, {has}"
 
 
 @like(local_response_norm)

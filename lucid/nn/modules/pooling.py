@@ -194,6 +194,10 @@ class _LPPoolNd(Module):
         pool = (pooling.lp_pool1d, pooling.lp_pool2d, pooling.lp_pool3d)[self.rank - 1]
         return pool(input, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
 
+    def extra_repr(self) -> str:
+        names = ("norm_type", "kernel_size", "stride", "ceil_mode")
+        return ", ".join(f"{name}={getattr(self, name)}" for name in names)
+
 
 class LPPool1d(_LPPoolNd):
     """The norm of order `norm_type` of each window along the last axis.
