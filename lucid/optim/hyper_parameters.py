@@ -31,10 +31,12 @@ def only(holds: Callable[[Any], bool], message: str) -> Check:
 
 
 def nonnegative(name: str) -> Check:
-    """Numbers from 0 on, which errors call `name`; a tensor (a learning rate) passes."""
+    """Numbers from 0 on, which errors call `name`; a tensor (a learning rate) of one element."""
 
     def check(value: Any) -> Any:
         if isinstance(value, Tensor):
+            if value.numel() != 1:
+                raise OptionError(f"{name} must have one element, not {value.numel()}")
             return value
         try:
             is_valid = value >= 0.0

@@ -124,8 +124,9 @@ class Optimizer(Hooked):
         Raises:
             ArgumentError: it is no dict, a parameter no tensor, or a name nearly that of a
                 hyper-parameter; other names are the program's own.
-            OptionError: a parameter is no leaf, or another group has it; an implementation that
-                there isn't; a hyper-parameter is missing whose default is `required`.
+            OptionError: a parameter is no leaf, or another group has it; some groups have names
+                and some don't; an implementation that there isn't; a hyper-parameter is missing
+                whose default is `required`.
 
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=0.1)
         >>> opt.add_param_group({"params": [lucid.ones(2, requires_grad=True)], "lr": 0.5})
@@ -157,6 +158,8 @@ class Optimizer(Hooked):
             raise OptionError("some parameters appear in more than one parameter group")
         if len({id(parameter) for parameter in values["params"]}) < len(values["params"]):
             raise OptionError("some parameters appear more than once in one parameter group")
+        if len({"param_names" in group for group in (*self.param_groups, values)}) == 2:
+            raise OptionError("all parameter groups should be with names, or all without")
         self.param_groups.append(ParamGroup(values, self, len(self.param_groups)))
         note_change()
 

@@ -220,6 +220,10 @@ def test_parameters_that_cannot_be_optimized() -> None:
         optim.SGD([{"params": [a]}, {"params": [a]}])
     with pytest.raises(TypeError, match="the ordering of tensors in sets will change"):
         optim.SGD([{"params": {a}}])
+    with pytest.raises(ValueError, match="with names, or all without"):
+        optim.SGD([{"params": [("a", a)]}, {"params": [leaf(1)]}])
+    with pytest.raises(ValueError, match="learning rate must have one element, not 2"):
+        optim.Adam([a], lr=lucid.tensor([0.1, 0.2]))  # type: ignore[arg-type]
 
 
 def test_an_optimizer_of_the_users_own() -> None:
