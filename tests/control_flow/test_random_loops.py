@@ -188,6 +188,7 @@ TRANSFORMED: dict[str, Callable[[Callable[..., Any], Any], Any]] = {
         lambda x: lucid.func.jvp(f, (x,), (x.sin(),))[1], (x,), (x.cos(),)
     ),
     "jacfwd": lambda f, x: lucid.func.jacfwd(lambda v: f(x * 0.5 + v))(x[0]),
+    "jacrev": lambda f, x: lucid.func.jacrev(lambda v: lucid.stack([f(x * v), f(v)]))(x),
     "hessian": lambda f, x: lucid.func.hessian(lambda v: f(x * 0.5 + v))(x[0]),
     "vmap": lambda f, x: lucid.vmap(f)(lucid.stack([x, x.sin(), -x])),
     "vmap_of_grad": lambda f, x: lucid.vmap(lucid.func.grad(f))(lucid.stack([x, x.sin(), -x])),
