@@ -27,7 +27,7 @@ import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
 from typing import Any, NoReturn
 
 import numpy as np
@@ -294,7 +294,6 @@ class GuardCollector(Reads):
         return (
             self._getting(function, args)
             or self._got(function)
-            or self._setting(function, args)
             or self._remembering(function, args, kwargs)
             or live_function(function, args, kwargs)
             or self.substitutes.called(function, args, kwargs)
@@ -396,21 +395,6 @@ class GuardCollector(Reads):
         """Call a function as the user's code does."""
         instead = None if self.is_over else self.call(function, args, kwargs)
         return (instead or function)(*args, **kwargs)
-
-    def _setting(self, function: Any, args: Sequence[Any]) -> Any:
-        """What is called instead of the `set` of a context variable that isn't set."""
-        if _name_of(function) != "set" or _owner_of(function, args) is not ContextVar:
-            return None
-        variable = getattr(function, "__self__", args[0])
-        if variable.get(ABSENT) is not ABSENT:
-            return None
-
-        def set_first(*args: Any) -> Token[Any]:
-            token: Token[Any] = function(*args)
-            self.first_tokens[id(variable)] = token
-            return token
-
-        return set_first
 
     def _call(self, function: Any, args: Sequence[Any], kwargs: Any) -> None:
         kind, owner = type(function), getattr(function, "__self__", None)
@@ -636,6 +620,8 @@ class GuardCollector(Reads):
             self._look_into(args, kwargs)
         elif name in _AS_INSTRUCTIONS:
             self._as_instruction(name, (owner, *args))
+        elif isinstance(owner, ContextVar) and name != "get":
+            self._op_by_op(f"it sets {path}, a ContextVar")
         else:
             self._ask_unknown(owner, name)
             self._look_into(args, kwargs)

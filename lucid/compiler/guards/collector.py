@@ -14,8 +14,8 @@ import types
 import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
-from contextvars import ContextVar, Token
-from typing import Any, NoReturn, TypeGuard
+from contextvars import ContextVar
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -167,7 +167,6 @@ class Collector:
         self._may_call: set[tuple[type, str]] = set()  # special methods, by the class
         self._elsewhere: set[int] = set()  # of what it is given, what it finds elsewhere as well
         self._weak: set[int] = set()  # what weak references refer to
-        self.first_tokens: dict[int, Token[Any]] = {}  # of context variables that weren't set
         self._of_hosts: dict[Identity, str] = {}  # places that host calls of the step change
         # By what listens to what the step tells: containers, and objects by their `__dict__`.
         self.changed_at_end: dict[int, Any] = {}
@@ -835,8 +834,6 @@ class Collector:
                         "it outside of the compiled function",
                         self._lines[id(guard.owner), "array"],
                     )
-            elif _is_of_context(guard) and not guard.holds():
-                self._op_by_op(f"it sets {guard.path.removeprefix('all of ')}, a ContextVar")
             elif isinstance(guard, TensorGuard) and not guard.has_its_hooks():
                 self._op_by_op(f"it changes the hooks of {guard.path}")
         return list(found.values())
@@ -957,13 +954,6 @@ class Collector:
                 is_bound = isinstance(guard, kind) and not isinstance(guard, _IS_ASKED)
                 if is_bound and not guard.holds() and self._goes_back(guard):
                     guard.put_back()
-        for guard in self.guards.values():
-            if _is_of_context(guard) and not guard.holds():
-                variable, token = guard.args[0], self.first_tokens.get(id(guard.args[0]))
-                if token is None:
-                    variable.set(guard.expected)
-                else:
-                    variable.reset(token)
         self.is_put_back = True
 
     def _goes_back(self, guard: Guard) -> bool:
@@ -977,10 +967,6 @@ class Collector:
 
 
 _IS_ASKED = AnswerGuard, FieldGuard
-
-
-def _is_of_context(guard: Guard) -> TypeGuard[AnswerGuard]:
-    return isinstance(guard, AnswerGuard) and guard.ask is OPAQUE[ContextVar]
 
 
 def _subject(guard: Guard) -> Any:
