@@ -29,7 +29,6 @@ from lucid.compiler.inputs.scalars import SymSource
 from lucid.compiler.inputs.signature import Call, name_of, named_arguments
 from lucid.compiler.recording import texts
 from lucid.compiler.recording.arguments import StandIns
-from lucid.compiler.recording.deferred_calls import DeferredCalls
 from lucid.compiler.recording.epilogue import Epilogue, EpilogueBuilder
 from lucid.compiler.recording.growing_lists import GrowingView
 from lucid.compiler.recording.guards import Guards
@@ -93,7 +92,8 @@ def trace(
     """
     start = time.perf_counter()
     side_effects = SideEffects(function, sources.values())
-    recorder = Recorder(name_of(function), frozenset(known.hosts), known.undo)
+    leaving = frozenset(known.hosts)
+    recorder = Recorder(name_of(function), leaving, known.undo, side_effects.unguarded)
     recorder.loops.unrolled, recorder.loops.promoted = known.unrolled, known.promoted
     recorder.parts.looked_at = known.looked_at
     if known.functions is not None:
@@ -139,13 +139,12 @@ def _record(recorder: Recorder, side_effects: SideEffects, call: Call, known: Kn
     if code is not None:
         recorder.graph.location = Location(code.co_filename, code.co_firstlineno)
     recorder.root = _run.__code__
-    collector = recorder.collector = GuardCollector(side_effects.unguarded, frozenset(known.hosts))
+    collector = recorder.collector
     try:
         try:
             collector.begin()
             collector.refused = recorder.note_refusal
-            outside = recorder.outside = DeferredCalls(recorder.exits, collector)
-            collector.substitutes = StandInFunctions(recorder, collector, outside)
+            collector.substitutes = StandInFunctions(recorder, collector, recorder.outside)
             collector.is_gradient = lambda tensor: tensor._storage in recorder.grad_leaf_of
             _name_arguments(collector, function, call)
             call.take(side_effects.values())
