@@ -58,13 +58,14 @@ class Distribution:
     _validates: bool | None = None  # where it was said
     _is_changed_by_users = True
     _given = ""  # of two ways to give a parameter the one that was chosen
-    _formulas: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
-    """Properties of a subclass, by name: `mean` and others as formulas of its parameters."""
+    _formulas: ClassVar[Mapping[str, Callable[..., Any]]] = {}
+    """Properties and methods of a subclass, by name, as formulas of its parameters and a value."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         for name, formula in vars(cls).get("_formulas", {}).items():
-            setattr(cls, name, property(formula))
+            formula.__name__, formula.__qualname__ = name, f"{cls.__qualname__}.{name}"
+            setattr(cls, name, formula if callable(getattr(cls, name)) else property(formula))
         if "rsample" in vars(cls) and "has_rsample" not in vars(cls):
             cls.has_rsample = True
 
