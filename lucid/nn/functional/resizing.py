@@ -3,7 +3,6 @@
 Args:
     size: the new sizes; an int for all. Either this or `scale_factor`.
     scale_factor: how much longer the axes become; a number, or one for each.
-    input: (n, c, *).
 """
 
 from __future__ import annotations
@@ -228,6 +227,7 @@ def upsample(
     The older name of `interpolate`. Either size or factor is given.
 
     Args:
+        input: (n, c, *).
         mode: as in `interpolate`.
         align_corners: the centres of the corners stay where they are, not the corners.
 
@@ -239,6 +239,9 @@ def upsample(
 
 def upsample_nearest(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
     """Return `interpolate(input, size, scale_factor, mode="nearest")`, whose older name it is.
+
+    Args:
+        input: (n, c, *).
 
     >>> F.upsample_nearest(lucid.tensor([[[1.0, 2.0]]]), scale_factor=2)
     tensor([[[1., 1., 2., 2.]]])
@@ -467,6 +470,7 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
     """Return the channels (axis 1) in an order that takes one of each group in turn.
 
     Args:
+        input: (n, c, *).
         groups: the channels are cut into this many groups, which don't mix.
 
     Raises:

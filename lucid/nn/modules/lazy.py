@@ -165,13 +165,11 @@ class LazyConv1d(_LazyConvolution, conv.Conv1d):
     cls_to_become = conv.Conv1d
 
 
-@like(LazyConv1d, axes=2)
-class LazyConv2d(_LazyConvolution, conv.Conv2d):
+class LazyConv2d(_LazyConvolution, conv.Conv2d, like=LazyConv1d):
     cls_to_become = conv.Conv2d
 
 
-@like(LazyConv1d, axes=3)
-class LazyConv3d(_LazyConvolution, conv.Conv3d):
+class LazyConv3d(_LazyConvolution, conv.Conv3d, like=LazyConv1d):
     cls_to_become = conv.Conv3d
 
 
@@ -186,13 +184,11 @@ class LazyConvTranspose1d(_LazyConvolution, conv.ConvTranspose1d):
     cls_to_become = conv.ConvTranspose1d
 
 
-@like(LazyConvTranspose1d, axes=2)
-class LazyConvTranspose2d(_LazyConvolution, conv.ConvTranspose2d):
+class LazyConvTranspose2d(_LazyConvolution, conv.ConvTranspose2d, like=LazyConvTranspose1d):
     cls_to_become = conv.ConvTranspose2d
 
 
-@like(LazyConvTranspose1d, axes=3)
-class LazyConvTranspose3d(_LazyConvolution, conv.ConvTranspose3d):
+class LazyConvTranspose3d(_LazyConvolution, conv.ConvTranspose3d, like=LazyConvTranspose1d):
     cls_to_become = conv.ConvTranspose3d
 
 
@@ -252,11 +248,9 @@ class LazyInstanceNorm1d(_LazyNorm, InstanceNorm1d):
     cls_to_become = InstanceNorm1d
 
 
-@like(LazyInstanceNorm1d, axes=2)
-class LazyInstanceNorm2d(_LazyNorm, InstanceNorm2d):
+class LazyInstanceNorm2d(_LazyNorm, InstanceNorm2d, like=LazyInstanceNorm1d):
     cls_to_become = InstanceNorm2d
 
 
-@like(LazyInstanceNorm1d, axes=3)
-class LazyInstanceNorm3d(_LazyNorm, InstanceNorm3d):
+class LazyInstanceNorm3d(_LazyNorm, InstanceNorm3d, like=LazyInstanceNorm1d):
     cls_to_become = InstanceNorm3d

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
-from lucid.docstrings import like
 from lucid.nn.functional import pooling
 from lucid.nn.functional.sliding import Size, entries
-from lucid.nn.modules.module import Module
-from lucid.nn.modules.settings import FunctionModule, UnaryModule, calling, settings
+from lucid.nn.modules.settings import FunctionModule, OfRank, UnaryModule, calling, settings
 from lucid.tensor.tensor import Tensor
 
 __all__ = [
@@ -57,9 +55,7 @@ class MaxPool3d(_MaxPool):
     """The greatest element of each window over the last three axes."""
 
 
-class _MaxUnpool(FunctionModule):
-    rank: ClassVar[int]
-
+class _MaxUnpool(FunctionModule, OfRank):
     def __init__(self, kernel_size: Size, stride: Size | None = None, padding: Size = 0) -> None:
         super().__init__()
         name = type(self).__name__
@@ -78,24 +74,18 @@ class _MaxUnpool(FunctionModule):
 
 
 @calling(pooling.max_unpool1d)
-class MaxUnpool1d(_MaxUnpool):
+class MaxUnpool1d(_MaxUnpool, rank=1):
     """The maxima that `MaxPool1d(…, return_indices=True)` gave, back at their places."""
-
-    rank = 1
 
 
 @calling(pooling.max_unpool2d)
-class MaxUnpool2d(_MaxUnpool):
+class MaxUnpool2d(_MaxUnpool, rank=2):
     """The maxima that `MaxPool2d(…, return_indices=True)` gave, back at their places."""
-
-    rank = 2
 
 
 @calling(pooling.max_unpool3d)
-class MaxUnpool3d(_MaxUnpool):
+class MaxUnpool3d(_MaxUnpool, rank=3):
     """The maxima that `MaxPool3d(…, return_indices=True)` gave, back at their places."""
-
-    rank = 3
 
 
 @settings
@@ -180,8 +170,7 @@ class AdaptiveMaxPool3d(_AdaptiveMaxPoolNd):
 
 
 @settings
-class _LPPoolNd(Module):
-    rank: ClassVar[int]
+class _LPPoolNd(OfRank):
     norm_type: float
     kernel_size: Size
     stride: Size | None = None
@@ -195,7 +184,7 @@ class _LPPoolNd(Module):
         return pool(input, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
 
 
-class LPPool1d(_LPPoolNd):
+class LPPool1d(_LPPoolNd, rank=1):
     """The norm of order `norm_type` of each window along the last axis.
 
     (sum of x ** norm_type) ** (1 / norm_type) over each window.
@@ -209,14 +198,8 @@ class LPPool1d(_LPPoolNd):
     lucid.Size([1, 1, 2])
     """
 
-    rank = 1
+
+class LPPool2d(_LPPoolNd, rank=2, like=LPPool1d): ...
 
 
-@like(LPPool1d, axes=2)
-class LPPool2d(_LPPoolNd):
-    rank = 2
-
-
-@like(LPPool1d, axes=3)
-class LPPool3d(_LPPoolNd):
-    rank = 3
+class LPPool3d(_LPPoolNd, rank=3, like=LPPool1d): ...
