@@ -15,7 +15,7 @@ from lucid.autograd.modes import no_grad
 from lucid.compiler.recording import hooks
 from lucid.distributions.constraints import Constraint, is_dependent
 from lucid.dtypes import get_default_dtype
-from lucid.functions.arguments import kind_of, typed
+from lucid.functions.arguments import kind_of, tensor_of, typed
 from lucid.functions.checks import require
 from lucid.ir.errors import ArgumentError, MissingRuleError, OptionError, ShapeError
 from lucid.ir.location import warn
@@ -416,7 +416,7 @@ def exactly_one(name: str, first: Any, second: Any) -> None:
 
 def require_axis(distribution: Distribution, name: str, parameter: Tensor) -> None:
     """Raise `ShapeError` unless a parameter has an axis, over which it holds proportions."""
-    if parameter.ndim < 1:
+    if tensor_of(parameter, type(distribution).__name__, name).ndim < 1:
         raise ShapeError(f"{type(distribution).__name__}: {name} must have at least one axis")
 
 

@@ -85,6 +85,8 @@ def triplet_margin_with_distance_loss(
     >>> F.triplet_margin_with_distance_loss(x, x, y, distance_function=taxi)
     tensor(0.)
     """
+    if margin <= 0:
+        raise OptionError(f"triplet_margin_loss: margin must be above 0, not {margin}")
     distance = pairwise_distance if distance_function is None else distance_function
     near, far = distance(anchor, positive), distance(anchor, negative)
     if swap:
