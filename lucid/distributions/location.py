@@ -24,6 +24,7 @@ class _LocationScale(Distribution):
     scale: Tensor
     arg_constraints: ClassVar = {"loc": constraints.real, "scale": constraints.positive}
     support = constraints.real
+    _formulas: ClassVar = {"mode": lambda d: d.loc, "mean": lambda d: d.loc}
 
     def __init__(self, loc: Any, scale: Any, validate_args: Any = None) -> None:
         self.loc, self.scale = parameters_of(loc, scale)
@@ -64,16 +65,7 @@ class Normal(_Gaussian):
     (tensor(4.), tensor(-1.7371))
     """
 
-    _formulas: ClassVar = {
-        "mean": lambda d: d.loc,
-        "stddev": lambda d: d.scale,
-        "variance": lambda d: d.scale**2,
-    }
-
-    @property
-    def mode(self) -> Tensor:
-        """Where the density is greatest."""
-        return self.loc
+    _formulas: ClassVar = {"stddev": lambda d: d.scale, "variance": lambda d: d.scale**2}
 
     def _log_prob(self, value: Tensor) -> Tensor:
         distance = (value - self.loc) ** 2 / (2 * self.variance)
@@ -95,8 +87,6 @@ class Laplace(_LocationScale):
     """
 
     _formulas: ClassVar = {
-        "mode": lambda d: d.loc,
-        "mean": lambda d: d.loc,
         "variance": lambda d: 2 * d.scale**2,
         "entropy": lambda d: 1 + (2 * d.scale).log(),
         "_log_prob": lambda d, value: -(2 * d.scale).log() - (value - d.loc).abs() / d.scale,
@@ -133,7 +123,6 @@ class Cauchy(_LocationScale):
     """
 
     _formulas: ClassVar = {
-        "mode": lambda d: d.loc,
         "mean": lambda d: lucid.full_like(d.loc, math.nan),
         "variance": lambda d: lucid.full_like(d.loc, math.inf),
         "entropy": lambda d: math.log(4 * math.pi) + d.scale.log(),
@@ -165,7 +154,6 @@ class Gumbel(_LocationScale):
     """
 
     _formulas: ClassVar = {
-        "mode": lambda d: d.loc,
         "mean": lambda d: d.loc + d.scale * _EULER,
         "variance": lambda d: math.pi**2 / 6 * d.scale**2,
         "entropy": lambda d: d.scale.log() + (1 + _EULER),

@@ -15,13 +15,11 @@ class _DropoutNd(UnaryModule):
 
     p: float = 0.5
     inplace: bool = False
+    _shown = "p={0.p}, inplace={0.inplace}"
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.p <= 1.0:
             raise OptionError(f"{type(self).__name__}: p must be from 0 to 1, not {self.p}")
-
-    def extra_repr(self) -> str:
-        return f"p={self.p}, inplace={self.inplace}"
 
 
 @calling(F.dropout)

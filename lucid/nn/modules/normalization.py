@@ -155,6 +155,7 @@ class GroupNorm(Affine):
     affine: bool = True
     device: InitVar[object] = None
     dtype: InitVar[DType | None] = None
+    _shown = "{0.num_groups}, {0.num_channels}, eps={0.eps}, affine={0.affine}"
 
     def __post_init__(self, device: object, dtype: DType | None) -> None:
         check_device(device, type(self).__name__)
@@ -167,9 +168,6 @@ class GroupNorm(Affine):
     def forward(self, input: Tensor) -> Tensor:
         eps = live_attribute(self, "eps")
         return group_norm(input, self.num_groups, self.weight, self.bias, eps)
-
-    def extra_repr(self) -> str:
-        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
 
 
 @like(local_response_norm)
@@ -185,9 +183,7 @@ class LocalResponseNorm(Module):
     alpha: float = 1e-4
     beta: float = 0.75
     k: float = 1.0
+    _shown = "{0.size}, alpha={0.alpha}, beta={0.beta}, k={0.k}"
 
     def forward(self, input: Tensor) -> Tensor:
         return local_response_norm(input, self.size, self.alpha, self.beta, self.k)
-
-    def extra_repr(self) -> str:
-        return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"

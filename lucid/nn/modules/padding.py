@@ -19,6 +19,7 @@ __all__ = [
 
 class _Pad(OfRank):
     mode: ClassVar[str]
+    _shown = "{0.padding}"
 
     def __init__(self, padding: int | Sequence[int]) -> None:
         super().__init__()
@@ -28,12 +29,10 @@ class _Pad(OfRank):
     def forward(self, input: Tensor) -> Tensor:
         return pad(input, self.padding, self.mode)
 
-    def extra_repr(self) -> str:
-        return str(self.padding)
-
 
 class _ConstantPad(_Pad):
     mode = "constant"
+    _shown = "padding={0.padding}, value={0.value}"
 
     def __init__(self, padding: int | Sequence[int], value: float) -> None:
         super().__init__(padding)
@@ -41,9 +40,6 @@ class _ConstantPad(_Pad):
 
     def forward(self, input: Tensor) -> Tensor:
         return pad(input, self.padding, "constant", self.value)
-
-    def extra_repr(self) -> str:
-        return f"padding={self.padding}, value={self.value}"
 
 
 class _ReflectionPad(_Pad):
@@ -80,11 +76,10 @@ class ConstantPad3d(_ConstantPad, rank=3, like=ConstantPad1d): ...
 
 
 class _ZeroPad(_ConstantPad):
+    _shown = "{0.padding}"
+
     def __init__(self, padding: int | Sequence[int]) -> None:
         super().__init__(padding, 0.0)
-
-    def extra_repr(self) -> str:
-        return str(self.padding)
 
 
 @like(ConstantPad1d)

@@ -26,18 +26,16 @@ class _MaxPool(FunctionModule):
     dilation: Size = 1
     return_indices: bool = False
     ceil_mode: bool = False
+    _shown = (
+        "kernel_size={0.kernel_size}, stride={0.stride}, padding={0.padding}, "
+        "dilation={0.dilation}, ceil_mode={0.ceil_mode}"
+    )
 
     def __post_init__(self) -> None:
         self.stride = self.kernel_size if self.stride is None else self.stride
 
     def forward(self, input: Tensor) -> Any:
         return self._result(input)
-
-    def extra_repr(self) -> str:
-        return (
-            f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, "
-            f"dilation={self.dilation}, ceil_mode={self.ceil_mode}"
-        )
 
 
 @calling(pooling.max_pool1d)
@@ -56,6 +54,8 @@ class MaxPool3d(_MaxPool):
 
 
 class _MaxUnpool(FunctionModule, OfRank):
+    _shown = "kernel_size={0.kernel_size}, stride={0.stride}, padding={0.padding}"
+
     def __init__(self, kernel_size: Size, stride: Size | None = None, padding: Size = 0) -> None:
         super().__init__()
         name = type(self).__name__
@@ -68,9 +68,6 @@ class _MaxUnpool(FunctionModule, OfRank):
         self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None
     ) -> Tensor:
         return self._result(input, indices, output_size=output_size)
-
-    def extra_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
 @calling(pooling.max_unpool1d)
@@ -95,12 +92,10 @@ class _AvgPoolNd(UnaryModule):
     padding: Size = 0
     ceil_mode: bool = False
     count_include_pad: bool = True
+    _shown = "kernel_size={0.kernel_size}, stride={0.stride}, padding={0.padding}"
 
     def __post_init__(self) -> None:
         self.stride = self.kernel_size if self.stride is None else self.stride
-
-    def extra_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
 @calling(pooling.avg_pool1d)
@@ -126,12 +121,10 @@ class AvgPool3d(_DividedAvgPoolNd):
 @settings
 class _AdaptivePoolNd(FunctionModule):
     output_size: int | Sequence[int | None] | None
+    _shown = "output_size={0.output_size}"
 
     def forward(self, input: Tensor) -> Any:
         return self._result(input)
-
-    def extra_repr(self) -> str:
-        return f"output_size={self.output_size}"
 
 
 @calling(pooling.adaptive_avg_pool1d)

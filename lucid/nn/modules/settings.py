@@ -34,6 +34,8 @@ class FunctionModule(Module):
         raise NotImplementedError
 
     def extra_repr(self) -> str:
+        if self._shown:
+            return super().extra_repr()
         given = [name for name in self._handed if name not in ("inplace", "training")]
         shown = [f"{name}={getattr(self, name)!r}" for name in given]
         return ", ".join(shown + ["inplace=True"] * getattr(self, "inplace", False))
