@@ -28,7 +28,19 @@ Shape = Sequence[int]
 _defaults: dict[str, Any] = {"validate_args": __debug__}
 
 
-class Distribution:
+class OfFormulas:
+    """What has a table of its properties and methods: formulas of the object, by name."""
+
+    _formulas: ClassVar[Mapping[str, Callable[..., Any]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        for name, formula in vars(cls).get("_formulas", {}).items():
+            formula.__name__, formula.__qualname__ = name, f"{cls.__qualname__}.{name}"
+            setattr(cls, name, formula if callable(getattr(cls, name)) else property(formula))
+
+
+class Distribution(OfFormulas):
     """A family of random variables: `batch_shape` of them, each with values of `event_shape`.
 
     Args:
@@ -58,14 +70,9 @@ class Distribution:
     _validates: bool | None = None  # where it was said
     _is_changed_by_users = True
     _given = ""  # of two ways to give a parameter the one that was chosen
-    _formulas: ClassVar[Mapping[str, Callable[..., Any]]] = {}
-    """Properties and methods of a subclass, by name, as formulas of its parameters and a value."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        for name, formula in vars(cls).get("_formulas", {}).items():
-            formula.__name__, formula.__qualname__ = name, f"{cls.__qualname__}.{name}"
-            setattr(cls, name, formula if callable(getattr(cls, name)) else property(formula))
         if "rsample" in vars(cls) and "has_rsample" not in vars(cls):
             cls.has_rsample = True
 
