@@ -157,8 +157,6 @@ def _independent(p: composed.Independent, q: composed.Independent) -> Tensor:
     return sum_rightmost(kl_divergence(p.base_dist, q.base_dist), p.reinterpreted_batch_ndims)
 
 
-@register_kl(composed.LowRankMultivariateNormal, composed.MultivariateNormal)
-@register_kl(composed.MultivariateNormal, composed.LowRankMultivariateNormal)
 def _of_low_rank(p: Any, q: Any) -> Tensor:
     one, other = (composed.MultivariateNormal(d.loc, scale_tril=d.scale_tril) for d in (p, q))
     return _multivariate(one, other)
@@ -206,45 +204,22 @@ def _log_linear(p: Distribution, q: Distribution) -> Tensor:
     return -p.entropy() - q._log_prob(p.mean)
 
 
-@register_kl(Exponential, Gamma)
-def _exponential_gamma(p: Exponential, q: Gamma) -> Tensor:
-    return _gamma(Gamma(lucid.ones_like(p.rate), p.rate), q)
-
-
-@register_kl(Gamma, Exponential)
-@register_kl(Beta, Exponential)
-@register_kl(ContinuousBernoulli, Exponential)
-@register_kl(Pareto, Exponential)
 def _of_exponential(p: Distribution, q: Exponential) -> Tensor:
     """The mean under p of -log q, of x >= 0, is that at the mean."""
     return -p.entropy() - q.rate.log() + q.rate * p.mean
 
 
-@register_kl(location.Uniform, Exponential)
-def _uniform_exponential(p: location.Uniform, q: Exponential) -> Tensor:
-    return lucid.where(p.low < 0, math.inf, _of_exponential(p, q))
-
-
-@register_kl(Beta, location.Normal)
-@register_kl(ContinuousBernoulli, location.Normal)
-@register_kl(Exponential, location.Normal)
-@register_kl(Gamma, location.Normal)
-@register_kl(location.Gumbel, location.Normal)
-@register_kl(location.Laplace, location.Normal)
-@register_kl(location.Uniform, location.Normal)
 def _of_normal(p: Distribution, q: location.Normal) -> Tensor:
     """The mean under p of -log q has the mean and the variance of p alone in it."""
     square = (p.variance + (p.mean - q.loc) ** 2) / q.scale**2
     return 0.5 * (math.log(2 * math.pi) + square) + q.scale.log() - p.entropy()
 
 
-@register_kl(Beta, location.Uniform)
 def _beta_uniform(p: Beta, q: location.Uniform) -> Tensor:
     outside = (q.low > 0) | (q.high < 1)
     return lucid.where(outside, math.inf, (q.high - q.low).log() - p.entropy())
 
 
-@register_kl(location.Normal, location.Laplace)
 def _normal_laplace(p: location.Normal, q: location.Laplace) -> Tensor:
     distance = (p.loc - q.loc) / p.scale
     mean = math.sqrt(2 / math.pi) * (-0.5 * distance**2).exp()
@@ -277,4 +252,20 @@ _EQUAL: dict[type, Rule] = {
     discrete.Geometric: _log_linear,
     ContinuousBernoulli: _log_linear,
 }
-_RULES.update({(kind, kind): rule for kind, rule in _EQUAL.items()})
+_OTHER: dict[tuple[type, type], Rule] = {
+    (composed.LowRankMultivariateNormal, composed.MultivariateNormal): _of_low_rank,
+    (composed.MultivariateNormal, composed.LowRankMultivariateNormal): _of_low_rank,
+    (Exponential, Gamma): lambda p, q: _gamma(Gamma(lucid.ones_like(p.rate), p.rate), q),
+    **{(p, Exponential): _of_exponential for p in (Gamma, Beta, ContinuousBernoulli, Pareto)},
+    (location.Uniform, Exponential): lambda p, q: lucid.where(
+        p.low < 0, math.inf, _of_exponential(p, q)
+    ),
+    **{(p, location.Normal): _of_normal for p in (Beta, ContinuousBernoulli, Exponential, Gamma)},
+    **{
+        (p, location.Normal): _of_normal
+        for p in (location.Gumbel, location.Laplace, location.Uniform)
+    },
+    (Beta, location.Uniform): _beta_uniform,
+    (location.Normal, location.Laplace): _normal_laplace,
+}
+_RULES.update(_OTHER | {(kind, kind): rule for kind, rule in _EQUAL.items()})
