@@ -82,7 +82,7 @@ def view(input: Tensor, *shape: Any, size: Any = None, dtype: DType | None = Non
 
     Args:
         *shape: the shape, as ints or as one tuple or list of them; or a dtype.
-        size: the same by keyword, instead of `shape`.
+        size, dtype: the same by keyword, instead of `shape`.
 
     Raises:
         ShapeError: the strides don't allow a view, as after a transpose, or the number of elements

@@ -46,6 +46,9 @@ def triplet_margin_loss(
         eps: added to each difference.
         swap: the negative's distance is the smaller of those to anchor and positive.
 
+    Raises:
+        OptionError: `margin` isn't above 0.
+
     >>> F.triplet_margin_loss(lucid.zeros(1, 2), lucid.zeros(1, 2), lucid.tensor([[0.3, 0.4]]))
     tensor(0.5000)
     """
