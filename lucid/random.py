@@ -16,7 +16,7 @@ import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -28,6 +28,8 @@ from lucid.functions.arguments import common_shape, integer, shape_of, tensor_of
 from lucid.functions.checks import require
 from lucid.functions.conversion import cast
 from lucid.functions.elementwise import clone, floor
+from lucid.functions.from_data import as_leaf
+from lucid.functions.options import LikeOptions, TensorOptions, taken, with_options
 from lucid.functions.promotion import Number
 from lucid.functions.shape import broadcast
 from lucid.functions.sorting import searchsorted
@@ -317,28 +319,31 @@ def fork_rng(
 
 
 def _drawn(
+    op: Op, size: tuple[Any, ...], generator: Generator | None, name: str, **options: Any
+) -> Tensor:
+    dtype, requires_grad = taken(name, **options)
+    if not dtype.is_floating_point:
+        raise DTypeError(f"{name}: draws floating-point numbers, not {dtype!r}\nhint: randint")
+    result = (generator or default_generator).draw(op, shape_of(size, name), dtype)
+    return as_leaf(result, requires_grad)
+
+
+def _drawn_like(
     op: Op,
-    size: tuple[Any, ...],
-    dtype: Any,
-    device: Any,
-    requires_grad: bool,
+    input: Tensor,
     generator: Generator | None,
     name: str,
+    memory_format: object = None,
+    **options: Any,
 ) -> Tensor:
-    check_device(device, name)
-    wanted = get_default_dtype() if dtype is None else as_dtype(dtype, name)
-    if not wanted.is_floating_point:
-        raise DTypeError(f"{name}: draws floating-point numbers, not {wanted!r}\nhint: randint")
-    result = (generator or default_generator).draw(op, shape_of(size, name), wanted)
-    return result.requires_grad_() if requires_grad else result
+    check_memory_format(memory_format, name)
+    options["dtype"] = options.get("dtype") or input.dtype
+    return _drawn(op, (input._type.shape,), generator, name, **options)
 
 
+@with_options
 def rand(
-    *size: Any,
-    generator: Generator | None = None,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
+    *size: Any, generator: Generator | None = None, **options: Unpack[TensorOptions]
 ) -> Tensor:
     """Return uniform numbers from [0, 1): `rand(2, 3)` and `rand((2, 3))` are the same.
 
@@ -354,16 +359,13 @@ def rand(
     >>> ((x >= 0) & (x < 1)).all()
     tensor(True)
     """
-    return _drawn(ops.random_uniform, size, dtype, device, requires_grad, generator, "rand")
+    return _drawn(ops.random_uniform, size, generator, "rand", **options)
 
 
 @like(rand)
+@with_options
 def randn(
-    *size: Any,
-    generator: Generator | None = None,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
+    *size: Any, generator: Generator | None = None, **options: Unpack[TensorOptions]
 ) -> Tensor:
     """Return numbers from the standard normal distribution, of mean 0 and variance 1.
 
@@ -378,17 +380,12 @@ def randn(
     >>> x.mean().abs() < 0.05, (x.std() - 1).abs() < 0.05
     (tensor(True), tensor(True))
     """
-    return _drawn(ops.random_normal, size, dtype, device, requires_grad, generator, "randn")
+    return _drawn(ops.random_normal, size, generator, "randn", **options)
 
 
+@with_options
 def rand_like(
-    input: Tensor,
-    *,
-    generator: Generator | None = None,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-    memory_format: object = None,
+    input: Tensor, *, generator: Generator | None = None, **options: Unpack[LikeOptions]
 ) -> Tensor:
     """Return uniform numbers from [0, 1) in the shape and dtype of `input`.
 
@@ -403,40 +400,30 @@ def rand_like(
     >>> lucid.rand_like(lucid.zeros(2, 3)).shape
     lucid.Size([2, 3])
     """
-    check_memory_format(memory_format, "rand_like")
-    size, wanted = (input._type.shape,), dtype or input.dtype
-    return _drawn(ops.random_uniform, size, wanted, device, requires_grad, generator, "rand_like")
+    return _drawn_like(ops.random_uniform, input, generator, "rand_like", **options)
 
 
 @like(rand_like)
+@with_options
 def randn_like(
-    input: Tensor,
-    *,
-    generator: Generator | None = None,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-    memory_format: object = None,
+    input: Tensor, *, generator: Generator | None = None, **options: Unpack[LikeOptions]
 ) -> Tensor:
     """Return numbers from the standard normal distribution in the shape and dtype of `input`.
 
     >>> lucid.randn_like(lucid.zeros(2, dtype=lucid.float64)).dtype
     lucid.float64
     """
-    check_memory_format(memory_format, "randn_like")
-    size, wanted = (input._type.shape,), dtype or input.dtype
-    return _drawn(ops.random_normal, size, wanted, device, requires_grad, generator, "randn_like")
+    return _drawn_like(ops.random_normal, input, generator, "randn_like", **options)
 
 
+@with_options
 def randint(
     low: int,
     high: Any = None,
     size: Any = None,
     *,
     generator: Generator | None = None,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
+    **options: Unpack[TensorOptions],
 ) -> Tensor:
     """Return integers from [low, high): `randint(10, (3,))` or `randint(5, 10, (3,))`.
 
@@ -460,26 +447,24 @@ def randint(
     """
     if size is None:
         low, high, size = 0, low, high
-    check_device(device, "randint")
+    dtype, requires_grad = taken("randint", i64, **options)
     first, last = integer(low, "randint", "low"), integer(high, "randint", "high")
     if not 0 < last - first <= 2**53:
         raise OptionError(f"randint: low={first} must be below high={last}, by at most 2**53")
     stream = generator or default_generator
     uniform = stream.draw(ops.random_uniform, shape_of((size,), "randint"), f64)
     whole = cast(floor(uniform * float(last - first)), i64) + first
-    result = cast(whole, i64 if dtype is None else as_dtype(dtype, "randint"))
-    return result.requires_grad_() if requires_grad else result
+    return as_leaf(cast(whole, dtype), requires_grad)
 
 
+@with_options
 def randint_like(
     input: Tensor,
     low: int,
     high: int | None = None,
     *,
     generator: Generator | None = None,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
+    **options: Unpack[TensorOptions],
 ) -> Tensor:
     """Return integers from [low, high), or [0, low), in the shape and dtype of `input`.
 
@@ -497,9 +482,8 @@ def randint_like(
     """
     if high is None:
         low, high = 0, low
-    wanted = dtype or input.dtype
-    options = {"generator": generator, "device": device, "requires_grad": requires_grad}
-    return randint(low, high, input._type.shape, dtype=wanted, **options)
+    options["dtype"] = options.get("dtype") or input.dtype
+    return randint(low, high, input._type.shape, generator=generator, **options)
 
 
 def randperm(

@@ -98,7 +98,7 @@ def _is_librarys(cls: type) -> bool:
 
 def ignored(function: FunctionType, cls: type | None) -> list[str]:
     """The parameters of a function that none of its code reads."""
-    names = list(inspect.signature(function, follow_wrapped=False).parameters)
+    names = list(_signature(function).parameters)
     tree = _tree(function)
     if tree is None or _only_refuses(tree):
         return []
@@ -110,6 +110,13 @@ def ignored(function: FunctionType, cls: type | None) -> list[str]:
         for place, name in enumerate(names)
         if name not in read and not (cls and _belongs_to_a_protocol(function, cls, place, name))
     ]
+
+
+def _signature(function: FunctionType) -> inspect.Signature:
+    """What its code takes, where the signature that it shows spells `**options` out."""
+    plain = FunctionType(function.__code__, {}, closure=function.__closure__)
+    plain.__defaults__, plain.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
+    return inspect.signature(plain)
 
 
 def _belongs_to_a_protocol(function: FunctionType, cls: type, place: int, name: str) -> bool:
@@ -127,7 +134,7 @@ def _belongs_to_a_protocol(function: FunctionType, cls: type, place: int, name: 
     for sister in map(_plain, filter(None, sisters)):
         if sister is None or sister is function or (tree := _tree(sister)) is None:
             continue
-        names = list(inspect.signature(sister, follow_wrapped=False).parameters)[1:]
+        names = list(_signature(sister).parameters)[1:]
         same = name in names or place < len(names)
         read = _read(sister, cls)
         if same and not _only_refuses(tree) and (name if name in names else names[place]) in read:
@@ -183,7 +190,8 @@ class _Reader(ast.NodeVisitor):
     def __init__(self, function: FunctionType, cls: type | None) -> None:
         self.function, self.cls = function, cls
         self.places = {**function.__globals__, **_cells(function)}
-        self.rest = inspect.getfullargspec(function).varkw or ""
+        kinds = _signature(function).parameters.values()
+        self.rest = next((p.name for p in kinds if p.kind is p.VAR_KEYWORD), "")
         self.reaches: dict[str, set[str]] = {}  # name -> names that get its value
         self.read: set[str] = set()
         self.targets: list[set[str]] = []
@@ -384,7 +392,7 @@ class _Taken:
 
     def __init__(self, callee: tuple[FunctionType, type | None, int]) -> None:
         self.function, self.cls, self.shift = callee
-        parameters = inspect.signature(self.function, follow_wrapped=False).parameters
+        parameters = _signature(self.function).parameters
         self.parameters = list(parameters.values())[self.shift :]
         self.ignored = _ignored_or_running(self.function, self.cls)
 

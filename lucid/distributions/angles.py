@@ -100,6 +100,9 @@ class ContinuousBernoulli(OfProbability):
     """
 
     support = constraints.unit_interval
+    _formulas: ClassVar = {
+        "_log_prob": lambda d, value: value * d.logits - F.softplus(d.logits) + d._log_norm(),
+    }
 
     def __init__(
         self,
@@ -145,9 +148,6 @@ class ContinuousBernoulli(OfProbability):
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
         return self.icdf(uniform_like(self._extended_shape(sample_shape), self.probs))
-
-    def _log_prob(self, value: Tensor) -> Tensor:
-        return value * self.logits - F.softplus(self.logits) + self._log_norm()
 
     def _cdf(self, value: Tensor) -> Tensor:
         p = self._steep()

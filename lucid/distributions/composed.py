@@ -49,6 +49,7 @@ class Independent(Distribution):
         "mode": lambda d: d.base_dist.mode,
         "mean": lambda d: d.base_dist.mean,
         "variance": lambda d: d.base_dist.variance,
+        "entropy": lambda d: sum_rightmost(d.base_dist.entropy(), d.reinterpreted_batch_ndims),
     }
 
     def __init__(
@@ -102,9 +103,6 @@ class Independent(Distribution):
 
     def log_prob(self, value: Tensor) -> Tensor:
         return sum_rightmost(self.base_dist.log_prob(value), self.reinterpreted_batch_ndims)
-
-    def entropy(self) -> Tensor:
-        return sum_rightmost(self.base_dist.entropy(), self.reinterpreted_batch_ndims)
 
     def __repr__(self) -> str:
         return f"Independent({self.base_dist}, {self.reinterpreted_batch_ndims})"

@@ -283,6 +283,8 @@ class OneHotCategorical(OfCategories):
         "mode": lambda d: F.one_hot(d._categorical.mode, d._event_shape[0]).to(d.probs.dtype),
         "mean": lambda d: d.probs,
         "variance": lambda d: d.probs * (1 - d.probs),
+        "entropy": lambda d: d._categorical.entropy(),
+        "_log_prob": lambda d, value: d._categorical.log_prob(value.argmax(-1)),
     }
 
     def sample(self, sample_shape: Shape = ()) -> Tensor:
@@ -291,12 +293,6 @@ class OneHotCategorical(OfCategories):
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         return self._enumerated(lucid.eye(self._event_shape[0]).to(self.probs.dtype), expand)
-
-    def _log_prob(self, value: Tensor) -> Tensor:
-        return self._categorical.log_prob(value.argmax(-1))
-
-    def entropy(self) -> Tensor:
-        return self._categorical.entropy()
 
 
 @like(OneHotCategorical)
@@ -336,6 +332,7 @@ class Poisson(Distribution):
         "mode": lambda d: d.rate.floor(),
         "mean": lambda d: d.rate,
         "variance": lambda d: d.rate,
+        "_log_prob": lambda d, value: lucid.xlogy(value, d.rate) - d.rate - lucid.lgamma(value + 1),
     }
 
     def __init__(self, rate: Any, validate_args: Any = None) -> None:
@@ -347,12 +344,24 @@ class Poisson(Distribution):
             rate = self.rate.expand(*self._extended_shape(sample_shape))
             return lucid.poisson(rate)
 
-    def _log_prob(self, value: Tensor) -> Tensor:
-        return lucid.xlogy(value, self.rate) - self.rate - lucid.lgamma(value + 1)
+
+class _OfTrials(OfProbability):
+    """A distribution with a number of trials besides their probability."""
+
+    total_count: Tensor
+
+    def __init__(
+        self, total_count: Any, probs: Any = None, logits: Any = None, validate_args: Any = None
+    ) -> None:
+        exactly_one(type(self).__name__, probs, logits)
+        given = probs if logits is None else logits
+        given, self.total_count = parameters_of(given, total_count)
+        chosen = {"probs": given} if logits is None else {"logits": given}
+        super().__init__(**chosen, validate_args=validate_args)
 
 
 @like(Bernoulli)
-class Binomial(Distribution):
+class Binomial(_OfTrials):
     """How many of `total_count` independent trials succeed.
 
     Draws have the parameters' dtype, and no gradient.
@@ -382,31 +391,7 @@ class Binomial(Distribution):
     def __init__(
         self, total_count: Any = 1, probs: Any = None, logits: Any = None, validate_args: Any = None
     ) -> None:
-        exactly_one(type(self).__name__, probs, logits)
-        given = probs if logits is None else logits
-        parameter, self.total_count = parameters_of(given, total_count)
-        self._given, self._parameter = "probs" if logits is None else "logits", parameter
-        self._one = Bernoulli(**{self._given: parameter}, validate_args=False)
-        super().__init__(parameter.shape, (), validate_args)
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        self._check(self._given, self.arg_constraints[self._given], self._parameter)
-
-    @property
-    def probs(self) -> Tensor:
-        """The probability that a trial succeeds."""
-        return self._one.probs
-
-    @property
-    def logits(self) -> Tensor:
-        """The logarithm of its odds."""
-        return self._one.logits
-
-    @property
-    def param_shape(self) -> Any:
-        """The shape of the parameter."""
-        return self._parameter.shape
+        super().__init__(total_count, probs, logits, validate_args)
 
     def sample(self, sample_shape: Shape = ()) -> Tensor:
         with lucid.no_grad():
@@ -430,7 +415,7 @@ class Binomial(Distribution):
 
 
 @like(Binomial)
-class NegativeBinomial(OfProbability):
+class NegativeBinomial(_OfTrials):
     """Successes, of probability `probs`, before `total_count` failures.
 
     Args:
@@ -453,15 +438,6 @@ class NegativeBinomial(OfProbability):
         "mean": lambda d: d.total_count * d.logits.exp(),
         "variance": lambda d: d.mean / (-d.logits).sigmoid(),
     }
-
-    def __init__(
-        self, total_count: Any, probs: Any = None, logits: Any = None, validate_args: Any = None
-    ) -> None:
-        exactly_one("NegativeBinomial", probs, logits)
-        given = probs if logits is None else logits
-        given, self.total_count = parameters_of(given, total_count)
-        chosen = {"probs": given} if logits is None else {"logits": given}
-        super().__init__(**chosen, validate_args=validate_args)
 
     def sample(self, sample_shape: Shape = ()) -> Tensor:
         with lucid.no_grad():

@@ -15,7 +15,7 @@ from lucid.autograd.modes import no_grad
 from lucid.compiler.recording import hooks
 from lucid.distributions.constraints import Constraint, is_dependent
 from lucid.dtypes import get_default_dtype
-from lucid.functions.arguments import kind_of, typed
+from lucid.functions.arguments import kind_of, tensor_of, typed
 from lucid.functions.checks import require
 from lucid.ir.errors import ArgumentError, MissingRuleError, OptionError, ShapeError
 from lucid.ir.location import warn
@@ -28,7 +28,19 @@ Shape = Sequence[int]
 _defaults: dict[str, Any] = {"validate_args": __debug__}
 
 
-class Distribution:
+class OfFormulas:
+    """What has a table of its properties and methods: formulas of the object, by name."""
+
+    _formulas: ClassVar[Mapping[str, Callable[..., Any]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        for name, formula in vars(cls).get("_formulas", {}).items():
+            formula.__name__, formula.__qualname__ = name, f"{cls.__qualname__}.{name}"
+            setattr(cls, name, formula if callable(getattr(cls, name)) else property(formula))
+
+
+class Distribution(OfFormulas):
     """A family of random variables: `batch_shape` of them, each with values of `event_shape`.
 
     Args:
@@ -58,13 +70,9 @@ class Distribution:
     _validates: bool | None = None  # where it was said
     _is_changed_by_users = True
     _given = ""  # of two ways to give a parameter the one that was chosen
-    _formulas: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
-    """Properties of a subclass, by name: `mean` and others as formulas of its parameters."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        for name, formula in vars(cls).get("_formulas", {}).items():
-            setattr(cls, name, property(formula))
         if "rsample" in vars(cls) and "has_rsample" not in vars(cls):
             cls.has_rsample = True
 
@@ -415,7 +423,7 @@ def exactly_one(name: str, first: Any, second: Any) -> None:
 
 def require_axis(distribution: Distribution, name: str, parameter: Tensor) -> None:
     """Raise `ShapeError` unless a parameter has an axis, over which it holds proportions."""
-    if parameter.ndim < 1:
+    if tensor_of(parameter, type(distribution).__name__, name).ndim < 1:
         raise ShapeError(f"{type(distribution).__name__}: {name} must have at least one axis")
 
 

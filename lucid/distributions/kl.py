@@ -11,31 +11,9 @@ import numpy as np
 import lucid
 from lucid import linalg
 from lucid.compiler.recording import hooks
+from lucid.distributions import composed, discrete, location
 from lucid.distributions.angles import ContinuousBernoulli
-from lucid.distributions.composed import (
-    Independent,
-    LowRankMultivariateNormal,
-    MultivariateNormal,
-    TransformedDistribution,
-)
-from lucid.distributions.discrete import (
-    Bernoulli,
-    Binomial,
-    Categorical,
-    Geometric,
-    OneHotCategorical,
-    Poisson,
-)
 from lucid.distributions.distribution import Distribution, sum_rightmost
-from lucid.distributions.location import (
-    Cauchy,
-    Gumbel,
-    HalfNormal,
-    Laplace,
-    LogNormal,
-    Normal,
-    Uniform,
-)
 from lucid.distributions.positive import Beta, Dirichlet, Exponential, Gamma, Pareto
 from lucid.functions.checks import require
 from lucid.ir.errors import MissingRuleError
@@ -100,30 +78,30 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
     raise MissingRuleError(f"no KL(p || q) of {kinds}\nhint: register_kl adds a rule")
 
 
-def _normal(p: Normal, q: Normal) -> Tensor:
+def _normal(p: location.Normal, q: location.Normal) -> Tensor:
     ratio = (p.scale / q.scale) ** 2
     distance = ((p.loc - q.loc) / q.scale) ** 2
     return 0.5 * (ratio + distance - 1 - ratio.log())
 
 
-def _laplace(p: Laplace, q: Laplace) -> Tensor:
+def _laplace(p: location.Laplace, q: location.Laplace) -> Tensor:
     ratio = p.scale / q.scale
     distance = (p.loc - q.loc).abs()
     return -ratio.log() + distance / q.scale + ratio * (-distance / p.scale).exp() - 1
 
 
-def _uniform(p: Uniform, q: Uniform) -> Tensor:
+def _uniform(p: location.Uniform, q: location.Uniform) -> Tensor:
     inside = (q.low <= p.low) & (q.high >= p.high)
     return lucid.where(inside, ((q.high - q.low) / (p.high - p.low)).log(), math.inf)
 
 
-def _bernoulli(p: Bernoulli, q: Bernoulli) -> Tensor:
+def _bernoulli(p: discrete.Bernoulli, q: discrete.Bernoulli) -> Tensor:
     softplus = lucid.nn.functional.softplus
     one = p.probs * (softplus(-q.logits) - softplus(-p.logits))
     return one + (1 - p.probs) * (softplus(q.logits) - softplus(p.logits))
 
 
-def _categorical(p: Categorical, q: Categorical) -> Tensor:
+def _categorical(p: discrete.Categorical, q: discrete.Categorical) -> Tensor:
     never = p.probs == 0  # where logits may be -inf, with a gradient of 0
     parts = p.probs * lucid.where(never, 0.0, p.logits - q.logits)
     return lucid.where((q.probs == 0) & ~never, math.inf, parts).sum(-1)
@@ -165,7 +143,7 @@ def _dirichlet(p: Dirichlet, q: Dirichlet) -> Tensor:
     return norms - parts + slopes.sum(-1)
 
 
-def _multivariate(p: MultivariateNormal, q: MultivariateNormal) -> Tensor:
+def _multivariate(p: composed.MultivariateNormal, q: composed.MultivariateNormal) -> Tensor:
     ratio = linalg.solve_triangular(q.scale_tril, p.scale_tril, upper=False)
     distance = (q.loc - p.loc).unsqueeze(-1)
     white = linalg.solve_triangular(q.scale_tril, distance, upper=False)
@@ -173,36 +151,36 @@ def _multivariate(p: MultivariateNormal, q: MultivariateNormal) -> Tensor:
     return q._half_log_det() - p._half_log_det() + 0.5 * (square - p.event_shape[0])
 
 
-def _independent(p: Independent, q: Independent) -> Tensor:
+def _independent(p: composed.Independent, q: composed.Independent) -> Tensor:
     if p.reinterpreted_batch_ndims != q.reinterpreted_batch_ndims:
         raise MissingRuleError("KL of Independents needs equal reinterpreted_batch_ndims")
     return sum_rightmost(kl_divergence(p.base_dist, q.base_dist), p.reinterpreted_batch_ndims)
 
 
-@register_kl(LowRankMultivariateNormal, MultivariateNormal)
-@register_kl(MultivariateNormal, LowRankMultivariateNormal)
 def _of_low_rank(p: Any, q: Any) -> Tensor:
-    one, other = (MultivariateNormal(d.loc, scale_tril=d.scale_tril) for d in (p, q))
+    one, other = (composed.MultivariateNormal(d.loc, scale_tril=d.scale_tril) for d in (p, q))
     return _multivariate(one, other)
 
 
-def _transformed(p: TransformedDistribution, q: TransformedDistribution) -> Tensor:
+def _transformed(
+    p: composed.TransformedDistribution, q: composed.TransformedDistribution
+) -> Tensor:
     if p.transforms != q.transforms or p.event_shape != q.event_shape:
         raise MissingRuleError("KL of transformed distributions needs equal transforms")
     return kl_divergence(p.base_dist, q.base_dist)
 
 
-def _half_normal(p: HalfNormal, q: HalfNormal) -> Tensor:
+def _half_normal(p: location.HalfNormal, q: location.HalfNormal) -> Tensor:
     ratio = (p.scale / q.scale) ** 2
     return 0.5 * (ratio - 1 - ratio.log())
 
 
-def _cauchy(p: Cauchy, q: Cauchy) -> Tensor:
+def _cauchy(p: location.Cauchy, q: location.Cauchy) -> Tensor:
     square = (p.scale + q.scale) ** 2 + (p.loc - q.loc) ** 2
     return (square / (4 * p.scale * q.scale)).log()
 
 
-def _gumbel(p: Gumbel, q: Gumbel) -> Tensor:
+def _gumbel(p: location.Gumbel, q: location.Gumbel) -> Tensor:
     ratio, distance = p.scale / q.scale, (p.loc - q.loc) / q.scale
     shape = (lucid.lgamma(1 + ratio) - distance).exp()
     return distance - ratio.log() + shape - 1 + np.euler_gamma * (ratio - 1)
@@ -214,7 +192,7 @@ def _pareto(p: Pareto, q: Pareto) -> Tensor:
     return lucid.where(p.scale < q.scale, math.inf, found)
 
 
-def _binomial(p: Binomial, q: Binomial) -> Tensor:
+def _binomial(p: discrete.Binomial, q: discrete.Binomial) -> Tensor:
     one = p.probs * (p.logits - q.logits) + lucid.log1p(-p.probs) - lucid.log1p(-q.probs)
     fewer = (p.total_count < q.total_count).any()
     require(~fewer, "KL of Binomials of which the second has more trials isn't known")
@@ -226,46 +204,23 @@ def _log_linear(p: Distribution, q: Distribution) -> Tensor:
     return -p.entropy() - q._log_prob(p.mean)
 
 
-@register_kl(Exponential, Gamma)
-def _exponential_gamma(p: Exponential, q: Gamma) -> Tensor:
-    return _gamma(Gamma(lucid.ones_like(p.rate), p.rate), q)
-
-
-@register_kl(Gamma, Exponential)
-@register_kl(Beta, Exponential)
-@register_kl(ContinuousBernoulli, Exponential)
-@register_kl(Pareto, Exponential)
 def _of_exponential(p: Distribution, q: Exponential) -> Tensor:
     """The mean under p of -log q, of x >= 0, is that at the mean."""
     return -p.entropy() - q.rate.log() + q.rate * p.mean
 
 
-@register_kl(Uniform, Exponential)
-def _uniform_exponential(p: Uniform, q: Exponential) -> Tensor:
-    return lucid.where(p.low < 0, math.inf, _of_exponential(p, q))
-
-
-@register_kl(Beta, Normal)
-@register_kl(ContinuousBernoulli, Normal)
-@register_kl(Exponential, Normal)
-@register_kl(Gamma, Normal)
-@register_kl(Gumbel, Normal)
-@register_kl(Laplace, Normal)
-@register_kl(Uniform, Normal)
-def _of_normal(p: Distribution, q: Normal) -> Tensor:
+def _of_normal(p: Distribution, q: location.Normal) -> Tensor:
     """The mean under p of -log q has the mean and the variance of p alone in it."""
     square = (p.variance + (p.mean - q.loc) ** 2) / q.scale**2
     return 0.5 * (math.log(2 * math.pi) + square) + q.scale.log() - p.entropy()
 
 
-@register_kl(Beta, Uniform)
-def _beta_uniform(p: Beta, q: Uniform) -> Tensor:
+def _beta_uniform(p: Beta, q: location.Uniform) -> Tensor:
     outside = (q.low > 0) | (q.high < 1)
     return lucid.where(outside, math.inf, (q.high - q.low).log() - p.entropy())
 
 
-@register_kl(Normal, Laplace)
-def _normal_laplace(p: Normal, q: Laplace) -> Tensor:
+def _normal_laplace(p: location.Normal, q: location.Laplace) -> Tensor:
     distance = (p.loc - q.loc) / p.scale
     mean = math.sqrt(2 / math.pi) * (-0.5 * distance**2).exp()
     mean = p.scale * (mean + distance * lucid.erf(distance * math.sqrt(0.5)))  # of |x - q.loc|
@@ -273,28 +228,44 @@ def _normal_laplace(p: Normal, q: Laplace) -> Tensor:
 
 
 _EQUAL: dict[type, Rule] = {
-    Normal: _normal,
-    LogNormal: _normal,
-    Laplace: _laplace,
-    Uniform: _uniform,
-    Bernoulli: _bernoulli,
-    Categorical: _categorical,
-    OneHotCategorical: lambda p, q: _categorical(p._categorical, q._categorical),
-    Poisson: lambda p, q: p.rate * (p.rate.log() - q.rate.log()) - (p.rate - q.rate),
+    location.Normal: _normal,
+    location.LogNormal: _normal,
+    location.Laplace: _laplace,
+    location.Uniform: _uniform,
+    discrete.Bernoulli: _bernoulli,
+    discrete.Categorical: _categorical,
+    discrete.OneHotCategorical: lambda p, q: _categorical(p._categorical, q._categorical),
+    discrete.Poisson: lambda p, q: p.rate * (p.rate.log() - q.rate.log()) - (p.rate - q.rate),
     Exponential: _exponential,
     Gamma: _gamma,
     Beta: _beta,
     Dirichlet: _dirichlet,
-    MultivariateNormal: _multivariate,
-    LowRankMultivariateNormal: _of_low_rank,
-    Independent: _independent,
-    TransformedDistribution: _transformed,
-    HalfNormal: _half_normal,
-    Cauchy: _cauchy,
-    Gumbel: _gumbel,
+    composed.MultivariateNormal: _multivariate,
+    composed.LowRankMultivariateNormal: _of_low_rank,
+    composed.Independent: _independent,
+    composed.TransformedDistribution: _transformed,
+    location.HalfNormal: _half_normal,
+    location.Cauchy: _cauchy,
+    location.Gumbel: _gumbel,
     Pareto: _pareto,
-    Binomial: _binomial,
-    Geometric: _log_linear,
+    discrete.Binomial: _binomial,
+    discrete.Geometric: _log_linear,
     ContinuousBernoulli: _log_linear,
 }
-_RULES.update({(kind, kind): rule for kind, rule in _EQUAL.items()})
+_OTHER: dict[tuple[type, type], Rule] = {
+    (composed.LowRankMultivariateNormal, composed.MultivariateNormal): _of_low_rank,
+    (composed.MultivariateNormal, composed.LowRankMultivariateNormal): _of_low_rank,
+    (Exponential, Gamma): lambda p, q: _gamma(Gamma(lucid.ones_like(p.rate), p.rate), q),
+    **{(p, Exponential): _of_exponential for p in (Gamma, Beta, ContinuousBernoulli, Pareto)},
+    (location.Uniform, Exponential): lambda p, q: lucid.where(
+        p.low < 0, math.inf, _of_exponential(p, q)
+    ),
+    **{(p, location.Normal): _of_normal for p in (Beta, ContinuousBernoulli, Exponential, Gamma)},
+    **{
+        (p, location.Normal): _of_normal
+        for p in (location.Gumbel, location.Laplace, location.Uniform)
+    },
+    (Beta, location.Uniform): _beta_uniform,
+    (location.Normal, location.Laplace): _normal_laplace,
+}
+_RULES.update(_OTHER | {(kind, kind): rule for kind, rule in _EQUAL.items()})

@@ -24,6 +24,7 @@ class _LocationScale(Distribution):
     scale: Tensor
     arg_constraints: ClassVar = {"loc": constraints.real, "scale": constraints.positive}
     support = constraints.real
+    _formulas: ClassVar = {"mode": lambda d: d.loc, "mean": lambda d: d.loc}
 
     def __init__(self, loc: Any, scale: Any, validate_args: Any = None) -> None:
         self.loc, self.scale = parameters_of(loc, scale)
@@ -39,17 +40,14 @@ class _LocationScale(Distribution):
 class _Gaussian(_LocationScale):
     """What normal numbers and their exponentials share."""
 
+    _formulas: ClassVar = {
+        "entropy": lambda d: 0.5 + 0.5 * math.log(2 * math.pi) + d.scale.log(),
+        "_cdf": lambda d, value: 0.5 * (1 + lucid.erf((value - d.loc) / d.scale / math.sqrt(2))),
+        "icdf": lambda d, value: d.loc + d.scale * lucid.special.ndtri(value),
+    }
+
     def _standard(self, shape: Shape) -> Tensor:
         return lucid.randn(tuple(shape), dtype=self.loc.dtype)
-
-    def _cdf(self, value: Tensor) -> Tensor:
-        return 0.5 * (1 + lucid.erf((value - self.loc) / self.scale / math.sqrt(2)))
-
-    def icdf(self, value: Tensor) -> Tensor:
-        return self.loc + self.scale * lucid.special.ndtri(value)
-
-    def entropy(self) -> Tensor:
-        return 0.5 + 0.5 * math.log(2 * math.pi) + self.scale.log()
 
 
 @like(Distribution)
@@ -67,16 +65,7 @@ class Normal(_Gaussian):
     (tensor(4.), tensor(-1.7371))
     """
 
-    _formulas: ClassVar = {
-        "mean": lambda d: d.loc,
-        "stddev": lambda d: d.scale,
-        "variance": lambda d: d.scale**2,
-    }
-
-    @property
-    def mode(self) -> Tensor:
-        """Where the density is greatest."""
-        return self.loc
+    _formulas: ClassVar = {"stddev": lambda d: d.scale, "variance": lambda d: d.scale**2}
 
     def _log_prob(self, value: Tensor) -> Tensor:
         distance = (value - self.loc) ** 2 / (2 * self.variance)
@@ -98,17 +87,14 @@ class Laplace(_LocationScale):
     """
 
     _formulas: ClassVar = {
-        "mode": lambda d: d.loc,
-        "mean": lambda d: d.loc,
         "variance": lambda d: 2 * d.scale**2,
+        "entropy": lambda d: 1 + (2 * d.scale).log(),
+        "_log_prob": lambda d, value: -(2 * d.scale).log() - (value - d.loc).abs() / d.scale,
     }
 
     def _standard(self, shape: Shape) -> Tensor:
         u = uniform_like(shape, self.loc) * 2 - 1
         return -u.sign() * lucid.log1p(-u.abs().clamp(max=1 - 1e-7))
-
-    def _log_prob(self, value: Tensor) -> Tensor:
-        return -(2 * self.scale).log() - (value - self.loc).abs() / self.scale
 
     def _cdf(self, value: Tensor) -> Tensor:
         z = (value - self.loc) / self.scale
@@ -117,9 +103,6 @@ class Laplace(_LocationScale):
     def icdf(self, value: Tensor) -> Tensor:
         term = value - 0.5
         return self.loc - self.scale * term.sign() * lucid.log1p(-2 * term.abs())
-
-    def entropy(self) -> Tensor:
-        return 1 + (2 * self.scale).log()
 
 
 @like(Normal)
@@ -140,9 +123,11 @@ class Cauchy(_LocationScale):
     """
 
     _formulas: ClassVar = {
-        "mode": lambda d: d.loc,
         "mean": lambda d: lucid.full_like(d.loc, math.nan),
         "variance": lambda d: lucid.full_like(d.loc, math.inf),
+        "entropy": lambda d: math.log(4 * math.pi) + d.scale.log(),
+        "_cdf": lambda d, value: lucid.atan((value - d.loc) / d.scale) / math.pi + 0.5,
+        "icdf": lambda d, value: d.loc + d.scale * lucid.tan(math.pi * (value - 0.5)),
     }
 
     def _standard(self, shape: Shape) -> Tensor:
@@ -151,15 +136,6 @@ class Cauchy(_LocationScale):
     def _log_prob(self, value: Tensor) -> Tensor:
         z = (value - self.loc) / self.scale
         return -math.log(math.pi) - self.scale.log() - (z**2).log1p()
-
-    def _cdf(self, value: Tensor) -> Tensor:
-        return lucid.atan((value - self.loc) / self.scale) / math.pi + 0.5
-
-    def icdf(self, value: Tensor) -> Tensor:
-        return self.loc + self.scale * lucid.tan(math.pi * (value - 0.5))
-
-    def entropy(self) -> Tensor:
-        return math.log(4 * math.pi) + self.scale.log()
 
 
 @like(Normal)
@@ -178,9 +154,11 @@ class Gumbel(_LocationScale):
     """
 
     _formulas: ClassVar = {
-        "mode": lambda d: d.loc,
         "mean": lambda d: d.loc + d.scale * _EULER,
         "variance": lambda d: math.pi**2 / 6 * d.scale**2,
+        "entropy": lambda d: d.scale.log() + (1 + _EULER),
+        "_cdf": lambda d, value: (-((d.loc - value) / d.scale).exp()).exp(),
+        "icdf": lambda d, value: d.loc - d.scale * (-value.log()).log(),
     }
 
     def _standard(self, shape: Shape) -> Tensor:
@@ -189,15 +167,6 @@ class Gumbel(_LocationScale):
     def _log_prob(self, value: Tensor) -> Tensor:
         z = (self.loc - value) / self.scale
         return z - z.exp() - self.scale.log()
-
-    def _cdf(self, value: Tensor) -> Tensor:
-        return (-((self.loc - value) / self.scale).exp()).exp()
-
-    def icdf(self, value: Tensor) -> Tensor:
-        return self.loc - self.scale * (-value.log()).log()
-
-    def entropy(self) -> Tensor:
-        return self.scale.log() + (1 + _EULER)
 
 
 @like(Distribution)
@@ -262,6 +231,9 @@ class HalfNormal(Distribution):
         "mode": lambda d: lucid.zeros_like(d.scale),
         "mean": lambda d: d.scale * math.sqrt(2 / math.pi),
         "variance": lambda d: d.scale**2 * (1 - 2 / math.pi),
+        "entropy": lambda d: 0.5 * math.log(math.pi / 2) + 0.5 + d.scale.log(),
+        "_cdf": lambda d, value: lucid.erf(value / d.scale / math.sqrt(2)),
+        "icdf": lambda d, value: d.scale * lucid.special.ndtri((value + 1) / 2),
     }
 
     def __init__(self, scale: Any, validate_args: Any = None) -> None:
@@ -275,15 +247,6 @@ class HalfNormal(Distribution):
     def _log_prob(self, value: Tensor) -> Tensor:
         density = math.log(2) - (value / self.scale) ** 2 / 2 - self.scale.log()
         return lucid.where(value >= 0, density - 0.5 * math.log(2 * math.pi), -math.inf)
-
-    def _cdf(self, value: Tensor) -> Tensor:
-        return lucid.erf(value / self.scale / math.sqrt(2))
-
-    def icdf(self, value: Tensor) -> Tensor:
-        return self.scale * lucid.special.ndtri((value + 1) / 2)
-
-    def entropy(self) -> Tensor:
-        return 0.5 * math.log(math.pi / 2) + 0.5 + self.scale.log()
 
 
 @like(Distribution)
@@ -309,6 +272,9 @@ class Uniform(Distribution):
         "support": lambda d: constraints.interval(d.low, d.high),
         "mean": lambda d: (d.high + d.low) / 2,
         "variance": lambda d: (d.high - d.low) ** 2 / 12,
+        "entropy": lambda d: (d.high - d.low).log(),
+        "_cdf": lambda d, value: ((value - d.low) / (d.high - d.low)).clamp(0, 1),
+        "icdf": lambda d, value: d.low + value * (d.high - d.low),
     }
 
     def __init__(self, low: Any, high: Any, validate_args: Any = None) -> None:
@@ -331,12 +297,3 @@ class Uniform(Distribution):
     def _log_prob(self, value: Tensor) -> Tensor:
         inside = (value >= self.low) & (value < self.high)
         return lucid.where(inside, 0.0 - (self.high - self.low).log(), -math.inf)
-
-    def _cdf(self, value: Tensor) -> Tensor:
-        return ((value - self.low) / (self.high - self.low)).clamp(0, 1)
-
-    def icdf(self, value: Tensor) -> Tensor:
-        return self.low + value * (self.high - self.low)
-
-    def entropy(self) -> Tensor:
-        return (self.high - self.low).log()

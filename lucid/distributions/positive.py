@@ -104,6 +104,10 @@ class Exponential(Distribution):
         "mode": lambda d: lucid.zeros_like(d.rate),
         "mean": lambda d: 1 / d.rate,
         "variance": lambda d: d.rate**-2,
+        "entropy": lambda d: 1.0 - d.rate.log(),
+        "_log_prob": lambda d, value: d.rate.log() - d.rate * value,
+        "_cdf": lambda d, value: -lucid.expm1(-d.rate * value),
+        "icdf": lambda d, value: -lucid.log1p(-value) / d.rate,
     }
 
     def __init__(self, rate: Any, validate_args: Any = None) -> None:
@@ -113,18 +117,6 @@ class Exponential(Distribution):
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
         u = uniform_like(self._extended_shape(sample_shape), self.rate)
         return -u.log() / self.rate
-
-    def _log_prob(self, value: Tensor) -> Tensor:
-        return self.rate.log() - self.rate * value
-
-    def _cdf(self, value: Tensor) -> Tensor:
-        return -lucid.expm1(-self.rate * value)
-
-    def icdf(self, value: Tensor) -> Tensor:
-        return -lucid.log1p(-value) / self.rate
-
-    def entropy(self) -> Tensor:
-        return 1.0 - self.rate.log()
 
 
 @like(Exponential)
@@ -149,6 +141,7 @@ class Gamma(Distribution):
         "mode": lambda d: ((d.concentration - 1) / d.rate).clamp(min=0),
         "mean": lambda d: d.concentration / d.rate,
         "variance": lambda d: d.concentration / d.rate**2,
+        "_cdf": lambda d, value: lucid.special.gammainc(d.concentration, d.rate * value),
     }
 
     def __init__(self, concentration: Any, rate: Any, validate_args: Any = None) -> None:
@@ -168,9 +161,6 @@ class Gamma(Distribution):
             - lucid.lgamma(self.concentration)
         )
         return found
-
-    def _cdf(self, value: Tensor) -> Tensor:
-        return lucid.special.gammainc(self.concentration, self.rate * value)
 
     def entropy(self) -> Tensor:
         a = self.concentration
@@ -402,6 +392,8 @@ class Weibull(Distribution):
     _formulas: ClassVar = {
         "mean": lambda d: d.scale * d._moment(1),
         "variance": lambda d: d.scale**2 * (d._moment(2) - d._moment(1) ** 2),
+        "_cdf": lambda d, value: -lucid.expm1(-((value / d.scale) ** d.concentration)),
+        "icdf": lambda d, value: d.scale * (-lucid.log1p(-value)) ** (1 / d.concentration),
     }
 
     def __init__(self, scale: Any, concentration: Any, validate_args: Any = None) -> None:
@@ -426,12 +418,6 @@ class Weibull(Distribution):
         power = relative**self.concentration
         ratio = (self.concentration / self.scale).log()
         return ratio + (self.concentration - 1) * relative.log() - power
-
-    def _cdf(self, value: Tensor) -> Tensor:
-        return -lucid.expm1(-((value / self.scale) ** self.concentration))
-
-    def icdf(self, value: Tensor) -> Tensor:
-        return self.scale * (-lucid.log1p(-value)) ** (1 / self.concentration)
 
     def entropy(self) -> Tensor:
         inverse = 1 / self.concentration
@@ -458,6 +444,9 @@ class Pareto(Distribution):
     _formulas: ClassVar = {
         "support": lambda d: constraints.greater_than_eq(d.scale),
         "mode": lambda d: d.scale,
+        "entropy": lambda d: (d.scale / d.alpha).log() + 1 + 1 / d.alpha,
+        "_cdf": lambda d, value: 1 - (d.scale / value) ** d.alpha,
+        "icdf": lambda d, value: d.scale * (1 - value) ** (-1 / d.alpha),
     }
 
     def __init__(self, scale: Any, alpha: Any, validate_args: Any = None) -> None:
@@ -483,15 +472,6 @@ class Pareto(Distribution):
         found = found - (self.alpha + 1) * value.log()
         return found
 
-    def _cdf(self, value: Tensor) -> Tensor:
-        return 1 - (self.scale / value) ** self.alpha
-
-    def icdf(self, value: Tensor) -> Tensor:
-        return self.scale * (1 - value) ** (-1 / self.alpha)
-
-    def entropy(self) -> Tensor:
-        return (self.scale / self.alpha).log() + 1 + 1 / self.alpha
-
 
 @like(Weibull)
 class HalfCauchy(Distribution):
@@ -513,6 +493,9 @@ class HalfCauchy(Distribution):
         "mode": lambda d: lucid.zeros_like(d.scale),
         "mean": lambda d: lucid.full_like(d.scale, math.inf),
         "variance": lambda d: lucid.full_like(d.scale, math.inf),
+        "entropy": lambda d: math.log(2 * math.pi) + d.scale.log(),
+        "_cdf": lambda d, value: 2 / math.pi * lucid.atan(value / d.scale),
+        "icdf": lambda d, value: d.scale * lucid.tan(math.pi / 2 * value),
     }
 
     def __init__(self, scale: Any, validate_args: Any = None) -> None:
@@ -527,15 +510,6 @@ class HalfCauchy(Distribution):
         relative = value / self.scale
         inside = math.log(2 / math.pi) - self.scale.log() - lucid.log1p(relative**2)
         return lucid.where(relative >= 0, inside, -math.inf)
-
-    def _cdf(self, value: Tensor) -> Tensor:
-        return 2 / math.pi * lucid.atan(value / self.scale)
-
-    def icdf(self, value: Tensor) -> Tensor:
-        return self.scale * lucid.tan(math.pi / 2 * value)
-
-    def entropy(self) -> Tensor:
-        return math.log(2 * math.pi) + self.scale.log()
 
 
 @like(Weibull)
@@ -555,7 +529,10 @@ class InverseGamma(Distribution):
 
     arg_constraints: ClassVar = {"concentration": positive, "rate": positive}
     support = positive
-    _formulas: ClassVar = {"mode": lambda d: d.rate / (d.concentration + 1)}
+    _formulas: ClassVar = {
+        "mode": lambda d: d.rate / (d.concentration + 1),
+        "_cdf": lambda d, value: lucid.special.gammaincc(d.concentration, d.rate / value),
+    }
 
     def __init__(self, concentration: Any, rate: Any, validate_args: Any = None) -> None:
         self.concentration, self.rate = parameters_of(concentration, rate)
@@ -580,9 +557,6 @@ class InverseGamma(Distribution):
         found: Tensor = a * self.rate.log() - lucid.lgamma(a) - (a + 1) * value.log()
         found = found - self.rate / value
         return found
-
-    def _cdf(self, value: Tensor) -> Tensor:
-        return lucid.special.gammaincc(self.concentration, self.rate / value)
 
     def entropy(self) -> Tensor:
         a = self.concentration
@@ -609,6 +583,7 @@ class Kumaraswamy(Distribution):
     _formulas: ClassVar = {
         "mean": lambda d: d._moment(1),
         "variance": lambda d: d._moment(2) - d._moment(1) ** 2,
+        "_cdf": lambda d, value: 1 - (1 - value**d.concentration1) ** d.concentration0,
     }
 
     def __init__(self, concentration1: Any, concentration0: Any, validate_args: Any = None) -> None:
@@ -635,9 +610,6 @@ class Kumaraswamy(Distribution):
     def _log_prob(self, value: Tensor) -> Tensor:
         a, b = self.concentration1, self.concentration0
         return a.log() + b.log() + (a - 1) * value.log() + (b - 1) * (-(value**a)).log1p()
-
-    def _cdf(self, value: Tensor) -> Tensor:
-        return 1 - (1 - value**self.concentration1) ** self.concentration0
 
     def icdf(self, value: Tensor) -> Tensor:
         return (1 - (1 - value) ** (1 / self.concentration0)) ** (1 / self.concentration1)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import lucid
 from lucid.choices import check_choice
 from lucid.compiler.recording import hooks
 from lucid.distributions import constraints
-from lucid.distributions.distribution import Distribution
+from lucid.distributions.distribution import Distribution, OfFormulas
 from lucid.docstrings import like
 from lucid.ir import frames
 from lucid.ir.errors import MissingRuleError, OptionError, ShapeError
@@ -42,7 +42,7 @@ def _sum_last(slope: Tensor, axes: int) -> Tensor:
     return slope.sum(tuple(range(-axes, 0))) if axes else slope
 
 
-class Transform:
+class Transform(OfFormulas):
     """An invertible function. Subclasses define `_call`, `_inverse` and `log_abs_det_jacobian`.
 
     Two are equal where they are the same function: of one class, with equal numbers, tensors and
@@ -184,6 +184,15 @@ class Transform:
 
 class _Inverse(Transform):
     _made_of = ("_transform",)
+    _formulas: ClassVar = {
+        "sign": lambda t: t._transform.sign,
+        "inv": lambda t: t._transform,
+        "forward_shape": lambda t, shape: t._transform.inverse_shape(shape),
+        "inverse_shape": lambda t, shape: t._transform.forward_shape(shape),
+        "_call": lambda t, x: t._transform._inverted(x),
+        "_inverse": lambda t, y: t._transform(y),
+        "log_abs_det_jacobian": lambda t, x, y: -t._transform.log_abs_det_jacobian(y, x),
+    }
 
     def __init__(self, transform: Transform) -> None:
         self._transform = transform
@@ -192,31 +201,8 @@ class _Inverse(Transform):
         self.domain, self.codomain = transform.codomain, transform.domain
         self.bijective = transform.bijective
 
-    def forward_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        return self._transform.inverse_shape(shape)
-
-    def inverse_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        return self._transform.forward_shape(shape)
-
-    @property
-    def inv(self) -> Transform:
-        return self._transform
-
-    @property
-    def sign(self) -> Any:
-        return self._transform.sign
-
     def with_cache(self, cache_size: int = 1) -> Transform:
         return _Inverse(self._transform.with_cache(cache_size))
-
-    def _call(self, x: Tensor) -> Tensor:
-        return self._transform._inverted(x)
-
-    def _inverse(self, y: Tensor) -> Tensor:
-        return self._transform(y)
-
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        return -self._transform.log_abs_det_jacobian(y, x)
 
 
 @like(Transform)
@@ -306,6 +292,10 @@ class AffineTransform(Transform):
     _made_of = ("loc", "scale")
     domain = constraints.real
     codomain = constraints.real
+    _formulas: ClassVar = {
+        "_call": lambda t, x: x * t.scale + t.loc,
+        "_inverse": lambda t, y: (y - t.loc) / t.scale,
+    }
 
     def __init__(self, loc: Any, scale: Any, event_dim: int = 0, cache_size: int = 0) -> None:
         super().__init__(cache_size)
@@ -318,12 +308,6 @@ class AffineTransform(Transform):
         scale = self.scale
         return scale.sign() if isinstance(scale, Tensor) else int(scale > 0) - int(scale < 0)
 
-    def _call(self, x: Tensor) -> Tensor:
-        return x * self.scale + self.loc
-
-    def _inverse(self, y: Tensor) -> Tensor:
-        return (y - self.loc) / self.scale
-
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         if isinstance(self.scale, Tensor):
             slope = self.scale.abs().log().expand(*x.shape)
@@ -332,22 +316,12 @@ class AffineTransform(Transform):
         return _sum_last(slope, self.event_dim)
 
 
-class _ByFormulas(Transform):
-    """A function without parameters, by formulas: its value, its inverse, and log |dy/dx|."""
+class _OfNumbers(Transform):
+    """A function without parameters, of numbers."""
 
     _made_of = ()
-    _formulas: ClassVar[tuple[Callable[..., Tensor], ...]]
     domain = constraints.real
     codomain = constraints.positive
-
-    def _call(self, x: Tensor) -> Tensor:
-        return self._formulas[0](x)
-
-    def _inverse(self, y: Tensor) -> Tensor:
-        return self._formulas[1](y)
-
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        return self._formulas[2](x, y) if self.bijective else super().log_abs_det_jacobian(x, y)
 
 
 def _inside(share: Tensor) -> Tensor:
@@ -357,7 +331,7 @@ def _inside(share: Tensor) -> Tensor:
 
 
 @like(Transform)
-class ExpTransform(_ByFormulas):
+class ExpTransform(_OfNumbers):
     """The function exp(x), whose inverse is the logarithm: numbers to positive ones.
 
     >>> transform, x = lucid.distributions.ExpTransform(), lucid.tensor([0.0, 1.0])
@@ -367,11 +341,15 @@ class ExpTransform(_ByFormulas):
     """
 
     sign = 1
-    _formulas = (lambda x: x.exp(), lambda y: y.log(), lambda x, y: x)
+    _formulas: ClassVar = {
+        "_call": lambda t, x: x.exp(),
+        "_inverse": lambda t, y: y.log(),
+        "log_abs_det_jacobian": lambda t, x, y: x,
+    }
 
 
 @like(Transform)
-class SigmoidTransform(_ByFormulas):
+class SigmoidTransform(_OfNumbers):
     """The function sigmoid(x): numbers to those between 0 and 1, neither of which it reaches.
 
     >>> transform, x = lucid.distributions.SigmoidTransform(), lucid.tensor([0.0, 2.0])
@@ -382,15 +360,15 @@ class SigmoidTransform(_ByFormulas):
 
     sign = 1
     codomain = constraints.unit_interval
-    _formulas = (
-        lambda x: _inside(x.sigmoid()),
-        lambda y: _inside(y).log() - (-_inside(y)).log1p(),
-        lambda x, y: -F.softplus(-x) - F.softplus(x),
-    )
+    _formulas: ClassVar = {
+        "_call": lambda t, x: _inside(x.sigmoid()),
+        "_inverse": lambda t, y: _inside(y).log() - (-_inside(y)).log1p(),
+        "log_abs_det_jacobian": lambda t, x, y: -F.softplus(-x) - F.softplus(x),
+    }
 
 
 @like(Transform)
-class TanhTransform(_ByFormulas):
+class TanhTransform(_OfNumbers):
     """The function tanh(x), whose inverse is atanh: numbers to those between -1 and 1.
 
     >>> transform, x = lucid.distributions.TanhTransform(), lucid.tensor([0.0, 1.0])
@@ -401,11 +379,11 @@ class TanhTransform(_ByFormulas):
 
     sign = 1
     codomain = constraints.interval(-1, 1)
-    _formulas = (
-        lambda x: x.tanh(),
-        lucid.atanh,
-        lambda x, y: 2.0 * (math.log(2.0) - x - F.softplus(-2.0 * x)),
-    )
+    _formulas: ClassVar = {
+        "_call": lambda t, x: x.tanh(),
+        "_inverse": lambda t, y: lucid.atanh(y),
+        "log_abs_det_jacobian": lambda t, x, y: 2 * (math.log(2.0) - x - F.softplus(-2.0 * x)),
+    }
 
 
 @like(Transform)
@@ -424,6 +402,11 @@ class PowerTransform(Transform):
     _made_of = ("exponent",)
     domain = constraints.positive
     codomain = constraints.positive
+    _formulas: ClassVar = {
+        "_call": lambda t, x: x**t.exponent,
+        "_inverse": lambda t, y: y ** (1 / t.exponent),
+        "log_abs_det_jacobian": lambda t, x, y: (t.exponent * y / x).abs().log(),
+    }
 
     def __init__(self, exponent: Any, cache_size: int = 0) -> None:
         super().__init__(cache_size)
@@ -434,18 +417,9 @@ class PowerTransform(Transform):
         exponent = lucid.as_tensor(self.exponent)
         return exponent.sign()
 
-    def _call(self, x: Tensor) -> Tensor:
-        return x**self.exponent
-
-    def _inverse(self, y: Tensor) -> Tensor:
-        return y ** (1 / self.exponent)
-
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        return (self.exponent * y / x).abs().log()
-
 
 @like(Transform)
-class SoftplusTransform(_ByFormulas):
+class SoftplusTransform(_OfNumbers):
     """The function log(1 + exp(x)): numbers to positive ones, large ones nearly to themselves.
 
     >>> transform, x = lucid.distributions.SoftplusTransform(), lucid.tensor([0.5, 1.0])
@@ -455,11 +429,15 @@ class SoftplusTransform(_ByFormulas):
     """
 
     sign = 1
-    _formulas = (F.softplus, lambda y: (-(-y).expm1()).log() + y, lambda x, y: -F.softplus(-x))
+    _formulas: ClassVar = {
+        "_call": lambda t, x: F.softplus(x),
+        "_inverse": lambda t, y: (-(-y).expm1()).log() + y,
+        "log_abs_det_jacobian": lambda t, x, y: -F.softplus(-x),
+    }
 
 
 @like(Transform)
-class AbsTransform(_ByFormulas):
+class AbsTransform(_OfNumbers):
     """The function |x|: two numbers have each value, so it has an inverse but no density.
 
     The inverse is the positive one of the two; `log_abs_det_jacobian` raises `MissingRuleError`.
@@ -471,11 +449,11 @@ class AbsTransform(_ByFormulas):
     """
 
     bijective = False
-    _formulas = (lambda x: x.abs(), lambda y: y)
+    _formulas: ClassVar = {"_call": lambda t, x: x.abs(), "_inverse": lambda t, y: y}
 
 
 @like(Transform)
-class SoftmaxTransform(_ByFormulas):
+class SoftmaxTransform(_OfNumbers):
     """The softmax over the last axis: it has an inverse, up to a constant, but no density.
 
     The inverse is the logarithm; `log_abs_det_jacobian` raises `MissingRuleError`.
@@ -489,7 +467,7 @@ class SoftmaxTransform(_ByFormulas):
     domain = constraints.real_vector
     codomain = constraints.simplex
     bijective = False
-    _formulas = (lambda x: F.softmax(x, -1), lambda y: y.log())
+    _formulas: ClassVar = {"_call": lambda t, x: F.softmax(x, -1), "_inverse": lambda t, y: y.log()}
 
 
 @like(Transform)
@@ -507,12 +485,10 @@ class StickBreakingTransform(Transform):
     _made_of = ()
     domain = constraints.real_vector
     codomain = constraints.simplex
-
-    def forward_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        return (*shape[:-1], shape[-1] + 1)
-
-    def inverse_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        return (*shape[:-1], shape[-1] - 1)
+    _formulas: ClassVar = {
+        "forward_shape": lambda t, shape: (*shape[:-1], shape[-1] + 1),
+        "inverse_shape": lambda t, shape: (*shape[:-1], shape[-1] - 1),
+    }
 
     @staticmethod
     def _moved(x: Tensor) -> Tensor:
@@ -552,6 +528,14 @@ class IndependentTransform(Transform):
     (tensor([1.0000, 2.7183]), tensor([0.0000, 1.0000]), tensor(1.))
     """
 
+    _formulas: ClassVar = {
+        "sign": lambda t: t.base_transform.sign,
+        "forward_shape": lambda t, shape: t.base_transform.forward_shape(shape),
+        "inverse_shape": lambda t, shape: t.base_transform.inverse_shape(shape),
+        "_call": lambda t, x: t.base_transform(x),
+        "_inverse": lambda t, y: t.base_transform.inv(y),
+    }
+
     def __init__(
         self, base_transform: Transform, reinterpreted_batch_ndims: int, cache_size: int = 0
     ) -> None:
@@ -565,22 +549,6 @@ class IndependentTransform(Transform):
         self.domain = _with_axes(base_transform.domain, self.event_dim)
         self.codomain = _with_axes(base_transform.codomain, self.event_dim + self._added_axes)
         self.bijective = base_transform.bijective
-
-    def forward_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        return self.base_transform.forward_shape(shape)
-
-    def inverse_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        return self.base_transform.inverse_shape(shape)
-
-    @property
-    def sign(self) -> Any:
-        return self.base_transform.sign
-
-    def _call(self, x: Tensor) -> Tensor:
-        return self.base_transform(x)
-
-    def _inverse(self, y: Tensor) -> Tensor:
-        return self.base_transform.inv(y)
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         slope = self.base_transform.log_abs_det_jacobian(x, y)
@@ -607,6 +575,13 @@ class ReshapeTransform(Transform):
             [3., 4.]]), tensor([1., 2., 3., 4.]))
     """
 
+    _formulas: ClassVar = {
+        "forward_shape": lambda t, shape: t._batch(shape, t.in_shape) + t.out_shape,
+        "inverse_shape": lambda t, shape: t._batch(shape, t.out_shape) + t.in_shape,
+        "_call": lambda t, x: x.reshape(t.forward_shape(x.shape)),
+        "_inverse": lambda t, y: y.reshape(t.inverse_shape(y.shape)),
+    }
+
     def __init__(
         self, in_shape: Sequence[int], out_shape: Sequence[int], cache_size: int = 0
     ) -> None:
@@ -619,12 +594,6 @@ class ReshapeTransform(Transform):
         self.domain = constraints.independent(constraints.real, len(self.in_shape))
         self.codomain = constraints.independent(constraints.real, len(self.out_shape))
 
-    def forward_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        return self._batch(shape, self.in_shape) + self.out_shape
-
-    def inverse_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        return self._batch(shape, self.out_shape) + self.in_shape
-
     @staticmethod
     def _batch(shape: Sequence[int], event: tuple[int, ...]) -> tuple[int, ...]:
         """The axes before those of the event."""
@@ -632,12 +601,6 @@ class ReshapeTransform(Transform):
         if cut < 0 or tuple(shape[cut:]) != event:
             raise ShapeError(f"ReshapeTransform: takes values (*, {event}), not {tuple(shape)}")
         return tuple(shape[:cut])
-
-    def _call(self, x: Tensor) -> Tensor:
-        return x.reshape(self.forward_shape(x.shape))
-
-    def _inverse(self, y: Tensor) -> Tensor:
-        return y.reshape(self.inverse_shape(y.shape))
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return lucid.zeros(self._batch(x.shape, self.in_shape), dtype=x.dtype)
@@ -663,20 +626,16 @@ class CumulativeDistributionTransform(Transform):
 
     sign = 1
     codomain = constraints.unit_interval
+    _formulas: ClassVar = {
+        "_call": lambda t, x: t.distribution.cdf(x),
+        "_inverse": lambda t, y: t.distribution.icdf(y),
+        "log_abs_det_jacobian": lambda t, x, y: t.distribution.log_prob(x),
+    }
 
     def __init__(self, distribution: Any, cache_size: int = 0) -> None:
         super().__init__(cache_size)
         self.distribution: Distribution = distribution
         self.domain = distribution.support
-
-    def _call(self, x: Tensor) -> Tensor:
-        return self.distribution.cdf(x)
-
-    def _inverse(self, y: Tensor) -> Tensor:
-        return self.distribution.icdf(y)
-
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        return self.distribution.log_prob(x)
 
 
 @like(Transform)
@@ -695,12 +654,10 @@ class LowerCholeskyTransform(Transform):
     domain = constraints.independent(constraints.real, 2)
     codomain = constraints.lower_cholesky
     bijective = False
-
-    def _call(self, x: Tensor) -> Tensor:
-        return x.tril(-1) + x.diagonal(dim1=-2, dim2=-1).exp().diag_embed()
-
-    def _inverse(self, y: Tensor) -> Tensor:
-        return y.tril(-1) + y.diagonal(dim1=-2, dim2=-1).log().diag_embed()
+    _formulas: ClassVar = {
+        "_call": lambda t, x: x.tril(-1) + x.diagonal(dim1=-2, dim2=-1).exp().diag_embed(),
+        "_inverse": lambda t, y: y.tril(-1) + y.diagonal(dim1=-2, dim2=-1).log().diag_embed(),
+    }
 
 
 @like(Transform)
@@ -839,6 +796,11 @@ class CatTransform(_Joined):
     (tensor([1.0000, 0.0000, 0.7616]), tensor([0., 0., 1.]))
     """
 
+    _formulas: ClassVar = {
+        "_parts": lambda t, x: x.split(t.lengths, t.dim),
+        "_join": lambda t, parts: lucid.cat(parts, t.dim),
+    }
+
     def __init__(
         self,
         tseq: Sequence[Transform],
@@ -856,12 +818,6 @@ class CatTransform(_Joined):
         self.bijective = all(part.bijective for part in self.transforms)
         self.domain = constraints.cat([t.domain for t in self.transforms], dim, self.lengths)
         self.codomain = constraints.cat([t.codomain for t in self.transforms], dim, self.lengths)
-
-    def _parts(self, x: Tensor) -> Sequence[Tensor]:
-        return x.split(self.lengths, self.dim)
-
-    def _join(self, parts: list[Tensor]) -> Tensor:
-        return lucid.cat(parts, self.dim)
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         slopes = self._slopes(x, y)
@@ -886,6 +842,11 @@ class StackTransform(_Joined):
             [3.0000, 2.7183]])
     """
 
+    _formulas: ClassVar = {
+        "_join": lambda t, parts: lucid.stack(parts, t.dim),
+        "log_abs_det_jacobian": lambda t, x, y: t._join(t._slopes(x, y)),
+    }
+
     def __init__(self, tseq: Sequence[Transform], dim: int = 0, cache_size: int = 0) -> None:
         super().__init__(cache_size)
         self.transforms = [part.with_cache(cache_size) if cache_size else part for part in tseq]
@@ -899,12 +860,6 @@ class StackTransform(_Joined):
         if x.shape[self.dim] != len(self.transforms):
             raise ShapeError(f"StackTransform: axis {self.dim} needs size {len(self.transforms)}")
         return x.unbind(self.dim)
-
-    def _join(self, parts: list[Tensor]) -> Tensor:
-        return lucid.stack(parts, self.dim)
-
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        return self._join(self._slopes(x, y))
 
 
 identity_transform = ComposeTransform([])

@@ -8,17 +8,16 @@ Args:
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
-from lucid.device import check_device
 from lucid.docstrings import like
-from lucid.dtypes import as_dtype, get_default_dtype
 from lucid.functions.arguments import integer, one_way, require_computable, shape_of, tensor_of
 from lucid.functions.conversion import cast
 from lucid.functions.elementwise import choose, clone
 from lucid.functions.from_data import as_leaf, tensor
+from lucid.functions.options import LikeOptions, TensorOptions, taken, with_options
 from lucid.functions.promotion import Number, operand, scalar_dtype
 from lucid.functions.tensors import Tensor
 from lucid.ir import memory, ops
@@ -46,21 +45,27 @@ def filled(shape: Shape, value: Any, dtype: DType) -> Tensor:
     return clone(emit(ops.broadcast, (whole,), shape=shape))
 
 
-def _filled(
-    size: tuple[Any, ...], value: Any, dtype: Any, device: Any, requires_grad: bool, op: str
+def _filled(size: tuple[Any, ...], value: Any, op: str, **options: Any) -> Tensor:
+    dtype, requires_grad = taken(op, **options)
+    return as_leaf(filled(shape_of(size, op), value, dtype), requires_grad)
+
+
+def _options_of(input: Tensor, options: TensorOptions) -> TensorOptions:
+    """Options with the dtype of `input` where they say none."""
+    return {**options, "dtype": options.get("dtype") or input._type.dtype}
+
+
+def _new(
+    input: Tensor, size: tuple[Any, ...], value: Any, op: str, **options: Unpack[TensorOptions]
 ) -> Tensor:
-    check_device(device, op)
-    wanted = get_default_dtype() if dtype is None else as_dtype(dtype, op)
-    return as_leaf(filled(shape_of(size, op), value, wanted), requires_grad)
+    """A tensor in the dtype of `input`; in a vmap over that each example has memory of its own."""
+    dtype, requires_grad = taken(op, **_options_of(input, options))
+    result = filled(shape_of(size, op), value, dtype)
+    if context.levels:
+        from lucid.tensor.batched import mapped_as
 
-
-def _mapped_as(input: Tensor, result: Tensor) -> Tensor:
-    """In a vmap, a tensor with memory for each example, if `input` has: it can be written to."""
-    if not context.levels:
-        return result
-    from lucid.tensor.batched import mapped_as
-
-    return mapped_as(input, result)
+        result = mapped_as(input, result)
+    return as_leaf(result, requires_grad)
 
 
 def legacy_tensor(dtype: DType, data: tuple[Any, ...]) -> Tensor:
@@ -93,13 +98,8 @@ def new(input: Tensor, *data: Any) -> Tensor:
     return legacy_tensor(input._type.dtype, data or (0,))
 
 
-def zeros(
-    *sizes: Any,
-    size: Any = None,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-) -> Tensor:
+@with_options
+def zeros(*sizes: Any, size: Any = None, **options: Unpack[TensorOptions]) -> Tensor:
     """Return a new tensor of zeros: `zeros(2, 3)` and `zeros((2, 3))` are the same.
 
     A size of 0 gives a tensor without elements, the shape `()` a 0-d tensor.
@@ -118,17 +118,12 @@ def zeros(
     >>> lucid.zeros((), dtype=lucid.int64)
     tensor(0)
     """
-    return _filled(one_way(sizes, size, "size", "zeros"), 0, dtype, device, requires_grad, "zeros")
+    return _filled(one_way(sizes, size, "size", "zeros"), 0, "zeros", **options)
 
 
 @like(zeros)
-def ones(
-    *sizes: Any,
-    size: Any = None,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-) -> Tensor:
+@with_options
+def ones(*sizes: Any, size: Any = None, **options: Unpack[TensorOptions]) -> Tensor:
     """Return a new tensor of ones: `ones(2, 3)` and `ones((2, 3))` are the same.
 
     With `dtype=lucid.bool` every element is True. The shape `()` gives a 0-d tensor.
@@ -139,18 +134,12 @@ def ones(
     >>> lucid.ones(2, dtype=lucid.bool)
     tensor([True, True])
     """
-    return _filled(one_way(sizes, size, "size", "ones"), 1, dtype, device, requires_grad, "ones")
+    return _filled(one_way(sizes, size, "size", "ones"), 1, "ones", **options)
 
 
 @like(zeros)
-def empty(
-    *sizes: Any,
-    size: Any = None,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-    memory_format: object = None,
-) -> Tensor:
+@with_options
+def empty(*sizes: Any, size: Any = None, **options: Unpack[LikeOptions]) -> Tensor:
     """Return a new tensor that is meant to be written to; it holds zeros.
 
     Other libraries leave whatever the memory held before. Zeros make eager and compiled code agree,
@@ -165,18 +154,12 @@ def empty(
     tensor([[7., 7.],
             [0., 0.]])
     """
-    check_memory_format(memory_format, "empty")
-    return _filled(one_way(sizes, size, "size", "empty"), 0, dtype, device, requires_grad, "empty")
+    check_memory_format(options.pop("memory_format", None), "empty")
+    return _filled(one_way(sizes, size, "size", "empty"), 0, "empty", **options)
 
 
-def full(
-    size: Any,
-    fill_value: Number | Tensor,
-    *,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-) -> Tensor:
+@with_options
+def full(size: Any, fill_value: Number | Tensor, **options: Unpack[TensorOptions]) -> Tensor:
     """Return a new tensor in which every element is `fill_value`.
 
     dtype: by the value: bool for a bool, int64 for an int, the default dtype for a float, and a
@@ -196,22 +179,14 @@ def full(
     >>> lucid.full((2,), 0.5)
     tensor([0.5000, 0.5000])
     """
-    if dtype is None:
-        if isinstance(fill_value, Tensor):
-            dtype = fill_value._type.dtype
-        else:
-            dtype = scalar_dtype(fill_value, "full")
-    return _filled((size,), fill_value, dtype, device, requires_grad, "full")
+    if options.get("dtype") is None:
+        of_tensor = fill_value._type.dtype if isinstance(fill_value, Tensor) else None
+        options["dtype"] = of_tensor or scalar_dtype(fill_value, "full")
+    return _filled((size,), fill_value, "full", **options)
 
 
-def zeros_like(
-    input: Tensor,
-    *,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-    memory_format: object = None,
-) -> Tensor:
+@with_options
+def zeros_like(input: Tensor, **options: Unpack[LikeOptions]) -> Tensor:
     """Return a new tensor of zeros in the shape and dtype of `input`.
 
     It has memory and history of its own: nothing but the type of `input` is looked at.
@@ -226,19 +201,12 @@ def zeros_like(
     tensor([[0, 0],
             [0, 0]])
     """
-    check_memory_format(memory_format, "zeros_like")
-    return full_like(input, 0, dtype=dtype, device=device, requires_grad=requires_grad)
+    return _filled_like(input, 0, "zeros_like", **options)
 
 
 @like(zeros_like)
-def ones_like(
-    input: Tensor,
-    *,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-    memory_format: object = None,
-) -> Tensor:
+@with_options
+def ones_like(input: Tensor, **options: Unpack[LikeOptions]) -> Tensor:
     """Return a new tensor of ones in the shape and dtype of `input`.
 
     It has memory and history of its own; that `input` requires grad doesn't make the ones require
@@ -249,19 +217,12 @@ def ones_like(
     >>> lucid.ones_like(lucid.tensor([3.5, 4.5]), dtype=lucid.int32)
     tensor([1, 1], dtype=lucid.int32)
     """
-    check_memory_format(memory_format, "ones_like")
-    return full_like(input, 1, dtype=dtype, device=device, requires_grad=requires_grad)
+    return _filled_like(input, 1, "ones_like", **options)
 
 
 @like(ones_like)
-def empty_like(
-    input: Tensor,
-    *,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-    memory_format: object = None,
-) -> Tensor:
+@with_options
+def empty_like(input: Tensor, **options: Unpack[LikeOptions]) -> Tensor:
     """Return a new tensor to be written to, in the shape and dtype of `input`; it holds zeros.
 
     As with `empty`, the zeros are guaranteed, so eager and compiled code agree.
@@ -270,20 +231,12 @@ def empty_like(
     >>> out.fill_(4)
     tensor([4., 4., 4.])
     """
-    check_memory_format(memory_format, "empty_like")
-    return full_like(input, 0, dtype=dtype, device=device, requires_grad=requires_grad)
+    return _filled_like(input, 0, "empty_like", **options)
 
 
 @like(ones_like)
-def full_like(
-    input: Tensor,
-    fill_value: Number | Tensor,
-    *,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-    memory_format: object = None,
-) -> Tensor:
+@with_options
+def full_like(input: Tensor, fill_value: Number | Tensor, **options: Unpack[LikeOptions]) -> Tensor:
     """Return a new tensor of one value in the shape and dtype of `input`.
 
     dtype: that of `input`, unlike `full`, which goes by the value. In a `vmap` over `input` each
@@ -295,21 +248,19 @@ def full_like(
     >>> lucid.full_like(lucid.tensor([1.0, 2.0]), 9)
     tensor([9., 9.])
     """
-    check_memory_format(memory_format, "full_like")
-    x = tensor_of(input, "full_like")
-    wanted = x._type.dtype if dtype is None else dtype
-    result = _filled((x._type.shape,), fill_value, wanted, device, False, "full_like")
-    return as_leaf(_mapped_as(x, result), requires_grad)
+    return _filled_like(input, fill_value, "full_like", **options)
+
+
+def _filled_like(
+    input: Tensor, value: Any, op: str, memory_format: object = None, **options: Any
+) -> Tensor:
+    check_memory_format(memory_format, op)
+    return _new(input, (tensor_of(input, op)._type.shape,), value, op, **options)
 
 
 @like(full)
-def new_zeros(
-    input: Tensor,
-    *size: Any,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-) -> Tensor:
+@with_options
+def new_zeros(input: Tensor, *size: Any, **options: Unpack[TensorOptions]) -> Tensor:
     """Return zeros of another shape in the dtype of `input`.
 
     For code that is to work in whichever dtype its argument has: `x.new_zeros(3)` is
@@ -324,18 +275,12 @@ def new_zeros(
     tensor([[0, 0],
             [0, 0]])
     """
-    result = _filled(size, 0, dtype or input.dtype, device, False, "new_zeros")
-    return as_leaf(_mapped_as(input, result), requires_grad)
+    return _new(input, size, 0, "new_zeros", **options)
 
 
 @like(new_zeros)
-def new_ones(
-    input: Tensor,
-    *size: Any,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-) -> Tensor:
+@with_options
+def new_ones(input: Tensor, *size: Any, **options: Unpack[TensorOptions]) -> Tensor:
     """Return ones of another shape in the dtype of `input`.
 
     The shape of `input` doesn't matter: `x.new_ones(3)` is `lucid.ones(3, dtype=x.dtype)`.
@@ -344,18 +289,12 @@ def new_ones(
     tensor([[True, True],
             [True, True]])
     """
-    result = _filled(size, 1, dtype or input.dtype, device, False, "new_ones")
-    return as_leaf(_mapped_as(input, result), requires_grad)
+    return _new(input, size, 1, "new_ones", **options)
 
 
 @like(new_zeros)
-def new_empty(
-    input: Tensor,
-    *size: Any,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-) -> Tensor:
+@with_options
+def new_empty(input: Tensor, *size: Any, **options: Unpack[TensorOptions]) -> Tensor:
     """Return a tensor to be written to, of another shape in the dtype of `input`: zeros.
 
     It is what `empty` makes, so what isn't written reads as zero.
@@ -363,19 +302,13 @@ def new_empty(
     >>> lucid.tensor([1, 2]).new_empty(3)
     tensor([0, 0, 0])
     """
-    result = _filled(size, 0, dtype or input.dtype, device, False, "new_empty")
-    return as_leaf(_mapped_as(input, result), requires_grad)
+    return _new(input, size, 0, "new_empty", **options)
 
 
 @like(new_zeros)
+@with_options
 def new_full(
-    input: Tensor,
-    size: Any,
-    fill_value: Number | Tensor,
-    *,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
+    input: Tensor, size: Any, fill_value: Number | Tensor, **options: Unpack[TensorOptions]
 ) -> Tensor:
     """Return a tensor of one value, of another shape and in the dtype of `input`.
 
@@ -388,19 +321,12 @@ def new_full(
     tensor([[3., 3.],
             [3., 3.]])
     """
-    result = _filled((size,), fill_value, dtype or input.dtype, device, False, "new_full")
-    return as_leaf(_mapped_as(input, result), requires_grad)
+    return _new(input, (size,), fill_value, "new_full", **options)
 
 
 @like(new_zeros)
-def new_tensor(
-    input: Tensor,
-    data: Any,
-    *,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-) -> Tensor:
+@with_options
+def new_tensor(input: Tensor, data: Any, **options: Unpack[TensorOptions]) -> Tensor:
     """Return a new tensor with a copy of `data`, in the dtype of `input`.
 
     As `lucid.tensor`, but for the dtype, which isn't inferred from the data.
@@ -414,18 +340,12 @@ def new_tensor(
     >>> lucid.tensor([0.5]).new_tensor([1, 2, 3])
     tensor([1., 2., 3.])
     """
-    wanted = dtype or input._type.dtype
-    return tensor(data, dtype=wanted, device=device, requires_grad=requires_grad)
+    return tensor(data, **_options_of(input, options))
 
 
+@with_options
 def arange(
-    start: Number,
-    end: Number | None = None,
-    step: Number = 1,
-    *,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
+    start: Number, end: Number | None = None, step: Number = 1, **options: Unpack[TensorOptions]
 ) -> Tensor:
     """Return the vector `start`, `start + step`, `start + 2 step`, … below `end`.
 
@@ -451,17 +371,13 @@ def arange(
     >>> lucid.arange(1, 0, -0.25)
     tensor([1.0000, 0.7500, 0.5000, 0.2500])
     """
-    check_device(device, "arange")
     if end is None:
         start, end = 0, start
     numbers = tuple(_number(value, "arange") for value in (start, end, step))
     whole = all(isinstance(value, int) for value in numbers)
-    if dtype is None:
-        wanted = i64 if whole else get_default_dtype()
-    else:
-        wanted = as_dtype(dtype, "arange")
-        if wanted.kind == "int" and not whole:
-            numbers, whole = tuple(map(int, numbers)), True
+    wanted, requires_grad = taken("arange", i64 if whole else None, **options)
+    if wanted.kind == "int" and not whole:
+        numbers, whole = tuple(map(int, numbers)), True
     first, last, stride = numbers
     if stride == 0:
         raise OptionError("arange: step must be nonzero")
@@ -500,14 +416,9 @@ def _progression(first: Any, stride: Any, count: int, dtype: DType, whole: bool)
     return clone(cast(index, dtype))
 
 
+@with_options
 def linspace(
-    start: Number | Tensor,
-    end: Number | Tensor,
-    steps: int,
-    *,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
+    start: Number | Tensor, end: Number | Tensor, steps: int, **options: Unpack[TensorOptions]
 ) -> Tensor:
     """Return `steps` evenly spaced numbers from `start` to `end`, both included.
 
@@ -527,12 +438,11 @@ def linspace(
     >>> lucid.linspace(0, 10, 4, dtype=lucid.int64)
     tensor([ 0,  3,  6, 10])
     """
-    check_device(device, "linspace")
+    wanted, requires_grad = taken("linspace", **options)
     count = integer(steps, "linspace", "steps")
     if count < 0:
         raise OptionError(f"linspace: number of steps must be non-negative, not {count}")
     require_computable((count,), "linspace")
-    wanted = get_default_dtype() if dtype is None else as_dtype(dtype, "linspace")
     if context.recorder is None and {type(start), type(end)} <= {int, float}:
         return as_leaf(_between(float(start), float(end), count, wanted), requires_grad)
     first, last = operand(start, f64, "linspace"), operand(end, f64, "linspace")
@@ -560,15 +470,13 @@ def _between(first: float, last: float, count: int, dtype: DType) -> Tensor:
 
 
 @like(linspace)
+@with_options
 def logspace(
     start: Number | Tensor,
     end: Number | Tensor,
     steps: int,
     base: float = 10.0,
-    *,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
+    **options: Unpack[TensorOptions],
 ) -> Tensor:
     """Return `steps` numbers from `base**start` to `base**end`, evenly spaced in the exponent.
 
@@ -582,20 +490,14 @@ def logspace(
     >>> lucid.logspace(0, 3, 4, base=2)
     tensor([1., 2., 4., 8.])
     """
-    wanted = get_default_dtype() if dtype is None else as_dtype(dtype, "logspace")
-    exponents = linspace(start, end, steps, dtype=f64, device=device)
+    wanted, requires_grad = taken("logspace", **options)
+    exponents = linspace(start, end, steps, dtype=f64)
     powers = emit(ops.pow, (constant(float(base), f64), exponents))
     return as_leaf(clone(cast(powers, wanted)), requires_grad)
 
 
-def eye(
-    n: int,
-    m: int | None = None,
-    *,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-) -> Tensor:
+@with_options
+def eye(n: int, m: int | None = None, **options: Unpack[TensorOptions]) -> Tensor:
     """Return an (n, m) matrix with ones on the main diagonal and zeros elsewhere.
 
     For n = m it is the identity matrix; else the longer side ends in zeros.
@@ -614,8 +516,7 @@ def eye(
     tensor([[1, 0, 0],
             [0, 1, 0]])
     """
-    check_device(device, "eye")
-    wanted = get_default_dtype() if dtype is None else as_dtype(dtype, "eye")
+    wanted, requires_grad = taken("eye", **options)
     shape = shape_of((n, n if m is None else m), "eye")
     if context.recorder is None:
         return as_leaf(from_array(np.eye(*shape, dtype=wanted.numpy)), requires_grad)
@@ -624,9 +525,8 @@ def eye(
     return as_leaf(clone(cast(rows == columns, wanted)), requires_grad)
 
 
-def scalar_tensor(
-    s: Number, *, dtype: DType | None = None, device: Any = None, requires_grad: bool = False
-) -> Tensor:
+@with_options
+def scalar_tensor(s: Number, **options: Unpack[TensorOptions]) -> Tensor:
     """Return a 0-d tensor that holds one number, in the default dtype.
 
     Unlike `lucid.tensor(s)`, which makes an int64 tensor of an int, it doesn't look at the kind of
@@ -640,7 +540,7 @@ def scalar_tensor(
     >>> lucid.tensor(3)
     tensor(3)
     """
-    return _filled(((),), s, dtype, device, requires_grad, "scalar_tensor")
+    return _filled(((),), s, "scalar_tensor", **options)
 
 
 def FloatTensor(*data: Any) -> Tensor:

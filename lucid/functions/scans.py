@@ -1,4 +1,11 @@
-"""Running products, extrema and logarithms of sums, differences of neighbours, and integrals."""
+"""Running products, extrema and logarithms of sums, differences of neighbours, and integrals.
+
+Args:
+    dim: the axis to go along, which keeps its size.
+    y: the values of the function.
+    x: its points: a vector, or as many as values. Default: None, equally far points.
+    dx: how far these are.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +42,6 @@ def cumprod(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
 
     Args:
         input: a tensor of any dtype.
-        dim: the axis to go along, which keeps its size.
         dtype: what the elements are converted to before.
 
     >>> lucid.cumprod(lucid.tensor([1, 2, 3, 4]), 0)
@@ -51,7 +57,6 @@ def logcumsumexp(input: Tensor, dim: int) -> Tensor:
 
     Args:
         input: a tensor; integers and bools give the default float dtype.
-        dim: the axis to go along, which keeps its size.
 
     >>> lucid.logcumsumexp(lucid.tensor([1000.0, 1000.0, 1000.0]), 0)
     tensor([1000.0000, 1000.6932, 1001.0986])
@@ -163,9 +168,6 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int =
     Each pair of neighbours contributes half its sum times the distance of its points.
 
     Args:
-        y: the values of the function.
-        x: its points: a vector, or as many as values. Default: None, equally far points.
-        dx: how far these are.
         dim: the axis to go along, which the result lacks.
 
     Raises:
@@ -200,11 +202,6 @@ def cumulative_trapezoid(
     """Return the running integral along `dim` by the trapezoidal rule, from the second point on.
 
     Shapes: that of `y`, with one element less along the axis.
-
-    Args:
-        y: the values of the function.
-        x: its points: a vector, or as many as values. Default: None, equally far points.
-        dx: how far these are.
 
     >>> lucid.cumulative_trapezoid(lucid.tensor([1.0, 2.0, 3.0]))
     tensor([1.5000, 4.0000])

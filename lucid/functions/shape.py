@@ -72,7 +72,7 @@ def _named(shape: tuple[Any, ...]) -> tuple[Any, ...]:
     return shape
 
 
-def view(input: Tensor, *shape: Any, size: Any = None) -> Tensor:
+def view(input: Tensor, *shape: Any, size: Any = None, dtype: DType | None = None) -> Tensor:
     """Return a view of another shape, which shares the memory of `input`.
 
     One size may be -1, which is then worked out from the others. A write to the view shows in
@@ -82,7 +82,7 @@ def view(input: Tensor, *shape: Any, size: Any = None) -> Tensor:
 
     Args:
         *shape: the shape, as ints or as one tuple or list of them; or a dtype.
-        size: the same by keyword, instead of `shape`.
+        size, dtype: the same by keyword, instead of `shape`.
 
     Raises:
         ShapeError: the strides don't allow a view, as after a transpose, or the number of elements
@@ -97,8 +97,8 @@ def view(input: Tensor, *shape: Any, size: Any = None) -> Tensor:
     tensor([9, 1, 2, 3])
     """
     x = tensor_of(input, "view")
-    given = _named(one_way(shape, size, "size", "view"))
-    if len(given) == 1 and isinstance(given[0], DType):
+    given = one_way(one_way(shape, size, "size", "view"), dtype, "dtype", "view")
+    if len(_named(given)) == 1 and isinstance(given[0], DType):
         return _bits_of(x, given[0])
     sizes = infer_size(sizes_of(given, "view"), x._type.size, "view")
     array = x._array

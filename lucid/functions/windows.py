@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Unpack
 
-from lucid.device import check_device
 from lucid.docstrings import like
-from lucid.dtypes import as_dtype, get_default_dtype
 from lucid.functions.arguments import integer
 from lucid.functions.bessel import i0
 from lucid.functions.creation import arange, full, ones
 from lucid.functions.from_data import as_leaf
+from lucid.functions.options import TensorOptions, WindowOptions, taken, with_options
 from lucid.functions.tensors import Tensor
 from lucid.ir.errors import DTypeError, OptionError
-from lucid.ir.types import DType
 from lucid.layouts import check_layout
 
 __all__ = ["bartlett_window", "blackman_window", "hamming_window", "hann_window", "kaiser_window"]
@@ -25,36 +23,30 @@ def _window(
     name: str,
     length: Any,
     periodic: bool,
-    options: tuple[DType | None, object, object, bool],
     values: Callable[[Tensor], Tensor],
+    layout: object = None,
+    **options: Unpack[TensorOptions],
 ) -> Tensor:
     """What `values` makes of the angle 2 pi t / period of each place; 1 of a single place.
 
     Raises: `OptionError` for a negative length, `DTypeError` for a dtype that isn't of floats.
     """
-    dtype, layout, device, requires_grad = options
     count = integer(length, name, "window_length")
     if count < 0:
         raise OptionError(f"{name}: window_length must be non-negative, not {count}")
-    wanted = get_default_dtype() if dtype is None else as_dtype(dtype, name)
+    wanted, requires_grad = taken(name, **options)
     if not wanted.is_floating_point:
         raise DTypeError(f"{name}: expects floating point dtypes but got: {wanted!r}")
     check_layout(layout, name)
-    check_device(device, name)
     if count < 2:
-        return as_leaf(ones(count, dtype=wanted), bool(requires_grad))
+        return as_leaf(ones(count, dtype=wanted), requires_grad)
     angles = arange(count, dtype=wanted) * (2 * math.pi / (count if periodic else count - 1))
-    return as_leaf(values(angles), bool(requires_grad))
+    return as_leaf(values(angles), requires_grad)
 
 
+@with_options
 def hann_window(
-    window_length: int,
-    periodic: bool = True,
-    *,
-    dtype: DType | None = None,
-    layout: object = None,
-    device: object = None,
-    requires_grad: bool = False,
+    window_length: int, periodic: bool = True, **options: Unpack[WindowOptions]
 ) -> Tensor:
     """Return the Hann window, `0.5 - 0.5 cos(2 pi n / N)` at place n.
 
@@ -77,21 +69,17 @@ def hann_window(
     >>> lucid.hann_window(5, periodic=False)
     tensor([0.0000, 0.5000, 1.0000, 0.5000, 0.0000])
     """
-    options = dtype, layout, device, requires_grad
-    return _window("hann_window", window_length, periodic, options, lambda t: 0.5 - 0.5 * t.cos())
+    return _window("hann_window", window_length, periodic, lambda t: 0.5 - 0.5 * t.cos(), **options)
 
 
 @like(hann_window)
+@with_options
 def hamming_window(
     window_length: int,
     periodic: bool = True,
     alpha: float = 0.54,
     beta: float = 0.46,
-    *,
-    dtype: DType | None = None,
-    layout: object = None,
-    device: object = None,
-    requires_grad: bool = False,
+    **options: Unpack[WindowOptions],
 ) -> Tensor:
     """Return the Hamming window, `alpha - beta cos(2 pi n / N)` at place n.
 
@@ -108,21 +96,17 @@ def hamming_window(
     >>> lucid.hamming_window(4)
     tensor([0.0800, 0.5400, 1.0000, 0.5400])
     """
-    options = dtype, layout, device, requires_grad
-    return _window(
-        "hamming_window", window_length, periodic, options, lambda t: alpha - beta * t.cos()
-    )
+
+    def values(t: Tensor) -> Tensor:
+        return alpha - beta * t.cos()
+
+    return _window("hamming_window", window_length, periodic, values, **options)
 
 
 @like(hamming_window)
+@with_options
 def blackman_window(
-    window_length: int,
-    periodic: bool = True,
-    *,
-    dtype: DType | None = None,
-    layout: object = None,
-    device: object = None,
-    requires_grad: bool = False,
+    window_length: int, periodic: bool = True, **options: Unpack[WindowOptions]
 ) -> Tensor:
     """Return the Blackman window, `0.42 - 0.5 cos(2 pi n / N) + 0.08 cos(4 pi n / N)`.
 
@@ -134,25 +118,17 @@ def blackman_window(
     >>> lucid.blackman_window(5, periodic=False).round(decimals=2).abs()
     tensor([0.0000, 0.3400, 1.0000, 0.3400, 0.0000])
     """
-    options = dtype, layout, device, requires_grad
-    return _window(
-        "blackman_window",
-        window_length,
-        periodic,
-        options,
-        lambda t: 0.42 - 0.5 * t.cos() + 0.08 * (2 * t).cos(),
-    )
+
+    def values(t: Tensor) -> Tensor:
+        return 0.42 - 0.5 * t.cos() + 0.08 * (2 * t).cos()
+
+    return _window("blackman_window", window_length, periodic, values, **options)
 
 
 @like(hamming_window)
+@with_options
 def bartlett_window(
-    window_length: int,
-    periodic: bool = True,
-    *,
-    dtype: DType | None = None,
-    layout: object = None,
-    device: object = None,
-    requires_grad: bool = False,
+    window_length: int, periodic: bool = True, **options: Unpack[WindowOptions]
 ) -> Tensor:
     """Return the Bartlett window, a triangle from 0 up to 1 and back: `1 - |2 n / N - 1|`.
 
@@ -163,22 +139,17 @@ def bartlett_window(
     >>> lucid.bartlett_window(4)
     tensor([0.0000, 0.5000, 1.0000, 0.5000])
     """
-    options = dtype, layout, device, requires_grad
-    return _window(
-        "bartlett_window", window_length, periodic, options, lambda t: 1 - (t / math.pi - 1).abs()
-    )
+
+    def values(t: Tensor) -> Tensor:
+        return 1 - (t / math.pi - 1).abs()
+
+    return _window("bartlett_window", window_length, periodic, values, **options)
 
 
 @like(hann_window)
+@with_options
 def kaiser_window(
-    window_length: int,
-    periodic: bool = True,
-    beta: float = 12.0,
-    *,
-    dtype: DType | None = None,
-    layout: object = None,
-    device: object = None,
-    requires_grad: bool = False,
+    window_length: int, periodic: bool = True, beta: float = 12.0, **options: Unpack[WindowOptions]
 ) -> Tensor:
     """Return the Kaiser window, `i0(beta sqrt(1 - t^2)) / i0(beta)` for t from -1 to 1.
 
@@ -194,10 +165,9 @@ def kaiser_window(
     >>> lucid.kaiser_window(5, periodic=False, beta=2.0)
     tensor([0.4387, 0.8348, 1.0000, 0.8348, 0.4387])
     """
-    options = dtype, layout, device, requires_grad
 
     def values(t: Tensor) -> Tensor:
         place = t / math.pi - 1
         return i0(beta * (1 - place * place).sqrt()) / i0(full((), beta, dtype=t.dtype))
 
-    return _window("kaiser_window", window_length, periodic, options, values)
+    return _window("kaiser_window", window_length, periodic, values, **options)

@@ -516,11 +516,16 @@ class CosineAnnealingLR(LRScheduler):
 
     Args:
         T_max: epochs of half a wave.
+
+    Raises:
+        OptionError: `T_max` is 0.
     """
 
     def __init__(
         self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1
     ) -> None:
+        if not T_max:
+            raise OptionError("CosineAnnealingLR: T_max must not be 0")
         self.T_max, self.eta_min = T_max, eta_min
         super().__init__(optimizer, last_epoch)
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from lucid.autograd.node import Node, OpNode, end_of
 from lucid.autograd.private import PrivateRecord, record_op
+from lucid.choices import check_flag
 from lucid.ir.errors import ArgumentError, IndexOutOfRangeError, LucidError, TraceError
 from lucid.ir.inference import (
     MANY_ELEMENTS,
@@ -372,6 +373,7 @@ class TensorCore(Placed, WithGradient):
         self._set_requires_grad(value)
 
     def _set_requires_grad(self, value: bool) -> None:
+        check_flag(value, "requires_grad", "requires_grad_")
         if self.grad_fn is not None:
             if value:
                 return
@@ -399,6 +401,7 @@ class TensorCore(Placed, WithGradient):
             requires_grad: whether to ask.
 
         Raises:
+            ArgumentError: it is no bool.
             LucidError: the dtype isn't one of floats, or a computed tensor is to stop requiring
                 grad; `detach` it.
 

@@ -381,7 +381,7 @@ def test_a_view_of_another_dtype_reads_and_writes_the_same_bytes() -> None:
 def test_a_compiled_step_that_views_another_dtype_runs_op_by_op() -> None:
     @lucid.compile
     def magnitude(x: lucid.Tensor) -> lucid.Tensor:
-        return (x.view(lucid.int32) & 0x7FFFFFFF).view(lucid.float32)
+        return (x.view(dtype=lucid.int32) & 0x7FFFFFFF).view(lucid.float32)
 
     assert magnitude(lucid.tensor([-1.0, 2.0])).tolist() == [1.0, 2.0]
     assert "view(lucid.int32)" in magnitude.stats.eager_reasons[0]

@@ -12,6 +12,7 @@ import pytest
 
 import lucid
 from lucid import distributions as D, nn, optim
+from lucid.utils import data
 
 
 def weights():
@@ -35,6 +36,51 @@ WRONG = {
         TypeError,
         "params argument given to the optimizer should be an iterable of Tensors or dicts, but got "
         "Tensor",
+    ),
+    "a flag of gradients": (
+        lambda: lucid.ones(2).requires_grad_("a"),
+        TypeError,
+        "requires_grad_: requires_grad must be True or False, not 'a'",
+    ),
+    "a number for a dataset's tensor": (
+        lambda: data.TensorDataset(5),
+        TypeError,
+        "TensorDataset: can't be made of (int): object of type 'int' has no len()",
+    ),
+    "a number for the lengths of parts": (
+        lambda: data.random_split([1, 2], 5),
+        TypeError,
+        "random_split: can't be called with (list, int): 'int' object is not iterable",
+    ),
+    "a name for a place in a list": (
+        lambda: nn.Sequential(nn.ReLU())["a"],
+        TypeError,
+        "modules[index]: index must be an int, not 'a'",
+    ),
+    "no epochs of a wave": (
+        lambda: optim.lr_scheduler.CosineAnnealingLR(optim.SGD(weights()), 0),
+        ValueError,
+        "CosineAnnealingLR: T_max must not be 0",
+    ),
+    "a margin below 0": (
+        lambda: nn.TripletMarginLoss(margin=-1),
+        ValueError,
+        "TripletMarginLoss: margin must be above 0, not -1",
+    ),
+    "no features of attention": (
+        lambda: nn.MultiheadAttention(0, 1),
+        ValueError,
+        "embed_dim must be divisible by num_heads, and both above 0",
+    ),
+    "a Hessian at a number": (
+        lambda: lucid.func.hessian(lambda x: x)(5),
+        ValueError,
+        "Thing passed to transform API must be Tensor, got <class 'int'>",
+    ),
+    "a number for weights of categories": (
+        lambda: D.Categorical(probs=5),
+        TypeError,
+        "Categorical: probs or logits must be a Tensor, not int",
     ),
     "a learning rate": (
         lambda: optim.SGD(weights(), lr="fast"),

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from lucid.autograd.transforms.arguments import Argnums, chosen, normalized, replaced
 from lucid.autograd.transforms.forward import jvp
-from lucid.autograd.transforms.reverse import vjp
+from lucid.autograd.transforms.reverse import require_tensors, vjp
 from lucid.autograd.transforms.vmapping import _as, vmap
 from lucid.ir import ops
 from lucid.ir.errors import OptionError
@@ -103,6 +103,7 @@ def jacfwd(
     def jacobian(*args: Any, **kwargs: Any) -> Any:
         part, argument = _by(func, argnums, args, kwargs)
         inputs, rebuild_input = flatten(argument)
+        require_tensors(inputs)
         seen: dict[str, Any] = {}
 
         def column(*directions: TensorCore) -> Any:

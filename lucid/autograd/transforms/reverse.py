@@ -42,6 +42,13 @@ class InputNode(Node):
         return gradients
 
 
+def require_tensors(values: Sequence[Any]) -> None:
+    """Raise `OptionError` for an input that is no tensor."""
+    for value in values:
+        if not isinstance(value, TensorCore):
+            raise OptionError(f"Thing passed to transform API must be Tensor, got {type(value)}")
+
+
 class Inputs:
     """The inputs that one transformation differentiates with respect to.
 
@@ -51,11 +58,8 @@ class Inputs:
     """
 
     def __init__(self, values: Sequence[Any]) -> None:
+        require_tensors(values)
         for value in values:
-            if not isinstance(value, TensorCore):
-                raise OptionError(
-                    f"Thing passed to transform API must be Tensor, got {type(value)}"
-                )
             if not value.dtype.is_floating_point:
                 raise LucidError(
                     "only Tensors of floating point dtype can require gradients, not "

@@ -46,6 +46,9 @@ def triplet_margin_loss(
         eps: added to each difference.
         swap: the negative's distance is the smaller of those to anchor and positive.
 
+    Raises:
+        OptionError: `margin` isn't above 0.
+
     >>> F.triplet_margin_loss(lucid.zeros(1, 2), lucid.zeros(1, 2), lucid.tensor([[0.3, 0.4]]))
     tensor(0.5000)
     """
@@ -85,6 +88,8 @@ def triplet_margin_with_distance_loss(
     >>> F.triplet_margin_with_distance_loss(x, x, y, distance_function=taxi)
     tensor(0.)
     """
+    if margin <= 0:
+        raise OptionError(f"triplet_margin_loss: margin must be above 0, not {margin}")
     distance = pairwise_distance if distance_function is None else distance_function
     near, far = distance(anchor, positive), distance(anchor, negative)
     if swap:

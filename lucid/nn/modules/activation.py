@@ -163,17 +163,13 @@ class Tanhshrink(UnaryModule):
 @settings_of(F.softshrink)
 class Softshrink(UnaryModule):
     lambd: float = 0.5
-
-    def extra_repr(self) -> str:
-        return str(self.lambd)
+    _shown = "{0.lambd}"
 
 
 @settings_of(F.hardshrink)
 class Hardshrink(UnaryModule):
     lambd: float = 0.5
-
-    def extra_repr(self) -> str:
-        return str(self.lambd)
+    _shown = "{0.lambd}"
 
 
 @settings
@@ -192,6 +188,7 @@ class PReLU(Module):
     init: float = 0.25
     device: InitVar[object] = None
     dtype: InitVar[DType | None] = None
+    _shown = "num_parameters={0.num_parameters}"
 
     def __post_init__(self, device: object, dtype: DType | None) -> None:
         check_device(device, type(self).__name__)
@@ -206,9 +203,6 @@ class PReLU(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         return F.prelu(input, self.weight)
-
-    def extra_repr(self) -> str:
-        return f"num_parameters={self.num_parameters}"
 
 
 @settings_of(F.glu)

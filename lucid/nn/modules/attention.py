@@ -67,8 +67,8 @@ class MultiheadAttention(Module):
     ) -> None:
         super().__init__()
         check_device(device, type(self).__name__)
-        if embed_dim % num_heads:
-            raise OptionError("embed_dim must be divisible by num_heads")
+        if min(embed_dim, num_heads) <= 0 or embed_dim % num_heads:
+            raise OptionError("embed_dim must be divisible by num_heads, and both above 0")
         self.embed_dim, self.num_heads, self.dropout = embed_dim, num_heads, dropout
         self.batch_first, self.add_zero_attn = batch_first, add_zero_attn
         self.head_dim = embed_dim // num_heads

@@ -49,6 +49,10 @@ class _NormBase(_Tracking):
     dtype: InitVar[DType | None] = None
     _: KW_ONLY
     bias: InitVar[bool] = True
+    _shown = (
+        "{0.num_features}, eps={0.eps}, momentum={0.momentum}, affine={0.affine}, "
+        "bias={0._has_bias}, track_running_stats={0.track_running_stats}"
+    )
 
     def __post_init__(self, device: object, dtype: DType | None, bias: bool) -> None:
         check_device(device, type(self).__name__)
@@ -75,13 +79,6 @@ class _NormBase(_Tracking):
         """Forget all batches; set the weight to ones and the bias to zeros."""
         self.reset_running_stats()
         super().reset_parameters()
-
-    def extra_repr(self) -> str:
-        return (
-            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, "
-            f"affine={self.affine}, bias={self.bias is not None}, "
-            f"track_running_stats={self.track_running_stats}"
-        )
 
 
 class _BatchNorm(_NormBase):

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self, SupportsIndex, overload
 from lucid.choices import check_kind
 from lucid.compiler.recording import hooks as trace_hooks
 from lucid.device import device
+from lucid.functions.arguments import integer
 from lucid.ir.errors import ArgumentError, IndexOutOfRangeError
 from lucid.nn import tracing
 from lucid.nn.modules.module import Module
@@ -27,7 +28,7 @@ _Entries = Mapping[str, Tensor] | Iterable[tuple[str, Tensor]]
 
 def _position(index: SupportsIndex, length: int) -> int:
     """The non-negative position of an index. Raises `IndexOutOfRangeError`."""
-    position = operator.index(index)
+    position = integer(index, "modules[index]", "index")
     if not -length <= position < length:
         raise IndexOutOfRangeError(f"index {position} is out of range")
     return position % length

@@ -14,6 +14,7 @@ from lucid.nn.functional.convolution import _conv, _conv_transpose
 from lucid.nn.functional.padding import pad
 from lucid.nn.functional.sliding import Ints, Size, entries, same_padding
 from lucid.nn.modules.linear import Weighted
+from lucid.nn.modules.settings import OfRank
 from lucid.tensor.tensor import Tensor
 
 __all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]
@@ -21,14 +22,12 @@ __all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "
 _PADDING_MODES = ("circular", "reflect", "replicate", "zeros")
 
 
-class _ConvNd(Weighted):
+class _ConvNd(OfRank, Weighted):
     """What the layers share: weight, bias, and the options as one number per axis.
 
     Weight and bias start uniform in ±1/sqrt(fan in), the fan being that of the weight's axes
     behind the first one.
     """
-
-    rank: int
 
     def __init__(
         self,
@@ -50,7 +49,7 @@ class _ConvNd(Weighted):
         name = type(self).__name__
         check_device(device, name)
         if not hasattr(type(self), "rank"):  # a layer of the user's
-            self.rank = 1 if isinstance(kernel_size, int) else len(kernel_size)
+            self.rank = 1 if isinstance(kernel_size, int) else len(kernel_size)  # type: ignore[misc]
         rank, channels = self.rank, (in_channels, out_channels)
         self.in_channels, self.out_channels = channels
         if groups <= 0:
@@ -139,7 +138,7 @@ class _Direct(_ConvNd):
         return _conv(self.rank, input, weight, bias, *sliding)
 
 
-class Conv1d(_Direct):
+class Conv1d(_Direct, rank=1):
     """Convolve along the last axis: weight (out_channels, in_channels / groups, k).
 
     `out[n, o, i] = bias[o] + sum over c, j of weight[o, c, j] * input[n, c, i * stride + j *
@@ -164,17 +163,11 @@ class Conv1d(_Direct):
     lucid.Size([1, 8, 4])
     """
 
-    rank = 1
+
+class Conv2d(_Direct, rank=2, like=Conv1d): ...
 
 
-@like(Conv1d, axes=2)
-class Conv2d(_Direct):
-    rank = 2
-
-
-@like(Conv1d, axes=3)
-class Conv3d(_Direct):
-    rank = 3
+class Conv3d(_Direct, rank=3, like=Conv1d): ...
 
 
 class _ConvTransposeNd(_ConvNd):
@@ -232,7 +225,7 @@ class _ConvTransposeNd(_ConvNd):
 
 
 @like(Conv1d)
-class ConvTranspose1d(_ConvTransposeNd):
+class ConvTranspose1d(_ConvTransposeNd, rank=1):
     """The transpose of `Conv1d`: weight (in_channels, out_channels / groups, k).
 
     Each element spreads the weights over a window of the result. An axis of size l becomes (l - 1)
@@ -251,14 +244,8 @@ class ConvTranspose1d(_ConvTransposeNd):
     lucid.Size([1, 8, 8])
     """
 
-    rank = 1
+
+class ConvTranspose2d(_ConvTransposeNd, rank=2, like=ConvTranspose1d): ...
 
 
-@like(ConvTranspose1d, axes=2)
-class ConvTranspose2d(_ConvTransposeNd):
-    rank = 2
-
-
-@like(ConvTranspose1d, axes=3)
-class ConvTranspose3d(_ConvTransposeNd):
-    rank = 3
+class ConvTranspose3d(_ConvTransposeNd, rank=3, like=ConvTranspose1d): ...

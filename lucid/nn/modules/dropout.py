@@ -3,14 +3,7 @@
 from __future__ import annotations
 
 from lucid.ir.errors import OptionError
-from lucid.nn.functional.dropout import (
-    alpha_dropout,
-    dropout,
-    dropout1d,
-    dropout2d,
-    dropout3d,
-    feature_alpha_dropout,
-)
+from lucid.nn import functional as F
 from lucid.nn.modules.settings import UnaryModule, calling, settings
 
 __all__ = ["AlphaDropout", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "FeatureAlphaDropout"]
@@ -22,40 +15,38 @@ class _DropoutNd(UnaryModule):
 
     p: float = 0.5
     inplace: bool = False
+    _shown = "p={0.p}, inplace={0.inplace}"
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.p <= 1.0:
             raise OptionError(f"{type(self).__name__}: p must be from 0 to 1, not {self.p}")
 
-    def extra_repr(self) -> str:
-        return f"p={self.p}, inplace={self.inplace}"
 
-
-@calling(dropout)
+@calling(F.dropout)
 class Dropout(_DropoutNd):
     """Zero each element with probability p while training, and scale the others by 1 / (1 - p)."""
 
 
-@calling(dropout1d)
+@calling(F.dropout1d)
 class Dropout1d(_DropoutNd):
     """Zero whole channels of (n, c, l) with probability p while training, and scale the others."""
 
 
-@calling(dropout2d)
+@calling(F.dropout2d)
 class Dropout2d(_DropoutNd):
     """Zero whole channels of (n, c, h, w) with probability p while training, scale the others."""
 
 
-@calling(dropout3d)
+@calling(F.dropout3d)
 class Dropout3d(_DropoutNd):
     """Zero whole channels of (n, c, d, h, w) with probability p while training."""
 
 
-@calling(alpha_dropout)
+@calling(F.alpha_dropout)
 class AlphaDropout(_DropoutNd):
     """Dropout for selu networks: mean 0 and variance 1 are kept."""
 
 
-@calling(feature_alpha_dropout)
+@calling(F.feature_alpha_dropout)
 class FeatureAlphaDropout(_DropoutNd):
     """Dropout of whole channels for selu networks: mean 0 and variance 1 are kept."""

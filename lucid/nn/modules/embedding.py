@@ -142,6 +142,7 @@ class EmbeddingBag(_Table):
     padding_idx: int | None = None
     device: InitVar[object] = None
     dtype: InitVar[DType | None] = None
+    _shown = "{0.num_embeddings}, {0.embedding_dim}, mode={0.mode!r}"
 
     @classmethod
     def from_pretrained(
@@ -168,6 +169,3 @@ class EmbeddingBag(_Table):
         return embedding_bag(
             input, self.weight, offsets, *options, False, per_sample_weights, *ends
         )
-
-    def extra_repr(self) -> str:
-        return f"{self.num_embeddings}, {self.embedding_dim}, mode={self.mode!r}"

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from lucid.docstrings import like
 from lucid.ir.errors import ShapeError
 from lucid.nn.functional.normalization import instance_norm
 from lucid.nn.modules.batchnorm import _NormBase
-from lucid.nn.modules.settings import settings
+from lucid.nn.modules.settings import OfRank, settings
 from lucid.nn.tracing import live_attribute
 from lucid.tensor.tensor import Tensor
 
@@ -16,19 +13,18 @@ __all__ = ["InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d"]
 
 
 @settings
-class _InstanceNorm(_NormBase):
+class _InstanceNorm(_NormBase, OfRank):
     """Standardize each channel of each example.
 
     track_running_stats: evaluation uses means over the examples that were seen.
     """
 
-    with_batch: ClassVar[int]
     momentum: float = 0.1
     affine: bool = False
     track_running_stats: bool = False
 
     def forward(self, input: Tensor) -> Tensor:
-        rank = self.with_batch
+        rank = self.rank + 2
         if input.ndim not in (rank, rank - 1):
             raise ShapeError(f"{type(self).__name__}: expected {rank - 1}D or {rank}D input")
         x = input if input.ndim == rank else input.unsqueeze(0)
@@ -47,7 +43,7 @@ class _InstanceNorm(_NormBase):
         return y if input.ndim == rank else y.squeeze(0)
 
 
-class InstanceNorm1d(_InstanceNorm):
+class InstanceNorm1d(_InstanceNorm, rank=1):
     """Standardize each channel of each example, (n, c, l) or (c, l).
 
     `(x - mean) / sqrt(var + eps)`, then `weight` and `bias` if `affine`.
@@ -66,14 +62,8 @@ class InstanceNorm1d(_InstanceNorm):
     lucid.Size([4, 3, 2])
     """
 
-    with_batch = 3
+
+class InstanceNorm2d(_InstanceNorm, rank=2, like=InstanceNorm1d): ...
 
 
-@like(InstanceNorm1d, axes=2)
-class InstanceNorm2d(_InstanceNorm):
-    with_batch = 4
-
-
-@like(InstanceNorm1d, axes=3)
-class InstanceNorm3d(_InstanceNorm):
-    with_batch = 5
+class InstanceNorm3d(_InstanceNorm, rank=3, like=InstanceNorm1d): ...

@@ -9,16 +9,8 @@ from lucid.docstrings import like
 from lucid.ir.errors import LucidError, OptionError, TraceError
 from lucid.ir.types import DType
 from lucid.nn.functional.sliding import Size
+from lucid.nn.modules import conv
 from lucid.nn.modules.batchnorm import BatchNorm1d, BatchNorm2d, BatchNorm3d
-from lucid.nn.modules.conv import (
-    Conv1d,
-    Conv2d,
-    Conv3d,
-    ConvTranspose1d,
-    ConvTranspose2d,
-    ConvTranspose3d,
-    _ConvNd,
-)
 from lucid.nn.modules.instancenorm import InstanceNorm1d, InstanceNorm2d, InstanceNorm3d
 from lucid.nn.modules.linear import Linear, Weighted
 from lucid.nn.modules.module import Module
@@ -121,13 +113,12 @@ class LazyLinear(_LazyWeighted, Linear):
         self._materialize(self.out_features, self.in_features, features=self.out_features)
 
 
-class _LazyConvolution(_LazyWeighted, _ConvNd):
+class _LazyConvolution(_LazyWeighted, conv._ConvNd):
     """A convolution, direct or transposed, with as many channels as its first input."""
 
-    is_transposed: ClassVar[bool]
-
     def __init__(self, out_channels: int, kernel_size: Size, *args: Any, **kwargs: Any) -> None:
-        options = dict(zip(_OPTIONS[self.is_transposed], args, strict=False)) | kwargs
+        is_transposed = isinstance(self, conv._ConvTransposeNd)
+        options = dict(zip(_OPTIONS[is_transposed], args, strict=False)) | kwargs
         has_bias, dtype = options.pop("bias", True), options.get("dtype")
         super().__init__(0, 0, kernel_size, bias=False, **options)
         self.out_channels = out_channels
@@ -143,7 +134,7 @@ class _LazyConvolution(_LazyWeighted, _ConvNd):
             problem = f"in_channels={self.in_channels} must be divisible by groups={self.groups}"
             raise OptionError(f"{type(self).__name__}: {problem}")
         first, second = self.out_channels, self.in_channels
-        if self.is_transposed:
+        if self.transposed:
             first, second = second, first
         shape = first, second // self.groups, *self.kernel_size
         self._materialize(*shape, features=self.out_channels)
@@ -157,15 +148,7 @@ _OPTIONS = {
 }
 
 
-class _LazyDirect(_LazyConvolution):
-    is_transposed = False
-
-
-class _LazyTransposed(_LazyConvolution):
-    is_transposed = True
-
-
-class LazyConv1d(_LazyDirect, Conv1d):
+class LazyConv1d(_LazyConvolution, conv.Conv1d):
     """A `Conv1d` that takes `in_channels` from its first input.
 
     Its parameters are uninitialized until then; an optimizer is made after the first call.
@@ -179,38 +162,34 @@ class LazyConv1d(_LazyDirect, Conv1d):
     lucid.Size([1, 8, 2])
     """
 
-    cls_to_become = Conv1d
+    cls_to_become = conv.Conv1d
 
 
-@like(LazyConv1d, axes=2)
-class LazyConv2d(_LazyDirect, Conv2d):
-    cls_to_become = Conv2d
+class LazyConv2d(_LazyConvolution, conv.Conv2d, like=LazyConv1d):
+    cls_to_become = conv.Conv2d
 
 
-@like(LazyConv1d, axes=3)
-class LazyConv3d(_LazyDirect, Conv3d):
-    cls_to_become = Conv3d
+class LazyConv3d(_LazyConvolution, conv.Conv3d, like=LazyConv1d):
+    cls_to_become = conv.Conv3d
 
 
 @like(LazyConv1d)
-class LazyConvTranspose1d(_LazyTransposed, ConvTranspose1d):
+class LazyConvTranspose1d(_LazyConvolution, conv.ConvTranspose1d):
     """A `ConvTranspose1d` that takes `in_channels` from its first input.
 
     >>> nn.LazyConvTranspose1d(8, 2)(lucid.ones(1, 3, 4)).shape
     lucid.Size([1, 8, 5])
     """
 
-    cls_to_become = ConvTranspose1d
+    cls_to_become = conv.ConvTranspose1d
 
 
-@like(LazyConvTranspose1d, axes=2)
-class LazyConvTranspose2d(_LazyTransposed, ConvTranspose2d):
-    cls_to_become = ConvTranspose2d
+class LazyConvTranspose2d(_LazyConvolution, conv.ConvTranspose2d, like=LazyConvTranspose1d):
+    cls_to_become = conv.ConvTranspose2d
 
 
-@like(LazyConvTranspose1d, axes=3)
-class LazyConvTranspose3d(_LazyTransposed, ConvTranspose3d):
-    cls_to_become = ConvTranspose3d
+class LazyConvTranspose3d(_LazyConvolution, conv.ConvTranspose3d, like=LazyConvTranspose1d):
+    cls_to_become = conv.ConvTranspose3d
 
 
 class _LazyNorm(LazyModuleMixin):
@@ -285,11 +264,9 @@ class LazyInstanceNorm1d(_LazyInstanceNorm, InstanceNorm1d):
     cls_to_become = InstanceNorm1d
 
 
-@like(LazyInstanceNorm1d, axes=2)
-class LazyInstanceNorm2d(_LazyInstanceNorm, InstanceNorm2d):
+class LazyInstanceNorm2d(_LazyInstanceNorm, InstanceNorm2d, like=LazyInstanceNorm1d):
     cls_to_become = InstanceNorm2d
 
 
-@like(LazyInstanceNorm1d, axes=3)
-class LazyInstanceNorm3d(_LazyInstanceNorm, InstanceNorm3d):
+class LazyInstanceNorm3d(_LazyInstanceNorm, InstanceNorm3d, like=LazyInstanceNorm1d):
     cls_to_become = InstanceNorm3d

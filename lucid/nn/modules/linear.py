@@ -114,12 +114,10 @@ class Flatten(Module):
 
     start_dim: int = 1
     end_dim: int = -1
+    _shown = "start_dim={0.start_dim}, end_dim={0.end_dim}"
 
     def forward(self, input: Tensor) -> Tensor:
         return input.flatten(self.start_dim, self.end_dim)
-
-    def extra_repr(self) -> str:
-        return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
 
 
 class Bilinear(Weighted):
@@ -179,6 +177,8 @@ class Unflatten(Module):
     lucid.Size([4, 2, 3])
     """
 
+    _shown = "dim={0.dim}, unflattened_size={0.unflattened_size}"
+
     def __init__(self, dim: int, unflattened_size: Any) -> None:
         super().__init__()
         self.dim = dim
@@ -186,6 +186,3 @@ class Unflatten(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         return input.unflatten(self.dim, self.unflattened_size)
-
-    def extra_repr(self) -> str:
-        return f"dim={self.dim}, unflattened_size={self.unflattened_size}"

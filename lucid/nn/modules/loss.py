@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY
 from typing import Any
 
+from lucid.ir.errors import OptionError
 from lucid.ir.misfits import reduction_of
 from lucid.nn import functional as F
 from lucid.nn.functional.loss import check_reduction
@@ -66,6 +67,12 @@ class _PairLoss(_Loss):
 
 class _TripletLoss(_Loss):
     """A loss of an anchor, one that belongs to it and one that doesn't."""
+
+    margin: float
+
+    def __post_init__(self) -> None:
+        if self.margin <= 0:
+            raise OptionError(f"{type(self).__name__}: margin must be above 0, not {self.margin}")
 
     def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:  # type: ignore[override]
         return self._result(anchor, positive, negative)

@@ -12,7 +12,7 @@ Args:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from lucid.autograd.modes import no_grad
 from lucid.choices import check_flag, check_kind
@@ -83,6 +83,7 @@ class Module(Hooked, StateHooked):
     _buffers = Register[dict[str, Tensor | None]]()
     _modules = Register[dict[str, "Module | None"]]()
     _transient: set[str]  # buffers that are left out of the state dict
+    _shown: ClassVar[str] = ""  # `extra_repr`, as a format of the module
 
     def __init__(self) -> None:
         super().__init__()
@@ -884,7 +885,7 @@ class Module(Hooked, StateHooked):
         >>> nn.Linear(3, 2).extra_repr()
         'in_features=3, out_features=2, bias=True'
         """
-        return ""
+        return self._shown.format(self)
 
     def __repr__(self) -> str:
         tracing.meet_whole(self)

@@ -38,6 +38,10 @@ class Affine(Module):
         self.register_parameter("weight", scale)
         self.register_parameter("bias", shift)
 
+    @property
+    def _has_bias(self) -> bool:
+        return self.bias is not None
+
     def reset_parameters(self) -> None:
         """Set the weight to ones and the bias to zeros."""
         if self.weight is not None:
@@ -50,6 +54,7 @@ class _LastAxesNorm(Module):
     """A normalization over the last axes."""
 
     weight: Parameter | None
+    _shown = "{0.normalized_shape}, eps={0.eps}, elementwise_affine={0.elementwise_affine}"
 
     def __init__(
         self, shape: int | Sequence[int], eps: float | None, affine: bool, device: object
@@ -59,10 +64,6 @@ class _LastAxesNorm(Module):
         self.normalized_shape = (shape,) if isinstance(shape, int) else tuple(shape)
         self.eps = eps
         self.elementwise_affine = affine
-
-    def extra_repr(self) -> str:
-        affine = self.elementwise_affine
-        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={affine}"
 
 
 class LayerNorm(_LastAxesNorm, Affine):
@@ -80,6 +81,8 @@ class LayerNorm(_LastAxesNorm, Affine):
     tensor([[-1.2247,  0.0000,  1.2247]], grad_fn=<LayerNormBackward>)
     """
 
+    _shown = _LastAxesNorm._shown + ", bias={0._has_bias}"
+
     def __init__(
         self,
         normalized_shape: int | Sequence[int],
@@ -93,9 +96,6 @@ class LayerNorm(_LastAxesNorm, Affine):
         has_bias = elementwise_affine and bias
         self._add_affine(self.normalized_shape, elementwise_affine, has_bias, dtype)
         self.reset_parameters()
-
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, bias={self.bias is not None}"
 
     def forward(self, input: Tensor) -> Tensor:
         eps = live_attribute(self, "eps")
@@ -161,6 +161,7 @@ class GroupNorm(Affine):
     dtype: InitVar[DType | None] = None
     _: KW_ONLY
     bias: InitVar[bool] = True
+    _shown = "{0.num_groups}, {0.num_channels}, eps={0.eps}, affine={0.affine}, bias={0._has_bias}"
 
     def __post_init__(self, device: object, dtype: DType | None, bias: bool) -> None:
         check_device(device, type(self).__name__)
@@ -173,10 +174,6 @@ class GroupNorm(Affine):
     def forward(self, input: Tensor) -> Tensor:
         eps = live_attribute(self, "eps")
         return group_norm(input, self.num_groups, self.weight, self.bias, eps)
-
-    def extra_repr(self) -> str:
-        has = f"affine={self.affine}, bias={self.bias is not None}"
-        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, {has}"
 
 
 @like(local_response_norm)
@@ -192,9 +189,7 @@ class LocalResponseNorm(Module):
     alpha: float = 1e-4
     beta: float = 0.75
     k: float = 1.0
+    _shown = "{0.size}, alpha={0.alpha}, beta={0.beta}, k={0.k}"
 
     def forward(self, input: Tensor) -> Tensor:
         return local_response_norm(input, self.size, self.alpha, self.beta, self.k)
-
-    def extra_repr(self) -> str:
-        return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"

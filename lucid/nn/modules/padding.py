@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from lucid.docstrings import like
 from lucid.nn.functional.padding import pad
-from lucid.nn.modules.module import Module
+from lucid.nn.modules.settings import OfRank
 from lucid.tensor.tensor import Tensor
 
 __all__ = [
@@ -17,9 +17,9 @@ __all__ = [
 ]  # fmt: skip
 
 
-class _Pad(Module):
-    rank: ClassVar[int]
+class _Pad(OfRank):
     mode: ClassVar[str]
+    _shown = "{0.padding}"
 
     def __init__(self, padding: int | Sequence[int]) -> None:
         super().__init__()
@@ -29,12 +29,10 @@ class _Pad(Module):
     def forward(self, input: Tensor) -> Tensor:
         return pad(input, self.padding, self.mode)
 
-    def extra_repr(self) -> str:
-        return str(self.padding)
-
 
 class _ConstantPad(_Pad):
     mode = "constant"
+    _shown = "padding={0.padding}, value={0.value}"
 
     def __init__(self, padding: int | Sequence[int], value: float) -> None:
         super().__init__(padding)
@@ -42,9 +40,6 @@ class _ConstantPad(_Pad):
 
     def forward(self, input: Tensor) -> Tensor:
         return pad(input, self.padding, "constant", self.value)
-
-    def extra_repr(self) -> str:
-        return f"padding={self.padding}, value={self.value}"
 
 
 class _ReflectionPad(_Pad):
@@ -59,7 +54,7 @@ class _CircularPad(_Pad):
     mode = "circular"
 
 
-class ConstantPad1d(_ConstantPad):
+class ConstantPad1d(_ConstantPad, rank=1):
     """Put a number around the last axis.
 
     An axis of size l becomes l + low + high.
@@ -73,25 +68,18 @@ class ConstantPad1d(_ConstantPad):
     lucid.Size([1, 1, 5])
     """
 
-    rank = 1
+
+class ConstantPad2d(_ConstantPad, rank=2, like=ConstantPad1d): ...
 
 
-@like(ConstantPad1d, axes=2)
-class ConstantPad2d(_ConstantPad):
-    rank = 2
-
-
-@like(ConstantPad1d, axes=3)
-class ConstantPad3d(_ConstantPad):
-    rank = 3
+class ConstantPad3d(_ConstantPad, rank=3, like=ConstantPad1d): ...
 
 
 class _ZeroPad(_ConstantPad):
+    _shown = "{0.padding}"
+
     def __init__(self, padding: int | Sequence[int]) -> None:
         super().__init__(padding, 0.0)
-
-    def extra_repr(self) -> str:
-        return str(self.padding)
 
 
 @like(ConstantPad1d)
@@ -103,62 +91,40 @@ class ZeroPad1d(_ZeroPad, ConstantPad1d):
     """
 
 
-@like(ZeroPad1d, axes=2)
-class ZeroPad2d(_ZeroPad, ConstantPad2d):
-    """Put zeros around the last two axes."""
+class ZeroPad2d(_ZeroPad, ConstantPad2d, like=ZeroPad1d): ...
 
 
-@like(ZeroPad1d, axes=3)
-class ZeroPad3d(_ZeroPad, ConstantPad3d):
-    """Put zeros around the last three axes."""
+class ZeroPad3d(_ZeroPad, ConstantPad3d, like=ZeroPad1d): ...
 
 
 @like(ZeroPad1d)
-class ReflectionPad1d(_ReflectionPad):
+class ReflectionPad1d(_ReflectionPad, rank=1):
     """Lengthen the last axis by what is inside, reflected at the border."""
 
-    rank = 1
+
+class ReflectionPad2d(_ReflectionPad, rank=2, like=ReflectionPad1d): ...
 
 
-@like(ReflectionPad1d, axes=2)
-class ReflectionPad2d(_ReflectionPad):
-    rank = 2
-
-
-@like(ReflectionPad1d, axes=3)
-class ReflectionPad3d(_ReflectionPad):
-    rank = 3
+class ReflectionPad3d(_ReflectionPad, rank=3, like=ReflectionPad1d): ...
 
 
 @like(ReflectionPad1d)
-class ReplicationPad1d(_ReplicationPad):
+class ReplicationPad1d(_ReplicationPad, rank=1):
     """Lengthen the last axis by copies of the border."""
 
-    rank = 1
+
+class ReplicationPad2d(_ReplicationPad, rank=2, like=ReplicationPad1d): ...
 
 
-@like(ReplicationPad1d, axes=2)
-class ReplicationPad2d(_ReplicationPad):
-    rank = 2
-
-
-@like(ReplicationPad1d, axes=3)
-class ReplicationPad3d(_ReplicationPad):
-    rank = 3
+class ReplicationPad3d(_ReplicationPad, rank=3, like=ReplicationPad1d): ...
 
 
 @like(ReplicationPad1d)
-class CircularPad1d(_CircularPad):
+class CircularPad1d(_CircularPad, rank=1):
     """Lengthen the last axis by what is at the other end."""
 
-    rank = 1
+
+class CircularPad2d(_CircularPad, rank=2, like=CircularPad1d): ...
 
 
-@like(CircularPad1d, axes=2)
-class CircularPad2d(_CircularPad):
-    rank = 2
-
-
-@like(CircularPad1d, axes=3)
-class CircularPad3d(_CircularPad):
-    rank = 3
+class CircularPad3d(_CircularPad, rank=3, like=CircularPad1d): ...

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
-from lucid.docstrings import like
 from lucid.nn.functional import pooling
 from lucid.nn.functional.sliding import Size, entries
-from lucid.nn.modules.module import Module
-from lucid.nn.modules.settings import FunctionModule, UnaryModule, calling, settings
+from lucid.nn.modules.settings import FunctionModule, OfRank, UnaryModule, calling, settings
 from lucid.tensor.tensor import Tensor
 
 __all__ = [
@@ -28,18 +26,16 @@ class _MaxPool(FunctionModule):
     dilation: Size = 1
     return_indices: bool = False
     ceil_mode: bool = False
+    _shown = (
+        "kernel_size={0.kernel_size}, stride={0.stride}, padding={0.padding}, "
+        "dilation={0.dilation}, ceil_mode={0.ceil_mode}"
+    )
 
     def __post_init__(self) -> None:
         self.stride = self.kernel_size if self.stride is None else self.stride
 
     def forward(self, input: Tensor) -> Any:
         return self._result(input)
-
-    def extra_repr(self) -> str:
-        return (
-            f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, "
-            f"dilation={self.dilation}, ceil_mode={self.ceil_mode}"
-        )
 
 
 @calling(pooling.max_pool1d)
@@ -57,8 +53,8 @@ class MaxPool3d(_MaxPool):
     """The greatest element of each window over the last three axes."""
 
 
-class _MaxUnpool(FunctionModule):
-    rank: ClassVar[int]
+class _MaxUnpool(FunctionModule, OfRank):
+    _shown = "kernel_size={0.kernel_size}, stride={0.stride}, padding={0.padding}"
 
     def __init__(self, kernel_size: Size, stride: Size | None = None, padding: Size = 0) -> None:
         super().__init__()
@@ -73,29 +69,20 @@ class _MaxUnpool(FunctionModule):
     ) -> Tensor:
         return self._result(input, indices, output_size=output_size)
 
-    def extra_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
-
 
 @calling(pooling.max_unpool1d)
-class MaxUnpool1d(_MaxUnpool):
+class MaxUnpool1d(_MaxUnpool, rank=1):
     """The maxima that `MaxPool1d(…, return_indices=True)` gave, back at their places."""
-
-    rank = 1
 
 
 @calling(pooling.max_unpool2d)
-class MaxUnpool2d(_MaxUnpool):
+class MaxUnpool2d(_MaxUnpool, rank=2):
     """The maxima that `MaxPool2d(…, return_indices=True)` gave, back at their places."""
-
-    rank = 2
 
 
 @calling(pooling.max_unpool3d)
-class MaxUnpool3d(_MaxUnpool):
+class MaxUnpool3d(_MaxUnpool, rank=3):
     """The maxima that `MaxPool3d(…, return_indices=True)` gave, back at their places."""
-
-    rank = 3
 
 
 @settings
@@ -105,12 +92,10 @@ class _AvgPoolNd(UnaryModule):
     padding: Size = 0
     ceil_mode: bool = False
     count_include_pad: bool = True
+    _shown = "kernel_size={0.kernel_size}, stride={0.stride}, padding={0.padding}"
 
     def __post_init__(self) -> None:
         self.stride = self.kernel_size if self.stride is None else self.stride
-
-    def extra_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
 @calling(pooling.avg_pool1d)
@@ -136,12 +121,10 @@ class AvgPool3d(_DividedAvgPoolNd):
 @settings
 class _AdaptivePoolNd(FunctionModule):
     output_size: int | Sequence[int | None] | None
+    _shown = "output_size={0.output_size}"
 
     def forward(self, input: Tensor) -> Any:
         return self._result(input)
-
-    def extra_repr(self) -> str:
-        return f"output_size={self.output_size}"
 
 
 @calling(pooling.adaptive_avg_pool1d)
@@ -180,12 +163,15 @@ class AdaptiveMaxPool3d(_AdaptiveMaxPoolNd):
 
 
 @settings
-class _LPPoolNd(Module):
-    rank: ClassVar[int]
+class _LPPoolNd(OfRank):
     norm_type: float
     kernel_size: Size
     stride: Size | None = None
     ceil_mode: bool = False
+    _shown = (
+        "norm_type={0.norm_type}, kernel_size={0.kernel_size}, stride={0.stride}, "
+        "ceil_mode={0.ceil_mode}"
+    )
 
     def __post_init__(self) -> None:
         self.norm_type = float(self.norm_type)
@@ -194,12 +180,8 @@ class _LPPoolNd(Module):
         pool = (pooling.lp_pool1d, pooling.lp_pool2d, pooling.lp_pool3d)[self.rank - 1]
         return pool(input, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
 
-    def extra_repr(self) -> str:
-        names = ("norm_type", "kernel_size", "stride", "ceil_mode")
-        return ", ".join(f"{name}={getattr(self, name)}" for name in names)
 
-
-class LPPool1d(_LPPoolNd):
+class LPPool1d(_LPPoolNd, rank=1):
     """The norm of order `norm_type` of each window along the last axis.
 
     (sum of x ** norm_type) ** (1 / norm_type) over each window.
@@ -213,14 +195,8 @@ class LPPool1d(_LPPoolNd):
     lucid.Size([1, 1, 2])
     """
 
-    rank = 1
+
+class LPPool2d(_LPPoolNd, rank=2, like=LPPool1d): ...
 
 
-@like(LPPool1d, axes=2)
-class LPPool2d(_LPPoolNd):
-    rank = 2
-
-
-@like(LPPool1d, axes=3)
-class LPPool3d(_LPPoolNd):
-    rank = 3
+class LPPool3d(_LPPoolNd, rank=3, like=LPPool1d): ...

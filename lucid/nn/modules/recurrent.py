@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import InitVar
 from functools import cache
 from operator import itemgetter
-from typing import Any
+from typing import Any, ClassVar
 
 import lucid
 from lucid.autograd.native import composite
@@ -86,7 +86,13 @@ class _Recurrent(Module):
 
     gates = 1
     hidden_size: int
+    nonlinearity: str
     proj_size = 0  # features that the output is projected to; 0: it isn't
+    _has_cell = False  # whether the state is (h, c)
+    _cell: ClassVar[Any] = None  # one step; None: that of the nonlinearity
+
+    def _step(self) -> Step:
+        return _activation(self.nonlinearity) if self._cell is None else self._cell
 
     @property
     def _features(self) -> int:
@@ -112,13 +118,10 @@ class _Recurrent(Module):
         for parameter in self.parameters():
             init.uniform_(parameter, -bound, bound)
 
-    def _has_cell(self) -> bool:
-        return False
-
     def _zeros(self, x: Tensor, *shape: int) -> State:
         """A state of zeros, of this shape but for its features."""
         h = lucid.zeros(*shape, self._features, dtype=x.dtype)
-        if not self._has_cell():
+        if not self._has_cell:
             return h
         return h, lucid.zeros(*shape, self.hidden_size, dtype=x.dtype)
 
@@ -147,9 +150,6 @@ class RNNCellBase(_Recurrent):
         check_device(device, type(self).__name__)
         self._add_weights("", self.input_size, self.bias, dtype)
         self.reset_parameters()
-
-    def _step(self) -> Step:
-        raise NotImplementedError
 
     def forward(self, input: Tensor, hx: State = None) -> State:
         if input.ndim not in (1, 2) or input.shape[-1] != self.input_size:
@@ -189,9 +189,6 @@ class RNNCell(RNNCellBase):
         super().__init__(input_size, hidden_size, bias, device, dtype)
         self.nonlinearity = nonlinearity
 
-    def _step(self) -> Step:
-        return _activation(self.nonlinearity)
-
 
 @like(RNNCellBase)
 class LSTMCell(RNNCellBase):
@@ -206,12 +203,8 @@ class LSTMCell(RNNCellBase):
     """
 
     gates = 4
-
-    def _has_cell(self) -> bool:
-        return True
-
-    def _step(self) -> Step:
-        return lstm_step
+    _has_cell = True
+    _cell = staticmethod(lstm_step)
 
 
 @like(RNNCell)
@@ -224,9 +217,7 @@ class GRUCell(RNNCellBase):
     """
 
     gates = 3
-
-    def _step(self) -> Step:
-        return gru_step
+    _cell = staticmethod(gru_step)
 
 
 @like(RNNCellBase)
@@ -273,7 +264,7 @@ class RNNBase(_Recurrent):
             raise OptionError(f"{name}: {count} must be positive, not {getattr(self, count)}")
         if not 0.0 <= self.dropout <= 1.0:
             raise OptionError("dropout should be a number in range [0, 1]")
-        if proj_size and not self._has_cell():
+        if proj_size and not self._has_cell:
             raise OptionError(f"{name}: proj_size is only for LSTM, not RNN or GRU")
         if not 0 <= proj_size < hidden_size:
             problem = f"proj_size must be from 0 to below {hidden_size=}, not {proj_size}"
@@ -286,9 +277,6 @@ class RNNBase(_Recurrent):
 
     def _directions(self) -> tuple[str, ...]:
         return ("", "_reverse") if self.bidirectional else ("",)
-
-    def _step(self) -> Step:
-        raise NotImplementedError
 
     @property
     def _all_weights(self) -> list[list[str]]:
@@ -330,7 +318,7 @@ class RNNBase(_Recurrent):
             size = self.input_size
             raise ShapeError(f"{type(self).__name__}: input must be (t, n, {size}) or (t, {size})")
         is_pair = isinstance(hx, (tuple, list)) and len(hx) == 2
-        if hx is not None and self._has_cell() and not is_pair:
+        if hx is not None and self._has_cell and not is_pair:
             raise ArgumentError(f"{type(self).__name__}: hx must be (h, c), not {kind_of(hx)}")
         x = input.unsqueeze(1) if single else input
         if self.batch_first and not single:
@@ -349,7 +337,7 @@ class RNNBase(_Recurrent):
     def _require_state(self, hx: State, *outer: int) -> None:
         """Raise unless a state has a row for each layer and direction, and the input's batch."""
         for state, name, width in zip(
-            hx if self._has_cell() else (hx,),
+            hx if self._has_cell else (hx,),
             "hc",
             (self._features, self.hidden_size),
             strict=False,
@@ -382,7 +370,7 @@ class RNNBase(_Recurrent):
             x = outputs[0] if len(outputs) == 1 else lucid.cat(outputs, -1)
             if layer < self.num_layers - 1 and self.training:
                 x = drop(x, live_attribute(self, "dropout"), True)
-        if self._has_cell():
+        if self._has_cell:
             return x, tuple(lucid.stack([end[i] for end in ends]) for i in (0, 1))
         return x, lucid.stack(ends)
 
@@ -399,10 +387,10 @@ class RNNBase(_Recurrent):
         w_x, w_h, b_x, b_h = weights if self.bias else (*weights, None, None)
         w_p = getattr(self, f"weight_hr{suffix}") if self.proj_size else None
         rounds = Recurrence(rounds_of(self._step()), w_h, b_h, w_p)
-        start = state if self._has_cell() else (state,)
+        start = state if self._has_cell else (state,)
         rows = (linear(x, w_x, b_x),) if reached is None else (linear(x, w_x, b_x), reached)
         end, (outputs,) = lucid.scan(rounds, tuple(start), rows, reverse=backwards)
-        return outputs, end if self._has_cell() else end[0]
+        return outputs, end if self._has_cell else end[0]
 
     def extra_repr(self) -> str:
         parts = [f"{self.input_size}, {self.hidden_size}"]
@@ -474,9 +462,6 @@ class RNN(RNNBase):
         super().__init__(*args, **kwargs)
         self.nonlinearity = nonlinearity
 
-    def _step(self) -> Step:
-        return _activation(self.nonlinearity)
-
 
 @like(RNNCellBase)
 class LSTM(RNNBase):
@@ -506,12 +491,8 @@ class LSTM(RNNBase):
     """
 
     gates = 4
-
-    def _has_cell(self) -> bool:
-        return True
-
-    def _step(self) -> Step:
-        return lstm_step
+    _has_cell = True
+    _cell = staticmethod(lstm_step)
 
 
 @like(LSTM)
@@ -536,6 +517,4 @@ class GRU(RNNBase):
     """
 
     gates = 3
-
-    def _step(self) -> Step:
-        return gru_step
+    _cell = staticmethod(gru_step)

@@ -15,7 +15,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
-from lucid.docstrings import of_module
+from lucid import docstrings
 from lucid.nn.modules.module import Module
 from lucid.nn.tracing import live_attribute
 from lucid.tensor.tensor import Tensor
@@ -34,6 +34,8 @@ class FunctionModule(Module):
         raise NotImplementedError
 
     def extra_repr(self) -> str:
+        if self._shown:
+            return super().extra_repr()
         given = [name for name in self._handed if name not in ("inplace", "training")]
         shown = [f"{name}={getattr(self, name)!r}" for name in given]
         return ", ".join(shown + ["inplace=True"] * getattr(self, "inplace", False))
@@ -44,6 +46,22 @@ class UnaryModule(FunctionModule):
 
     def forward(self, input: Tensor) -> Tensor:
         return self._result(input)
+
+
+class OfRank(Module):
+    """A module about one, two or three axes, as its class says: `class Conv2d(_Direct, rank=2)`.
+
+    One that is `like` another has its docstring, about as many axes.
+    """
+
+    rank: ClassVar[int]
+
+    def __init_subclass__(cls, rank: int = 0, like: type | None = None, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if rank:
+            cls.rank = rank
+        if like is not None:
+            docstrings.like(like, axes=cls.rank)(cls)
 
 
 @dataclass_transform(eq_default=False)
@@ -72,7 +90,7 @@ def calling(function: Callable[..., Any]) -> Callable[[type[M]], type[M]]:
         taken = inspect.signature(function).parameters
         cls._handed = tuple(name for name in taken if name in made_with or name == "training")
         setattr(cls, "_result", _calling(cls, function))  # noqa: B010
-        cls.__doc__ = of_module(cls, function)
+        cls.__doc__ = docstrings.of_module(cls, function)
         return cls
 
     return complete

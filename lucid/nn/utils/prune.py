@@ -8,6 +8,8 @@ Reference: Paganini and Forde, "Streamlining Tensor and Network Pruning in PyTor
 Args:
     module: whose parameter it is.
     n: of which order the norm is, as `lucid.norm` has it.
+    amount: how many channels, an int, or which share of them, a float from 0 to 1.
+    dim: the axis whose elements are the channels.
 """
 
 from __future__ import annotations
@@ -300,10 +302,6 @@ class RandomStructured(_Ranked):
 
     What an earlier mask has pruned stays pruned; the amount is of what is left.
 
-    Args:
-        amount: how many channels, an int, or which share of them, a float from 0 to 1.
-        dim: the axis whose elements are the channels.
-
     Raises:
         ArgumentError: the amount is no number.
         OptionError: it is negative, or more than there is.
@@ -404,10 +402,6 @@ def l1_unstructured(
 @like(random_unstructured)
 def random_structured(module: Module, name: str, amount: float, dim: int) -> Module:
     """Prune channels by chance; return the module.
-
-    Args:
-        amount: how many channels, an int, or which share of them, a float from 0 to 1.
-        dim: the axis whose elements are the channels.
 
     >>> layer = nn.utils.prune.random_structured(lucid.nn.Linear(4, 3), "weight", 1, dim=0)
     >>> layer.weight_mask.sum()
