@@ -9,6 +9,7 @@ from typing import Any, Concatenate, ParamSpec
 
 import numpy as np
 
+from lucid.autograd.node import move_retained
 from lucid.choices import check_flag
 from lucid.docstrings import described
 from lucid.functions.arguments import shape_of, tensor_of
@@ -100,11 +101,13 @@ def _base_of(input: Tensor) -> Tensor:
 
 def _become(input: Tensor, view: Tensor) -> None:
     """Make a handle one like its view."""
+    before = input._grad_fn, input._output_nr
     input._type, input._chain, input._array = view._type, view._chain, view._array
     input._strides, input._value = view._strides, view._value
     input._base, input._view_chain, input._epoch = view._base, view._view_chain, view._epoch
     input._requires_grad, input._grad_fn = view._requires_grad, view._grad_fn
     input._output_nr = view._output_nr
+    move_retained(input, *before)
 
 
 def resize_(input: Tensor, *sizes: Any) -> Tensor:

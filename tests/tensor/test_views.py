@@ -316,6 +316,20 @@ def test_a_tensor_with_history_may_change_its_shape_in_place(run: Callable[..., 
     np.testing.assert_allclose(scale.grad.item(), 1976.1063297312508)
 
 
+def test_a_gradient_that_is_retained_has_the_shape_that_the_tensor_got(
+    run: Callable[..., Any],
+) -> None:
+    def step(x: Tensor) -> Tensor:
+        doubled = x * 2
+        doubled.retain_grad()
+        doubled.unsqueeze_(0)
+        (doubled * doubled).sum().backward()
+        assert doubled.grad is not None
+        return doubled.grad
+
+    assert run(step, lucid.ones(3, requires_grad=True)).tolist() == [[4.0, 4.0, 4.0]]
+
+
 def test_a_leaf_that_requires_grad_keeps_its_shape_in_place(run: Callable[..., Any]) -> None:
     message = "unsqueeze_: can't change the shape of a leaf that requires grad in place"
     with pytest.raises(lucid.LucidError, match=message):
