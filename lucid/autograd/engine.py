@@ -37,6 +37,7 @@ from lucid.autograd.saved import copy_of, with_history
 from lucid.ir import ops
 from lucid.ir.graph import Value
 from lucid.ir.location import Location, Spot, here, user_spot
+from lucid.ir.strides import is_contiguous
 from lucid.ir.types import TensorType
 from lucid.tensor import write_locks
 from lucid.tensor.context import context
@@ -333,7 +334,7 @@ class BackwardRun:
                     kept = tensor.grad
                     tensor.grad = own_copy(gradient) if kept is None else ops.add(kept, gradient)
             if is_wanted:
-                self.captured[node, index] = gradient
+                self.captured[node, index] = _laid_out(gradient, node)
 
 
 _sequence = itemgetter(0)  # of an entry of the queue; of equal ones the first stays the last
@@ -381,6 +382,18 @@ def accumulate(variable: TensorCore, gradient: Gradient) -> None:
             variable.grad = ops.add(present, gradient)
         else:
             write_(present, ops.add(present, gradient))
+
+
+def _laid_out(gradient: TensorCore, node: Node) -> TensorCore:
+    """The gradient of a leaf as `.grad` would hold it, for `view`; a broadcast one stays."""
+    if not isinstance(node, AccumulateGrad) or context.levels:
+        return gradient
+    variable, strides = node.variable, gradient.element_strides()
+    shape = gradient._type.shape
+    if 0 in strides or is_contiguous(shape, strides):
+        return gradient
+    is_plain = is_contiguous(shape, variable.element_strides())
+    return own_copy(gradient) if is_plain else gradient
 
 
 def _data_of(gradient: Gradient) -> np.ndarray | None:

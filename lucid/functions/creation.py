@@ -373,31 +373,41 @@ def arange(
     """
     if end is None:
         start, end = 0, start
-    numbers = tuple(_number(value, "arange") for value in (start, end, step))
-    whole = all(isinstance(value, int) for value in numbers)
+    first, last = (_number(value, "arange", live=True) for value in (start, end))
+    stride = _number(step, "arange")
+    whole = all(isinstance(value, int) for value in (first, last, stride))
     wanted, requires_grad = taken("arange", i64 if whole else None, **options)
     if wanted.kind == "int" and not whole:
-        numbers, whole = tuple(map(int, numbers)), True
-    first, last, stride = numbers
+        first, last, stride, whole = int(first), int(last), int(stride), True
     if stride == 0:
         raise OptionError("arange: step must be nonzero")
-    count = math.ceil((last - first) / stride) if not whole else -((first - last) // stride)
+    span = last - first if _is_live(first) or first != 0 else last
+    steps = math.ceil(span / stride) if not whole else span if stride == 1 else -(-span // stride)
+    count = int(steps)
     if count < 0:
         raise OptionError("arange: upper bound and lower bound inconsistent with step sign")
     (size,) = shape_of((count,), "arange")
     return as_leaf(_progression(first, stride, size, wanted, whole), requires_grad)
 
 
-def _number(value: Any, op: str) -> int | float:
-    """A Python number for an argument that shapes depend on; what it is of a live scalar."""
+def _number(value: Any, op: str, live: bool = False) -> int | float:
+    """A Python number for an argument that shapes depend on; what it is of a live scalar.
+
+    live: such a scalar may stay one, as only numbers that are computed from it say a size.
+    """
     if isinstance(value, (np.generic, Tensor)):
         value = value.item()
-    if type(value) is not value.__class__:  # a live scalar, which guards what is seen of it
+    if not live and _is_live(value):
         value = int(value) if isinstance(value, int) else float(value)
-    if type(value) not in (int, float, bool):
+    if value.__class__ not in (int, float, bool):
         raise ArgumentError(f"{op}: needs Python numbers for a shape, not {value!r}")
     number: int | float = value
     return number
+
+
+def _is_live(value: Any) -> bool:
+    """Whether it is a live scalar, which guards what is seen of it."""
+    return type(value) is not value.__class__
 
 
 def _progression(first: Any, stride: Any, count: int, dtype: DType, whole: bool) -> Tensor:
@@ -411,7 +421,7 @@ def _progression(first: Any, stride: Any, count: int, dtype: DType, whole: bool)
     index = emit(ops.iota, (), shape=(count,), axis=0, dtype=inner)
     if stride != 1:
         index = emit(ops.mul, (index, constant(stride, inner)))
-    if first != 0:
+    if _is_live(first) or first != 0:
         index = emit(ops.add, (index, constant(first, inner)))
     return clone(cast(index, dtype))
 
@@ -432,6 +442,7 @@ def linspace(
 
     Raises:
         OptionError: `steps` is negative.
+        ShapeError: a tensor that isn't 0-d.
 
     >>> lucid.linspace(0, 1, 5)
     tensor([0.0000, 0.2500, 0.5000, 0.7500, 1.0000])

@@ -9,6 +9,7 @@ from typing import Any, Concatenate, ParamSpec
 
 import numpy as np
 
+from lucid.autograd.node import move_retained
 from lucid.choices import check_flag
 from lucid.docstrings import described
 from lucid.functions.arguments import shape_of, tensor_of
@@ -20,7 +21,7 @@ from lucid.ir import ops
 from lucid.ir.errors import LucidError, ShapeError
 from lucid.tensor.context import context
 from lucid.tensor.core import constant, emit
-from lucid.tensor.writing import refuse_overlaps, set_data, write_
+from lucid.tensor.writing import refusal_of_writes, refuse_overlaps, set_data, write_
 
 P = ParamSpec("P")
 Function = Callable[Concatenate[Tensor, P], Tensor]
@@ -51,23 +52,24 @@ def _is_recorded(*operands: Any) -> bool:
 
 
 def reshaping(function: Function[P]) -> Function[P]:
-    """The variant of a view function that makes the handle the view, if it has no history.
+    """The variant of a view function that makes the handle the view.
 
     The memory stays the same, so other handles to it keep their shape and see the same elements.
-    The variant raises `LucidError` for a tensor with history.
+    The variant raises `LucidError` for a leaf that requires grad, and for a view of one.
     """
 
     def reshaped_(input: Tensor, /, *args: P.args, **kwargs: P.kwargs) -> Tensor:
-        name = f"{function.__name__}_"
+        has_history, is_view = input.requires_grad, bool(input._view_chain)
         is_outside = context.recorder is not None and not input.is_traced
-        if input.requires_grad or (input._view_chain and is_outside):
-            what = "of a tensor with history" if input.requires_grad else "of a view from outside"
+        is_leaf = has_history and (input.is_leaf or refusal_of_writes(input) is not None)
+        if is_leaf or (is_outside and (has_history or is_view)):
+            kind = "leaf that requires grad" if is_leaf else "view from outside"
             raise LucidError(
-                f"{name}: can't change the shape {what} in place\n"
+                f"{function.__name__}_: can't change the shape of a {kind} in place\n"
                 f"hint: write x = x.{function.__name__}(...)"
             )
-        if input._view_chain or input.is_traced:
-            _become(input, function(input, *args, **kwargs))
+        if has_history or is_view or input.is_traced:
+            _become(input, function(input if is_view else _base_of(input), *args, **kwargs))
         else:
             set_data(input, function(input, *args, **kwargs))
         return input
@@ -89,12 +91,23 @@ def _named(variant: Function[P], function: Function[P], summary: str) -> Functio
     return variant
 
 
+def _base_of(input: Tensor) -> Tensor:
+    """What `input` is now, to be the base of the view that it becomes, and of those that it has."""
+    base = input.detach()
+    base._requires_grad, base._grad_fn = input._requires_grad, input._grad_fn
+    base._output_nr, base._epoch = input._output_nr, input._epoch + 1  # its views look again
+    return base
+
+
 def _become(input: Tensor, view: Tensor) -> None:
-    """Make a handle one like its view: of the same base, if it is a view itself."""
+    """Make a handle one like its view."""
+    before = input._grad_fn, input._output_nr
     input._type, input._chain, input._array = view._type, view._chain, view._array
     input._strides, input._value = view._strides, view._value
-    if input._base is not None:
-        input._base, input._view_chain, input._epoch = view._base, view._view_chain, view._epoch
+    input._base, input._view_chain, input._epoch = view._base, view._view_chain, view._epoch
+    input._requires_grad, input._grad_fn = view._requires_grad, view._grad_fn
+    input._output_nr = view._output_nr
+    move_retained(input, *before)
 
 
 def resize_(input: Tensor, *sizes: Any) -> Tensor:

@@ -348,6 +348,8 @@ class TensorCore(Placed, WithGradient):
         """Derive a view's history anew when its base was written since."""
         base = self._base
         if base is not None and base._epoch != self._epoch:
+            while base._base is not None:  # it became a view itself, by `unsqueeze_` for one
+                base = self._base = base._base
             from lucid.tensor.writing import replay_history
 
             if context.recorder is not None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import pytest
 from custom_functions import Exp, Identity, Square, define, first_line, leaf, numbers, other_lines
 
 import lucid
+from lucid import nn
 from lucid.autograd import gradcheck, gradgradcheck
 from lucid.autograd.function import once_differentiable
 from lucid.autograd.saved import FREED
@@ -234,3 +236,24 @@ def test_once_is_fine_and_its_backward_runs_without_grad(run):
 
     assert run(body, x) is False
     assert numbers(x.grad) == [6.0]
+
+
+@pytest.mark.parametrize(
+    ("shape", "loss"),
+    [
+        ((4, 3), lambda w, x: nn.functional.linear(x, w).tanh().sum()),
+        ((4, 3), lambda w, x: (x @ w.t()).tanh().sum()),
+        ((2, 5, 3), lambda w, x: nn.functional.bilinear(x @ lucid.ones(3, 5), x, w).sum() ** 2),
+    ],
+)
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_gradients_of_contiguous_leaves_can_be_flattened(run, shape, loss, create_graph):
+    """As in products with a Hessian: `cat([g.view(-1) for g in grad(loss, parameters)])`."""
+    weight = lucid.linspace(-1, 1, math.prod(shape)).reshape(shape).requires_grad_()
+
+    def flat(w, x):
+        (gradient,) = lucid.autograd.grad(loss(w, x), w, create_graph=create_graph)
+        return gradient.view(-1), gradient.is_contiguous()
+
+    found, is_contiguous = run(flat, weight, lucid.ones(6, 3))
+    assert is_contiguous and found.requires_grad == create_graph

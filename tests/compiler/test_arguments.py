@@ -153,6 +153,24 @@ def test_ints_that_say_where_in_a_tensor_choose_the_program(agree, use):
     assert not step.stats.eager_reasons
 
 
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda x, n: x * lucid.arange(n, n + 4),
+        lambda x, n: x * lucid.arange(2 * n, n + n + 8, 2, dtype=lucid.float32),
+        lambda x, n: x * lucid.arange(n + 3, n - 1, -1),
+        lambda x, n: x * lucid.arange(n * 0.5, n * 0.5 + 2, 0.5),
+    ],
+)
+def test_a_range_of_one_length_starts_where_each_call_says(agree, use):
+    def scenario(compile):
+        step = compile(use)
+        return [step(lucid.ones(4), n) for n in range(1, 12)]
+
+    (step,) = agree(scenario, traces=5)
+    assert not step.stats.eager_reasons
+
+
 def test_ints_that_python_must_know_choose_the_program_until_they_keep_changing(agree):
     def scenario(compile):
         step = compile(lambda x, n: x * len(str(decimal.Decimal(n))))

@@ -513,6 +513,15 @@ def test_arguments_of_ones_own_class_are_not_confused_with_later_ones():
         assert step(lucid.ones(1), Box(n)).item() == n
 
 
+def test_a_module_of_the_librarys_that_a_step_imports_is_no_reason_to_trace_again(monkeypatch):
+    monkeypatch.delattr(lucid, "special", raising=False)
+    monkeypatch.delitem(sys.modules, "lucid.special", raising=False)
+    step = lucid.compile(lambda x: lucid.special.expit(x))
+    for _ in range(3):
+        assert step(lucid.zeros(1)).item() == 0.5
+    assert step.stats.traces == 1
+
+
 FACTOR = 2.0
 
 

@@ -290,13 +290,50 @@ def test_a_view_may_change_its_shape_in_place(run: Callable[..., Any]) -> None:
     assert scale.grad is not None and scale.grad.item() == 60.0
 
 
-def test_a_tensor_with_history_keeps_its_shape_in_place(run: Callable[..., Any]) -> None:
-    def step(x: Tensor) -> Tensor:
-        return (x * 2).unsqueeze_(0)
+def test_a_tensor_with_history_may_change_its_shape_in_place(run: Callable[..., Any]) -> None:
+    """PyTorch's figures: views made before go on as those of what the tensor was."""
+    x = lucid.tensor([[1.0, 2.0], [3.0, 0.5]], dtype=lucid.float64, requires_grad=True)
+    scale = lucid.tensor(1.3, dtype=lucid.float64, requires_grad=True)
 
-    message = "unsqueeze_: can't change the shape of a tensor with history in place"
+    def step(x: Tensor, scale: Tensor) -> Tensor:
+        whole = x * scale
+        turned = whole.t()
+        row = turned[0]
+        whole.t_()
+        whole.mul_(scale)
+        turned[1] *= scale
+        row.add_(scale)
+        part = whole[1].unsqueeze_(0)
+        assert part.shape == (1, 2) and part.grad_fn is not None
+        return (whole**3).sum() + (turned * x[0, 0]).sum() + row.sum() * part.sum()
+
+    result = run(step, x, scale)
+    result.backward()
+    assert x.grad is not None and scale.grad is not None
+    np.testing.assert_allclose(result.item(), 437.6296094056251)
+    wanted = [[71.151132, 150.0149124760001], [216.697208, 30.714294529750006]]
+    np.testing.assert_allclose(x.grad.numpy(), wanted)
+    np.testing.assert_allclose(scale.grad.item(), 1976.1063297312508)
+
+
+def test_a_gradient_that_is_retained_has_the_shape_that_the_tensor_got(
+    run: Callable[..., Any],
+) -> None:
+    def step(x: Tensor) -> Tensor:
+        doubled = x * 2
+        doubled.retain_grad()
+        doubled.unsqueeze_(0)
+        (doubled * doubled).sum().backward()
+        assert doubled.grad is not None
+        return doubled.grad
+
+    assert run(step, lucid.ones(3, requires_grad=True)).tolist() == [[4.0, 4.0, 4.0]]
+
+
+def test_a_leaf_that_requires_grad_keeps_its_shape_in_place(run: Callable[..., Any]) -> None:
+    message = "unsqueeze_: can't change the shape of a leaf that requires grad in place"
     with pytest.raises(lucid.LucidError, match=message):
-        run(step, lucid.ones(2, requires_grad=True))
+        run(lambda x: x.unsqueeze_(0), lucid.ones(2, requires_grad=True))
     assert copy.deepcopy(lucid.float32) is lucid.float32
 
 

@@ -70,6 +70,8 @@ class Reads(Collector):
             return
         path = self.path_of(owner)
         if kind is types.ModuleType or isinstance(owner, types.ModuleType):
+            if name not in vars(owner) and owner.__name__ == "lucid":
+                getattr(owner, name, None)  # what is imported late is there from now on
             self.entry(f"{path}.{name}", vars(owner), name, holder=owner)
         elif isinstance(owner, type):
             if name == "__dict__":
