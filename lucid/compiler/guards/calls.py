@@ -113,7 +113,8 @@ _SHARED = {"threading", "queue", "multiprocessing", "concurrent", "asyncio", "su
 _ONE_LEVEL = {
     *(enumerate, zip, reversed, iter, list, tuple, set, frozenset, map, filter, dict, sum, all),
     *(any, min, max, sorted, print, super, isinstance, issubclass, type, id, callable, object),
-    range,
+    *(range, deque, itertools.chain, itertools.cycle, itertools.islice, itertools.pairwise),
+    *(itertools.zip_longest, itertools.product, itertools.combinations, itertools.permutations),
 }
 _LOOK_INTO_ENTRIES = {set, frozenset, dict}
 _COMPARE: dict[Any, tuple[str, ...]] = {
