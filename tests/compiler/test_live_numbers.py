@@ -546,6 +546,11 @@ SEEN_ROWS = lucid.arange(60.0, dtype=lucid.float64).reshape(20, 3)
 CLASSES = lucid.arange(20) % 3
 
 
+def _listed(kept, x):
+    kept.at += 1
+    return SEEN_ROWS[[0, kept.at, -kept.at]] * x, SEEN_ROWS[[kept.at, 1], [0, 2]]
+
+
 def _batch(kept, x):
     first, after = kept.at * 2, (kept.at + 1) * 2
     kept.at += 1
@@ -613,7 +618,7 @@ def _written_by_numpy(kept, x):
     return kept.rows.sum()
 
 
-READS = [_batch, _row_and_element, _counted, _looked_at, _of_a_parameter]
+READS = [_listed, _batch, _row_and_element, _counted, _looked_at, _of_a_parameter]
 VIEWS = [_written_as_a_view, _read_after_the_rest_was_written, _kept_and_returned]
 VIEWS += [_written_by_numpy]
 
