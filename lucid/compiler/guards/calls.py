@@ -526,6 +526,8 @@ class GuardCollector(Reads):
             self._load_from_class(type(kind), "__call__")
         for name in ("__new__", "__init__"):
             self._load_from_class(kind, name)
+        if is_heard(class_has(kind, "__del__")):
+            self._op_by_op(f"it makes a {kind.__name__}, whose __del__ runs when Python likes")
         if kind is warnings.catch_warnings or kind in _REDIRECTS:
             self._op_by_op(f"it looks at what is told meanwhile, by {kind.__name__}()")
         for value in args:
