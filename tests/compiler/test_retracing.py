@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+import functools
 import math
 import sys
 import types
@@ -82,6 +83,28 @@ def test_class_attributes_and_instance_attributes_that_cover_them(monkeypatch):
         lambda: setattr(settings, "scale", 4.0),
     )
     assert found == ["Settings.scale: 2.0 -> 3.0", "settings.scale: absent -> 4.0"]
+
+
+def test_names_on_both_sides_of_a_star():
+    numbers = [1.0, 2.0, 3.0]
+
+    def step(x):
+        first, *_, last = numbers
+        return x * first * last
+
+    step = lucid.compile(step)
+    assert reasons_after(step, lambda: numbers.append(5.0)) == ["len(numbers): 3 -> 4"]
+    assert step(lucid.ones(1)).item() == 5.0
+
+
+def test_a_function_of_more_names_than_a_byte_counts():
+    lines = [f"    x = x * s{i}" for i in range(300)]
+    names = {f"s{i}": 1.0 for i in range(300)}
+    exec("\n".join(["def step(x):", *lines, "    return x"]), names)
+    step = lucid.compile(names["step"])
+    changes = [functools.partial(names.__setitem__, f"s{i}", 2.0) for i in (0, 200, 299)]
+    reasons = [f"s{i}: 1.0 -> 2.0" for i in (0, 200, 299)]
+    assert reasons_after(step, *changes) == reasons
 
 
 def test_slots_namespaces_and_sets():

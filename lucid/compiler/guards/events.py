@@ -163,9 +163,11 @@ def _rows(code: types.CodeType) -> _Rows:
     variables = len(dict.fromkeys((*code.co_varnames, *code.co_cellvars))) + len(code.co_freevars)
     names: tuple[str, ...] = ()
     rows: _Rows = {}
-    has_joined = False
+    has_joined, first = False, None
     for instruction in dis.get_instructions(code):
         kind, offset = instruction.opname, instruction.offset
+        if kind == "EXTENDED_ARG" and first is None:
+            first = offset
         top = variables + depths.get(offset, 0)
         before = _Row("joined", [top - 1]) if has_joined else None
         has_joined = kind == "BUILD_STRING"
@@ -190,6 +192,10 @@ def _rows(code: types.CodeType) -> _Rows:
             rows[offset] = _Row("join", range(top - instruction.arg, top))
         if before is not None:
             rows[offset] = rows.get(offset, _NOTHING)._replace(before=before)
+        if kind != "EXTENDED_ARG":
+            if first is not None and offset in rows and not _MONITORS:  # which is told of alone
+                rows[first] = rows[offset]._replace(before=rows.get(first, _NOTHING).before)
+            first = None
     return rows
 
 
