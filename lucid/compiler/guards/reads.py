@@ -310,7 +310,7 @@ class Reads(Collector):
         if isinstance(owner, dict):
             self.look_for_itself(key)
         own = None if in_c else self._special(owner, "__getitem__")
-        if isinstance(own, types.FunctionType):
+        if isinstance(own, types.FunctionType) and getattr(type(owner), "tells_reads", True):
             if is_unknown(own):
                 self.hand_over(owner)
         elif isinstance(owner, dict):
