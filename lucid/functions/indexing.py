@@ -19,6 +19,7 @@ from lucid.functions.checks import within_axis
 from lucid.functions.conversion import cast
 from lucid.functions.elementwise import choose
 from lucid.functions.finding import found, nonzero_indices
+from lucid.functions.from_data import tensor
 from lucid.functions.promotion import operand
 from lucid.functions.shape import broadcast, checked_index, item_at, permuted, reshaped
 from lucid.functions.tensors import Tensor
@@ -265,6 +266,9 @@ def _entry(item: Any) -> Any:
         return _entry(item.as_tensor())  # an array that is known when the step has run
     if isinstance(item, np.generic) and item.dtype.kind in "biu":
         return item.item()
+    are_ints = isinstance(item, (list, tuple)) and {x.__class__ for x in item} == {int}
+    if are_ints and any(type(x) is not int for x in item):
+        return tensor([*item])  # some are known when the step runs
     if isinstance(item, (list, tuple, range, np.ndarray)):
         array = np.asarray(plain_data(item, "indexing"))
         if array.size == 0 and not isinstance(item, np.ndarray):

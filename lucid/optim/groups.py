@@ -306,6 +306,7 @@ class State(_Noted):
 
     __slots__ = ("given", "layout", "trace")
 
+    tells_reads: ClassVar[bool] = False  # whoever looks an entry up depends on it, as of any dict
     changes: ClassVar[int] = 0
     given: dict[Any, tuple[StateEntry, dict[str, Any]]]
     layout: tuple[Any, Layout] | None

@@ -36,6 +36,12 @@ class Kind(enum.Enum):
     MEAN = 2
 
 
+class Parts(enum.IntFlag):
+    NOISE = 1
+    FLIP = 2
+    SCALE = 4
+
+
 def test_nested_arguments_and_results_keep_their_structure(agree):
     def scenario(compile):
         @compile
@@ -180,6 +186,27 @@ def test_ints_that_python_must_know_choose_the_program_until_they_keep_changing(
     assert {reason.partition(":")[0] for reason in step.stats.eager_reasons} == {
         "with numbers that it would read at each call its trace fails"
     }
+
+
+def test_a_flag_of_several_members_is_a_value(agree):
+    """It has no name in its class, as those have that are one member, but is no object of data."""
+
+    def scenario(compile):
+        holder = types.SimpleNamespace(parts=None)
+
+        @compile
+        def step(x, parts):
+            x = x.flip(0) if parts & Parts.FLIP else x
+            return x * 2 if Parts.SCALE in holder.parts else x, holder.parts.value
+
+        found = []
+        for i in (1, 2, 3, 5, 1, 2, 3, 5, 6):
+            holder.parts = Parts(i)
+            found.append(step(lucid.tensor([1.0, 2.0]), Parts(3)))
+        return [*found, step(lucid.tensor([1.0, 2.0]), Parts(5))]
+
+    (step,) = agree(scenario, traces=6)
+    assert not step.stats.eager_reasons
 
 
 def test_values_strings_none_and_enums_choose_the_program(agree):

@@ -58,6 +58,10 @@ def test_scheduled_sampling():
         lambda x, rng: x + lucid.from_numpy(np.random.randn(*x.shape)),
         lambda x, rng: x[rng.permutation(3)[:2]],
         lambda x, rng: x[rng.integers(0, 3, size=5)],
+        lambda x, rng: x[random.sample(range(3), 2)],
+        lambda x, rng: x * random.choice([0.5, 2.0, 3.0]) + random.choice(range(9)),
+        lambda x, rng: x * sum(random.choices([1.0, 2.5], weights=[1, 3], k=2)),
+        lambda x, rng: (x, random.sample((1, 2, 4), k=2)),
         lambda x, rng: x[np.random.choice(3, 2, replace=False)].sum() * rng.random(),
         lambda x, rng: x * rng.normal(float(x.sum()), 1.0),
         lambda x, rng: (x, random.random(), rng.random(dtype=np.float32), np.random.rand(2)),
@@ -74,6 +78,10 @@ def test_numbers_are_drawn_at_each_call(draw):
 def test_objects_are_chosen_at_each_call():
     stats = agrees(lambda _: lambda x: random.choice([lucid.sin, lucid.cos, lucid.tanh])(x))
     assert stats.traces == 3 and not stats.eager_reasons
+    assert agrees(lambda _: lambda x: x * random.choice([1, 2.0])).traces == 2
+    names = {"sin": lucid.sin, "cos": lucid.cos}
+    stats = agrees(lambda _: lambda x: names[random.choices([*names], weights=[1, 3])[0]](x))
+    assert stats.traces == 2 and not stats.eager_reasons
 
 
 @pytest.mark.parametrize("options", [{}, {"max_paths": 3}])
@@ -112,9 +120,9 @@ def test_draws_of_the_step_and_of_a_host_function_keep_their_order():
 @pytest.mark.parametrize(
     "use",
     [
-        lambda x: x[random.sample(range(3), 2)],
+        lambda x: random.sample([x, -x, x, 2 * x], 3)[0],
         lambda x: (random.shuffle(NUMBERS), x[NUMBERS])[1],
-        lambda x: x * len(random.choices([1, 2], k=2)),
+        lambda x: x * len(random.sample("a", 2, counts=[2])),
         lambda x: (random.seed(3), x * random.random())[1],
     ],
 )

@@ -154,6 +154,20 @@ def test_functions_of_math(agree: Any) -> None:
     natively([step])
 
 
+def test_the_least_and_the_largest_have_one_path(agree: Any) -> None:
+    """Whichever it is, and whatever comes first: of NaN, and of zeros, Python takes that one."""
+
+    def body(x: Any) -> Any:
+        value, count = x.item(), int(x.item() > 0) + int(x.isnan().item())
+        least = (min(value, 1.0), min(1.0, value), min([value, -value, 0.0]), max(value, -value))
+        ints = (min(count, 2**70), max(count, 0, 1), count + 2**70)
+        return *least, *ints, x * max(0.0, value), lucid.full((2,), min(-0.0, value))
+
+    values = (0.5, 2.5, 3.5, float("inf"))
+    natively(agree(calling(body, scalars(*values)), traces=1))
+    agree(calling(body, scalars(*values, -2.0, 0.0, -0.0, float("nan"))))
+
+
 def test_what_raises_in_python_raises_before_anything_is_stored() -> None:
     w = lucid.ones(1)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import enum
+import itertools
 import math
 import types
 from collections.abc import Callable
@@ -360,7 +361,7 @@ LOOKS: dict[str, tuple[int, Callable[[int, lucid.Tensor], Any]]] = {
     "a list": (1, lambda t, x: x * TABLE[t]),
     "a tuple": (1, lambda t, x: x * tuple(TABLE)[t % 7]),
     "from the end": (1, lambda t, x: x * TABLE[-1 - t]),
-    "the last one for ever": (2, lambda t, x: x * TABLE[min(t, 10)]),
+    "the last one for ever": (1, lambda t, x: x * TABLE[min(t, 10)]),
     "an array": (1, lambda t, x: x * np.linspace(0.1, 0.2, 30)[t]),
 }
 
@@ -385,6 +386,67 @@ def test_a_count_is_looked_up_without_a_program_for_each(name: str) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-6)
     assert step.stats.traces == traces
     assert not step.stats.eager_reasons
+
+
+HANDED_ON: dict[str, Callable[[list[float]], Any]] = {
+    "pairwise": lambda w: [b - a for a, b in itertools.pairwise(w)],
+    "chain": lambda w: list(itertools.chain(w, [1.0])),
+    "islice": lambda w: list(itertools.islice(w, 1, None)),
+    "cycle": lambda w: list(itertools.islice(itertools.cycle(w), 5)),
+    "product": lambda w: [a * b for a, b in itertools.product(w, w)],
+    "combinations": lambda w: [a * b for a, b in itertools.combinations(w, 2)],
+    "permutations": lambda w: [a - 2 * b for a, b in itertools.permutations(w, 2)],
+    "zip_longest": lambda w: [a + b for a, b in itertools.zip_longest(w, [1.0], fillvalue=0.5)],
+    "deque": lambda w: list(collections.deque(w, maxlen=2)),
+}
+
+
+@pytest.mark.parametrize("name", HANDED_ON)
+def test_numbers_of_a_list_that_iterators_hand_on_are_read_at_each_call(
+    agree: Any, name: str
+) -> None:
+    def scenario(compile: Any) -> Any:
+        weights = [0.5, 1.0, 2.0]
+        step = compile(lambda x: lucid.stack([x * a for a in HANDED_ON[name](weights)]))
+        found = []
+        for i in range(6):
+            weights[1] += 0.25 * i
+            found.append(step(lucid.ones(2)))
+        return found
+
+    (step,) = agree(scenario, traces=2)
+    assert not step.stats.eager_reasons
+
+
+class Named:
+    """A key that is equal to those of its name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Named) and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+
+def test_an_entry_is_read_by_keys_that_have_become_equal(agree: Any) -> None:
+    def scenario(compile: Any) -> Any:
+        keys, table = [Named("a")], {Named("a"): 1.0, Named("b"): 2.0}
+        step = compile(lambda x: x * table[keys[0]])
+        found = []
+        for i in range(8):
+            if i == 2:
+                keys[0] = Named("b")
+            if i == 4:
+                table[Named("b")] = 5.0
+            if i == 6:
+                keys[0].name = "a"
+            found.append(step(lucid.ones(2)))
+        return found
+
+    agree(scenario, traces=4)
 
 
 @pytest.mark.parametrize("kind", [list, lambda numbers: dict(enumerate(numbers))])
@@ -484,6 +546,11 @@ SEEN_ROWS = lucid.arange(60.0, dtype=lucid.float64).reshape(20, 3)
 CLASSES = lucid.arange(20) % 3
 
 
+def _listed(kept, x):
+    kept.at += 1
+    return SEEN_ROWS[[0, kept.at, -kept.at]] * x, SEEN_ROWS[[kept.at, 1], [0, 2]]
+
+
 def _batch(kept, x):
     first, after = kept.at * 2, (kept.at + 1) * 2
     kept.at += 1
@@ -551,7 +618,7 @@ def _written_by_numpy(kept, x):
     return kept.rows.sum()
 
 
-READS = [_batch, _row_and_element, _counted, _looked_at, _of_a_parameter]
+READS = [_listed, _batch, _row_and_element, _counted, _looked_at, _of_a_parameter]
 VIEWS = [_written_as_a_view, _read_after_the_rest_was_written, _kept_and_returned]
 VIEWS += [_written_by_numpy]
 

@@ -39,6 +39,7 @@ def test_arithmetic_stays_live(agree, formula):
         lambda a: round(a, 1) + math.floor(a) + a // 2 + a % 2,
         lambda a: divmod(a, 2)[1] + 7 // a + 7 % a,
         lambda a: np.sqrt(a) + np.float64(3) ** a + math.pow(2, a) + math.hypot(a, 3.0),
+        lambda a: min(a, 1.0) + max([0.25, 1 - a, a]) - min(-0.0, a) + min(1, math.floor(a)),
         lambda a: (np.ones(2) * a + np.multiply(a, [1.0, 2.0]) - (a > np.ones(2))).sum().item(),
     ],
 )
@@ -66,7 +67,7 @@ def test_a_tensor_of_a_number_of_numpy_has_its_dtype(agree):
         (lambda a: {0.5: 1.0}.get(a, 2.0), "a == 0.5 (a branch looked at it): True -> False"),
         (lambda a: len(range(int(a * 3))), "int(a * 3) (a branch looked at it): 1 -> 4"),
         (lambda a: float(a) + a.is_integer(), "a (a branch looked at it): 0.5 -> 1.5"),
-        (lambda a: max(a, 1.0), "a < 1.0 (a branch looked at it): True -> False"),
+        (lambda a: max(a, 1), "a < 1 (a branch looked at it): True -> False"),
         (lambda a: bool(a) + (a == 0.5), "a == 0.5 (a branch looked at it): True -> False"),
         (lambda a: (a != 0.5) + (a <= 0.9), "a != 0.5 (a branch looked at it): False -> True"),
         (lambda a: (a >= 1) + math.isnan(a), "a >= 1 (a branch looked at it): False -> True"),

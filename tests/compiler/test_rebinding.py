@@ -50,6 +50,39 @@ def test_an_attribute_that_each_step_replaces(agree):
     agree(scenario, traces=1)
 
 
+STATE = {}
+
+
+class Shared:
+    """All objects have the attributes of each, in one dict that is older than they are."""
+
+    def __init__(self):
+        self.__dict__ = STATE
+
+
+def test_attributes_in_a_dict_that_objects_share(agree):
+    def scenario(compile):
+        STATE.clear()
+        STATE.update(scale=1.0, steps=0)
+
+        def step(x):
+            made = Shared()
+            made.steps += 1
+            made.last = x.sum().item()
+            return x * made.scale * made.steps
+
+        step = compile(step)
+        found = []
+        for i in range(6):
+            if i == 4:
+                STATE["scale"] = 3.0
+            found.append((step(lucid.tensor(X)), dict(STATE)))
+        return found
+
+    (step,) = agree(scenario, traces=2)
+    assert not step.stats.eager_reasons
+
+
 def test_what_is_none_at_first_is_one_more_trace(agree):
     def scenario(compile):
         holder = Holder(hidden=None)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import decimal
+import functools
+import itertools
 import math
 import sys
 import types
@@ -82,6 +84,127 @@ def test_class_attributes_and_instance_attributes_that_cover_them(monkeypatch):
         lambda: setattr(settings, "scale", 4.0),
     )
     assert found == ["Settings.scale: 2.0 -> 3.0", "settings.scale: absent -> 4.0"]
+
+
+def test_names_on_both_sides_of_a_star():
+    numbers = [1.0, 2.0, 3.0]
+
+    def step(x):
+        first, *_, last = numbers
+        return x * first * last
+
+    step = lucid.compile(step)
+    assert reasons_after(step, lambda: numbers.append(5.0)) == ["len(numbers): 3 -> 4"]
+    assert step(lucid.ones(1)).item() == 5.0
+
+
+def test_a_function_of_more_names_than_a_byte_counts():
+    lines = [f"    x = x * s{i}" for i in range(300)]
+    names = {f"s{i}": 1.0 for i in range(300)}
+    exec("\n".join(["def step(x):", *lines, "    return x"]), names)
+    step = lucid.compile(names["step"])
+    changes = [functools.partial(names.__setitem__, f"s{i}", 2.0) for i in (0, 200, 299)]
+    reasons = [f"s{i}: 1.0 -> 2.0" for i in (0, 200, 299)]
+    assert reasons_after(step, *changes) == reasons
+
+
+class Answers:
+    """A class that answers for many instructions; `value` is what it answers with."""
+
+    __match_args__ = ("value",)
+    value, other = 2.0, 7.0
+    given = property(lambda self: self.value, lambda self, value: None)
+
+    def __init__(self):
+        self.count = 0
+
+    def __enter__(self):
+        return self.value
+
+    def __exit__(self, *_):
+        return False
+
+    def __pos__(self):
+        return self.value
+
+    def __iter__(self):
+        self.count = 0
+        return self
+
+    def __next__(self):
+        self.count += 1
+        if self.count > 2:
+            raise StopIteration
+        return self.value
+
+
+class Computed:
+    def __get__(self, owner, kind=None):
+        return 2.0
+
+
+def entered(x, made):
+    with made as value:
+        return x * value
+
+
+def matched(x, made):
+    match made:
+        case Answers(value):
+            return x * value
+
+
+def assigned(x, made):
+    made.given = 1.0
+    return x * made.value
+
+
+def gone_through(x, made):
+    for value in made:
+        x = x * value
+    return x
+
+
+@pytest.mark.parametrize(
+    ("use", "name", "other"),
+    [
+        (entered, "__enter__", lambda self: 5.0),
+        (entered, "__exit__", lambda self, *_: None),
+        (matched, "__match_args__", ("other",)),
+        (assigned, "given", property(None, lambda self, value: setattr(self, "value", 5.0))),
+        (gone_through, "__iter__", lambda self: iter([5.0])),
+        (gone_through, "__next__", lambda self: next(itertools.chain([]))),
+        (lambda x, made: x * sum(made), "__next__", lambda self: next(itertools.chain([]))),
+        (lambda x, made: x * +made, "__pos__", lambda self: 5.0),
+    ],
+)
+def test_what_a_class_answers_with_is_replaced(monkeypatch, use, name, other):
+    made = Answers()
+    step = lucid.compile(lambda x: use(x, made))
+    reasons = reasons_after(step, lambda: monkeypatch.setattr(Answers, name, other))
+    assert [reason.partition(":")[0] for reason in reasons] == [f"Answers.{name}"]
+    assert step(lucid.ones(2)).tolist() == use(lucid.ones(2), Answers()).tolist()
+
+
+def test_a_descriptor_whose_class_is_changed(monkeypatch):
+    class Holder:
+        scale = Computed()
+
+    holder = Holder()
+    step = lucid.compile(lambda x: x * holder.scale)
+    other = lambda self, owner, kind=None: 3.0  # noqa: E731
+    reasons = reasons_after(
+        step,
+        lambda: monkeypatch.setattr(Computed, "__get__", other),
+        lambda: vars(holder).update(scale=4.0),
+        lambda: monkeypatch.setattr(Computed, "__set__", None, raising=False),
+    )
+    assert [reason.partition(":")[0] for reason in reasons] == [
+        "Computed.__get__",
+        "holder.scale",
+        "Computed.__set__",
+    ]
+    assert step(lucid.ones(1)).item() == 3.0
 
 
 def test_slots_namespaces_and_sets():

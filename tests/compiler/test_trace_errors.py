@@ -341,3 +341,45 @@ def test_errors_about_places_have_the_lines_that_bind_them(name, lines):
 def test_names_of_evaluated_code_are_not_kept() -> None:
     step = lucid.compile(lambda x: eval("doubled + 1", {"doubled": x * 2}))
     assert step(lucid.tensor([1.0, 2.0])).tolist() == [3.0, 5.0]
+
+
+class Closing:
+    def __init__(self, told):
+        self.told = told
+
+    def __del__(self):
+        self.told.append(1)
+
+
+def test_an_object_that_tells_when_it_is_gone():
+    told = []
+
+    def step(x):
+        Closing(told)
+        return x * len(told)
+
+    assert reason_of(step, lucid.ones(1)) == (
+        "it makes a Closing, whose __del__ runs when Python likes\n  at +1   Closing(told)"
+    )
+
+
+class Sharing:
+    def __init__(self, attributes):
+        self.__dict__ = attributes
+
+
+def test_an_object_that_is_kept_with_the_attributes_of_others():
+    kept, shared = [], {"scale": 1.0}
+
+    @lucid.compile
+    def step(x):
+        kept.append(Sharing(shared))
+        return x * kept[-1].scale
+
+    for _ in range(3):
+        assert step(lucid.ones(1)).item() == shared["scale"]
+        kept[-1].scale += 1.0
+    assert shared == {"scale": 4.0}
+    assert set(step.stats.eager_reasons) == {
+        "it makes and returns or keeps a Sharing, whose __dict__ was there before"
+    }

@@ -848,3 +848,40 @@ def test_what_a_function_keeps_is_computed_once(agree):
         return [*results, positions(4), asked]
 
     assert_healthy(agree(scenario), 3)
+
+
+def test_the_state_of_an_optimizer_of_the_users_is_emptied_and_loaded(agree):
+    class Momentum(torch.optim.Optimizer):
+        def __init__(self, params):
+            super().__init__(params, {"lr": 0.1})
+
+        @torch.no_grad()
+        def step(self):
+            for p in self.param_groups[0]["params"]:
+                state = self.state[p]
+                if "sum" not in state:
+                    state["sum"] = torch.zeros_like(p)
+                p.sub_(state["sum"].mul_(0.5).add_(p.grad), alpha=0.1)
+
+    def scenario(compile):
+        w = torch.ones(2, requires_grad=True)
+        opt, found = Momentum([w]), []
+
+        @compile
+        def step(x):
+            opt.zero_grad()
+            (w * x).sum().backward()
+            opt.step()
+
+        for i in range(8):
+            if i == 3:
+                saved = opt.state_dict()
+            if i in (4, 6):
+                opt.state.clear()
+            if i == 6:
+                opt.load_state_dict(saved)
+            step(torch.tensor([1.0, 2.0]) * i)
+            found.append([w.tolist(), [x["sum"].tolist() for x in opt.state.values()]])
+        return found
+
+    agree(scenario)

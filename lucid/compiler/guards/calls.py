@@ -113,7 +113,8 @@ _SHARED = {"threading", "queue", "multiprocessing", "concurrent", "asyncio", "su
 _ONE_LEVEL = {
     *(enumerate, zip, reversed, iter, list, tuple, set, frozenset, map, filter, dict, sum, all),
     *(any, min, max, sorted, print, super, isinstance, issubclass, type, id, callable, object),
-    range,
+    *(range, deque, itertools.chain, itertools.cycle, itertools.islice, itertools.pairwise),
+    *(itertools.zip_longest, itertools.product, itertools.combinations, itertools.permutations),
 }
 _LOOK_INTO_ENTRIES = {set, frozenset, dict}
 _COMPARE: dict[Any, tuple[str, ...]] = {
@@ -509,6 +510,8 @@ class GuardCollector(Reads):
             self._load_from_class(type(kind), "__call__")
         for name in ("__new__", "__init__"):
             self._load_from_class(kind, name)
+        if is_heard(class_has(kind, "__del__")):
+            self._op_by_op(f"it makes a {kind.__name__}, whose __del__ runs when Python likes")
         if kind is warnings.catch_warnings or kind in _REDIRECTS:
             self._op_by_op(f"it looks at what is told meanwhile, by {kind.__name__}()")
         for value in args:

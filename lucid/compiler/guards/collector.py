@@ -777,7 +777,10 @@ class Collector:
         owner = _subject(guard)
         if id(owner) in self._given:
             return False
-        return owner is None or self.was_there(owner)
+        if owner is None or self.was_there(owner):
+            return True
+        held = guard.owner if isinstance(guard, (EntryGuard, ContentsGuard)) else owner
+        return held is not owner and self.was_there(held)  # an older dict, its `__dict__` by now
 
     def depended_on(self, live: Set[int], written: Sequence[np.ndarray]) -> list[Guard]:
         """What the step has read of what was there before.

@@ -74,6 +74,9 @@ _TESTS = (
 _LOADS_GLOBAL = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
 _LOADS_CELL = ("LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF")
 
+_OF_ONE = {"UNARY_NEGATIVE": "__neg__", "UNARY_INVERT": "__invert__", "UNARY_POSITIVE": "__pos__"}
+_POSITIVE = ("CALL_INTRINSIC_1", 5)  # what UNARY_POSITIVE has become
+
 # What an instruction does, and which operands it does it with: 1 is the top of the stack. `name` is
 # the instruction's own: an attribute's or a variable's; `cell` the place of a variable's cell in
 # the frame; `methods` those that an operator may call.
@@ -86,7 +89,8 @@ _READS_AND_WRITES: dict[str, tuple[str, Sequence[int | str]]] = {
     **dict.fromkeys(_ITERATES, ("iterate", (1,))),
     **dict.fromkeys(_TESTS, ("measure", (1,))),
     **dict.fromkeys(("COMPARE_OP", "BINARY_OP"), ("operate", (2, 1, "methods"))),
-    **dict.fromkeys(("UNARY_NEGATIVE", "UNARY_INVERT"), ("operate", (1, 1, "methods"))),
+    **dict.fromkeys(_OF_ONE, ("operate", (1, 1, "methods"))),
+    "BEFORE_WITH": ("enter", (1,)),
     **dict.fromkeys(("FORMAT_VALUE", "FORMAT_SIMPLE", "CONVERT_VALUE"), ("show", (1,))),
     **dict.fromkeys(_LOADS_GLOBAL, ("load_global", ("name",))),
     **dict.fromkeys(("STORE_GLOBAL", "DELETE_GLOBAL"), ("store_global", ("name",))),
@@ -163,9 +167,13 @@ def _rows(code: types.CodeType) -> _Rows:
     variables = len(dict.fromkeys((*code.co_varnames, *code.co_cellvars))) + len(code.co_freevars)
     names: tuple[str, ...] = ()
     rows: _Rows = {}
-    has_joined = False
+    has_joined, first = False, None
     for instruction in dis.get_instructions(code):
         kind, offset = instruction.opname, instruction.offset
+        if (kind, instruction.arg) == _POSITIVE:
+            kind = "UNARY_POSITIVE"
+        if kind == "EXTENDED_ARG" and first is None:
+            first = offset
         top = variables + depths.get(offset, 0)
         before = _Row("joined", [top - 1]) if has_joined else None
         has_joined = kind == "BUILD_STRING"
@@ -190,13 +198,17 @@ def _rows(code: types.CodeType) -> _Rows:
             rows[offset] = _Row("join", range(top - instruction.arg, top))
         if before is not None:
             rows[offset] = rows.get(offset, _NOTHING)._replace(before=before)
+        if kind != "EXTENDED_ARG":
+            if first is not None and offset in rows and not _MONITORS:  # which is told of alone
+                rows[first] = rows[offset]._replace(before=rows.get(first, _NOTHING).before)
+            first = None
     return rows
 
 
 def _methods_of(kind: str, symbol: str) -> tuple[str, ...]:
     """The special methods by which a class answers for an operator."""
     if kind.startswith("UNARY"):
-        return ("__neg__" if kind == "UNARY_NEGATIVE" else "__invert__",)
+        return (_OF_ONE[kind],)
     name = COMPARISONS.get(symbol) or ARITHMETIC.get(symbol.rstrip("="), "")
     return (f"__{name}__", f"__r{name}__", f"__i{name}__") if name else ()
 

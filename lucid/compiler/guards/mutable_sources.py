@@ -31,7 +31,7 @@ from lucid.compiler.guards.guard import (
 )
 from lucid.compiler.inputs.live_numbers import SymNumbers
 from lucid.compiler.inputs.objects import data_of, is_same
-from lucid.compiler.inputs.scalars import SymScalar
+from lucid.compiler.inputs.scalars import SymScalar, is_live
 from lucid.compiler.inputs.signature import Call
 from lucid.ir.types import has_dtype
 from lucid.ir.whose_code import is_librarys
@@ -237,6 +237,8 @@ class DynamicNumber(MutableSource):
     def enter(self, recorder: SymNumbers) -> None:
         """Put the live scalar there."""
         before = self.found()
+        if is_live(before):  # the same entry, by a key that is equal to another one now
+            return
         kind = type(before)
         text = recorder.unused_text(self.path)
         recorder.guard_value(f"type({text})", lambda: type(self.found()), kind)

@@ -22,7 +22,7 @@ from lucid.compiler.guards.events import COMPARISONS
 from lucid.compiler.guards.guard import ABSENT, Attributes, ClassAttributes, instance_dict
 from lucid.compiler.inputs.objects import SCALARS
 from lucid.compiler.inputs.scalars import WHOLE, is_known_before, is_live, seen
-from lucid.ir.whose_code import is_librarys, is_unknown
+from lucid.ir.whose_code import is_librarys, is_unknown, is_users
 from lucid.tensor.context import context, epoch
 from lucid.tensor.core import TensorCore, attributes_of
 from lucid.tensor.tensor import Tensor
@@ -175,6 +175,8 @@ class Reads(Collector):
             if not base.__flags__ & _IS_IMMUTABLE:
                 self.entry(f"{base.__name__}.{name}", ClassAttributes(base), name)
             if found is not ABSENT:
+                for method in ("__get__", "__set__") if is_users(type(found)) else ():
+                    self._special(found, method)
                 return getattr(found, "__func__", found)
         return ABSENT
 
@@ -228,7 +230,7 @@ class Reads(Collector):
                 self._refuse_binding(tensor, f"it reads .{name}, which is bound to")
 
     def _store_own(self, owner: Any, name: str, place: str) -> None:
-        found = class_has(type(owner), name)
+        found = self._load_from_class(type(owner), name)
         if isinstance(found, types.MemberDescriptorType):
             self.entry(place, Attributes(owner), name, write=True, holder=owner)
         if isinstance(found, (types.MemberDescriptorType, property)):
@@ -274,8 +276,15 @@ class Reads(Collector):
                 self.answer(f"vars({base.__name__})", _names_of_class, base)
 
     def match_class(self, owner: Any, kind: Any, names: tuple[str, ...]) -> None:
+        if isinstance(kind, type):
+            self._load_from_class(kind, "__match_args__")
         for name in (*getattr(kind, "__match_args__", ()), *names):
             self.load_attribute(owner, name)
+
+    def enter(self, manager: Any) -> None:
+        """`with manager` looks both methods up before it calls one."""
+        for name in ("__enter__", "__exit__"):
+            self._special(manager, name)
 
     # ------------------------------------------------------------------ entries
 
@@ -303,7 +312,7 @@ class Reads(Collector):
         if isinstance(owner, dict):
             self.look_for_itself(key)
         own = None if in_c else self._special(owner, "__getitem__")
-        if isinstance(own, types.FunctionType):
+        if isinstance(own, types.FunctionType) and getattr(type(owner), "tells_reads", True):
             if is_unknown(own):
                 self.hand_over(owner)
         elif isinstance(owner, dict):
@@ -420,13 +429,14 @@ class Reads(Collector):
         elif isinstance(owner, np.ndarray):
             self.array(path, owner, given=given)
         elif hasattr(type(owner), "__next__"):
+            self._special(owner, "__iter__")
             self.advance(owner)
         elif is_unknown(self._special(owner, "__iter__")):
             self.hand_over(owner)
 
     def advance(self, iterator: Any) -> None:
         """An iterator is about to give an item."""
-        if isinstance(getattr(type(iterator), "__next__", None), types.FunctionType):
+        if isinstance(self._special(iterator, "__next__"), types.FunctionType):
             return  # what it reads is told
         self._note_change(iterator)
         path = self._paths.get(id(iterator))
@@ -562,6 +572,8 @@ class Reads(Collector):
         return self.substitutes.shown(value)
 
     def give_back(self, value: Any) -> Any:
+        if hasattr(type(value), "__next__"):  # of an `__iter__`, perhaps
+            self._special(value, "__next__")
         return self.substitutes.given_back(value)
 
     # ------------------------------------------------------------------ variables

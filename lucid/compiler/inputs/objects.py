@@ -6,6 +6,7 @@ are arguments. One that a step changes stays what it is: an object whose attribu
 
 from __future__ import annotations
 
+import enum
 import math
 import sys
 import types
@@ -40,7 +41,7 @@ def data_of(value: Any, inside: tuple[int, ...] = ()) -> dict[str, Any] | None:
     attributes = getattr(value, "__dict__", None)
     if type(attributes) is not dict or not attributes or kind in _changed or id(value) in inside:
         return None
-    if callable(value) or isinstance(value, (type, types.ModuleType)):
+    if callable(value) or isinstance(value, (type, types.ModuleType, enum.Enum)):
         return None
     library = kind.__module__.partition(".")[0]
     is_users = library != "lucid" and library not in sys.stdlib_module_names

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +25,10 @@ Number = int | float
 WHOLE = (int, np.integer)
 _Binary = Callable[[Any, Any], Any]
 Formula = Callable[[Sequence[Number]], Any]  # of the numbers among a call's arguments
+EXTREMES: dict[object, Callable[[Value, Value], Value]] = {
+    min: lambda x, y: ops.where(ops.lt(y, x), y, x),  # of equal ones, and of NaN, the first
+    max: lambda x, y: ops.where(ops.gt(y, x), y, x),
+}
 _OF_ONE = (ops.sqrt, ops.exp, ops.log, ops.sin, ops.cos, ops.tanh)
 # Which op computes what a function of Python's and one of NumPy's give for floats.
 OPS: dict[object, Op] = {
@@ -64,6 +69,7 @@ _TOTAL = (
     operator.neg,
     abs,
     *(operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge),
+    *EXTREMES,
 )
 _IN_C = type(math.sqrt)
 _OF_NUMPY = (type(np.sum), type(np.array))
@@ -233,7 +239,7 @@ class SymScalar:
         """The number by an op of the graph, where one computes what Python does."""
         if meaning in (float, np.float64):
             return args[0].value if kind is meaning else None
-        op = OPS.get(meaning)
+        op = EXTREMES.get(meaning) or OPS.get(meaning)
         kinds = {arg.__class__ for arg in args}
         is_float = kind in (float, np.float64) and not kinds.isdisjoint((float, np.float64))
         if op is ops.log and len(args) > 1:  # the logarithm to a base
@@ -248,7 +254,7 @@ class SymScalar:
             graph = self.recorder.graph
             pairs = zip(args, constants, strict=True)
             operands = [arg.value if c is None else graph.constant(c, f64) for arg, c in pairs]
-            found: Value = op(*operands)
+            found: Value = functools.reduce(op, operands) if meaning in EXTREMES else op(*operands)
         return found
 
     __add__, __radd__ = _operation("+", operator.add)
@@ -394,6 +400,8 @@ def live_function(
 
     None where it isn't one that only computes, gets none, or gives something else than a number.
     """
+    if type(function) is _IN_C and function in EXTREMES:
+        return _live_extreme(function, args, kwargs)
     if not _only_computes(function):
         return None
     leaves, rebuild = flatten((tuple(args), dict(kwargs)))
@@ -420,6 +428,19 @@ def live_function(
         [*map(_nested_text, args), *(f"{k}={_nested_text(x)}" for k, x in kwargs.items())]
     )
     return lambda *args, **kwargs: special.applied(f"{name}({inside})", meaning, leaves)
+
+
+def _live_extreme(
+    function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Callable[..., Any] | None:
+    """What is called for `min` and `max` of numbers of one type, whichever that is."""
+    numbers = args[0] if len(args) == 1 and type(args[0]) in (list, tuple) else args
+    live = [x for x in numbers if is_live(x)]
+    kinds = {x.__class__ for x in numbers}
+    if kwargs or not live or len(numbers) < 2 or kinds not in ({float}, {int}):
+        return None
+    special = max(live, key=lambda number: len(type(number).__mro__))
+    return lambda *_: special.apply(function.__name__, function, numbers)
 
 
 def _only_computes(function: Any) -> bool:

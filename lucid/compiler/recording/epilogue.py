@@ -14,7 +14,7 @@ import numpy as np
 from lucid.autograd.hooks import hooks_of
 from lucid.autograd.node import OpNode, edge_of
 from lucid.compiler.guards.collector import PLAIN
-from lucid.compiler.guards.guard import brief, closure_of
+from lucid.compiler.guards.guard import brief, closure_of, instance_dict
 from lucid.compiler.guards.mutable_sources import MutableSource
 from lucid.compiler.inputs.cells import GradUse
 from lucid.compiler.inputs.late import is_late
@@ -195,6 +195,12 @@ class EpilogueBuilder:
             spec = self._spec_of(value)
             self._leaves.append((value, spec))
             return spec
+        own = instance_dict(value)
+        if own is not None and self._collector.name_of(own) and self._is_found(own):
+            raise EagerOnlyError(
+                f"it makes and returns or keeps a {type(value).__name__}, whose __dict__ was there "
+                "before"
+            )
         children, rebuild = flatten(value)
         made = self._made[id(value)] = BuiltContainer(rebuild)
         self._open.append(made)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Callable, Sequence
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from lucid.compiler.inputs.late import Applied, Bases, Late
-from lucid.compiler.inputs.scalars import OPS, WHOLE, Formula, Number, SymScalar, is_live
+from lucid.compiler.inputs.scalars import EXTREMES, OPS, WHOLE, Formula, Number, SymScalar, is_live
 from lucid.ir import ops
 from lucid.ir.memory import read_only
 from lucid.ir.op import Op
@@ -35,6 +36,7 @@ _DIVISIONS: dict[Any, Op] = {
 _GROWING = (math.exp, math.expm1, math.sinh, math.cosh, operator.pow)
 _TOTAL = (
     *(operator.add, operator.sub, operator.mul, operator.neg, abs, float, math.fabs, math.copysign),
+    *EXTREMES,
     *(math.tanh, math.atan, math.atan2, math.erf, math.exp, math.expm1, math.sinh, math.cosh),
 )
 _ROUNDED: dict[Any, Op] = {math.floor: ops.floor, math.ceil: ops.ceil, round: ops.round}
@@ -190,15 +192,16 @@ class LateScalar(SymScalar, Late):
 
     def _whole_of(self, meaning: Callable[..., Any], args: Sequence[Any]) -> Value | None:
         """An int by an op of the graph."""
-        op, found = _ON_INTS.get(meaning), None
+        op, found = EXTREMES.get(meaning) or _ON_INTS.get(meaning), None
         with self.recorder.annotated():
             if meaning in _TO_INT and len(args) == 1 and isinstance(args[0], int):
                 found = _side(args[0], i64, self.recorder)
             elif meaning in _TO_INT and len(args) == 1:
                 whole: Value = _ROUNDED.get(meaning, ops.trunc)(args[0].value)
                 found = ops.cast(whole, dtype=i64)
-            elif op is not None and all(isinstance(arg, int) for arg in args):
-                found = op(*[_side(arg, i64, self.recorder) for arg in args])
+            elif op is not None and all(isinstance(x, int) and _is_small(x) for x in args):
+                sides = [_side(arg, i64, self.recorder) for arg in args]
+                found = functools.reduce(op, sides) if meaning in EXTREMES else op(*sides)
         return found
 
     def _computed(
@@ -225,8 +228,7 @@ class LateScalar(SymScalar, Late):
         if isinstance(other, np.generic) and not is_live(other):
             other = other.item()
         both = issubclass(self.kind, int) and isinstance(other, WHOLE)
-        is_small = is_live(other) or (isinstance(other, int) and abs(other) < 2**62)
-        dtype = i64 if both and is_small else f64
+        dtype = i64 if both and _is_small(other) else f64
         with self.recorder.annotated():
             sides = [_side(x, dtype, self.recorder) for x in (self, other)]
             condition = OPS[meaning](*sides)
@@ -265,6 +267,11 @@ def operands_of(bases: Bases) -> tuple[list[Value], Callable[[Sequence[np.ndarra
 
 def _reader(kind: type) -> Callable[[np.ndarray], Any]:
     return lambda array: kind(array[()])
+
+
+def _is_small(number: Any) -> bool:
+    """Whether a whole number is one of the graph's, or may be a constant of it."""
+    return is_live(number) or abs(number) < 2**62
 
 
 def _side(arg: Any, dtype: DType, recorder: SymNumbers) -> Value:

@@ -22,6 +22,7 @@ import time
 import traceback
 import types
 import uuid
+from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -90,9 +91,12 @@ _OF_STATISTICS = frozenset(vars(statistics)[name] for name in statistics.__all__
 _NO_DRAWS = frozenset(
     {
         *("seed", "getstate", "setstate", "get_state", "set_state", "bit_generator", "spawn"),
-        *("sample", "choices", "bytes", "randbytes"),
+        *("bytes", "randbytes"),
     }
 )
+_LISTS = ("choices", "sample")  # methods of `random` that draw some of a sequence
+_SEQUENCES = (range, list, tuple, deque, str)
+_FEW = 8  # ways to draw what are no numbers, each of which is a path
 _MODULES = frozenset(
     {
         *("math", "operator", "_operator", "functools", "_functools", "itertools", "copy"),
@@ -322,6 +326,8 @@ class StandInFunctions(Substitutes):
             return False
         if name == "shuffle" and type(written_by(function, args, kwargs)) is not LateArray:
             return False
+        if name in _LISTS and not _can_be_drawn(name, args, kwargs):
+            return False
         return self._collector.is_shared(generator)
 
     def _drawn(self, draw: Any, *args: Any, **kwargs: Any) -> Any:
@@ -332,11 +338,17 @@ class StandInFunctions(Substitutes):
             array, *others = args
             change = lambda data, *others, **kwargs: draw(data, *others, **kwargs)  # noqa: E731
             return array.write(name, change, *others, generator=generator, **kwargs)
-        if isinstance(generator, random.Random) and draw.__name__ == "choice":
-            items = args[0] if args else kwargs["seq"]
-            if not isinstance(items, np.ndarray):
-                places = range(len(items))
-                return items[computed(exits, name, draw, (places,), {}, generator=generator)]
+        if isinstance(generator, random.Random) and draw.__name__ in (
+            "choice",
+            "choices",
+            "sample",
+        ):
+            items = args[0] if args else kwargs.pop("seq")
+            if not isinstance(items, np.ndarray) and not _are_numbers(items):
+                args = (range(len(items)), *args[1:])
+                found = computed(exits, name, draw, args, kwargs, generator=generator)
+                return [items[i] for i in found] if type(found) is list else items[found]
+            args = (items, *args[1:])
         return computed(exits, name, draw, args, kwargs, generator=generator)
 
     def _of_text(self, method: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -439,6 +451,19 @@ def _joined(separator: str, parts: Any) -> str:
             parts = [asked(function, *each) for each in zip(*items, strict=False)]
     found = [*parts]
     return joined(separator, found) if any(map(is_late, found)) else separator.join(found)
+
+
+def _can_be_drawn(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    """Whether `random.choices` or `sample` gives numbers, or one of a few lists of other things."""
+    if not args or not isinstance(args[0], _SEQUENCES) or "counts" in kwargs:
+        return False
+    count = kwargs.get("k", args[1] if name == "sample" and len(args) > 1 else 1)
+    return _are_numbers(args[0]) or (type(count) is int and len(args[0]) ** count <= _FEW)
+
+
+def _are_numbers(items: Sequence[Any]) -> bool:
+    """Whether a sequence has numbers of one type: what is drawn is a number of each call."""
+    return isinstance(items, range) or {x.__class__ for x in items} in ({int}, {float})
 
 
 def _is_looked_at(value: Any) -> bool:

@@ -258,7 +258,11 @@ class _LazyInstanceNorm(_LazyNorm):
 class LazyInstanceNorm1d(_LazyInstanceNorm, InstanceNorm1d):
     """An `InstanceNorm1d` that takes `num_features` from its first input.
 
-    Other than that it is affine and keeps running statistics unless told otherwise.
+    Args:
+        momentum: how far the running statistics move towards the batch's.
+        affine: train a weight and a bias for each channel; other than in `InstanceNorm1d` the
+            default.
+        track_running_stats: keep running statistics, which eval mode uses; the default, too.
     """
 
     cls_to_become = InstanceNorm1d
