@@ -40,7 +40,7 @@ constant = declare(
 def _infer_parameter(value: int, is_bits: bool, dtype: DType) -> TensorType:
     bits = dtype.is_floating_point and is_bits
     if type(value) is int and (bits or dtype.kind == "int"):  # no `Extent`
-        held = np.iinfo(np.uint64 if bits else dtype.numpy)
+        held = np.iinfo("uint64" if bits else dtype.torch_name)
         if not held.min <= value <= held.max:
             raise OptionError(
                 f"parameter: {value} is no {'f64 by its bits' if bits else dtype.name}"
