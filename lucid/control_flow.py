@@ -336,7 +336,7 @@ def _rounds(
     name: str,
 ) -> tuple[list[Tensor], list[Tensor]]:
     """The carry after all rounds, and ys."""
-    if context.recorder is not None:
+    if context.recorder is not None and count:
         recorded = record_scan(step, carry, xs, count, reverse, checkpoint_every, name)
         if recorded is not None:
             return recorded

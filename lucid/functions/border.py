@@ -192,7 +192,7 @@ def _bordered(function: FunctionType) -> Callable[..., Any]:
                 else:
                     result = recorder.call(function, *args, **kwargs)
             except LucidError as error:
-                if not isinstance(error, ArgumentError) and np.ndarray in map(type, args):
+                if not isinstance(error, ArgumentError) and any(map(_is_array, args)):
                     _require_tensors(function, args, kwargs, error)
                 name_operands(error, function, args, kwargs)
                 raise
@@ -321,6 +321,11 @@ def _explain(
     kinds += [f"{key}={kind_of(value)}" for key, value in kwargs.items()]
     text = f"{name}: can't be called with ({', '.join(kinds)}): {error}"
     raise _kind_for(error)(text) from cause(error)
+
+
+def _is_array(value: Any) -> bool:
+    """An array, or what stands for one in a trace."""
+    return isinstance(value, np.ndarray)
 
 
 def _require_tensors(

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from lucid.functions.arguments import complete
+from lucid.functions.arguments import complete, kind_of
 from lucid.functions.checks import within_axis
 from lucid.functions.conversion import cast
 from lucid.functions.elementwise import choose
@@ -140,7 +140,7 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
         index = recorder.parts.index(input, index)
     _store(input, index, new)
     if part is not None:
-        part.generation = part.whole.generation
+        part.agree(input, value)
 
 
 def _store(input: Tensor, index: Any, new: Tensor) -> None:
@@ -169,7 +169,7 @@ def _axis(pick: Pick) -> int:
 def _assigned(value: Any, target: Tensor) -> Tensor:
     if isinstance(value, (list, tuple, np.ndarray)) and not isinstance(value, np.generic):
         raise ArgumentError(
-            f"setitem: can't assign a {type(value).__name__} to a tensor\n"
+            f"setitem: can't assign a {kind_of(value)} to a tensor\n"
             "hint: lucid.tensor(...) or lucid.from_numpy(array) makes a tensor"
         )
     return operand(value, target._type.dtype, "setitem")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lucid.ir.op import Attributes, Op
     from lucid.ir.types import DType
     from lucid.tensor.core import TensorCore
-    from lucid.tensor.storage import Storage, VersionCounter
+    from lucid.tensor.storage import VersionCounter
     from lucid.tensor.tensor import Tensor
 
 Method = Callable[..., Any]
@@ -53,8 +53,7 @@ class HostCalls(Protocol):
 class PartInTrace(Protocol):
     """A part of a tensor at a place that moves, as a trace has read it."""
 
-    whole: Storage
-    generation: int
+    def agree(self, whole: TensorCore, copy: TensorCore) -> None: ...
 
 
 class PartsInTrace(Protocol):

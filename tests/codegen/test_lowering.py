@@ -275,7 +275,9 @@ def test_large_transpositions(shape: tuple[int, ...], rng: np.random.Generator) 
         assert_same(ours, theirs)
 
 
-@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0), (2,), (1000,), (4, 300), (300, 4)])
+@pytest.mark.parametrize(
+    "shape", [(0,), (0, 3), (3, 0), (1,), (3, 1), (2,), (1000,), (4, 300), (300, 4)]
+)
 @pytest.mark.parametrize("dtype", [f32, f64])
 def test_a_sum_of_nothing_or_of_negative_zeros_is_positive_zero(
     shape: tuple[int, ...], dtype: DType

@@ -339,3 +339,52 @@ def test_the_cycle_collector_is_as_before_after_a_trace_that_failed(enabled):
     finally:
         (gc.enable if before else gc.disable)()
     assert not any(seen)
+
+
+def picks_and_reshapes(x, index):
+    y = x[index]
+    return y + x.reshape(17)
+
+
+def picks_and_raises(x, index):
+    y = x[index]
+    if y.sum() > -1:
+        raise KeyError("later")
+
+
+def draws_and_raises(x, index):
+    lucid.bernoulli(index - 0.5)
+    raise KeyError("later")
+
+
+def fills_and_looks(x, index):
+    y = x * 2
+    y.index_fill_(0, index, 0.5)
+    return y if y.sum() > 0 else x
+
+
+def handles_the_later_one(x, index):
+    try:
+        y = x[index]
+        raise KeyError("later")
+    except KeyError:
+        return x + y
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        picks_and_reshapes,
+        picks_and_raises,
+        draws_and_raises,
+        fills_and_looks,
+        handles_the_later_one,
+    ],
+)
+def test_a_trace_that_fails_raises_what_eager_mode_finds_first(step):
+    given = lucid.ones(2, 3), lucid.tensor([0, 7])
+    with pytest.raises(lucid.LucidError) as expected:
+        step(*given)
+    with pytest.raises(type(expected.value)) as found:
+        lucid.compile(step)(*given)
+    assert str(found.value) == str(expected.value)

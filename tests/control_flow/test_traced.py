@@ -784,3 +784,22 @@ def test_each_length_has_a_program_of_its_own():
             xs = randn(length, 2, 3)
             for a, b in zip(run(xs), step(xs), strict=True):
                 np.testing.assert_allclose(b.numpy(), a.numpy(), rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        lambda w, xs: lucid.scan(lambda c, x: (c * w, x * w), lucid.zeros(3), xs),
+        lambda w, xs: (lucid.map(lambda x: x * w, xs),),
+        lambda w, xs: (lucid.fori_loop(0, len(xs), lambda i, c: c * w, lucid.ones(3)),),
+    ],
+)
+def test_no_rounds_have_no_gradient(loop):
+    step = lucid.compile(loop)
+    w = lucid.ones(3, requires_grad=True)
+    for rounds in (2, 0):
+        xs = lucid.ones(rounds, 3)
+        for found, expected in zip(step(w, xs), loop(w, xs), strict=True):
+            assert found.tolist() == expected.tolist() and found.shape == expected.shape
+            assert found.requires_grad is expected.requires_grad is (rounds > 0)
+    assert not step.stats.eager_reasons

@@ -253,6 +253,16 @@ ERRORS: list[tuple[str, str]] = [
         "  %c = constant 1 : i32[2]\n                    ^",
     ),
     (
+        "graph g() {\n  %c = parameter {value = -2, is_bits = true, dtype = f32}\n",
+        "line 2: parameter: -2 is no f64 by its bits\n"
+        "  %c = parameter {value = -2, is_bits = true, dtype = f32}\n       ^",
+    ),
+    (
+        "graph g() {\n  %c = parameter {value = 200, is_bits = false, dtype = i8}\n",
+        "line 2: parameter: 200 is no i8\n"
+        "  %c = parameter {value = 200, is_bits = false, dtype = i8}\n       ^",
+    ),
+    (
         "graph g(%x: f32[]) {\n  %y, %z = neg %x\n",
         "line 2: 2 names for 1 results\n  %y, %z = neg %x\n      ^",
     ),

@@ -44,6 +44,25 @@ def test_a_wrong_argument_is_named_with_its_place(
     assert isinstance(found.value, TypeError)
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        nn.Linear(3, 2),
+        nn.GRU(3, 2),
+        nn.Conv1d(2, 1, 1),
+        lambda given: F.linear(given, x),
+        lambda given: F.one_hot(given),
+        lambda given: lucid.zeros(2, 3).__setitem__(0, given),
+    ],
+)
+def test_an_array_for_a_tensor_is_named_in_a_compiled_step(function: Callable[[Any], Any]) -> None:
+    with pytest.raises(lucid.ArgumentError) as expected:
+        function(ARRAY)
+    with pytest.raises(lucid.ArgumentError) as found:
+        lucid.compile(lambda given: function(given))(ARRAY)
+    assert str(found.value).split("\n")[0] == str(expected.value).split("\n")[0]
+
+
 def test_errors_of_the_users_own_code_pass_as_they_are() -> None:
     class Wrong(nn.Module):
         def forward(self, x: Any) -> Any:

@@ -57,7 +57,7 @@ def _checked(node: Node) -> Value:
 def drop_trivial_reductions(graph: Graph) -> bool:
     """A reduction over axes of one element -> a reshape; the position of its extremum -> 0.
 
-    One of no elements -> what it starts from.
+    A sum begins with 0.0, so it makes 0.0 of -0.0. One of no elements -> what it starts from.
     """
     return rewrite(graph, _TRIVIAL)
 
@@ -129,6 +129,8 @@ def _trivial_reduction(node: Node) -> Value | None:
         result = ops.full(x, 0, type_.shape, type_.dtype)
     else:
         result = ops.reshape(x, shape=type_.shape)
+        if node.op is ops.sum and type_.dtype.is_floating_point:
+            result = result + ops.full(x, 0.0, (), type_.dtype)
     assert isinstance(result, Value)
     return result
 

@@ -170,10 +170,25 @@ class PresentValues:
         known.update(self._inputs())
         if not self.stand_ins:
             _evaluate_natively(values, known)
-        if not evaluate(values, known, self.stand_ins, self.run):
+        try:
+            is_known = evaluate(values, known, self.stand_ins, self.run)
+        except LucidError:
+            self.examine(values[0].graph)
+            raise
+        if not is_known:
             self.refuse_unknown()
             raise AssertionError("its inputs and host calls decide all of a trace")
         return [known[value] for value in values]
+
+    def examine(self, graph: Graph) -> None:
+        """Raise what the first check of values says that fails now.
+
+        In eager mode it would have stood before what has failed in the trace.
+        """
+        self._known.update(self._inputs())
+        for node in graph.nodes:
+            if node.op.kind == "check" and node.attributes["error"] != "exit":
+                evaluate(node.results, self._known, self.stand_ins, self.run)
 
     def _inputs(self) -> dict[Value, np.ndarray]:
         """What cells and live scalars hold; it is read anew, as arrays are never copied."""

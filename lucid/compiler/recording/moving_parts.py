@@ -32,12 +32,20 @@ class _Part:
     Attributes:
         whole: the memory that it is a part of; generation: what that was when the two agreed.
         index, line: the user's.
+        writes: to the copy, which the version of the whole counts already.
     """
 
     whole: Storage
     generation: int
     index: Any
     line: Location | None
+    writes: int = 0
+
+    def agree(self, whole: TensorCore, copy: TensorCore) -> None:
+        """The copy has been stored in the whole, of which each write to it was one."""
+        writes = copy._counter.value
+        whole._counter.value += writes - self.writes
+        self.writes, self.generation = writes, self.whole.generation
 
 
 class MovingParts:

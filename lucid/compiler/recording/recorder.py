@@ -492,6 +492,15 @@ class Recorder(TracedMemory):
         if self.refusal is not None:
             raise self.refusal
 
+    def raise_earlier(self) -> None:
+        """Raise what a check of values finds that stands before an error of the user's code."""
+        try:
+            self.hosts.present.examine(self.graph)
+        except LucidError as error:
+            if self.may_catch:
+                self.run_op_by_op(f"its run raises {type(error).__name__}, which it may handle")
+            raise error from None
+
     def raise_caught(self) -> None:
         """The same, and give the trace up if an error has been handled that values cause."""
         self.raise_refused()

@@ -218,10 +218,13 @@ def _run(
         try:
             with recording(recorder), listening(collector):
                 result = function(*stand_ins.args, **stand_ins.kwargs)
-        except (RestartTrace, ValueError):
-            # Python takes a trace function away that raises, and NumPy makes an error of its own of
-            # one that it is given.
-            recorder.raise_refused()
+        except (RestartTrace, Exception) as error:
+            if isinstance(error, (RestartTrace, ValueError)):
+                # Python takes a trace function away that raises, and NumPy makes an error of its
+                # own of one that it is given.
+                recorder.raise_refused()
+            if not isinstance(error, (RestartTrace, TraceError)):
+                recorder.raise_earlier()
             raise
         finally:
             if collector.restart is not None:  # whatever the user's code has made of it

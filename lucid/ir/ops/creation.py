@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lucid.ir.errors import DTypeError, ShapeError
+from lucid.ir.errors import DTypeError, OptionError, ShapeError
 from lucid.ir.op import Op, Sample, declare
 from lucid.ir.ops.rules import NUMBERS
 from lucid.ir.types import DType, Shape, TensorType, bool_, f32, f64, i32, i64, u32
@@ -38,6 +38,13 @@ constant = declare(
 
 
 def _infer_parameter(value: int, is_bits: bool, dtype: DType) -> TensorType:
+    bits = dtype.is_floating_point and is_bits
+    if type(value) is int and (bits or dtype.kind == "int"):  # no `Extent`
+        held = np.iinfo("uint64" if bits else dtype.torch_name)
+        if not held.min <= value <= held.max:
+            raise OptionError(
+                f"parameter: {value} is no {'f64 by its bits' if bits else dtype.name}"
+            )
     return TensorType(dtype, ())
 
 

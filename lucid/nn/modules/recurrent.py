@@ -311,7 +311,7 @@ class RNNBase(_Recurrent):
         if not isinstance(input, Tensor):
             raise ArgumentError(
                 f"{type(self).__name__}.forward: argument 'input' (position 1) must be Tensor or "
-                f"PackedSequence, not {type(input).__name__}"
+                f"PackedSequence, not {kind_of(input)}"
             )
         single = input.ndim == 2
         if input.ndim not in (2, 3) or input.shape[-1] != self.input_size:
