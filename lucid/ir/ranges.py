@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -79,10 +80,10 @@ class Ranges:
         """Find the range of a node's result; narrow that of what it checks."""
         if node.op is ops.check:
             self._narrow(node)
-        elif len(node.results) == 1 and not node.op.is_view:
-            result = node.result
+        elif len(node.results) == 1 and node.results[0]._type.dtype.kind != "float":
+            result = node.results[0]
             limits, rule = _limits(result.dtype), _RULES.get(node.op)
-            if limits is None or rule is None:
+            if limits is None or rule is None or node.op.is_view:
                 return
             found = rule(self, node)
             if found is not None and found.is_within(limits.low, limits.high):
@@ -155,8 +156,42 @@ _RULES[ops.add] = _monotone(lambda a, b: a + b)
 _RULES[ops.maximum] = _monotone(max)
 _RULES[ops.minimum] = _monotone(min)
 _RULES[ops.clamp] = _monotone(lambda x, low, high: min(max(x, low), high))
-_RULES[ops.cast] = _monotone(lambda x: x)
-_RULES[ops.sort] = _RULES[ops.amax] = _RULES[ops.amin] = _RULES[ops.cast]
+_RULES[ops.sort] = _RULES[ops.amax] = _RULES[ops.amin] = _monotone(lambda x: x)
+
+
+@_on(ops.cast)
+def _cast(ranges: Ranges, node: Node) -> Range | None:
+    """Of floats: the whole numbers that draws times constants are cut to."""
+    x = node.operands[0]
+    if x.dtype.kind != "float":
+        return ranges.of(x)
+    ends = _drawn(x)
+    return None if ends is None else Range(int(min(ends)), int(max(ends)))
+
+
+def _drawn(x: Value, depth: int = 4) -> tuple[Any, Any] | None:
+    """Between which floats random numbers lie, times constants and rounded down.
+
+    Rounding is monotone: what the ends become is what no number in between gets beyond.
+    """
+    node, element = x.producer, x.dtype.numpy.type
+    if node is None or not depth or x.dtype.kind != "float":
+        return None
+    if node.op is ops.random_uniform:
+        return element(0), np.nextafter(element(1), element(0))
+    if node.op is ops.constant:
+        number = element(node.attributes["value"])
+        return (number, number) if np.isfinite(number) else None
+    if node.op not in (ops.mul, ops.floor):
+        return None
+    known = [ends for operand in node.operands if (ends := _drawn(operand, depth - 1))]
+    if len(known) < len(node.operands):
+        return None
+    with np.errstate(over="ignore"):
+        if node.op is ops.floor:
+            return np.floor(known[0][0]), np.floor(known[0][1])
+        corners = [a * b for a in known[0] for b in known[1]]
+    return (min(corners), max(corners)) if np.isfinite(corners).all() else None
 
 
 @_on(ops.constant)

@@ -24,6 +24,13 @@ def test_of_loops_in_a_loop_the_outer_one_is_found() -> None:
     assert repetitions(tokens, 4, 100) == [Repetition(0, 640, 32)]
 
 
+def test_of_long_loops_in_few_rounds_the_outer_one_is_found() -> None:
+    """Windows at the outer distance are rare beside those at the inner one."""
+    inner, rng = np.arange(60), np.random.default_rng(0)
+    tokens = np.tile(np.concatenate([np.tile(inner, 40), rng.integers(60, 99, 9)]), 4)
+    assert repetitions(tokens, 4, 100) == [Repetition(0, len(tokens), 2409)]
+
+
 def test_of_two_that_have_elements_in_common_the_shorter_one_begins_later() -> None:
     one, other = [1, 2, 3, 4], [2, 3, 4, 1, 5, 6]  # the second begins as the first goes on
     tokens = np.array([1, *one[1:], *(one * 40), *(other * 20)])

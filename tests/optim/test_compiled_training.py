@@ -510,7 +510,8 @@ def test_schedules_of_two_optimizers_are_read_later_in_the_step() -> None:
     assert found == expected and not step.stats.eager_reasons
 
 
-def test_the_function_of_a_schedule_is_called_once_in_a_call() -> None:
+@pytest.mark.parametrize("rounds", [1, 4])
+def test_the_function_of_a_schedule_is_called_once_for_each_step(rounds: int) -> None:
     def scenario(compile: Callable[[Any], Any]) -> Any:
         opt, asked = optim.SGD([nn.Parameter(lucid.ones(2))], lr=0.5), []
 
@@ -521,9 +522,10 @@ def test_the_function_of_a_schedule_is_called_once_in_a_call() -> None:
         schedule = schedules.LambdaLR(opt, factor)
 
         def step() -> Any:
-            opt.step()
-            schedule.step()
-            return schedule.get_last_lr()[0] if schedule.last_epoch < 10 else None
+            for _ in range(rounds):
+                opt.step()
+                schedule.step()
+            return schedule.get_last_lr()[0] if schedule.last_epoch < 40 else None
 
         step = compile(step)
         return [step() for _ in range(6)], asked

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,17 +79,19 @@ class Forecast:
     the same. Functions of the user's that are called for it run once in a call, as in eager mode.
     """
 
-    __slots__ = ("_after", "_before", "_effects")
+    __slots__ = ("_after", "_before", "_earlier", "_effect", "_owners")
 
-    def __init__(self, effects: Iterable[ReplayedEffect]) -> None:
-        self._effects = (*effects,)
+    def __init__(self, effects: Sequence[ReplayedEffect]) -> None:
+        *earlier, self._effect = effects
+        self._earlier: Forecast | None = earlier[-1].forecast if earlier else None
+        owners = self._earlier.owners() if self._earlier is not None else []
+        self._owners = [*{id(owner): owner for owner in (*owners, *self._effect.owners)}.values()]
         self._before: list[Entries] = []
         self._after: list[Entries] = []
 
     def owners(self) -> list[dict[str, Any]]:
         """The dicts."""
-        owners = {id(owner): owner for effect in self._effects for owner in effect.owners}
-        return [*owners.values()]
+        return self._owners
 
     def entries(self) -> list[Entries]:
         """What will be in the dicts, which are as before.
@@ -97,20 +99,35 @@ class Forecast:
         What an effect raises comes before the call has changed anything, and the call has nothing
         to do at its end that could fail.
         """
-        if not self._before or not all(entries.are_there() for entries in self._before):
-            before = [*map(Entries, self.owners())]
+        missing: list[Forecast] = []
+        known: Forecast | None = self
+        while known is not None and not known._is_found():
+            missing.append(known)
+            known = known._earlier
+        if missing:
+            before = [*map(Entries, self._owners)]
             try:
-                for effect in self._effects:
-                    effect.call()
-                self._after = [Entries(entries.owner) for entries in before]
+                for forecast in reversed(missing):
+                    forecast._find(before)
+            finally:  # after an interrupt as well, while they are put back
                 for entries in before:
                     entries.put()
-            except BaseException:  # an interrupt as well, while they are put back
-                for entries in before:
-                    entries.put()
-                raise
-            self._before = before
         return self._after
+
+    def _is_found(self) -> bool:
+        return bool(self._before) and all(entries.are_there() for entries in self._before)
+
+    def _find(self, before: list[Entries]) -> None:
+        """Find what will be in the dicts, which are left so; `before`: what is, of these and more.
+
+        What effects before it leave is known.
+        """
+        for entries in before if self._earlier is None else self._earlier._after:
+            entries.put()
+        self._effect.call()
+        count = len(self._owners)
+        self._after = [*map(Entries, self._owners)]
+        self._before = before[:count]
 
     def value(self, owner: dict[str, Any], key: str) -> Any:
         """One entry."""

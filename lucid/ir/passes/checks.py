@@ -34,6 +34,8 @@ def drop_satisfied_checks(graph: Graph) -> bool:
       return %i
     }
     """
+    if all(node.op is not ops.check for node in graph.nodes):
+        return False
     ranges = Ranges()
     replacement: dict[Value, Value] = {}
     kept: list[Node] = []

@@ -6,7 +6,9 @@ of windows; a repetition is a *run* of Kolpakov and Kucherov, "Finding maximal r
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -36,7 +38,10 @@ def repetitions(tokens: np.ndarray, rounds: int, least: int) -> list[Repetition]
         least: how long it must be at least.
     """
     found: list[Repetition] = []
-    for period in sorted(_guesses(tokens, len(tokens) // rounds)):
+    guesses = _guesses(tokens, len(tokens) // rounds)
+    for period in sorted(guesses):
+        found += _with_period(tokens, period, max(rounds * period, least))
+    for period in sorted(_between(found, rounds) - guesses):
         found += _with_period(tokens, period, max(rounds * period, least))
     kept: list[Repetition] = []
     for start, stop, period in sorted(found, key=lambda x: (x.start - x.stop, x.period)):
@@ -49,6 +54,15 @@ def repetitions(tokens: np.ndarray, rounds: int, least: int) -> list[Repetition]
         if not is_inside and stop - start >= max(rounds * period, least):
             kept.append(Repetition(start, stop, period))
     return sorted(kept)
+
+
+def _between(found: Sequence[Repetition], rounds: int) -> set[int]:
+    """Distances between equal repetitions that come often: those of rounds that have rounds."""
+    starts: dict[tuple[int, int], list[int]] = {}
+    for start, stop, period in found:
+        starts.setdefault((stop - start, period), []).append(start)
+    gaps = Counter(now - then for x in starts.values() for then, now in pairwise(x))
+    return {gap for gap, count in gaps.most_common(_GUESSES) if count >= rounds - 1}
 
 
 def _guesses(tokens: np.ndarray, most: int) -> set[int]:

@@ -254,6 +254,7 @@ simplify = Pipeline(
 
 _LOOPS: tuple[Pass, ...] = (
     concat_pads,
+    drop_satisfied_checks,
     roll_up_rounds,
     trim_loops,
     hoist_from_loops,

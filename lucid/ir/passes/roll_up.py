@@ -6,12 +6,17 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from lucid.ir import ops
+from lucid.ir.extents import hint
 from lucid.ir.graph import Graph, Node, Value, unused_name
 from lucid.ir.passes.loops import Hoisting, Loop
 from lucid.ir.passes.rewrite import inherit_notes
 from lucid.ir.passes.round_body import DEPTH, Body, Column, is_short
 from lucid.ir.passes.rounds import LEAST_ROUNDS, ROUND, Rounds, Schedule, promising
 from lucid.ir.region_ops import stacked
+from lucid.ir.types import TensorType, i64
+
+_SMALL = 1 << 16
+"""So many bytes a round may store that only the last one's are read of: they stay in the caches."""
 
 
 def roll_up_rounds(graph: Graph) -> bool:
@@ -31,6 +36,7 @@ def roll_up_rounds(graph: Graph) -> bool:
         known = set(graph.functions)
         if _roll_up(part, graph.functions):
             changed = True
+            pending.append(part)  # rounds of what is left, as of the last of rounds that have some
             pending += [body for name, body in graph.functions.items() if name not in known]
     return changed
 
@@ -53,11 +59,13 @@ def _roll_up(graph: Graph, functions: dict[str, Graph]) -> bool:
 def _settle(graph: Graph, schedule: Schedule) -> None:
     """Choose what of the rounds that are equal becomes loops.
 
-    A last round of which more is read by itself than is carried stays as it is, and so does what
-    reads single rounds of another loop that has become shorter.
+    What the last round alone leaves, such as gradients, is carried as well, if it is little. Where
+    more is read of that round by itself than is carried, it stays as it is, and so does what reads
+    single rounds of another loop that has become shorter.
     """
     found, schedule.loops[:] = [*schedule.loops], []
-    read = _read_outside(graph, schedule, found)
+    left = {schedule.same.get(x, x) for x in graph.results()}
+    read = _read_outside(left, schedule, found)
     for tentative in found:
         rounds = _within(schedule, tentative)
         if rounds.length < LEAST_ROUNDS:
@@ -65,19 +73,34 @@ def _settle(graph: Graph, schedule: Schedule) -> None:
         body = Body(schedule, rounds)
         if not body.is_worthwhile:
             continue
-        ends = schedule.nodes[rounds.stop - rounds.period : rounds.stop]
-        if any(x.result in read and n not in body.carried for n, x in enumerate(ends)):
+        ends = _ends(schedule, rounds, body, read)
+        made = [schedule.nodes[rounds.stop - rounds.period + n].result for n in ends]
+        if not left.issuperset(made) or sum(hint(x.type.nbytes) for x in made) > _SMALL:
             rounds = rounds.from_to(0, rounds.length - 1)
+        elif ends:
+            schedule.ends[rounds] = ends
         if rounds.length >= LEAST_ROUNDS:
             schedule.loops.append(rounds)
 
 
-def _read_outside(graph: Graph, schedule: Schedule, loops: Sequence[Rounds]) -> set[Value]:
-    """What is computed with, or left, by nodes that belong to no rounds.
+def _ends(schedule: Schedule, rounds: Rounds, body: Body, read: set[Value]) -> list[int]:
+    """Where in a round is what is read of the last one alone, and not carried: `read` outside."""
+    last, period = rounds.stop - rounds.period, rounds.period
+    return [
+        n
+        for n in range(period)
+        if schedule.nodes[last + n].result in read
+        and schedule.nodes[last + n - period].result not in read
+        and n not in body.carried
+    ]
+
+
+def _read_outside(left: set[Value], schedule: Schedule, loops: Sequence[Rounds]) -> set[Value]:
+    """What is left, or computed with by nodes that belong to no rounds.
 
     What is only put together with others isn't: of all rounds it is a stack.
     """
-    read = {schedule.same.get(x, x) for x in graph.results()}
+    read = set(left)
     for node in reversed(_outside(schedule, loops)):
         is_joined = node.op is ops.concat or (node.op.is_view and read.isdisjoint(node.results))
         if not is_joined:
@@ -151,13 +174,20 @@ class _Loop:
     def stack(self, offset: int, graph: Graph) -> Value:
         """What all rounds have made at an offset, as one more result."""
         if offset not in self.stacks:
-            made, node = self._body.made[offset], self.node
-            self._body.graph.outputs.append(made)
-            type = stacked(made.type, self.rounds.length)
-            stack = Value(type, graph, node, len(node.results), made.name)
-            node.results = (*node.results, stack)
-            self.stacks[offset] = stack
+            self.stacks[offset] = self._stack(self._body.made[offset], graph)
         return self.stacks[offset]
+
+    def late(self, graph: Graph) -> list[tuple[Value, Node]]:
+        """What all rounds have made that is checked behind them, and the nodes that check it."""
+        return [(self._stack(value, graph), node) for value, node in self._body.late]
+
+    def _stack(self, made: Value, graph: Graph) -> Value:
+        node = self.node
+        self._body.graph.outputs.append(made)
+        type = stacked(made.type, self.rounds.length)
+        stack = Value(type, graph, node, len(node.results), made.name)
+        node.results = (*node.results, stack)
+        return stack
 
     def index(self, number: int) -> int:
         """Where in stacks a round is."""
@@ -232,14 +262,16 @@ class _Rolling:
     def _made(self, rounds: Rounds) -> _Loop:
         """The loop of rounds."""
         body, before = Body(self._schedule, rounds), list[Node]()
-        body.finish()
+        ends = self._schedule.ends.get(rounds, [])
+        body.finish(ends)
         operands = [self._resolved(x) for x in body.first]
+        operands += [self._zeros(before, body.made[n].type) for n in ends]
         for column, values in body.rows:
             operands.append(self._rows(before, column, values, rounds.length, body.reverse))
         operands += [self._resolved(x) for x in body.captures]
         attributes = {
             "function": self._enter(body.graph),
-            "carries": len(body.first),
+            "carries": len(body.carried),
             "rows": len(body.rows),
             "length": rounds.length,
             "reverse": body.reverse,
@@ -247,7 +279,17 @@ class _Rolling:
         types = [value.type for value in body.graph.outputs]
         node = Node(ops.scan, operands, attributes, types, self._graph)
         _note(node, self._schedule.nodes[rounds.start : rounds.stop])
-        return _Loop(rounds, body, node, before)
+        loop = _Loop(rounds, body, node, before)
+        for stack, check in loop.late(self._graph):
+            behind = Node(check.op, [stack], check.attributes, [stack.type], self._graph)
+            behind.location, behind.scope = check.location, check.scope
+            loop.behind.append(behind)
+        return loop
+
+    def _zeros(self, nodes: list[Node], type: TensorType) -> Value:
+        """What is carried into the first round and read by none."""
+        zero = self._emit(nodes, lambda: self._graph.constant(0, type.dtype))
+        return self._emit(nodes, lambda: ops.broadcast(zero, shape=type.shape))
 
     def _enter(self, body: Graph) -> str:
         """Give the body a name that no function has."""
@@ -259,19 +301,23 @@ class _Rolling:
         self, nodes: list[Node], column: Column, values: Sequence[Value], count: int, reverse: bool
     ) -> Value:
         """An array with what the rounds read as its rows, in the order of the loop's."""
+        if column.places:
+            places = column.places[::-1] if reverse else column.places
+            return self._emit(nodes, lambda: _listed(self._graph, places))
         if column.step.base is None:
             parts = [self._resolved(x) for x in (reversed(values) if reverse else values)]
             return self._emit(nodes, lambda: _joined(parts))
         row = self._schedule.row_of(column.first)
         assert row is not None
+        assert column.step.by is not None
         numbers = row.place, row.place + column.step.by * (count - 1)
-        base, axis = row.base, row.axis
+        base, axis, width = row.base, row.axis, row.width
         if axis == ROUND:
             loop, offset = self._at(row.base)
             base, axis = loop.stack(offset, self._graph), 0
             numbers = loop.index(numbers[0]), loop.index(numbers[1])
         ends = numbers[::-1] if reverse else numbers
-        return self._emit(nodes, lambda: _part(base, axis, *ends, count))
+        return self._emit(nodes, lambda: _part(base, axis, *ends, count, width))
 
     def _at(self, value: Value) -> tuple[_Loop, int]:
         """The loop that has made a value, and at which place of a round."""
@@ -364,8 +410,35 @@ def _joined(values: Sequence[Value]) -> Value:
     return ops.concat(*(ops.reshape(x, shape=(1, *x.shape)) for x in values), axis=0)
 
 
-def _part(base: Value, axis: int, first: int, last: int, count: int) -> Value:
-    """So many rows of a base along an axis, at equal distances from the first to the last one."""
+def _listed(graph: Graph, numbers: Sequence[int]) -> Value:
+    """The numbers as an array: the same steps again and again, or one by one."""
+    first, count = numbers[0], len(numbers)
+    by = numbers[1] - first
+    period = next((n for n in range(2, count) if numbers[n] != first + n * by), count)
+    if any(x != first + by * (n % period) for n, x in enumerate(numbers)):
+        return _joined([graph.constant(x, i64) for x in numbers])
+    iota = graph.append(ops.iota, (), {"shape": (count,), "axis": 0, "dtype": i64}).result
+    within = ops.remainder(iota, graph.constant(period, i64))
+    return ops.add(ops.mul(within, graph.constant(by, i64)), graph.constant(first, i64))
+
+
+def _part(base: Value, axis: int, first: int, last: int, count: int, width: int) -> Value:
+    """So many rows of a base along an axis, at equal distances from the first to the last one.
+
+    A row is so many neighbours on the axis, which has these in the place of single ones.
+    """
+    if width > 1:
+        start, shape = min(first, last), base.shape
+        blocks = abs(last - first) // width + 1
+        bounds = (0,) * axis, shape[:axis], (1,) * len(shape)
+        base = ops.slice(
+            base,
+            starts=(*bounds[0], start, *(0 for _ in shape[axis + 1 :])),
+            stops=(*bounds[1], start + blocks * width, *shape[axis + 1 :]),
+            steps=bounds[2],
+        )
+        base = ops.reshape(base, shape=(*shape[:axis], blocks, width, *shape[axis + 1 :]))
+        first, last = (first - start) // width, (last - start) // width
     if axis:
         others = (n for n in range(len(base.shape)) if n != axis)
         base = ops.transpose(base, perm=(axis, *others))

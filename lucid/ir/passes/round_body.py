@@ -8,15 +8,16 @@ backward doesn't keep it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from lucid.ir import ops
 from lucid.ir.extents import hint
 from lucid.ir.graph import Graph, Input, Node, Value
 from lucid.ir.passes.loops import free_nodes
-from lucid.ir.passes.rounds import OWN, ROUND, SAME, Rounds, Row, Schedule, Step
+from lucid.ir.passes.rounds import OWN, ROUND, SAME, Rounds, Schedule, Step
 from lucid.ir.ranges import Range, Ranges
-from lucid.ir.types import TensorType
+from lucid.ir.types import TensorType, i64
 
 DEPTH = 6  # how many nodes behind a value are looked at that is to be computed again
 _COPIED = 2  # how many times more a round computes than what is brought into order for it
@@ -38,12 +39,14 @@ class Column(NamedTuple):
     Attributes:
         first, second, last: what these rounds read.
         step: how one follows from the one before.
+        places: where all rounds' are on their axis, if those are no equal steps.
     """
 
     first: Value
     second: Value
     last: Value
     step: Step
+    places: tuple[int, ...] = ()
 
     @property
     def key(self) -> tuple[Step, Value]:
@@ -68,7 +71,9 @@ class Body:
             that makes it.
         rows: what goes on from round to round; of values of each round's own, also all of them.
         captures: what all rounds read.
-        checks: the nodes that check something, in each round.
+        checks: the nodes that check what follows from rows, in each round.
+        late: what else is checked, each with the node of the graph that does. The rounds go on
+            with numbers that are right, so it can be checked behind them.
     """
 
     def __init__(self, schedule: Schedule, rounds: Rounds) -> None:
@@ -79,13 +84,20 @@ class Body:
         self.rows: list[tuple[Column, list[Value]]] = []
         self.captures: list[Value] = []
         self.checks: list[Node] = []
+        self.late: list[tuple[Value, Node]] = []
         self._schedule = schedule
         self._rounds = rounds
         self._inputs: dict[object, Value] = {}
+        self._first_of_all: list[Node] = []  # of what all rounds read, or make alike
+        self._copied = 0  # bytes of what a round reads that doesn't lie in order
         self._by_kind: tuple[list[Value], list[Value], list[Value]] = [], [], []
         self._kept: set[object] = set()
         self._again: dict[object, Value] = {}
         self._ranges = Ranges()
+        self._free: dict[Value, bool] = {}  # what no carry comes into, and whether rows do
+        self._right: dict[Value, Value] = {}  # what stands for numbers that may be wrong
+        self._is_right = True  # whether there are numbers that the late checks accept
+        self._assumes = False  # that an index is right which follows from what is carried
         self._plan()
         for offset in range(rounds.period):
             self._copy(offset)
@@ -93,8 +105,8 @@ class Body:
     @property
     def reverse(self) -> bool:
         """Whether the rounds go from the last row to the first, as most bytes of rows do."""
-        steps = [(x.step, x.nbytes) for x, _ in self.rows]
-        return sum(step.by * nbytes for step, nbytes in steps if step.base is not None) < 0
+        rows = [x for x, _ in self.rows if x.step.base is not None]
+        return sum((x.step.by or 0) * x.nbytes for x in rows) < 0
 
     @property
     def is_worthwhile(self) -> bool:
@@ -102,23 +114,18 @@ class Body:
 
         Its own values are single numbers: a layer's weights aren't put into one array.
         """
-        numbers, copied = self._schedule.numbers, 0
+        numbers, copied = self._schedule.numbers, self._copied
         work = [x for x in self.graph.nodes if not (x.op.is_view or x.op.kind == "create")]
         for column, values in self.rows:
+            if column.places:
+                continue
             if not (numbers.issuperset(values) if column.step is OWN else self._is_steady(column)):
                 return False
-            if column.step.axis > 0 or abs(column.step.by) > 1:
+            if column.step.axis > 0 or abs(column.step.by or 0) > column.step.width:
                 copied += column.nbytes
-        if not self._checks_rows():
-            return False
+        if self.late and (self._assumes or not self._is_right):
+            return False  # rounds that go on behind a check that has failed know no more than it
         return len(work) > 1 and _COPIED * copied <= sum(hint(x.result.type.nbytes) for x in work)
-
-    def _checks_rows(self) -> bool:
-        """Whether what a round checks follows from rows, so that it can be checked before."""
-        _, rows, captures = self._by_kind
-        known = dict.fromkeys(rows, True) | dict.fromkeys(captures, False)
-        free_nodes(self.graph.nodes, known, False)
-        return all(node.operands[0] in known for node in self.checks)
 
     # -------------------------------------------------------------- what rounds read
 
@@ -137,15 +144,31 @@ class Body:
                 operands.append(self._carry(place - start, begin[slot]))
             else:
                 operands.append(self._outer(self._column(offset, slot), offset, slot))
+        operands = [self._right.get(x, x) for x in operands]
         if node in schedule.indices:
             self._require(operands[1], schedule.indices[node])
+        if node.op is ops.check and operands[0] not in self._free:
+            self.made.append(self._check_late(operands[0], node))
+            return
         self.made.append(self._append(node, operands))
         if node.op is ops.check:
             self.checks.append(self.graph.nodes[-1])
 
+    def _check_late(self, value: Value, node: Node) -> Value:
+        """What the rounds go on with in place of a value that the graph's node checks."""
+        low, high = node.attributes["low"], node.attributes["high"] - 1
+        self.late.append((value, node))
+        self._is_right &= low <= high and value.type.size > 0
+        ends = [self.graph.constant(x, value.dtype) for x in (low, max(low, high))]
+        right = self._right[value] = ops.clamp(value, *ends)
+        for made in self.graph.nodes[-3:]:
+            self._ranges.note(made)
+        return right
+
     def _require(self, index: Value, known: Range) -> None:
         """Say of an index in the body what is known of all rounds' indices."""
         if not self._ranges.knows(index, known):
+            self._assumes |= index not in self._free
             at = {"low": known.low, "high": known.high + 1}
             words = {"message": "index {} is out of range", "error": "index"}
             check = Node(ops.check, [index], at | words, [index.type], self.graph)
@@ -158,18 +181,36 @@ class Body:
         copied.result.name = node.result.name
         self.graph.nodes.append(copied)
         self._ranges.note(copied)
+        free_nodes([copied], self._free, False)
         return copied.result
 
     def _column(self, offset: int, slot: int) -> Column:
         """What rounds read from before, as that operand of the node at that offset."""
-        (start, period, count), schedule = self._rounds, self._schedule
-        places = (start + offset + n * period for n in (0, 1, count - 1))
-        first, second, last = (schedule.operands(schedule.nodes[n])[slot] for n in places)
-        return Column(first, second, last, schedule.step(first, second))
+        schedule, count = self._schedule, self._rounds.length
+        first, second, last = (self._read(offset, slot, n) for n in (0, 1, count - 1))
+        step = schedule.step(first, second)
+        row = schedule.row_of(first)
+        if step is OWN or row is None or row.axis == ROUND:
+            return Column(first, second, last, step)
+        rows = [schedule.row_of(self._read(offset, slot, n)) for n in range(count)]
+        places = [x.place for x in rows if x is not None]
+        gaps = {now - then for then, now in pairwise(places)}
+        if len(gaps) == 1 and (not (by := gaps.pop()) or by % row.width == 0):
+            return Column(first, second, last, step)
+        step = Step(row.base, row.axis, None, row.width)
+        return Column(first, second, last, step, tuple(places))
+
+    def _read(self, offset: int, slot: int, number: int) -> Value:
+        """What the node at an offset of a round reads."""
+        start, period, _ = self._rounds
+        schedule = self._schedule
+        return schedule.operands(schedule.nodes[start + offset + number * period])[slot]
 
     def _input(self, key: object, kind: int, type: TensorType, name: str) -> Value:
         self._inputs[key] = value = Value(type, self.graph, None, 0, name)
         self._by_kind[kind].append(value)
+        if kind:
+            self._free[value] = kind == 1
         return value
 
     def _carry(self, offset: int, first: Value) -> Value:
@@ -184,9 +225,7 @@ class Body:
         """What a round reads from before; the place matters for values of its own."""
         first, step, key = column.first, column.step, column.key
         if step is OWN:
-            (start, period, count), schedule = self._rounds, self._schedule
-            places = range(start + offset, start + offset + count * period, period)
-            values = [schedule.operands(schedule.nodes[n])[slot] for n in places]
+            values = [self._read(offset, slot, n) for n in range(self._rounds.length)]
             if (own := tuple(values)) not in self._inputs:
                 self.rows.append((column, values))
                 self._input(own, 1, first.type, first.name)
@@ -195,7 +234,9 @@ class Body:
             return self._capture(first)
         if key in self._again:
             return self._again[key]
-        if key in self._kept:
+        if column.places:
+            made = self._part(column)
+        elif key in self._kept:
             made = self._row(column)
         else:
             operands = self._operands(column)
@@ -212,6 +253,7 @@ class Body:
         if node is not None and (is_cheap(node) or _is_constant(value)):
             inner = [self._capture(x) for x in self._schedule.operands(node)]
             self._inputs[value] = made = self._append(node, inner)
+            self._first_of_all.append(self.graph.nodes[-1])
             return made
         self.captures.append(value)
         return self._input(value, 2, value.type, value.name)
@@ -221,11 +263,34 @@ class Body:
         step, shape = column.step, column.first.shape
         assert step.base is not None
         bare = shape
-        if step.axis != ROUND:
+        if step.axis != ROUND and step.width == 1:
             bare = (*step.base.shape[: step.axis], *step.base.shape[step.axis + 1 :])
         self.rows.append((column, []))
         row = self._input(column.key, 1, column.first.type.with_shape(bare), column.first.name)
-        return row if bare == shape else ops.reshape(row, shape=shape)
+        if bare == shape:
+            return row
+        made = ops.reshape(row, shape=shape)
+        self._free[made] = True
+        return made
+
+    def _part(self, column: Column) -> Value:
+        """The part of an array that a round reads, at a place that the round is given."""
+        (base, axis, _, width), shape, places = column.step, column.first.shape, column.places
+        assert base is not None
+        self._copied += column.nbytes
+        if places not in self._inputs:
+            self.rows.append((column, []))
+            self._input(places, 1, TensorType(i64, ()), "start")
+        start, whole, known = self._inputs[places], self._capture(base), len(self.graph.nodes)
+        self._require(start, Range(min(places), max(places)))
+        index = ops.reshape(start, shape=(1,))
+        if width > 1:
+            index = ops.add(index, self.graph.append(ops.iota, (), _iota(width)).result)
+        made = ops.take(whole, index, axis=axis)
+        made = made if made.shape == shape else ops.reshape(made, shape=shape)
+        for node in self.graph.nodes[known:]:
+            self._ranges.note(node)
+        return made
 
     # -------------------------------------------------------------- what is computed again
 
@@ -237,7 +302,7 @@ class Body:
             for slot, value in enumerate(schedule.operands(node)):
                 if schedule.place.get(value, -1) < start:
                     column = self._column(offset, slot)
-                    if column.step is not SAME and column.step is not OWN:
+                    if not (column.places or column.step is SAME or column.step is OWN):
                         found[column.key] = column
         for column in sorted(found.values(), key=lambda x: schedule.place.get(x.first, -1)):
             self._kept.update(x.key for x in self._sources(column, DEPTH))
@@ -279,21 +344,35 @@ class Body:
 
         Those in between do: rounds that are a loop are equal, all but the first.
         """
-        first, _, last, step = column
+        first, last, step = column.first, column.last, column.step
         if step is SAME:
             return last is first
         row, end = self._schedule.row_of(first), self._schedule.row_of(last)
-        assert row is not None
-        return end == Row(row.base, row.axis, row.place + step.by * (self._rounds.length - 1))
+        assert row is not None and step.by is not None
+        return end == row._replace(place=row.place + step.by * (self._rounds.length - 1))
 
     # -------------------------------------------------------------- the end
 
-    def finish(self) -> None:
-        """Give the graph its inputs, and the next carry as outputs."""
+    def finish(self, ends: Sequence[int]) -> None:
+        """Give the graph its inputs, and the next carry as outputs.
+
+        `ends` are carried as well, though no round reads them: what is made at these offsets.
+        What all rounds make alike comes first, so that rounds in a round are seen to be equal.
+        """
+        for offset in ends:
+            made = self.made[offset]
+            self._input(("end", offset), 0, made.type, made.name)
+            self.carried.append(offset)
         for value in (x for kind in self._by_kind for x in kind):
             value.index = len(self.graph.inputs)
             self.graph.inputs.append(Input(value, "arg"))
         self.graph.outputs = [self.made[offset] for offset in self.carried]
+        first = dict.fromkeys(self._first_of_all)
+        self.graph.nodes = [*first, *(node for node in self.graph.nodes if node not in first)]
+
+
+def _iota(size: int) -> dict[str, object]:
+    return {"shape": (size,), "axis": 0, "dtype": i64}
 
 
 def is_short(node: Node) -> bool:

@@ -33,13 +33,15 @@ class Row(NamedTuple):
 
     Attributes:
         base: the array; or what the first of the rounds has made.
-        axis: which one the value doesn't have, or has with one element; or `ROUND`.
+        axis: which one the value doesn't have, or has a part of; or `ROUND`.
         place: where on it, or in which round.
+        width: so many elements of the axis, from the place on.
     """
 
     base: Value
     axis: int
     place: int
+    width: int = 1
 
 
 ROUND = -1
@@ -49,13 +51,23 @@ class Step(NamedTuple):
     """How what a round reads in a place follows from what the round before reads there.
 
     Attributes:
-        base, axis: of the rows; None and 0 where it is the same, or each round's own.
-        by: how many rows further, or before it where that is negative.
+        base, axis, width: of the rows; None and 0 where it is the same, or each round's own.
+        by: how many rows further, or before it where that is negative; None where it varies.
     """
 
     base: Value | None
     axis: int
-    by: int
+    by: int | None
+    width: int = 1
+
+    def then(self, other: Step) -> Step | None:
+        """What both steps are, one after the other; None if a loop can't take them."""
+        rows = [step for step in (self, other) if step.base is not None]
+        if self == other or not rows:
+            return self if self == other else None
+        found = rows[0]._replace(by=None)
+        is_own = OWN in (self, other) or found.axis == ROUND
+        return None if is_own or rows[-1]._replace(by=None) != found else found
 
 
 SAME, OWN = Step(None, 0, 0), Step(None, 0, 1)
@@ -120,16 +132,18 @@ class Schedule:
         numbers: single numbers that follow from constants and live inputs alone.
         indices: the ranges of the indices of nodes, where these are known to be right.
         place: where in `nodes` a value is made, if it is there.
-        loops: the rounds that become loops, in order.
+        loops: the rounds that become loops, in order; ends: where in these is what is read of the
+            last round alone.
     """
 
     def __init__(self, graph: Graph, candidates: Sequence[Repetition]) -> None:
         self.nodes: list[Node] = []
         self.ahead: dict[int, list[Node]] = {}
-        self.same = _repeated(graph)
+        self.same = _repeated(graph, candidates)
         self.numbers = _numbers(graph)
         self.place: dict[Value, int] = {}
         self.loops: list[Rounds] = []
+        self.ends: dict[Rounds, list[int]] = {}
         self.indices = _indices(graph)
         self.operands = _read(graph, self.same).__getitem__
         self._stretches: list[tuple[int, int]] = []
@@ -250,9 +264,9 @@ class Schedule:
         if then is now:
             return SAME
         one, other = self.row_of(then), self.row_of(now)
-        if one is None or other is None or one[:2] != other[:2] or other.place == one.place:
+        if one is None or other is None or one._replace(place=other.place) != other:
             return OWN
-        return Step(*one[:2], other.place - one.place)
+        return Step(one.base, one.axis, other.place - one.place, one.width)
 
     def _cut(self, start: int, stop: int, period: int) -> Rounds | None:
         """Choose where a round begins: nothing skips a round, and little is carried."""
@@ -326,8 +340,12 @@ class _Reads:
             end = int(bad[0]) if len(bad) else len(places)
             for number in (first + np.flatnonzero(is_outer[:end])).tolist():
                 step = self._schedule.step(self._then[number], self._now[number])
-                if steps.setdefault(number % width, step) != step:
-                    return int(self._places[number])
+                found = steps.setdefault(number % width, step)
+                if found != step:
+                    both = found.then(step)
+                    if both is None:
+                        return int(self._places[number])
+                    steps[number % width] = both
             if len(bad):
                 return int(places[end])
             first, count = first + count, 4 * count
@@ -380,15 +398,20 @@ _DEEPEST = 64
 """How many nodes one after the other are looked at that compute the same: rounds are longer."""
 
 
-def _repeated(graph: Graph) -> dict[Value, Value]:
-    """What is computed of inputs alone, and the same, several times: all but the first of each."""
+def _repeated(graph: Graph, candidates: Sequence[Repetition]) -> dict[Value, Value]:
+    """What is computed of inputs alone, and the same, several times: all but the first of each.
+
+    Of a stretch that repeats it is the same in most rounds: what comes back in some, as a batch in
+    each epoch, is a part of something at another place each time.
+    """
     numbers = {entry.value: ~place for place, entry in enumerate(graph.inputs)}
     known: dict[object, int] = {}  # numbers of what is computed, by op, attributes and operands'
     kept: list[Node] = []
-    depths: list[int] = []  # of these
+    places: list[int] = []  # of these
+    depths: list[int] = []
     others: dict[int, list[Node]] = {}
     number_of = numbers.get
-    for node in graph.nodes:
+    for place, node in enumerate(graph.nodes):
         found = [number_of(value) for value in node.operands]
         if None in found or not (_is_free(node.op) and len(node.results) == 1):
             continue
@@ -403,13 +426,20 @@ def _repeated(graph: Graph) -> dict[Value, Value]:
             others.setdefault(number, []).append(node)
             continue
         kept.append(node)
+        places.append(place)
         depths.append(1 + max([depths[n] for n in operands if n >= 0], default=0))
         if depths[number] < _DEEPEST:
             numbers[node.results[0]] = number
+
+    def are_enough(number: int) -> bool:
+        count, place = len(others[number]) + 1, places[number]
+        rounds = [(x.stop - x.start) // x.period for x in candidates if x.start <= place < x.stop]
+        return count >= LEAST_ROUNDS and all(2 * count > x for x in rounds)
+
     return {
         node.result: kept[number].result
         for number, nodes in others.items()
-        if len(nodes) + 1 >= LEAST_ROUNDS or kept[number].op.kind == "create"
+        if kept[number].op.kind == "create" or are_enough(number)
         for node in nodes
     }
 
@@ -435,15 +465,19 @@ def _row_of(value: Value, same: dict[Value, Value]) -> Row | None:
         return None
     axis = _taken_axis(node)
     base = same.get(node.operands[0], node.operands[0])
-    return None if axis is None else Row(base, axis, node.attributes["starts"][axis])
+    if axis is None:
+        return None
+    return Row(base, axis, node.attributes["starts"][axis], node.result.shape[axis])
 
 
 def _taken_axis(node: Node) -> int | None:
-    """The axis of which a slice takes one index, and all of the others."""
+    """The axis of which a slice takes one index, or several neighbours, and all of the others."""
     sizes, taken, steps = node.operands[0].shape, node.result.shape, node.attributes["steps"]
     axes = [axis for axis, size in enumerate(sizes) if size != taken[axis]]
-    is_whole = all(step > 0 for axis, step in enumerate(steps) if axis not in axes)
-    return axes[0] if is_whole and len(axes) == 1 and taken[axes[0]] == 1 else None
+    if len(axes) != 1 or not all(step > 0 for n, step in enumerate(steps) if n != axes[0]):
+        return None
+    (axis,) = axes
+    return axis if taken[axis] == 1 or (steps[axis] == 1 and taken[axis]) else None
 
 
 def _drops_axis(node: Node) -> bool:
@@ -454,4 +488,6 @@ def _drops_axis(node: Node) -> bool:
     if inner is None or inner.op is not ops.slice:
         return False
     axis, shape = _taken_axis(inner), inner.result.shape
-    return axis is not None and node.result.shape == (*shape[:axis], *shape[axis + 1 :])
+    if axis is None or shape[axis] != 1:
+        return False
+    return node.result.shape == (*shape[:axis], *shape[axis + 1 :])
