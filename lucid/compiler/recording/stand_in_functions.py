@@ -458,7 +458,8 @@ def _can_be_drawn(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> boo
     if not args or not isinstance(args[0], _SEQUENCES) or "counts" in kwargs:
         return False
     count = kwargs.get("k", args[1] if name == "sample" and len(args) > 1 else 1)
-    return _are_numbers(args[0]) or (type(count) is int and len(args[0]) ** count <= _FEW)
+    is_small = type(count) is int and count <= _FEW
+    return _are_numbers(args[0]) or (is_small and len(args[0]) ** count <= _FEW)
 
 
 def _are_numbers(items: Sequence[Any]) -> bool:
