@@ -107,6 +107,7 @@ class Surroundings:
         The trace is suspended: another one may run inside, on the same tensors.
         """
         outer = self._recorder.collector
+        assert outer is not None
         suspended = [(s, s.value, s.generation) for s in self._recorder.cells]
         for storage, _, _ in suspended:
             storage.value = storage.recorder = None

@@ -165,6 +165,7 @@ class StandIns:
     def _refuse_shared(self, changed: Sequence[int]) -> None:
         """Run op by op where what was changed is known otherwise: another stood for it."""
         owners, collector = self._owners, self._recorder.collector
+        assert collector is not None
         for number in changed:
             path, owner = self._held[number][0], owners[number]
             if collector.name_of(owner) and id(owner) in self._data:

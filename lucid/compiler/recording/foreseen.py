@@ -40,6 +40,7 @@ class Foreseen:
         self.recorder.effects.append(effect)
         forecast = effect.forecast = Forecast(self.recorder.effects)
         collector = self.recorder.collector
+        assert collector is not None
         found = _left_by(forecast) if effect.is_foreseen else []
         for owner, key in entries:
             before = dict.__getitem__(owner, key)
@@ -80,7 +81,7 @@ class Foreseen:
         """Let nothing stand anywhere, but for what the step has put there itself."""
         collector = self.recorder.collector
         for (_, key), (owner, standing, before) in self._standing.items():
-            is_bound = collector.has_written(owner, key)
+            is_bound = collector is not None and collector.has_written(owner, key)
             if dict.get(owner, key) is standing and not is_bound:
                 dict.__setitem__(owner, key, before)
 

@@ -140,18 +140,19 @@ def binds(owner: Any, key: Any, path: Callable[[], str], *, depends: bool = True
 
     depends: whether it depends on what was there before.
     """
-    recorder = running.recorder
-    if recorder is not None:
-        recorder.collector.note(path(), owner, key, write=not depends)
-        recorder.bound.add((id(owner), key))
+    collector = _collector()
+    if collector is not None:
+        collector.note(path(), owner, key, write=not depends)
+    if running.recorder is not None:
+        running.recorder.bound.add((id(owner), key))
 
 
 def has_bound(owner: Any, key: Any) -> bool:
     """Whether the running trace has bound `owner[key]` itself."""
+    collector = _collector()
+    is_written = collector is not None and collector.has_written(owner, key)
     recorder = running.recorder
-    if recorder is None:
-        return False
-    return recorder.collector.has_written(owner, key) or (id(owner), key) in recorder.bound
+    return is_written or (recorder is not None and (id(owner), key) in recorder.bound)
 
 
 @unheard
@@ -161,8 +162,9 @@ def makes(owner: Any, key: Any, value: Any) -> None:
     if recorder is not None:
         recorder.undo.append(lambda: dict.pop(owner, key, None))
     dict.__setitem__(owner, key, value)
-    if recorder is not None:
-        recorder.collector.accept(owner, value)
+    collector = _collector()
+    if collector is not None:
+        collector.accept(owner, value)
 
 
 def reads(owner: dict[str, Any], key: str) -> None:
@@ -241,10 +243,11 @@ def tell(
     changes: entries that it sets. The step can't read them after this, nor bind them before it.
     """
     recorder = running.recorder
-    assert recorder is not None, "tell is for traces"
+    collector = _collector()
+    assert recorder is not None and recorder.outside is not None and collector is not None
     _refuse_bound(recorder, what, changes)
     later = partial(str, what)
-    recorder.collector.changed_later.update(((id(owner), key), later) for owner, key in changes)
+    collector.changed_later.update(((id(owner), key), later) for owner, key in changes)
     recorder.outside.say(function, *args)
 
 

@@ -228,18 +228,21 @@ class Frame:
     def _what_was_told(self) -> tuple[int, ...]:
         """How much there is that each call does in Python."""
         recorder = self._recorder
-        return len(recorder.exits.path), len(recorder.outside.deferred), len(recorder.effects)
+        deferred = 0 if recorder.outside is None else len(recorder.outside.deferred)
+        return len(recorder.exits.path), deferred, len(recorder.effects)
 
     def run(self, step: Callable[[], Any]) -> Any:
         """Call the function of the round, and see what it does besides computing."""
         collector = self._recorder.collector
-        watched = collector.changed
+        watched = None if collector is None else collector.changed
         try:
             self._age.begin()
-            collector.changed = self.changed
+            if collector is not None:
+                collector.changed = self.changed
             return step()
         finally:
-            collector.changed = watched
+            if collector is not None:
+                collector.changed = watched
             if watched is not None:
                 watched += self.changed
             self.changed = [

@@ -15,7 +15,6 @@ import numpy as np
 
 from lucid.autograd import node as nodes
 from lucid.autograd.node import AccumulateGrad, Gradients, Node, OpNode, Traced
-from lucid.compiler.guards.calls import GuardCollector
 from lucid.compiler.guards.events import call, is_text_of, unheard
 from lucid.compiler.guards.restarts import FunctionCall
 from lucid.compiler.hosts.recording import HostRecording
@@ -23,7 +22,6 @@ from lucid.compiler.inputs.late import now_of
 from lucid.compiler.inputs.present import evaluate
 from lucid.compiler.inputs.scalars import SymScalar, is_live, seen
 from lucid.compiler.recording import texts
-from lucid.compiler.recording.deferred_calls import DeferredCalls
 from lucid.compiler.recording.exits import Exits
 from lucid.compiler.recording.foreseen import Foreseen
 from lucid.compiler.recording.late_arrays import LateArray, LateObject, of_numpy
@@ -51,7 +49,7 @@ from lucid.tensor.tree import map_tree
 if TYPE_CHECKING:
     from lucid.autograd.engine import BackwardRun
     from lucid.autograd.function import BackwardCFunction
-    from lucid.compiler.guards.mutable_sources import Identity
+    from lucid.compiler.recording.deferred_calls import DeferredCalls
     from lucid.compiler.results.replayed_effects import ReplayedEffect
 
 
@@ -94,16 +92,15 @@ class Recorder(TracedMemory):
         name: str,
         leaving: frozenset[object] = frozenset(),
         undo: list[Callable[[], object]] | None = None,
-        apart: frozenset[Identity] = frozenset(),
     ) -> None:
-        super().__init__(name, GuardCollector(apart, leaving), undo)
+        super().__init__(name, undo)
         self.hosts = HostRecording(self, leaving)
         self.exits = Exits(self)
         self.loops = Loops(self)
         self.parts = MovingParts(self)
         self.hosts.present.run = self.loops.run
         self.hosts.present.refuse_unknown = lambda: self.loops.unroll("looks at a value")
-        self.outside = DeferredCalls(self.exits, self.collector)
+        self.outside: DeferredCalls | None = None
         self.effects: list[ReplayedEffect] = []
         self.foreseen = Foreseen(self)
         self.own_counters: set[VersionCounter] = set()
@@ -444,7 +441,7 @@ class Recorder(TracedMemory):
         """Whether a frame waits for the text of a value, and what it does with it is told."""
         if frame is not None and frame.f_code.co_filename in _WRITERS:
             frame = _behind(frame, _BETWEEN)
-        if frame is None or not is_text_of(frame, value):
+        if frame is None or self.collector is None or not is_text_of(frame, value):
             return False
         return frame.f_code.co_filename == texts.__file__ or self.collector.hears(frame)
 
@@ -546,7 +543,8 @@ class Recorder(TracedMemory):
         self.exits.end()
         self.parts.end()
         del self.hosts, self.exits, self.loops, self.foreseen, self.parts
-        del self.outside, self.collector
+        self.outside = None
+        self.collector = None
         self.arguments = ()
         self.end_numbers()
         self._on_arrays.clear()

@@ -29,6 +29,7 @@ from lucid.compiler.inputs.scalars import SymSource
 from lucid.compiler.inputs.signature import Call, name_of, named_arguments
 from lucid.compiler.recording import texts
 from lucid.compiler.recording.arguments import StandIns
+from lucid.compiler.recording.deferred_calls import DeferredCalls
 from lucid.compiler.recording.epilogue import Epilogue, EpilogueBuilder
 from lucid.compiler.recording.growing_lists import GrowingView
 from lucid.compiler.recording.guards import Guards
@@ -92,8 +93,7 @@ def trace(
     """
     start = time.perf_counter()
     side_effects = SideEffects(function, sources.values())
-    leaving = frozenset(known.hosts)
-    recorder = Recorder(name_of(function), leaving, known.undo, side_effects.unguarded)
+    recorder = Recorder(name_of(function), frozenset(known.hosts), known.undo)
     recorder.loops.unrolled, recorder.loops.promoted = known.unrolled, known.promoted
     recorder.parts.looked_at = known.looked_at
     if known.functions is not None:
@@ -139,12 +139,13 @@ def _record(recorder: Recorder, side_effects: SideEffects, call: Call, known: Kn
     if code is not None:
         recorder.graph.location = Location(code.co_filename, code.co_firstlineno)
     recorder.root = _run.__code__
-    collector = recorder.collector
+    collector = recorder.collector = GuardCollector(side_effects.unguarded, frozenset(known.hosts))
     try:
         try:
             collector.begin()
             collector.refused = recorder.note_refusal
-            collector.substitutes = StandInFunctions(recorder, collector, recorder.outside)
+            outside = recorder.outside = DeferredCalls(recorder.exits, collector)
+            collector.substitutes = StandInFunctions(recorder, collector, outside)
             collector.is_gradient = lambda tensor: tensor._storage in recorder.grad_leaf_of
             _name_arguments(collector, function, call)
             call.take(side_effects.values())

@@ -61,12 +61,7 @@ class TracedMemory(SymNumbers):
         undo: takes back Python state that was created for the step.
     """
 
-    def __init__(
-        self,
-        name: str,
-        collector: GuardCollector,
-        undo: list[Callable[[], object]] | None = None,
-    ) -> None:
+    def __init__(self, name: str, undo: list[Callable[[], object]] | None = None) -> None:
         super().__init__(Graph(name))
         self.cells: dict[Storage, Cell] = {}
         self.grads: dict[int, GradUse] = {}
@@ -92,7 +87,7 @@ class TracedMemory(SymNumbers):
         self.ends: dict[Edge, TensorCore] = {}
         self.numbers: Sequence[Any] = ()
         self.guards: dict[str, Guard] = {}
-        self.collector = collector
+        self.collector: GuardCollector | None = None
         self.refusal: TraceError | EagerOnlyError | None = None
         self.failed: Exception | None = None
         self.root: types.CodeType | None = None
@@ -175,7 +170,7 @@ class TracedMemory(SymNumbers):
         self.own.add(id(tensor))
         array = tensor._array
         assert array is not None
-        if self.collector.was_there(array):
+        if self.collector is not None and self.collector.was_there(array):
             self.adopt_array(tensor, is_copied=False)
             return
         storage = tensor._storage
@@ -200,8 +195,8 @@ class TracedMemory(SymNumbers):
         tensor._storage, tensor._counter = known._storage, known._counter
         self.array_owners.add(id(owner_of(array)))
         if known is tensor:
-            is_outer = self.collector.was_there(array)
-            cell = self.add_cell(tensor._storage, "state" if is_outer else "constant")
+            outer = self.collector is None or self.collector.was_there(array)
+            cell = self.add_cell(tensor._storage, "state" if outer else "constant")
             cell.counter = tensor._counter
         if is_copied and self.cells[tensor._storage].kind == "state":
             self.copied.setdefault(tensor._storage)

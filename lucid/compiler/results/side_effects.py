@@ -245,7 +245,9 @@ def _is_given(source: MutableSource) -> bool:
 
 def _set_properties(recorder: TracedMemory) -> list[tuple[MutableSource, Any]]:
     """The flags and the memory of tensors that the step set, with what they were."""
-    names = {id(tensor): path for path, tensor in recorder.collector.tensors()}
+    collector = recorder.collector
+    assert collector is not None
+    names = {id(tensor): path for path, tensor in collector.tensors()}
     found: list[tuple[MutableSource, Any]] = []
     flags, memories = recorder.flags, recorder.memories
     kinds: Any = (RequiresGrad, "requires_grad", flags), (TensorData, "data", memories)

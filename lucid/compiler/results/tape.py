@@ -185,7 +185,8 @@ class Tape:
         for name, function in self._functions.items():
             recorder.graph.functions[name] = copy_graph(function)
         recorder.numbers = numbers
-        recorder.collector.accept_arguments([*map(id, self._contexts)])
+        if recorder.collector is not None:
+            recorder.collector.accept_arguments([*map(id, self._contexts)])
         with as_recorded(self._contexts, numbers):
             return walk()
 
