@@ -109,9 +109,12 @@ class Forecast:
             try:
                 for forecast in reversed(missing):
                     forecast._find(before)
-            finally:  # after an interrupt as well, while they are put back
                 for entries in before:
                     entries.put()
+            except BaseException:  # an interrupt as well, while they are put back
+                for entries in before:
+                    entries.put()
+                raise
         return self._after
 
     def _is_found(self) -> bool:
