@@ -17,6 +17,7 @@ import pytest
 import lucid
 from lucid import nn
 from lucid.compiler.guards import events
+from lucid.compiler.results.replayed_effects import Forecast, ReplayedEffect
 from lucid.runtime import cache
 from lucid.tensor.context import context
 from lucid.tensor.write_locks import held, lock
@@ -418,3 +419,23 @@ def test_where_no_thread_can_be_started_fewer_do_the_work(
         monkeypatch.undo()
         lucid.set_num_threads(before)
     assert all(lucid.equal(y, found[0]) for y in [*found, step(x)])
+
+
+class Interrupted(dict[str, Any]):
+    """Raises when an entry becomes what it was, the first time."""
+
+    is_over = False
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        if not self.is_over:
+            self.is_over = True
+            raise Interrupt
+        super().__setitem__(key, value)
+
+
+def test_an_interrupt_while_effects_are_taken_back_leaves_none() -> None:
+    owner = Interrupted(rate=0)
+    effect = ReplayedEffect(lambda: owner.update(rate=1), "a schedule", [owner])
+    with pytest.raises(Interrupt):
+        Forecast([effect]).entries()
+    assert owner == {"rate": 0}
