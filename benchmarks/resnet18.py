@@ -79,12 +79,13 @@ def dcgan(nn: Any, F: Any) -> Any:
 NETWORKS = {"resnet18": resnet18, "vgg16": vgg16, "dcgan": dcgan}
 
 
-def step_of(kind: str, name: str, batch: int, threads: int) -> Callable[[], float]:
+def step_of(kind: str, name: str, batch: int, threads: int, precision: str) -> Callable[[], float]:
     """One training step on one batch; it returns the loss."""
     if kind == "lucid":
         sys.path.insert(0, str(Path(__file__).parent.parent))
     library: Any = __import__(kind)
     library.set_num_threads(threads)
+    library.set_float32_matmul_precision(precision)
     nn, F = library.nn, library.nn.functional
     model, rng = NETWORKS[name](nn, F), np.random.default_rng(0)
     with library.no_grad():
@@ -110,14 +111,14 @@ def step_of(kind: str, name: str, batch: int, threads: int) -> Callable[[], floa
     return lambda: float(run(x, y).detach())
 
 
-def work(kind: str, threads: int) -> None:
+def work(kind: str, threads: int, precision: str) -> None:
     """Answer each line, a network and a batch, by the first loss and the seconds of a step."""
     steps: dict[str, tuple[Callable[[], float], float]] = {}
     for line in sys.stdin:
         name, batch = line.split()
         if line not in steps:
             steps.clear()
-            step = step_of(kind, name, int(batch), threads)
+            step = step_of(kind, name, int(batch), threads, precision)
             steps[line] = step, step()
         step, loss = steps[line]
         times = []
@@ -137,19 +138,21 @@ def main() -> None:
     parser.add_argument("--batches", type=int, nargs="+", default=[8, 32])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=list(NETWORKS))
+    parser.add_argument("--precision", default="highest", help="high: Winograd's algorithm")
     parser.add_argument("--worker", choices=("lucid", "torch"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker:
-        work(args.worker, args.threads)
+        work(args.worker, args.threads, args.precision)
         return
     workers: list[Any] = []
     for kind, python in (("lucid", sys.executable), ("torch", args.peers_python)):
         command = [python, __file__, "--worker", kind, "--threads", str(args.threads)]
+        command += ["--precision", args.precision]
         environment = {**os.environ, "OMP_NUM_THREADS": str(args.threads)}
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         started: Any = subprocess.Popen(command, env=environment, **pipes)
         workers.append(started)
-    print(f"ms of a step: lucid, PyTorch, ratio; {args.threads} thread(s)")
+    print(f"ms of a step: lucid, PyTorch, ratio; {args.threads} thread(s), {args.precision}")
     for name in args.networks:
         for batch in args.batches:
             rounds = []

@@ -56,7 +56,7 @@ def set_num_threads(num: int) -> None:
     threads.set_num_threads(num)
 
 
-# What was set, though nothing of the library's depends on it: programs ask.
+# What was set: little of the library's depends on it, but programs ask.
 _chosen: dict[str, Any] = {"deterministic": False, "warn_only": False, "precision": "highest"}
 
 
@@ -105,10 +105,16 @@ def is_deterministic_algorithms_warn_only_enabled() -> bool:
 
 
 def set_float32_matmul_precision(precision: str) -> None:
-    """Keep what was asked for: products of float32 are always computed in float32.
+    """Say whether results of float32 may differ by more than rounding, where that takes less time.
+
+    All is computed in float32. With "high" or "medium" convolutions by 3 x 3 weights, of stride and
+    dilation one and without groups, are computed by Winograd's algorithm where that pays, which is
+    from some 64 channels on; so are their gradients. They take 0.5 to 0.7 of the time, and differ
+    from exact ones by some 1e-5 of the largest element, ten times as much as with "highest". An
+    infinity or NaN in the input makes NaN of up to 4 x 4 neighbours more than with "highest".
 
     Args:
-        precision: "highest", "high" or "medium".
+        precision: "highest", which there is at first, "high" or "medium".
 
     Raises:
         OptionError: it is none of them.
@@ -125,8 +131,6 @@ def set_float32_matmul_precision(precision: str) -> None:
 
 def get_float32_matmul_precision() -> str:
     """Return what `set_float32_matmul_precision` was told, "highest" at first.
-
-    The products themselves are those of "highest", whatever it says.
 
     >>> lucid.get_float32_matmul_precision()
     'highest'

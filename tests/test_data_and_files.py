@@ -156,7 +156,7 @@ def test_programs_that_ask_for_a_gpu_get_the_cpu() -> None:
     lucid.cuda.manual_seed_all(0)
     lucid.backends.cudnn.deterministic = True
     lucid.use_deterministic_algorithms(True)
-    lucid.set_float32_matmul_precision("high")
+    lucid.set_float32_matmul_precision("highest")
     lucid.set_num_threads(lucid.get_num_threads())
     with pytest.raises(lucid.OptionError):
         lucid.set_num_threads(0)

@@ -17,6 +17,7 @@ import lucid
 import lucid.nn as nn
 import lucid.nn.functional as F
 from lucid.autograd import gradcheck, gradgradcheck
+from lucid.nn.functional import winograd
 
 RECORDED = load(Path(__file__).parent.parent / "data" / "convolutions.npz")
 # Relative to the largest entry of an array; the numbers are recorded as float32.
@@ -491,3 +492,114 @@ def test_gradients_of_convolutions_refuse_what_does_not_fit() -> None:
         nn.grad.conv1d_input((1, 2, 8), lucid.ones(4, 2, 3), lucid.ones(1, 4, 5))
     with pytest.raises(ValueError, match=r"conv2d_weight: an input of size \[1, 2, 8, 8\] and a"):
         nn.grad.conv2d_weight(lucid.ones(1, 2, 8, 8), (4, 3, 2, 2), lucid.ones(1, 4, 7, 7))
+
+
+# Winograd's algorithm -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def high_precision_will_do():
+    """Less than the highest precision, until the end of the test."""
+    lucid.set_float32_matmul_precision("high")
+    yield
+    lucid.set_float32_matmul_precision("highest")
+
+
+def derivatives(compile, x, w, u, **options):
+    """A convolution, its gradients by both operands, and those of a function of these."""
+
+    def step(x, w, u):
+        y = F.conv2d(x, w, **options)
+        first = lucid.autograd.grad(
+            y, (x, w), u[: y.shape[0], :, : y.shape[2], : y.shape[3]], create_graph=True
+        )
+        second = lucid.autograd.grad(sum((g * g).sum() for g in first), (x, w))
+        return [y, *first, *second]
+
+    return [value.detach().numpy() for value in compile(step)(x, w, u)]
+
+
+@pytest.mark.parametrize(
+    ("shape", "options"),
+    [
+        ((2, 3, 8, 8), {"padding": 1}),
+        ((1, 2, 5, 7), {"padding": 0}),
+        ((3, 1, 3, 3), {"padding": 0}),
+        ((2, 2, 4, 9), {"padding": (2, 1)}),
+        ((1, 2, 6, 5), {"padding": 4}),
+        ((2, 2, 1, 10), {"padding": "same"}),
+    ],
+)
+def test_transformed_tiles_give_what_windows_give(
+    shape, options, prepared, high_precision_will_do, monkeypatch
+):
+    asked = []
+    monkeypatch.setattr(winograd, "pays", lambda *shapes: asked.append(shapes) or True)
+    rng = np.random.default_rng(0)
+    drawn = (
+        rng.normal(size=shape),
+        rng.normal(size=(4, shape[1], 3, 3)),
+        rng.normal(size=(3, 4, 14, 14)),
+    )
+    exact = derivatives(
+        lambda f: f, *(lucid.tensor(a, requires_grad=True) for a in drawn), **options
+    )
+    inputs = [lucid.tensor(a.astype("f"), requires_grad=True) for a in drawn]
+    for found, expected in zip(derivatives(prepared, *inputs, **options), exact, strict=True):
+        assert found.shape == expected.shape
+        assert_allclose(found, expected, rtol=0, atol=3e-5 * np.abs(expected).max())
+    assert asked
+
+
+@pytest.mark.parametrize(
+    ("input", "weight", "expected"),
+    [
+        ((32, 64, 32, 32), (64, 64, 3, 3), True),
+        ((32, 128, 16, 16), (128, 128, 3, 3), True),
+        ((32, 32, 32, 32), (32, 32, 3, 3), False),  # tiles take longer than products
+        ((32, 512, 4, 4), (512, 512, 3, 3), False),  # and so do weights
+        ((1, 512, 14, 14), (512, 512, 3, 3), False),
+    ],
+)
+def test_tiles_are_transformed_where_channels_are_many(input, weight, expected):
+    assert winograd.pays(input, weight, input[2:]) is expected
+
+
+def test_the_precision_is_looked_at_by_each_call(prepared):
+    rng = np.random.default_rng(1)
+    x = lucid.tensor(rng.normal(size=(8, 128, 16, 16)).astype("f"))
+    w = lucid.tensor(rng.normal(size=(128, 128, 3, 3)).astype("f"))
+    step = prepared(lambda x: F.conv2d(x, w, padding=1))
+    try:
+        exact = step(x).numpy()
+        lucid.set_float32_matmul_precision("high")
+        quick = step(x).numpy()
+    finally:
+        lucid.set_float32_matmul_precision("highest")
+    assert_array_equal(step(x).numpy(), exact)
+    difference = np.abs(quick - exact).max() / np.abs(exact).max()
+    assert 0 < difference < 3e-5
+
+
+@pytest.mark.parametrize(
+    ("rank", "options", "dtype"),
+    [
+        (2, {"stride": 2}, "f4"),
+        (2, {"dilation": 2}, "f4"),
+        (2, {"groups": 2}, "f4"),
+        (2, {}, "f8"),
+        (1, {}, "f4"),
+        (3, {}, "f4"),
+    ],
+)
+def test_other_convolutions_stay_as_they_are(
+    rank, options, dtype, high_precision_will_do, monkeypatch
+):
+    monkeypatch.setattr(winograd, "pays", lambda *shapes: True)
+    rng = np.random.default_rng(2)
+    x = lucid.tensor(rng.normal(size=(2, 4, *[7] * rank)).astype(dtype))
+    w = lucid.tensor(rng.normal(size=(4, 4 // options.get("groups", 1), *[3] * rank)).astype(dtype))
+    convolve = getattr(F, f"conv{rank}d")
+    quick = convolve(x, w, **options).numpy()
+    lucid.set_float32_matmul_precision("highest")
+    assert_array_equal(quick, convolve(x, w, **options).numpy())

@@ -1,5 +1,7 @@
 """Convolutions: contractions of windows over the padded input with the weights.
 
+Where less than the highest precision will do, some are products of transformed tiles instead.
+
 A convolution is linear in the input and in the weights, so each derivative of a convolution, of its
 input's gradient and of its weights' gradient is one of these three again. Layouts are PyTorch's:
 input (n, c, *lengths), weight (o, c / groups, *sizes).
@@ -18,7 +20,8 @@ from lucid.functions.gradients import with_gradient
 from lucid.ir import ops
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.ir.ops.contraction import split_indices
-from lucid.ir.types import Shape
+from lucid.ir.types import Shape, f32
+from lucid.nn.functional import winograd
 from lucid.nn.functional.padding import pad
 from lucid.nn.functional.sliding import (
     Ints,
@@ -35,6 +38,7 @@ from lucid.nn.functional.sliding import (
     times,
     windows_of,
 )
+from lucid.settings import get_float32_matmul_precision
 from lucid.tensor.tensor import Tensor
 
 __all__ = ["conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"]
@@ -46,11 +50,13 @@ class Geometry:
 
     Attributes:
         lengths: of the axes of the input along which the windows slide.
+        is_transformed: whether it is computed by Winograd's algorithm.
     """
 
     windows: Windows
     groups: int
     lengths: Shape
+    is_transformed: bool = False
 
 
 def _split(x: Tensor, axis: int, groups: int) -> Tensor:
@@ -93,10 +99,12 @@ def _convolution_vjp(
 @with_gradient(_convolution_vjp)
 def _convolution(x: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
     """The result at each position: the product of a window with the weights, summed."""
-    at, within = _letters(geometry.windows.rank)
-    windows = windows_of(x, geometry.windows)
+    windows = geometry.windows
+    if geometry.is_transformed:
+        return winograd.correlate(weight, x, windows.low, windows.high, "oc,cn->on")
+    at, within = _letters(windows.rank)
     names = f"oc{within},nc{at}{within}->no{at}"
-    return _contract(weight, windows, names, geometry.groups)
+    return _contract(weight, windows_of(x, windows), names, geometry.groups)
 
 
 def _input_gradient_vjp(
@@ -204,10 +212,13 @@ def _phase(
         tuple(getattr(phase, name) for phase in phases)
         for name in ("taps", "dilation", "low", "high")
     )
-    around = Windows(sizes, (1,) * len(phases), dilations, low, high)
-    at, within = _letters(len(phases))
-    names = f"oc{within},no{at}{within}->nc{at}"
-    part = _contract(own, windows_of(g, around), names, geometry.groups)
+    if geometry.is_transformed:
+        part = winograd.correlate(own, g, low, high, "oc,on->cn")
+    else:
+        around = Windows(sizes, (1,) * len(phases), dilations, low, high)
+        at, within = _letters(len(phases))
+        names = f"oc{within},no{at}{within}->nc{at}"
+        part = _contract(own, windows_of(g, around), names, geometry.groups)
     place = {
         "starts": (*lead, *(phase.first for phase in phases)),
         "stops": (*part.shape[:2], *geometry.lengths),
@@ -227,6 +238,8 @@ def _weight_gradient_vjp(u: Tensor, x: Tensor, g: Tensor, geometry: Geometry, ne
 def convolution_weight_gradient(x: Tensor, g: Tensor, geometry: Geometry) -> Tensor:
     """The transpose of a convolution with respect to its weights."""
     groups = geometry.groups
+    if geometry.is_transformed:
+        return winograd.weight_gradient(x, g, geometry.windows.low, geometry.windows.high)
     at, within = _letters(geometry.windows.rank)
     windows = windows_of(x, geometry.windows)
     if groups == 1:
@@ -302,6 +315,17 @@ def geometry_of(
     return Geometry(windows, groups, lengths)
 
 
+def _transformed(geometry: Geometry, x: Tensor, weight: Tensor) -> Geometry:
+    """The geometry of the same convolution by Winograd's algorithm, if that may be, and pays."""
+    windows = geometry.windows
+    if windows.sizes != (3, 3) or {*windows.steps, *windows.dilations, geometry.groups} != {1}:
+        return geometry
+    if x.dtype != f32 or get_float32_matmul_precision() == "highest":
+        return geometry
+    is_transformed = winograd.pays(x.shape, weight.shape, windows.counts(geometry.lengths))
+    return replace(geometry, is_transformed=is_transformed)
+
+
 def _conv(
     rank: int,
     input: Tensor,
@@ -337,7 +361,8 @@ def _conv(
     x, had_batch = batched(name, input, rank)
     _check_channels(name, x, weight, groups, False)
     options = stride, padding, dilation
-    y = _convolution(x, weight, geometry_of(name, x.shape, weight.shape, options, groups))
+    geometry = geometry_of(name, x.shape, weight.shape, options, groups)
+    y = _convolution(x, weight, _transformed(geometry, x, weight))
     y = _with_bias(name, y, weight, bias)
     return y if had_batch else y.squeeze(0)
 
