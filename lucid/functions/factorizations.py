@@ -15,7 +15,7 @@ from lucid.functions.creation import eye
 from lucid.functions.elementwise import choose
 from lucid.functions.gathering import gather
 from lucid.functions.joining import cat, diag_embed, diagonal, tril, triu
-from lucid.functions.lapack import LinAlgError, lapack
+from lucid.functions.lapack import LinAlgError, lapack, solve_triangular
 from lucid.functions.shape import matrix_transpose
 from lucid.functions.sorting import argsort
 from lucid.functions.tensors import Tensor
@@ -53,14 +53,21 @@ def _of_triangular(
 @lapack("linalg.solve_triangular", _of_triangular)
 def triangular_solution(a: np.ndarray, b: np.ndarray, upper: bool, unit: bool) -> np.ndarray:
     """The X with A X = B, where only a triangle of A is read."""
-    found = np.empty(np.broadcast_shapes(a.shape[:-2], b.shape[:-2]) + b.shape[-2:], b.dtype)
+    batch, n = np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-1]
+    found = np.empty((*batch, *b.shape[-2:]), b.dtype)
+    if n > _FEW and found.size:
+        found[...] = b
+        if solve_triangular(np.broadcast_to(a, (*batch, n, n)), found, upper, unit):
+            return found
     _substitute(a, b, upper, unit, found)
     return found
 
 
+_FEW = 16
+"""NumPy solves so few unknowns for a whole batch in less time than BLAS takes to be called."""
 _SUBSTITUTED = 64
-"""Systems with more unknowns are solved half by half, with a product between. NumPy has solvers
-for whole matrices only, which take two to five times as long for 200 to 500 unknowns."""
+"""Systems with more unknowns are solved half by half, with a product between, where NumPy is linked
+with another library: its own solvers are for whole matrices."""
 
 
 def _substitute(a: np.ndarray, b: np.ndarray, upper: bool, unit: bool, x: np.ndarray) -> None:

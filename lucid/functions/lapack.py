@@ -129,6 +129,9 @@ _NAMES = (
     "openblas_{}_num_threads",
 )
 
+# BLAS of the first two of them, whose integers have 64 bits for certain.
+_SOLVERS = ("scipy_cblas_{}trsm64_", "cblas_{}trsm64_")
+
 _lock = threading.Lock()
 _before = [0, 0]  # calls under way, and how many threads there were before the first
 
@@ -164,6 +167,43 @@ def _threads() -> int:
     from lucid.runtime.threads import pool  # LLVM comes with it
 
     return pool.num_threads
+
+
+@cache
+def _triangular_solver(kind: str) -> Callable[..., None] | None:
+    """BLAS' function for this type, of the library that NumPy is linked with, if it is known."""
+    library = ctypes.CDLL(np.linalg._umath_linalg.__file__)
+    letter, number = {"f": ("s", ctypes.c_float), "d": ("d", ctypes.c_double)}[kind]
+    size, array = ctypes.c_int64, (ctypes.c_void_p, ctypes.c_int64)
+    for name in _SOLVERS:
+        found: Any = getattr(library, name.format(letter), None)
+        if found is not None:
+            found.argtypes = (*(ctypes.c_int,) * 5, size, size, number, *array, *array)
+            found.restype = None
+            return found  # type: ignore[no-any-return]
+    return None
+
+
+def solve_triangular(a: np.ndarray, x: np.ndarray, upper: bool, unit: bool) -> bool:
+    """Put the X with A X = B where B is, contiguous matrices; False if no function for it is known.
+
+    Raises: NumPy's `LinAlgError` for a singular matrix.
+    """
+    solver = _triangular_solver(a.dtype.char)
+    if solver is None:
+        return False
+    if not unit and not np.diagonal(a, axis1=-2, axis2=-1).all():
+        raise np.linalg.LinAlgError("Singular matrix")
+    is_turned = a.strides[-2] == a.itemsize
+    a = np.ascontiguousarray(a.mT if is_turned else a)
+    by_rows, left = 101, 141  # CBLAS' enumerations
+    triangle = 121 if upper is not is_turned else 122
+    how = (by_rows, left, triangle, 112 if is_turned else 111, 132 if unit else 131)
+    rows, columns = x.shape[-2:]
+    for each in np.ndindex(x.shape[:-2]):
+        own, place = a[each].ctypes.data, x[each].ctypes.data
+        solver(*how, rows, columns, 1.0, own, rows, place, columns)
+    return True
 
 
 @cache

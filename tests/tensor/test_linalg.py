@@ -227,10 +227,20 @@ def test_a_singular_matrix_has_factors_but_nothing_to_solve_with(run: Callable[.
         L.lu_solve(singular, lucid.tensor([3, 2], dtype=lucid.int32), singular)
 
 
-@pytest.mark.parametrize("n", [64, 65, 150])
+@pytest.fixture(params=["BLAS", "by parts"])
+def triangular_solver(request: Any, monkeypatch: Any) -> None:
+    """With the function of NumPy's BLAS, if it is known, and without."""
+    if request.param == "by parts":
+        monkeypatch.setattr(lapack, "_triangular_solver", lambda kind: None)
+    elif lapack._triangular_solver("d") is None:
+        pytest.skip("NumPy is linked with another library than OpenBLAS")
+
+
+@pytest.mark.parametrize("n", [16, 17, 65, 150])
 @pytest.mark.parametrize("upper", [False, True])
 @pytest.mark.parametrize("unit", [False, True])
-def test_larger_triangular_systems_are_solved_by_parts(n: int, upper: bool, unit: bool) -> None:
+@pytest.mark.usefixtures("triangular_solver")
+def test_larger_triangular_systems(n: int, upper: bool, unit: bool) -> None:
     """The other triangle isn't read, nor is a diagonal of ones; batches broadcast."""
     rng = np.random.default_rng(n)
     a, b = rng.normal(size=(2, 1, n, n)) / n + 2 * np.eye(n), rng.normal(size=(3, n, 4))
@@ -242,6 +252,26 @@ def test_larger_triangular_systems_are_solved_by_parts(n: int, upper: bool, unit
         options["upper"] = upper is left
         found = L.solve_triangular(lucid.tensor(x), lucid.tensor(y), left=left, **options).numpy()
         np.testing.assert_allclose(found if left else found.swapaxes(-1, -2), wanted, rtol=1e-9)
+        of_floats = L.solve_triangular(
+            lucid.tensor(x, dtype=lucid.float32).mT.contiguous().mT,
+            lucid.tensor(y, dtype=lucid.float32),
+            left=left,
+            **options,
+        )
+        assert of_floats.dtype is lucid.float32
+        np.testing.assert_allclose(of_floats.numpy(), found, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("n", [3, 40])
+@pytest.mark.usefixtures("triangular_solver")
+def test_singular_triangular_systems(n: int) -> None:
+    a = lucid.eye(n) - (lucid.arange(n) == 2).float().diag()
+    message = rf"linalg.solve_triangular: Singular matrix \(of f32\[{n},{n}\], f32\[{n},1\]\)"
+    with pytest.raises(L.LinAlgError, match=message):
+        L.solve_triangular(a, lucid.ones(n, 1), upper=True)
+    found = L.solve_triangular(a, lucid.ones(n, 1), upper=True, unitriangular=True)
+    assert found.tolist() == lucid.ones(n, 1).tolist()
+    assert L.solve_triangular(lucid.eye(n), lucid.ones(n, 0), upper=True).shape == (n, 0)
 
 
 def test_float32_stays_float32() -> None:
