@@ -51,13 +51,13 @@ from lucid.functions.factorizations import (
 )
 from lucid.functions.from_data import from_numpy
 from lucid.functions.joining import broadcast_shapes, diag_embed, diagonal, tril, triu
-from lucid.functions.lapack import LinAlgError as LinAlgError, call, matrices
+from lucid.functions.lapack import call, matrices
 from lucid.functions.norms import matrix_norm, norm, vecdot, vector_norm
 from lucid.functions.products import cross as _cross, matmul as matmul, matrix_power, multi_dot
 from lucid.functions.promotion import operand
 from lucid.functions.shape import broadcast, matrix_transpose, movedim, reshape, unsqueeze
 from lucid.functions.tensors import Tensor
-from lucid.ir.errors import DTypeError, OptionError, ShapeError
+from lucid.ir.errors import DTypeError, LinAlgError as LinAlgError, OptionError, ShapeError
 from lucid.ir.types import i32
 from lucid.return_types import (
     linalg_cholesky_ex,

@@ -77,7 +77,7 @@ def require(
 ) -> None:
     """Raise `OptionError` unless the condition holds.
 
-    error: "state" for `LucidError`, "zero" for `DivisionByZeroError`.
+    error: "state" for `LucidError`, "zero" for `DivisionByZeroError`, "singular" for `LinAlgError`.
     text, hint, given: as in `in_range`.
     """
     fails = emit(ops.logical_not, (condition,))

@@ -11,22 +11,38 @@ from typing import Any
 
 import numpy as np
 
-from lucid.functions.creation import eye
+from lucid.functions.checks import require
+from lucid.functions.creation import eye, ones_like
 from lucid.functions.elementwise import choose
 from lucid.functions.gathering import gather
-from lucid.functions.joining import cat, diag_embed, diagonal, tril, triu
-from lucid.functions.lapack import LinAlgError, lapack, solve_triangular
+from lucid.functions.gradients import with_gradient
+from lucid.functions.joining import cat, diag_embed, diagonal, stack, tril, triu
+from lucid.functions.lapack import lapack, solve_triangular
 from lucid.functions.shape import matrix_transpose
 from lucid.functions.sorting import argsort
 from lucid.functions.tensors import Tensor
+from lucid.ir.errors import LinAlgError
 
 Pair = tuple[Tensor | None, Tensor | None]
 
 
-@lapack("linalg.inv", lambda g, y: -(y.mT @ g @ y.mT))
-def inverse(a: np.ndarray) -> np.ndarray:
+def inverse(a: Tensor) -> Tensor:
     """The inverse of each square matrix."""
+    if not _are_eliminated(a):
+        return _inverse(a)
+    return _regular("linalg.inv", *_inverses(a), a=a)
+
+
+@lapack("linalg.inv", lambda g, y: -(y.mT @ g @ y.mT))
+def _inverse(a: np.ndarray) -> np.ndarray:
     return np.linalg.inv(a)
+
+
+def solution(a: Tensor, b: Tensor) -> Tensor:
+    """The X with A X = B, for batches of one shape."""
+    if not _are_eliminated(a):
+        return _solution(a, b)
+    return _regular("linalg.solve", *_solutions(a, b), a=a, b=b)
 
 
 def _of_solution(g: Tensor, a: Tensor, y: Tensor, needs: tuple[bool, ...]) -> Pair:
@@ -35,9 +51,77 @@ def _of_solution(g: Tensor, a: Tensor, y: Tensor, needs: tuple[bool, ...]) -> Pa
 
 
 @lapack("linalg.solve", _of_solution)
-def solution(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The X with A X = B, for matrices of as many axes."""
+def _solution(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.linalg.solve(a, b)
+
+
+# Many small matrices: an elimination of all at once, in native code.
+_FEW_ROWS, _MANY = 4, 64
+
+
+def _are_eliminated(a: Tensor) -> bool:
+    """Whether LAPACK, which is called for each matrix, would take many times as long."""
+    *batch, n = a._type.shape[:-1]
+    return 0 < n <= _FEW_ROWS and prod(batch) >= _MANY
+
+
+def _regular(name: str, x: Tensor, is_regular: Tensor, **given: Tensor) -> Tensor:
+    """The result. Raises `LinAlgError` where a matrix is singular."""
+    kinds = ", ".join(str(tensor._type) for tensor in given.values())
+    require(is_regular, f"{name}: Singular matrix (of {kinds})", "singular")
+    return x
+
+
+@with_gradient(lambda g, y: -(y[0].mT @ g[0] @ y[0].mT), fixed=(1,))
+def _inverses(a: Tensor) -> tuple[Tensor, Tensor]:
+    n = a._type.shape[-1]
+    return _substituted(*_eliminated(a, eye(n, dtype=a.dtype).expand(a._type.shape))[:2])
+
+
+@with_gradient(lambda g, a, y, needs: _of_solution(g[0], a, y[0], needs), fixed=(1,))
+def _solutions(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    return _substituted(*_eliminated(a, b)[:2])
+
+
+Row = list[Tensor]
+
+
+def _eliminated(a: Tensor, b: Tensor | None) -> tuple[list[Row], list[Row], Tensor]:
+    """Rows of U and of C with U X = C for A X = B, by Gaussian elimination with partial pivoting.
+
+    The last result is the sign of the rows' permutation.
+    """
+    n = a._type.shape[-1]
+    both = a if b is None else cat([a, b], -1)
+    rows = [list(row.unbind(-1)) for row in both.unbind(-2)]
+    sign = ones_like(rows[0][0])
+    for k in range(n):
+        for i in range(k + 1, n):  # the largest is the pivot
+            is_larger = rows[i][k].abs() > rows[k][k].abs()
+            pairs = [*zip(rows[k], rows[i], strict=True)]
+            rows[k] = [choose(is_larger, under, pivot) for pivot, under in pairs]
+            rows[i] = [choose(is_larger, pivot, under) for pivot, under in pairs]
+            sign = choose(is_larger, -sign, sign)
+        divisor = choose(rows[k][k] == 0, 1.0, rows[k][k])  # where those below it are 0 as well
+        for i in range(k + 1, n):
+            factor = rows[i][k] / divisor
+            rows[i][k + 1 :] = [
+                x - factor * pivot
+                for x, pivot in zip(rows[i][k + 1 :], rows[k][k + 1 :], strict=True)
+            ]
+    return [row[:n] for row in rows], [row[n:] for row in rows], sign
+
+
+def _substituted(upper: list[Row], rows: list[Row]) -> tuple[Tensor, Tensor]:
+    """The X with U X = C, and whether each matrix is regular."""
+    found: list[Row] = []
+    for i in reversed(range(len(rows))):
+        row = rows[i]
+        for factor, known in zip(upper[i][i + 1 :], found, strict=True):
+            row = [x - factor * y for x, y in zip(row, known, strict=True)]
+        found.insert(0, [x / upper[i][i] for x in row])
+    pivots = stack([row[i] for i, row in enumerate(upper)], -1)
+    return stack([stack(row, -1) for row in found], -2), pivots != 0
 
 
 def _of_triangular(
@@ -92,10 +176,19 @@ def _of_cofactors(g: Tensor, a: Tensor) -> Tensor:
 
 @lapack("linalg.det", _of_cofactors)
 def cofactors(a: np.ndarray) -> np.ndarray:
-    """The derivative of the determinant, also of singular matrices.
+    """The derivative of the determinant, also of singular matrices: det(A) times A's inverse^T."""
+    scale = np.linalg.det(a)[..., None, None]
+    inverses = np.linalg.inv(np.where(scale == 0, np.eye(a.shape[-1], dtype=a.dtype), a))
+    condition = np.linalg.norm(a, 1, (-2, -1)) * np.linalg.norm(inverses, 1, (-2, -1))
+    found: np.ndarray = inverses.swapaxes(-1, -2) * scale
+    is_inexact = (scale[..., 0, 0] == 0) | (condition * np.finfo(a.dtype).eps ** 0.5 >= 1)
+    if is_inexact.any():
+        found[is_inexact] = _cofactors_of_singular(a[is_inexact])
+    return found
 
-    With A = U S V^T, they are det(U) det(V) U (prod of the other singular values) V^T.
-    """
+
+def _cofactors_of_singular(a: np.ndarray) -> np.ndarray:
+    """With A = U S V^T, they are det(U) det(V) U (prod of the other singular values) V^T."""
     u, s, vh = np.linalg.svd(a)
     others = np.broadcast_to(s[..., None, :], (*s.shape, s.shape[-1])).copy()
     places = np.arange(s.shape[-1])
@@ -105,19 +198,58 @@ def cofactors(a: np.ndarray) -> np.ndarray:
     return np.asarray(whole, a.dtype)
 
 
-@lapack("linalg.det", lambda g, a: g[..., None, None] * cofactors(a))
-def determinant(a: np.ndarray) -> np.ndarray:
+def determinant(a: Tensor) -> Tensor:
     """The determinant of each square matrix."""
+    is_expanded = _are_eliminated(a) and a._type.shape[-1] < _FEW_ROWS
+    return _expanded(a) if is_expanded else _determinant(a)
+
+
+@lapack("linalg.det", lambda g, a: g[..., None, None] * cofactors(a))
+def _determinant(a: np.ndarray) -> np.ndarray:
     return np.asarray(np.linalg.det(a))
+
+
+@with_gradient(lambda g, a: g[..., None, None] * _minors(a))
+def _expanded(a: Tensor) -> Tensor:
+    """The determinant of matrices of up to three rows, along the first one."""
+    return (a[..., 0, :] * _minors(a)[..., 0, :]).sum(-1)
+
+
+def _minors(a: Tensor) -> Tensor:
+    """Its derivative: the determinants without a row and a column, with their signs."""
+    n = a._type.shape[-1]
+    if n == 1:
+        return ones_like(a)
+    rows = [row.unbind(-1) for row in a.unbind(-2)]
+    if n == 2:
+        (p, q), (r, s) = rows
+        return stack([stack([s, -r], -1), stack([-q, p], -1)], -2)
+    # Those of the rows after each one, in turn: the cross product.
+    after = [(rows[(i + 1) % n], rows[(i + 2) % n]) for i in range(n)]
+    places = [((j + 1) % n, (j + 2) % n) for j in range(n)]
+    found = [[p[j] * q[k] - p[k] * q[j] for j, k in places] for p, q in after]
+    return stack([stack(row, -1) for row in found], -2)
 
 
 def _of_sign_and_log_det(g: tuple[Tensor, Tensor], a: Tensor) -> Tensor:
     return matrix_transpose(inverse(a)) * g[1][..., None, None]
 
 
-@lapack("linalg.slogdet", _of_sign_and_log_det, fixed=(0,))
-def sign_and_log_det(a: np.ndarray) -> tuple[np.ndarray, ...]:
+def sign_and_log_det(a: Tensor) -> tuple[Tensor, Tensor]:
     """The determinant's sign and the logarithm of its absolute value."""
+    sign, log = (_pivots if _are_eliminated(a) else _sign_and_log_det)(a)
+    return sign, log
+
+
+@with_gradient(_of_sign_and_log_det, fixed=(0,))
+def _pivots(a: Tensor) -> tuple[Tensor, Tensor]:
+    upper, _, sign = _eliminated(a, None)
+    pivots = stack([row[i] for i, row in enumerate(upper)], -1)
+    return sign * pivots.sign().prod(-1), pivots.abs().log().sum(-1)
+
+
+@lapack("linalg.slogdet", _of_sign_and_log_det, fixed=(0,))
+def _sign_and_log_det(a: np.ndarray) -> tuple[np.ndarray, ...]:
     return tuple(np.linalg.slogdet(a))
 
 

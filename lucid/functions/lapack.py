@@ -19,11 +19,7 @@ from lucid.functions.arguments import listed, tensor_of
 from lucid.functions.finding import computed
 from lucid.functions.gradients import with_gradient
 from lucid.functions.tensors import Tensor
-from lucid.ir.errors import DTypeError, LucidError, ShapeError
-
-
-class LinAlgError(LucidError):
-    """A matrix for which the result doesn't exist: singular, or not positive definite."""
+from lucid.ir.errors import DTypeError, LinAlgError, ShapeError
 
 
 class _Decorator(Protocol):
@@ -90,7 +86,7 @@ def call(name: str, function: Callable[..., Any], *tensors: Tensor) -> Any:
 
     def find(*arrays: np.ndarray) -> list[np.ndarray]:
         try:
-            with few_threads(arrays):
+            with few_threads(arrays), np.errstate(all="ignore"):
                 found = function(*arrays)
         except np.linalg.LinAlgError as error:
             raise LinAlgError(f"{name}: {error} (of {kinds})") from None

@@ -69,6 +69,10 @@ class DivisionByZeroError(LucidError, ZeroDivisionError):
     """An integer divided by 0, which is no integer."""
 
 
+class LinAlgError(LucidError):
+    """A matrix for which the result doesn't exist: singular, or not positive definite."""
+
+
 class OptionError(LucidError, ValueError):
     """An argument of the right type with a value that makes no sense."""
 

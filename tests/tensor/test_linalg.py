@@ -13,7 +13,7 @@ import scipy.linalg
 import lucid
 from lucid import linalg as L
 from lucid.autograd import gradcheck, gradgradcheck
-from lucid.functions import lapack
+from lucid.functions import factorizations, lapack
 from lucid.functions.lapack import call
 from lucid.runtime.threads import default_num_threads
 
@@ -272,6 +272,77 @@ def test_singular_triangular_systems(n: int) -> None:
     found = L.solve_triangular(a, lucid.ones(n, 1), upper=True, unitriangular=True)
     assert found.tolist() == lucid.ones(n, 1).tolist()
     assert L.solve_triangular(lucid.eye(n), lucid.ones(n, 0), upper=True).shape == (n, 0)
+
+
+SMALL = {
+    "inv": (L.inv, np.linalg.inv),
+    "solve": (lambda a: L.solve(a, a[..., :2] + 1), lambda a: np.linalg.solve(a, a[..., :2] + 1)),
+    "det": (L.det, np.linalg.det),
+    "slogdet": (lambda a: lucid.stack(L.slogdet(a)), lambda a: np.stack(np.linalg.slogdet(a))),
+}
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+@pytest.mark.parametrize("name", SMALL)
+def test_many_small_matrices(name: str, n: int, prepared: Any) -> None:
+    """They are eliminated side by side: rows change places where a pivot is 0 or small."""
+    function, expected = SMALL[name]
+    a = np.random.default_rng(n).normal(size=(9, 8, n, n))
+    if n > 1:
+        a[0, :, 0, 0] = 0
+        a[1, :, 0, 0] = 1e-12
+        a[2, :, :, 0] = 0
+        a[2, :, n - 1, 0] = 3
+    for dtype, tolerance in ((np.float64, 1e-9), (np.float32, 2e-3)):
+        given = a.astype(dtype)
+        found = prepared(function)(lucid.tensor(given)).numpy()
+        assert found.dtype == dtype
+        np.testing.assert_allclose(found, expected(given), rtol=tolerance, atol=tolerance)
+    assert function(lucid.full((64, n, n), float("nan"))).isnan().all()
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+@pytest.mark.parametrize("name", SMALL)
+def test_derivatives_for_small_matrices(name: str, n: int, monkeypatch: Any) -> None:
+    monkeypatch.setattr(factorizations, "_MANY", 1)
+    function, _ = SMALL[name]
+    a = np.random.default_rng(n).normal(size=(1, n, n)) + 2 * np.eye(n)[::-1]
+    x = lucid.tensor(a, requires_grad=True)
+    values = (lambda a: L.slogdet(a)[1]) if name == "slogdet" else function
+    assert gradcheck(values, x)
+    assert gradgradcheck(values, x)
+    both = lucid.stack([x.detach()[0], x.detach()[0].mT])
+    assert lucid.allclose(lucid.vmap(values)(both[:, None]), values(both)[:, None])
+
+
+@pytest.mark.parametrize("name", ["inv", "solve"])
+def test_a_singular_matrix_among_many(name: str, prepared: Any) -> None:
+    a = lucid.eye(3).repeat(64, 1, 1)
+    a[5, 1] = a[5, 0]
+    function, _ = SMALL[name]
+    kinds = r"f32\[64,3,3\]" + (r", f32\[64,3,2\]" if name == "solve" else "")
+    with pytest.raises(L.LinAlgError, match=rf"linalg.{name}: Singular matrix \(of {kinds}\)"):
+        prepared(function)(a)
+    sign, log = L.slogdet(a)
+    assert L.det(a)[4:7].tolist() == sign[4:7].tolist() == [1, 0, 1]
+    assert log[4:7].tolist() == [0, float("-inf"), 0]
+
+
+@pytest.mark.parametrize("n", [2, 5])
+def test_the_gradient_of_a_determinant(n: int) -> None:
+    """Of regular, singular and nearly singular matrices it is that of all cofactors."""
+    rng = np.random.default_rng(n)
+    a = rng.normal(size=(5, n, n))
+    a[1, :, 0] = 2 * a[1, :, 1]
+    a[2, :, 0] = 2 * a[2, :, 1] + 1e-13
+    a[3] = 0
+    x = lucid.tensor(a, requires_grad=True)
+    L.det(x).sum().backward()
+    minors = [np.delete(np.delete(a, i, -2), j, -1) for i in range(n) for j in range(n)]
+    signs = np.array([(-1) ** (i + j) for i in range(n) for j in range(n)])
+    expected = (np.stack([np.linalg.det(m) for m in minors], -1) * signs).reshape(5, n, n)
+    assert x.grad is not None
+    np.testing.assert_allclose(x.grad.numpy(), expected, rtol=1e-7, atol=1e-9)
 
 
 def test_float32_stays_float32() -> None:

@@ -12,6 +12,7 @@ from lucid.ir.errors import (
     DivisionByZeroError,
     IndexOutOfRangeError,
     LeavesPath,
+    LinAlgError,
     LucidError,
     NotFinite,
     OptionError,
@@ -30,6 +31,7 @@ ERRORS: Mapping[str, type[LucidError]] = {
     "exit": LeavesPath,
     "finite": NotFinite,
     "assert": AssertionFailedError,
+    "singular": LinAlgError,
 }
 """By the name that the attribute `error` holds. The message of an exit is its number."""
 
