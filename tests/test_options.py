@@ -512,6 +512,21 @@ def test_diagonals_are_embedded_along_any_two_axes(mode: Mode) -> None:
     refused(lambda: lucid.diag_embed(x, 0, 1, 1), ValueError, "multiple times")
 
 
+def test_counts_alone_are_repeated_positions(mode: Mode) -> None:
+    counts = lucid.tensor([2, 0, 1])
+    assert mode(lambda counts: lucid.repeat_interleave(counts))(counts).tolist() == [0, 0, 2]
+    assert lucid.repeat_interleave(counts, output_size=3).dtype is lucid.int64
+    refused(lambda: lucid.repeat_interleave(counts, output_size=4), ValueError, "output_size is")
+    refused(lambda: lucid.repeat_interleave(counts.reshape(1, 3)), ValueError, "repeats must be")
+
+
+@pytest.mark.parametrize("split", [lucid.hsplit, lucid.vsplit, lucid.dsplit])
+def test_named_splits_take_equal_parts(split: Any) -> None:
+    x = lucid.arange(27).reshape(3, 3, 3)
+    assert len(split(x, 3)) == 3 and len(split(x, [1])) == 2
+    refused(lambda: split(x, 2), ValueError, "3, is not divisible by 2")
+
+
 def test_the_length_of_a_repetition_may_be_told() -> None:
     counts = lucid.tensor([1, 2])
     assert lucid.repeat_interleave(lucid.eye(2), counts, dim=0, output_size=3).shape == (3, 2)

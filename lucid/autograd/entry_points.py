@@ -115,7 +115,8 @@ def grad(
             Default: None, an error unless zeros are asked for.
         is_grads_batched: `grad_outputs` have another axis in front, and so have the results: one
             gradient for each of its entries.
-        materialize_grads: zeros instead of an error for an input that the outputs don't depend on.
+        materialize_grads: zeros instead of an error for an input that the outputs don't depend on;
+            with `create_graph` they require grad, so that they can be differentiated in turn.
 
     Raises:
         LucidError: there are no inputs, an input or output has no history, an input isn't used, or
@@ -151,7 +152,7 @@ def grad(
     retain = create_graph if retain_graph is None else retain_graph
     found = find_gradients(outputs, targets, grad_outputs, retain, create_graph)
     return tuple(
-        _result(gradient, tensor, i, bool(allow_unused), materialize_grads)
+        _result(gradient, tensor, i, bool(allow_unused), materialize_grads, create_graph)
         for i, (tensor, gradient) in enumerate(zip(targets, found, strict=True))
     )
 
@@ -213,7 +214,12 @@ def _batched(
 
 
 def _result(
-    found: TensorCore | None, tensor: Any, i: int, allow_unused: bool, materialize: bool
+    found: TensorCore | None,
+    tensor: Any,
+    i: int,
+    allow_unused: bool,
+    materialize: bool,
+    create_graph: bool,
 ) -> Any:
     if found is not None:
         return found
@@ -222,7 +228,8 @@ def _result(
             raise LucidError(
                 "materialize_grads cannot be used when the given input is a GradientEdge"
             )
-        return ops.zeros_like(tensor)
+        zeros: Any = ops.zeros_like(tensor)
+        return zeros.requires_grad_(create_graph)
     if allow_unused:
         return None
     raise LucidError(

@@ -41,7 +41,8 @@ def functional_call(
             names are ignored.
 
     Raises:
-        LucidError: several dicts have the same name, or the names aren't what `strict` asks for.
+        LucidError: the names aren't what `strict` asks for.
+        OptionError: several dicts have the same name, or one tensor's names get several others.
 
     >>> layer = lucid.nn.Linear(2, 1, bias=False)
     >>> lucid.func.functional_call(layer, {"weight": lucid.ones(1, 2)}, (lucid.ones(2),))
@@ -54,7 +55,7 @@ def functional_call(
         for part in parameter_and_buffer_dicts:
             repeated = tensors.keys() & part.keys()
             if repeated:
-                raise LucidError(f"{sorted(repeated)} appear in multiple dictionaries")
+                raise OptionError(f"{sorted(repeated)} appear in multiple dictionaries")
             tensors.update(part)
     if hooks.is_tracing():  # while the module has what it depends on
         path = path_of(module)
@@ -133,13 +134,20 @@ def _require_all(module: Module, places: dict[str, Place], tensors: Tensors) -> 
 def _replaced(places: dict[str, Place], tensors: Tensors, tie_weights: bool) -> Iterator[None]:
     """Hold other tensors inside of the block."""
     held = {name: register[key] for name, (register, key) in places.items()}
-    new = {id(held[name]): tensor for name, tensor in tensors.items() if name in held}
+    new: dict[int, tuple[str, TensorCore]] = {}
+    for name in filter(held.__contains__, tensors if tie_weights else ()):
+        first, tensor = new.setdefault(id(held[name]), (name, tensors[name]))
+        if tensor is not tensors[name] and held[name] is not None:
+            raise OptionError(
+                f"functional_call got multiple values for keys {sorted((first, name))}, which are "
+                "tied. Consider using tie_weights=False"
+            )
     try:
         for name, (register, key) in places.items():
             if name in tensors:
                 register[key] = tensors[name]
-            elif tie_weights and held[name] is not None and id(held[name]) in new:
-                register[key] = new[id(held[name])]
+            elif held[name] is not None and id(held[name]) in new:
+                register[key] = new[id(held[name])][1]
         yield
     finally:
         for name, (register, key) in places.items():

@@ -326,8 +326,22 @@ def split_with_sizes(input: Tensor, split_sizes: Any, dim: int = 0) -> tuple[Ten
     return split(input, list(split_sizes), dim)
 
 
+def _equal_parts(
+    api: str, input: Tensor, indices_or_sections: Any, axis: int
+) -> tuple[Tensor, ...]:
+    if isinstance(indices_or_sections, int) and indices_or_sections > 0:
+        size = input.shape[axis]
+        if size % indices_or_sections:
+            raise ShapeError(
+                f"{api}: the size of axis {axis}, {size}, is not divisible by {indices_or_sections}"
+            )
+    return tensor_split(input, indices_or_sections, axis)
+
+
 def hsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
-    """Return `tensor_split` along axis 1, the columns of a matrix; of a vector along axis 0.
+    """Return views of equal parts along axis 1, the columns of a matrix; of a vector along axis 0.
+
+    With a list of indices it is `tensor_split`.
 
     Args:
         input: a tensor of at least one axis.
@@ -335,28 +349,30 @@ def hsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
 
     Raises:
         OptionError: the number of parts isn't above 0.
+        ShapeError: the axis can't be cut into so many equal parts.
 
     >>> lucid.hsplit(lucid.tensor([[1, 2, 3], [4, 5, 6]]), [1])
     (tensor([[1],
             [4]]), tensor([[2, 3],
             [5, 6]]))
     """
-    return tensor_split(input, indices_or_sections, 0 if input.ndim == 1 else 1)
+    return _equal_parts("hsplit", input, indices_or_sections, 0 if input.ndim == 1 else 1)
 
 
 @like(hsplit)
 def vsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
-    """Return `tensor_split` along axis 0: views of groups of rows.
+    """Return views of equal groups of rows; with a list of indices it is `tensor_split`.
 
-    >>> lucid.vsplit(lucid.tensor([[1, 2], [3, 4], [5, 6]]), 2)
-    (tensor([[1, 2],
-            [3, 4]]), tensor([[5, 6]]))
+    >>> lucid.vsplit(lucid.tensor([[1, 2], [3, 4]]), 2)
+    (tensor([[1, 2]]), tensor([[3, 4]]))
     """
-    return tensor_split(input, indices_or_sections, 0)
+    return _equal_parts("vsplit", input, indices_or_sections, 0)
 
 
 def dsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
-    """Return `tensor_split` along axis 2: views of parts in depth.
+    """Return views of equal parts in depth, along axis 2.
+
+    With a list of indices it is `tensor_split`.
 
     Args:
         input: a tensor of at least three axes.
@@ -364,11 +380,12 @@ def dsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
 
     Raises:
         IndexOutOfRangeError: it has fewer than three axes.
+        ShapeError: the axis can't be cut into so many equal parts.
 
-    >>> [part.shape for part in lucid.dsplit(lucid.zeros(2, 2, 5), 2)]
-    [lucid.Size([2, 2, 3]), lucid.Size([2, 2, 2])]
+    >>> [part.shape for part in lucid.dsplit(lucid.zeros(2, 2, 6), 2)]
+    [lucid.Size([2, 2, 3]), lucid.Size([2, 2, 3])]
     """
-    return tensor_split(input, indices_or_sections, 2)
+    return _equal_parts("dsplit", input, indices_or_sections, 2)
 
 
 def rot90(input: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:

@@ -551,15 +551,18 @@ def tile(input: Tensor, *times: Any, dims: Any = None) -> Tensor:
 
 
 def repeat_interleave(
-    input: Tensor, repeats: Any, dim: int | None = None, *, output_size: int | None = None
+    input: Tensor, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
 ) -> Tensor:
     """Return a copy with each element repeated, along `dim` or in the flattened tensor.
+
+    `repeat_interleave(counts)` gives the index of each count, as often as it says.
 
     With one count per element, the result's size depends on data: a compiled step is traced anew
     for each size.
 
     Args:
-        repeats: an int, or an integer tensor with one count for each index along `dim`.
+        repeats: an int, or an integer tensor with one count for each index along `dim`. Default:
+            None, `input` has the counts.
         dim: the axis; negative ones count from the end. Default: None, the flattened tensor.
 
         output_size: how long the result is along `dim`, where it is known. Default: None.
@@ -573,15 +576,21 @@ def repeat_interleave(
     tensor([1, 1, 2, 2, 3, 3])
     >>> x.repeat_interleave(lucid.tensor([0, 1, 2]))
     tensor([2, 3, 3])
+    >>> lucid.repeat_interleave(lucid.tensor([2, 0, 1]))
+    tensor([0, 0, 2])
     """
+    from lucid.functions.gathering import index_select, repeated_positions
+
     x = tensor_of(input, "repeat_interleave")
+    if repeats is None:
+        places = repeated_positions(x, x._type.size)
+        _check_length(output_size, places._type.shape[0])
+        return places
     if dim is None:
         x, dim = reshaped(x, (x._type.size,)), 0
     axis = axis_of(dim, x.ndim, "repeat_interleave")
     shape = x._type.shape
     if isinstance(repeats, Tensor) and repeats.ndim:
-        from lucid.functions.gathering import index_select, repeated_positions
-
         places = repeated_positions(repeats, shape[axis])
         _check_length(output_size, places._type.shape[0])
         return index_select(x, axis, places)

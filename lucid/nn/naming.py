@@ -6,7 +6,7 @@ The errors are those of modules and optimizers that no op can raise.
 from __future__ import annotations
 
 from collections.abc import Callable
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from lucid.compiler.recording import hooks
 from lucid.ir.errors import LucidError
@@ -32,7 +32,7 @@ class UninitializedError(LucidError, ValueError):
     """A parameter or buffer of a lazy module is used before the module's first call."""
 
 
-_names: WeakKeyDictionary[object, dict[str, object]] = WeakKeyDictionary()
+_names: WeakKeyDictionary[object, dict[str, ref[object]]] = WeakKeyDictionary()
 
 
 def variable_name(target: object) -> str:
@@ -72,12 +72,12 @@ def trace_name(target: object, proposal: Callable[[], str]) -> str:
     assert recorder is not None, "names are given in traces"
     names = _names.setdefault(recorder, {})
     for name, named in names.items():
-        if named is target:
+        if named() is target:
             return name
     first = name = proposal() or type(target).__name__.lower()
     count = 1
     while name in names:
         count += 1
         name = f"{first}#{count}"
-    names[name] = target
+    names[name] = ref(target)  # what the step makes goes when its trace ends
     return name

@@ -76,4 +76,4 @@ def live_attribute(module: Module, name: str) -> Any:
     if not hooks.is_tracing():
         return getattr(module, name)
     owner = trace_name(module, lambda: _full_path(module))
-    return hooks.live(module.__dict__, name, f"{owner}.{name}")
+    return hooks.live(module.__dict__, name, f"{owner}.{name}", module)

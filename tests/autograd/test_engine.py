@@ -73,6 +73,17 @@ def test_materialize_grads_gives_zeros(run):
     assert numbers(run(body, leaf([1.0]), leaf([1.0, 1.0]))) == [[2.0], [0.0, 0.0]]
 
 
+def test_zeros_of_a_recorded_backward_can_be_differentiated_again(run):
+    def slopes(x, a):
+        y, found = a * x, []
+        for _ in range(3):
+            (y,) = grad(y, x, create_graph=True, materialize_grads=True)
+            found.append(y.detach())
+        return found
+
+    assert numbers(run(slopes, leaf(3.0), leaf(2.0))) == [2.0, 0.0, 0.0]
+
+
 def test_materialize_grads_contradicts_allow_unused_false(run):
     body = lambda x: grad(x.sum(), x, materialize_grads=True, allow_unused=False)  # noqa: E731
     with pytest.raises(ValueError) as caught:

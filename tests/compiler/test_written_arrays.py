@@ -600,3 +600,30 @@ def test_each_way_to_write_an_array_is_seen(write):
             [(step(lucid.ones(2) * i).tolist(), scope["array"].tolist()) for i in range(4)]
         )
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    ("write", "native"),
+    [
+        ("t = t + x", True),
+        ("t += x", True),
+        ("t[0] = 1.0", True),
+        ("t.copy_(x).mul_(2); a[0] += 1; t -= 1", True),
+        ("lucid.add(x, 1, out=t)", True),
+        ("t.view(-1)[1:].copy_(x.view(-1)[1:])", True),
+        ("lucid.from_numpy(a[1]).copy_(x[0])", True),
+        ("a = a.T; a = np.zeros(4).reshape(2, 2); t = lucid.from_numpy(a); t += x", True),
+        ("a = np.zeros((2, 2)); lucid.from_numpy(a[1]).copy_(x[0])", False),
+    ],
+)
+def test_an_array_that_a_step_makes_has_what_tensors_write_on_its_memory(write, native):
+    code = f"def step(x):\n  a = np.zeros((2, 2))\n  t = lucid.from_numpy(a)\n  {write}\n"
+    scope = {"np": np, "lucid": lucid}
+    exec(f"{code}  return [a, a.sum(), {{'row': a[0]}}['row'], np.square(a), t]", scope)
+    step = lucid.compile(scope["step"])
+    for i in range(3):
+        x = lucid.arange(4.0, dtype=F64).reshape(2, 2) + i
+        for found, expected in zip(step(x), scope["step"](x), strict=True):
+            assert type(found) is type(expected)
+            np.testing.assert_array_equal(found, expected)
+    assert bool(step.stats.eager_reasons) is not native

@@ -503,6 +503,12 @@ def test_tied_weights_are_replaced_together(run: Run) -> None:
     np.testing.assert_allclose(
         loose.detach().numpy(), 2 * module.b.weight.detach().numpy().sum(1), rtol=1e-6
     )
+    both = two | {"b.weight": lucid.eye(2)}
+    with pytest.raises(ValueError, match=r"multiple values for keys \['a.weight', 'b.weight'\]"):
+        run(call, both, lucid.ones(2), True)
+    assert run(call, both, lucid.ones(2), False).tolist() == [2.0, 2.0]
+    same = dict.fromkeys(both, lucid.eye(2))
+    assert run(call, same, lucid.ones(2), True).tolist() == [1.0, 1.0]
 
 
 def test_strict_names_what_is_missing_and_unknown(run: Run) -> None:
@@ -517,5 +523,5 @@ def test_strict_names_what_is_missing_and_unknown(run: Run) -> None:
     unexpected = "Error(s) in reparametrizing for Linear:\n\tUnexpected key(s): 'c'."
     with pytest.raises(RuntimeError, match=f"^{re.escape(unexpected)}$"):
         run(call, ({"weight": weight, "bias": lucid.ones(1)}, {"c": weight}))
-    with pytest.raises(RuntimeError, match=r"^\['weight'\] appear in multiple dictionaries$"):
+    with pytest.raises(ValueError, match=r"^\['weight'\] appear in multiple dictionaries$"):
         run(call, ({"weight": weight}, {"weight": weight}), False)

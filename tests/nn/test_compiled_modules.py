@@ -150,3 +150,40 @@ def test_nodes_know_their_module() -> None:
     assert '"model.0.weight"' in text
     assert '"model.0"' in text
     assert "Relu" in text
+
+
+class Small(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(4, width), nn.BatchNorm1d(width), nn.Dropout(0.3))
+        self.outer = nn.LeakyReLU(0.2)
+
+    def forward(self, x: lucid.Tensor) -> lucid.Tensor:
+        return self.outer(self.inner(x))
+
+
+def test_a_step_may_make_its_model_and_train_it() -> None:
+    """What a step has made is no input of it, not the numbers of its layers either."""
+
+    def trained(x: lucid.Tensor, lr: float) -> tuple[Any, ...]:
+        model = Small(3)
+        optimizer = lucid.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
+        for _ in range(2):
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+        norm = model.inner[1]
+        assert isinstance(norm, nn.BatchNorm1d)
+        return loss.detach(), norm.running_mean, norm.num_batches_tracked
+
+    step = lucid.compile(trained)
+    for lr in (0.1, 0.1, 0.2):
+        results = []
+        for function in (trained, step):
+            lucid.manual_seed(0)
+            results.append([x.tolist() for x in function(X.float(), lr)])
+        assert_allclose(results[1][0], results[0][0], rtol=1e-5)
+        assert_allclose(results[1][1], results[0][1], rtol=1e-5)
+        assert results[1][2] == results[0][2] == 2
+    assert step.stats.traces == 1

@@ -223,6 +223,18 @@ def test_a_query_that_may_look_at_nothing_gets_zeros() -> None:
         F.scaled_dot_product_attention(*lucid.ones(3, 2, 4), attn_mask=mask, is_causal=True)
 
 
+def test_a_mask_of_integers_would_be_added_and_is_refused() -> None:
+    mask, x = lucid.tensor([[0, 1], [0, 0]]), lucid.ones(2, 2, 4)
+    attend = lucid.nn.MultiheadAttention(4, 1, batch_first=True)
+    for call in (
+        lambda: F.scaled_dot_product_attention(x, x, x, attn_mask=mask),
+        lambda: attend(x, x, x, attn_mask=mask),
+        lambda: attend(x, x, x, key_padding_mask=mask),
+    ):
+        with pytest.raises(TypeError, match=r"a mask is of bool or of floats, not lucid\.int64"):
+            call()
+
+
 def test_dropout_keeps_the_mean_and_draws_the_same_bits_after_the_same_seed() -> None:
     x = lucid.ones(10_000)
     lucid.manual_seed(3)

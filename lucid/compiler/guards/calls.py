@@ -497,6 +497,8 @@ class GuardCollector(Reads):
                 self._load_from_class(owner, name)
             return True
         elif self.is_module(owner):
+            if "_modules" not in (instance_dict(owner) or ()):
+                return False  # its constructor is about to make it
             for path, module in owner.named_modules():
                 full = ".".join(filter(None, (self.path_of(owner), path)))
                 self.meet(full, module)

@@ -420,8 +420,7 @@ class Collector:
         if not issubclass(type(array), np.ndarray):
             return  # one that the step computes says that it is one
         self._refuse_changed(path, owner_of(array), CONTENTS)
-        if id(owner_of(array)) in self._memories:
-            self._op_by_op(f"it gets at the elements of {path}, which change, in several ways")
+        self.refuse_beside(array, path)
         if write:
             self._note_change(array)
             self._restart_with(self._source_of(path, array), "writes")
@@ -482,6 +481,11 @@ class Collector:
         self._held.append(thing)
         if isinstance(thing, np.ndarray):
             self._memories[id(owner_of(thing))] = stand_in
+
+    def refuse_beside(self, array: np.ndarray, path: str = "an array") -> None:
+        """Give up where something stands for another array on the same memory."""
+        if id(owner_of(array)) in self._memories:
+            self._op_by_op(f"it gets at the elements of {path}, which change, in several ways")
 
     def stand_in_for(self, value: Any) -> Any:
         """What stands for a list, or an array; itself where nothing does."""

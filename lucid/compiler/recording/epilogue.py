@@ -253,6 +253,10 @@ class EpilogueBuilder:
         if self._collector.was_there(leaf) and not is_callers:
             return Constant(leaf)
         if isinstance(leaf, np.ndarray):
+            stand_in = self._collector.stand_in_for(leaf)
+            if stand_in is not leaf:
+                return self._spec_of(stand_in)
+            self._collector.refuse_beside(leaf)
             return ArrayCopy(leaf)
         if (isinstance(leaf, _SHARED) or _is_value(leaf)) and self._is_fixed(leaf):
             return Constant(leaf)

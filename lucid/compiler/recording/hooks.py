@@ -180,16 +180,19 @@ def item_of(read: Callable[[], Any], index: int) -> Any:
 
 
 @unheard
-def live(owner: dict[str, Any], key: str, source: str) -> Any:
+def live(owner: dict[str, Any], key: str, source: str, holder: Any = None) -> Any:
     """The entry of a dict; in a trace a float stays an input of the step.
 
     Ints, bools, strings and None are guarded: when something else is there later, the step is
     traced again. Lists and tuples are taken by element, as tuples.
+
+    holder: the object whose attributes `owner` has. One that the step makes, each call makes anew.
     """
     value = dict.__getitem__(owner, key)
-    recorder = running.recorder
+    recorder, collector = running.recorder, _collector()
     is_foreseen = any(map(is_live, value if isinstance(value, (list, tuple)) else (value,)))
-    if recorder is None or is_foreseen or has_bound(owner, key):
+    is_made = holder is not None and collector is not None and not collector.was_there(holder)
+    if recorder is None or is_made or is_foreseen or has_bound(owner, key):
         return value
     reads(owner, key)
     read = partial(dict.__getitem__, owner, key)  # at each call: no Python function

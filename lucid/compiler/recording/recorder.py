@@ -15,6 +15,7 @@ import numpy as np
 
 from lucid.autograd import node as nodes
 from lucid.autograd.node import AccumulateGrad, Gradients, Node, OpNode, Traced
+from lucid.compiler.guards.age import owner_of
 from lucid.compiler.guards.events import call, is_text_of, unheard
 from lucid.compiler.guards.restarts import FunctionCall
 from lucid.compiler.hosts.recording import HostRecording
@@ -24,7 +25,7 @@ from lucid.compiler.inputs.scalars import SymScalar, is_live, seen
 from lucid.compiler.recording import texts
 from lucid.compiler.recording.exits import Exits
 from lucid.compiler.recording.foreseen import Foreseen
-from lucid.compiler.recording.late_arrays import LateArray, LateObject, of_numpy
+from lucid.compiler.recording.late_arrays import LateArray, LateObject, of_numpy, stand_in_of
 from lucid.compiler.recording.loops import Loops
 from lucid.compiler.recording.moving_parts import MovingParts
 from lucid.compiler.recording.texts import LateText
@@ -356,6 +357,12 @@ class Recorder(TracedMemory):
 
     def note_write(self, target: TensorCore, value: TensorCore) -> None:
         self.loops.note_write(target, value)
+        array, collector = target._storage.array, self.collector
+        if array is not None and collector is not None and self.is_own_memory(target):
+            is_users = id(owner_of(array)) in self.array_owners
+            if is_users and collector.stand_in_for(array) is array:
+                collector.refuse_beside(array)
+                collector.let_stand(array, stand_in_of(self, array, is_made=True))
 
     def note_hidden_write(self, target: TensorCore) -> None:
         self.loops.note_hidden_write(target)

@@ -10,7 +10,7 @@ from lucid.autograd.native import composite
 from lucid.functions.elementwise import where
 from lucid.functions.softmax import masked_softmax, softmax
 from lucid.ir import ops
-from lucid.ir.errors import OptionError, ShapeError
+from lucid.ir.errors import DTypeError, OptionError, ShapeError
 from lucid.ir.ops.attention import AttentionSizes, split
 from lucid.ir.ops.rules import broadcast_shapes
 from lucid.ir.types import DType, bool_
@@ -74,8 +74,8 @@ def scaled_dot_product_attention(
     if not 0.0 <= dropout_p <= 1.0:
         raise OptionError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")
     q = query * (1.0 / math.sqrt(query.shape[-1]) if scale is None else scale)
-    if attn_mask is not None and attn_mask.dtype not in (bool_, q.dtype):
-        attn_mask = attn_mask.to(q.dtype)
+    if attn_mask is not None and attn_mask.dtype is not bool_:
+        attn_mask = _scores(_NAME, attn_mask).to(q.dtype)
     if enable_gqa:
         q, key, value, attn_mask = _grouped(q, key, value, attn_mask)
     result = _attended(q, key, value, attn_mask, dropout_p, is_causal)
@@ -373,7 +373,14 @@ def _mask(q: Tensor, k: Tensor, padding: Tensor | None, attn_mask: Tensor | None
     return total
 
 
+def _scores(api: str, mask: Tensor) -> Tensor:
+    """A mask of numbers that are added; of integers it would be one of zeros and ones."""
+    if not mask.is_floating_point():
+        raise DTypeError(f"{api}: a mask is of bool or of floats, not {mask.dtype!r}")
+    return mask
+
+
 def _additive(mask: Tensor, dtype: DType) -> Tensor:
     if mask.dtype is not bool_:
-        return mask
+        return _scores("MultiheadAttention", mask)
     return lucid.zeros(mask.shape, dtype=dtype).masked_fill(mask, -math.inf)
