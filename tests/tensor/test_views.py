@@ -436,3 +436,9 @@ def test_a_compiled_step_that_views_another_dtype_runs_op_by_op() -> None:
 def test_bytes_that_are_no_elements_of_another_dtype(x: lucid.Tensor, problem: str) -> None:
     with pytest.raises(ShapeError, match=problem):
         x.view(lucid.float64)
+
+
+@pytest.mark.parametrize("mode", [lambda f: f, lucid.compile], ids=["eager", "compiled"])
+def test_a_tensor_that_was_transposed_in_place_has_no_flat_view(mode) -> None:
+    with pytest.raises(lucid.ShapeError, match="view size is not compatible"):
+        mode(lambda x: x.t_().view(-1))(lucid.ones(2, 3))
