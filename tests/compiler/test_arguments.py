@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import copy
 import decimal
 import enum
 import functools
 import math
 import types
-from collections import namedtuple
+from collections import defaultdict, namedtuple
 from dataclasses import dataclass
 
 import numpy as np
@@ -242,6 +243,29 @@ def test_slices_ranges_and_dtypes_are_compared_by_value(agree):
         ]
 
     agree(scenario, traces=2)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "use"),
+    [
+        (range(0, 10, 2), range(0, 9, 2), lambda x: x.stop),
+        (defaultdict(int), defaultdict(list), lambda x: x["new"]),
+        (defaultdict(lambda: 2), defaultdict(lambda: 3), lambda x: x["new"]),
+    ],
+    ids=["range", "factory", "lambda"],
+)
+def test_values_that_are_equal_and_not_alike_choose_the_program(agree, first, second, use):
+    def scenario(compile):
+        given = compile(lambda x, value: (x * 2, use(value)))
+        bound = {}
+        found = compile(lambda x: (x * 2, use(bound["value"])))
+        results = []
+        for value in (first, second, first):
+            bound["value"] = copy.copy(value)
+            results += [given(lucid.ones(2), copy.copy(value)), found(lucid.ones(2))]
+        return results
+
+    agree(scenario)
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2), (1,), (1, 3)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import types
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
@@ -29,7 +29,7 @@ from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, of_array
 from lucid.tensor.storage import Storage
 from lucid.tensor.tensor import Tensor
-from lucid.tensor.tree import fields_of, is_record, items_of, map_tree
+from lucid.tensor.tree import attributes_of_dict, fields_of, is_record, items_of, map_tree
 from lucid.tensor.writing import made_without_grad, refusal_of_writes
 
 Description = dict[str, str]
@@ -76,7 +76,7 @@ def with_live_arguments(
 
     known: dict[int, Any] = {key: Kept(found) for key, found in kept.items()}
     pairs = named_arguments(function, args, kwargs)
-    marked = [(name, map_tree(mark, x, name, known=known)) for name, x in pairs]
+    marked = [(name, map_tree(mark, x, name, known=known, is_whole=True)) for name, x in pairs]
     return tuple(x for _, x in marked[: len(args)]), dict(marked[len(args) :])
 
 
@@ -233,12 +233,18 @@ class Call:
             found = value.value if kind is LiveArgument else value
             self._parts += (LiveArgument, type(found))
             self.floats.append(found)
+        elif kind is slice or kind is range:  # ranges of the same numbers are equal
+            self._parts.append((kind, value.start, value.stop, value.step))
         elif isinstance(value, BY_VALUE):
             self._parts += (kind, value)
         elif kind is list or kind is deque:
             self._add_owner(value, (len(value), getattr(value, "maxlen", None)), value)
         elif isinstance(value, dict):
-            self._add_owner(value, tuple(value), [item for _, item in items_of(value)])
+            if isinstance(value, defaultdict):
+                self._add(value.default_factory)
+            own = attributes_of_dict(value)
+            items = [item for _, item in items_of(value)]
+            self._add_owner(value, (*value, *own), [*items, *own.values()])
         elif kind is Kept:
             self._parts += (kind, id(value.value))
             self.objects.append(value.value)
@@ -249,8 +255,6 @@ class Call:
             if tensor is None:
                 tensor = self._arrays[id(value)] = _memory_of(value)
             self._add_tensor(tensor)
-        elif isinstance(value, slice):
-            self._parts.append((slice, value.start, value.stop, value.step))
         elif is_record(value):
             fields = fields_of(value)
             self._add_owner(value, tuple(fields), fields.values())

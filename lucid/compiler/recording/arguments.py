@@ -77,7 +77,7 @@ class StandIns:
 
     def _given(self, value: Any, path: str) -> Any:
         """What stands for a value; for a container that is there twice it is one."""
-        return map_tree(self._stand_in, value, path, known=self._known)
+        return map_tree(self._stand_in, value, path, known=self._known, is_whole=True)
 
     def _stand_in(self, leaf: Any, path: str) -> Any:
         recorder = self._recorder
@@ -118,6 +118,7 @@ class StandIns:
         of_functions = [x for x in self._known.values() if id(x) not in held]
         self._in_functions = [(x, entries_of(x)) for x in of_functions]
         self._recorder.containers = {id(owner): i for i, (_, owner, _) in enumerate(self._held)}
+        self._recorder.dicts = {id(vars(value)): type(value) for value, _ in self._filled}
 
     def put_back(self) -> None:
         """Give them their contents again."""

@@ -16,9 +16,10 @@ from lucid.autograd.node import OpNode, edge_of
 from lucid.compiler.guards.collector import PLAIN
 from lucid.compiler.guards.guard import brief, closure_of, instance_dict
 from lucid.compiler.guards.mutable_sources import MutableSource
+from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.cells import GradUse
 from lucid.compiler.inputs.late import is_late
-from lucid.compiler.inputs.objects import SCALARS
+from lucid.compiler.inputs.objects import SCALARS, know_by_identity
 from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.inputs.signature import Call
 from lucid.compiler.recording.deferred_calls import DeferredCall
@@ -249,6 +250,9 @@ class EpilogueBuilder:
             return self._outside(leaf) or self._inside(leaf)
         if id(leaf) in self._recorder.containers:
             return InputContainer(self._recorder.containers[id(leaf)])
+        if id(leaf) in self._recorder.dicts:
+            know_by_identity([self._recorder.dicts[id(leaf)]])
+            raise RestartTrace("keeps the __dict__ of an object that it is given")
         is_callers = id(leaf) in self._collector.given_functions  # another one in each call
         if self._collector.was_there(leaf) and not is_callers:
             return Constant(leaf)
