@@ -32,15 +32,15 @@ def children_of(tree: Any) -> dict[Any, Any] | None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Attribute:
-    """The name of an attribute of a dict, beside the keys of its entries."""
+    """The name of an attribute of a dict or named tuple, beside the keys of its entries."""
 
     name: str
 
 
-def attributes_of_dict(tree: Any) -> dict[Attribute, Any]:
-    """What users have bound to a dict of a class of theirs, unless these are its entries."""
+def attributes_beside(tree: Any) -> dict[Attribute, Any]:
+    """What users have bound to a dict or tuple of a class of theirs, unless these are entries."""
     kind = type(tree)
-    if kind is dict or not isinstance(tree, dict) or not kind.__dictoffset__ or is_librarys(kind):
+    if not isinstance(tree, (dict, tuple)) or not kind.__dictoffset__ or is_librarys(kind):
         return {}
     own = vars(tree)
     return {} if own is tree else {Attribute(name): value for name, value in own.items()}
@@ -95,15 +95,19 @@ def _mapped(
     children = None if id(tree) in leaves else children_of(tree)
     if children is None:
         return function(tree, path)
-    if isinstance(tree, tuple):
-        items = [
-            _mapped(function, item, path_of(path, tree, i), leaves, known, is_whole)
-            for i, item in children.items()
-        ]
-        return kind(*items)
-    made = known[id(tree)] = _empty_like(tree)
+    beside = attributes_beside(tree)
     if is_whole:
-        children |= attributes_of_dict(tree)
+        children |= beside
+    if isinstance(tree, tuple):
+        found = {
+            key: _mapped(function, item, path_of(path, tree, key), leaves, known, is_whole)
+            for key, item in children.items()
+        }
+        made = kind._make([found[i] for i in range(len(tree))])
+        for key, item in beside.items():
+            vars(made)[key.name] = found.get(key, item)
+        return made
+    made = known[id(tree)] = _empty_like(tree)
     for key, item in children.items():
         value = _mapped(function, item, path_of(path, tree, key), leaves, known, is_whole)
         if isinstance(tree, (list, deque)):

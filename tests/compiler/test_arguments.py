@@ -67,7 +67,7 @@ def test_defaults_keywords_and_variadics(agree):
                 out = out + item
             for name in sorted(others):
                 out = out * others[name]
-            return out
+            return out, [*others]
 
         one = lucid.ones(2)
         return [
@@ -80,7 +80,7 @@ def test_defaults_keywords_and_variadics(agree):
             step(one, a=one * 3, b=one * 2),
         ]
 
-    agree(scenario, traces=6)
+    agree(scenario, traces=7)
 
 
 def test_float_arguments_are_live_and_other_numbers_are_not(agree):
@@ -208,6 +208,28 @@ def test_a_flag_of_several_members_is_a_value(agree):
 
     (step,) = agree(scenario, traces=6)
     assert not step.stats.eager_reasons
+
+
+class Doubled(namedtuple("Doubled", "x y")):
+    def __new__(cls, x):
+        return super().__new__(cls, x, x * 2)
+
+
+def test_named_tuples_of_the_users(agree):
+    def scenario(compile):
+        @compile
+        def step(pair):
+            pair.seen = pair.rate * 2
+            return pair.x * pair.y * pair.rate
+
+        found = []
+        for i in range(4):
+            pair = Doubled(lucid.ones(2) + i)
+            pair.rate = 0.5 * i
+            found += [step(pair), vars(pair)]
+        return found
+
+    agree(scenario, traces=1)
 
 
 def test_values_strings_none_and_enums_choose_the_program(agree):

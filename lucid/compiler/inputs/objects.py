@@ -21,7 +21,7 @@ from lucid.ir.memory import are_same_bytes
 from lucid.ir.types import DType
 from lucid.ir.whose_code import is_librarys
 from lucid.tensor.core import TensorCore
-from lucid.tensor.tree import attributes_of_dict, children_of, path_of
+from lucid.tensor.tree import attributes_beside, children_of, path_of
 
 BY_VALUE = (bool, int, str, bytes, type(None), complex, range, np.integer, np.bool_)
 SCALARS = (int, float, bool, str, bytes, complex, type(None))
@@ -64,7 +64,7 @@ def _is_plain(value: Any, inside: tuple[int, ...]) -> bool:
 def entries_of(owner: Any) -> dict[Any, Any]:
     """Entries of a container by key or number, attributes of an object by name."""
     children = children_of(owner)
-    return dict(vars(owner)) if children is None else children | attributes_of_dict(owner)
+    return dict(vars(owner)) if children is None else children | attributes_beside(owner)
 
 
 def walk(tree: Any, path: str, seen: set[int]) -> Iterator[tuple[str, Any, bool]]:
@@ -79,7 +79,7 @@ def walk(tree: Any, path: str, seen: set[int]) -> Iterator[tuple[str, Any, bool]
     if children is None:
         children = data_of(tree)
     else:
-        children |= attributes_of_dict(tree)
+        children |= attributes_beside(tree)
     if children is None:
         yield path, tree, True
     elif id(tree) not in seen:
