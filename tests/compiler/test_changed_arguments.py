@@ -180,6 +180,23 @@ def test_attributes_of_dicts(agree, kind):
     agree(scenario, traces=1)
 
 
+def test_keys_that_each_call_names(agree):
+    def scenario(compile):
+        @compile
+        def step(x, state, name):
+            state.pop(name, None)
+            state[name] = x * 2
+            return len(state)
+
+        found = []
+        for name in "abcdea":
+            state = {"a": 1}
+            found += [step(lucid.ones(2), state, name), state, [type(key) for key in state]]
+        return found
+
+    agree(scenario)
+
+
 def _entries_move(batch):
     batch["x"] = batch.pop("x") * 2
     batch["y"], batch.scale = batch.pop("y"), 3

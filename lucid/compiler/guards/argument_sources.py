@@ -12,6 +12,7 @@ from typing import Any
 
 from lucid.compiler.guards.guard import ABSENT, CONTENTS, has_kept_its_order, put_at
 from lucid.compiler.guards.mutable_sources import MutableSource
+from lucid.compiler.inputs.late import key_of
 from lucid.compiler.inputs.objects import entries_of
 from lucid.compiler.inputs.scalars import seen
 from lucid.compiler.inputs.signature import Call
@@ -58,4 +59,5 @@ def changed_entries(
     for key in dict.fromkeys((*before, *now)):
         was, value = before.get(key, ABSENT), now.get(key, ABSENT)
         if value is not was:
-            yield ArgumentSource(path_of(path, owner, key), seen(key), number), was, value
+            place = key_of(seen(key))
+            yield ArgumentSource(path_of(path, owner, key), place, number), was, value
