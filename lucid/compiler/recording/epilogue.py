@@ -296,7 +296,7 @@ class EpilogueBuilder:
         if leaf._array is not None and id(leaf) not in recorder.aliases:
             return Constant(leaf)
         base = leaf._base
-        if base is not None and base._storage is storage:
+        if base is not None and base._storage is storage and _is_viewed_alike(base, leaf):
             is_derived = type(leaf.grad_fn) is OpNode and self._has_history_outside(base)
             if is_derived or not leaf.requires_grad:
                 self._refuse_keeping(leaf)
@@ -425,6 +425,11 @@ def _is_constant(made: BuiltContainer, value: Any) -> bool:
         type(part) is Constant and (isinstance(item, SCALARS) or type(item) in _CONSTANT_TUPLES)
         for part, item in zip(made.children, value, strict=True)
     )
+
+
+def _is_viewed_alike(base: TensorCore, view: TensorCore) -> bool:
+    """Whether a tensor shows its memory as when a view was made of it, and not after `x.t_()`."""
+    return (*base._chain, *view._view_chain) == view._chain
 
 
 def _past(result: TensorCore, recorder: TracedMemory) -> GradMetadata | None:
