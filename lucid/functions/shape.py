@@ -102,7 +102,7 @@ def view(input: Tensor, *shape: Any, size: Any = None, dtype: DType | None = Non
         return _bits_of(x, given[0])
     sizes = infer_size(sizes_of(given, "view"), x._type.size, "view")
     array = x._array
-    is_plain = array is not None and array.flags.c_contiguous
+    is_plain = array is not None and x._strides is None and array.flags.c_contiguous
     if not is_plain and reshape_strides(x._type.shape, x.element_strides(), sizes) is None:
         raise ShapeError(
             "view: view size is not compatible with input tensor's size and stride (at least one "

@@ -30,8 +30,26 @@ def children_of(tree: Any) -> dict[Any, Any] | None:
     return fields_of(tree) if is_record(tree) else None
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Attribute:
+    """The name of an attribute of a dict or named tuple, beside the keys of its entries."""
+
+    name: str
+
+
+def attributes_beside(tree: Any) -> dict[Attribute, Any]:
+    """What users have bound to a dict or tuple of a class of theirs, unless these are entries."""
+    kind = type(tree)
+    if not isinstance(tree, (dict, tuple)) or not kind.__dictoffset__ or is_librarys(kind):
+        return {}
+    own = vars(tree)
+    return {} if own is tree else {Attribute(name): value for name, value in own.items()}
+
+
 def path_of(path: str, owner: Any, key: Any) -> str:
     """The user's expression for an entry or an attribute; of an odd key, the name of its type."""
+    if type(key) is Attribute:
+        return f"{path}.{key.name}"
     if isinstance(owner, tuple) and hasattr(owner, "_fields"):
         return f"{path}.{owner._fields[key]}"
     if isinstance(owner, (list, deque, tuple)):
@@ -45,6 +63,7 @@ def map_tree(
     path: str = "",
     leaves: Collection[int] = frozenset(),
     known: dict[int, Any] | None = None,
+    is_whole: bool = False,
 ) -> Any:
     """Rebuild `tree` with `function(leaf, path)` in place of each leaf.
 
@@ -52,34 +71,49 @@ def map_tree(
     twice is rebuilt once; it may hold itself.
 
     known: what such nodes have become, by identity; for several trees that share some.
+    is_whole: whether attributes of dicts are nodes as well; else they are what they were.
     """
-    return _mapped(function, tree, path, leaves, {} if known is None else known)
+    return _mapped(function, tree, path, leaves, {} if known is None else known, is_whole)
 
 
 def _mapped(
-    function: Leaf, tree: Any, path: str, leaves: Collection[int], known: dict[int, Any]
+    function: Leaf,
+    tree: Any,
+    path: str,
+    leaves: Collection[int],
+    known: dict[int, Any],
+    is_whole: bool,
 ) -> Any:
     kind = type(tree)
     if kind is tuple and id(tree) not in leaves:
+        parts = enumerate(tree)
         return tuple(
-            [_mapped(function, x, f"{path}[{i}]", leaves, known) for i, x in enumerate(tree)]
+            [_mapped(function, x, f"{path}[{i}]", leaves, known, is_whole) for i, x in parts]
         )
     if id(tree) in known:
         return known[id(tree)]
     children = None if id(tree) in leaves else children_of(tree)
     if children is None:
         return function(tree, path)
+    beside = attributes_beside(tree)
+    if is_whole:
+        children |= beside
     if isinstance(tree, tuple):
-        items = [
-            _mapped(function, item, path_of(path, tree, i), leaves, known)
-            for i, item in children.items()
-        ]
-        return kind(*items)
+        found = {
+            key: _mapped(function, item, path_of(path, tree, key), leaves, known, is_whole)
+            for key, item in children.items()
+        }
+        made = kind._make([found[i] for i in range(len(tree))])
+        for key, item in beside.items():
+            vars(made)[key.name] = found.get(key, item)
+        return made
     made = known[id(tree)] = _empty_like(tree)
     for key, item in children.items():
-        value = _mapped(function, item, path_of(path, tree, key), leaves, known)
+        value = _mapped(function, item, path_of(path, tree, key), leaves, known, is_whole)
         if isinstance(tree, (list, deque)):
             made.append(value)
+        elif type(key) is Attribute:
+            vars(made)[key.name] = value
         elif isinstance(tree, dict):
             (OrderedDict if isinstance(tree, OrderedDict) else dict).__setitem__(made, key, value)
         else:
@@ -111,7 +145,9 @@ def empty_dict(tree: dict[Any, Any]) -> dict[Any, Any]:
     if isinstance(tree, defaultdict):
         empty.default_factory = tree.default_factory
     attributes = getattr(tree, "__dict__", None)
-    if attributes:
+    if attributes is tree:  # by `self.__dict__ = self`
+        object.__setattr__(empty, "__dict__", empty)
+    elif attributes:
         empty.__dict__.update(attributes)
     return cast(dict[Any, Any], empty)
 

@@ -239,6 +239,17 @@ def test_a_function_of_lucid_that_is_patched(compile):
 
 
 @same_as_eager
+def test_a_method_of_the_users_that_all_tensors_have(compile):
+    methods = [lambda x, by: x * by, lambda x, by: x - by]
+    step = compile(lambda x: x.scaled(3) + 1)
+    lucid.Tensor.scaled = methods[0]
+    try:
+        return calls(step, lambda: setattr(lucid.Tensor, "scaled", methods[1]))
+    finally:
+        del lucid.Tensor.scaled
+
+
+@same_as_eager
 def test_a_function_of_numpy_that_is_patched(compile):
     step = compile(lambda x: x * float(np.sum([1.0, 2.0])))
     results = [step(X), step(X)]

@@ -607,6 +607,21 @@ def test_a_count_by_weak_references(compile):
 
 
 @same_as_eager
+def test_an_exception_that_was_there_is_raised(compile):
+    errors = {"error": ValueError("first")}
+
+    @compile
+    def step(x):
+        found = x * 2
+        try:
+            raise errors["error"] from KeyError("cause")
+        except ValueError as error:
+            return found * len(error.args)
+
+    return calls(step, lambda: errors.update(error=ValueError("other", 1)))
+
+
+@same_as_eager
 def test_a_text_of_a_container_that_the_step_changes(compile):
     state = {"losses": [1.0], "n": 0}
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import copy
 import decimal
 import enum
 import functools
 import math
 import types
-from collections import namedtuple
+from collections import defaultdict, namedtuple
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,7 +67,7 @@ def test_defaults_keywords_and_variadics(agree):
                 out = out + item
             for name in sorted(others):
                 out = out * others[name]
-            return out
+            return out, [*others]
 
         one = lucid.ones(2)
         return [
@@ -79,7 +80,7 @@ def test_defaults_keywords_and_variadics(agree):
             step(one, a=one * 3, b=one * 2),
         ]
 
-    agree(scenario, traces=6)
+    agree(scenario, traces=7)
 
 
 def test_float_arguments_are_live_and_other_numbers_are_not(agree):
@@ -209,6 +210,28 @@ def test_a_flag_of_several_members_is_a_value(agree):
     assert not step.stats.eager_reasons
 
 
+class Doubled(namedtuple("Doubled", "x y")):
+    def __new__(cls, x):
+        return super().__new__(cls, x, x * 2)
+
+
+def test_named_tuples_of_the_users(agree):
+    def scenario(compile):
+        @compile
+        def step(pair):
+            pair.seen = pair.rate * 2
+            return pair.x * pair.y * pair.rate
+
+        found = []
+        for i in range(4):
+            pair = Doubled(lucid.ones(2) + i)
+            pair.rate = 0.5 * i
+            found += [step(pair), vars(pair)]
+        return found
+
+    agree(scenario, traces=1)
+
+
 def test_values_strings_none_and_enums_choose_the_program(agree):
     def scenario(compile):
         @compile
@@ -242,6 +265,29 @@ def test_slices_ranges_and_dtypes_are_compared_by_value(agree):
         ]
 
     agree(scenario, traces=2)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "use"),
+    [
+        (range(0, 10, 2), range(0, 9, 2), lambda x: x.stop),
+        (defaultdict(int), defaultdict(list), lambda x: x["new"]),
+        (defaultdict(lambda: 2), defaultdict(lambda: 3), lambda x: x["new"]),
+    ],
+    ids=["range", "factory", "lambda"],
+)
+def test_values_that_are_equal_and_not_alike_choose_the_program(agree, first, second, use):
+    def scenario(compile):
+        given = compile(lambda x, value: (x * 2, use(value)))
+        bound = {}
+        found = compile(lambda x: (x * 2, use(bound["value"])))
+        results = []
+        for value in (first, second, first):
+            bound["value"] = copy.copy(value)
+            results += [given(lucid.ones(2), copy.copy(value)), found(lucid.ones(2))]
+        return results
+
+    agree(scenario)
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2), (1,), (1, 3)])

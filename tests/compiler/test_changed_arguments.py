@@ -149,6 +149,105 @@ def test_attributes_of_objects_of_plain_data(agree):
     agree(scenario, traces=1)
 
 
+class Named(dict):
+    pass
+
+
+class SelfNamed(dict):
+    def __init__(self, *args, **entries):
+        super().__init__(*args, **entries)
+        self.__dict__ = self
+
+
+@pytest.mark.parametrize("kind", [Named, SelfNamed], ids=["attributes", "entries"])
+def test_attributes_of_dicts(agree, kind):
+    def scenario(compile):
+        @compile
+        def step(batch):
+            batch.count += 1
+            batch.rate, batch.total = batch.rate * 0.5, (batch.x * batch["x"]).sum()
+            batch["x"] = batch.x * batch.rate * batch.count
+            del batch.kept
+            return batch["x"] + batch.x
+
+        found = []
+        for i, x in enumerate(inputs()):
+            batch = kind(x=x)
+            batch.x, batch.rate, batch.count, batch.kept = x + 1, 1.0 * i, i, x
+            found += [step(batch), dict(batch), dict(vars(batch)), [*batch]]
+        return found
+
+    agree(scenario, traces=1)
+
+
+def test_keys_that_each_call_names(agree):
+    def scenario(compile):
+        @compile
+        def step(x, state, name):
+            state.pop(name, None)
+            state[name] = x * 2
+            return len(state)
+
+        found = []
+        for name in "abcdea":
+            state = {"a": 1}
+            found += [step(lucid.ones(2), state, name), state, [type(key) for key in state]]
+        return found
+
+    agree(scenario)
+
+
+def _entries_move(batch):
+    batch["x"] = batch.pop("x") * 2
+    batch["y"], batch.scale = batch.pop("y"), 3
+    return batch["x"] * batch.scale
+
+
+def test_attributes_of_dicts_whose_entries_move(agree):
+    def scenario(compile):
+        step, found = compile(_entries_move), []
+        for i, x in enumerate(inputs()):
+            batch = Named(y=1, x=x)
+            batch.scale = i
+            found += [step(batch), [*batch.items()], vars(batch)]
+        return found
+
+    agree(scenario)
+
+
+def _looks_into(batch):
+    own = batch.__dict__
+    own["seen"] = own.get("seen", 0) + 1
+    vars(batch).update(x=batch.x * own["rate"])
+    return batch.x + batch.seen
+
+
+def _counts_by_it(batch):
+    batch.counts["n"] = batch.__dict__["counts"]["n"] + 1
+    return batch.x * batch.counts["n"]
+
+
+def _returns_it(batch):
+    return vars(batch)
+
+
+@pytest.mark.parametrize("use", [_looks_into, _counts_by_it, _returns_it])
+def test_the_dict_of_an_object_of_plain_data(agree, use):
+    def scenario(compile):
+        class Own(Batch):
+            pass
+
+        step, found = compile(use), []
+        for i, x in enumerate(inputs()):
+            batch = Own(x=x, rate=0.5 * i, counts={"n": i})
+            result = step(batch)
+            found += [result, vars(batch), result is vars(batch)]
+        return found
+
+    (step,) = agree(scenario)
+    assert not step.stats.eager_reasons
+
+
 def test_objects_that_count_are_known_by_identity(agree):
     def scenario(compile):
         class State:

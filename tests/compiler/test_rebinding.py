@@ -715,6 +715,19 @@ def test_a_reader_of_what_is_bound_outside_is_traced_once_more(agree):
     agree(scenario, traces=2)
 
 
+def test_containers_of_nothing_that_are_replaced_by_others(agree):
+    def scenario(compile):
+        found = {}
+        step = compile(lambda x: x * len(found["rows"]) + len(found["rows"].get("a", "abc")))
+        results = []
+        for rows in ({"a": []}, {}, {"b": [], "a": ()}, {"a": [], "b": 1}, {"a": []}):
+            found["rows"] = rows
+            results.append(step(lucid.tensor(X)))
+        return results
+
+    agree(scenario)
+
+
 def test_a_number_that_changes_outside_is_read_at_each_call_from_its_second_change_on(agree):
     def scenario(compile):
         holder = Holder(temperature=1.0, depth=1)

@@ -436,3 +436,26 @@ def test_a_compiled_step_that_views_another_dtype_runs_op_by_op() -> None:
 def test_bytes_that_are_no_elements_of_another_dtype(x: lucid.Tensor, problem: str) -> None:
     with pytest.raises(ShapeError, match=problem):
         x.view(lucid.float64)
+
+
+@pytest.mark.parametrize("mode", [lambda f: f, lucid.compile], ids=["eager", "compiled"])
+def test_a_tensor_that_was_transposed_in_place_has_no_flat_view(mode) -> None:
+    with pytest.raises(lucid.ShapeError, match="view size is not compatible"):
+        mode(lambda x: x.t_().view(-1))(lucid.ones(2, 3))
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda x: x.t_()[0],
+        lambda x: x.t_().view(3, 2, 1),
+        lambda x: x.unsqueeze_(0)[0, 1],
+        lambda x: (x[1], x.t_()[1]),
+    ],
+)
+def test_views_of_an_argument_that_changes_its_shape_in_place(use: Callable[..., Any]) -> None:
+    x, other = (lucid.tensor([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]) for _ in range(2))
+    expected, found = use(x), lucid.compile(use)(other)
+    lucid.testing.assert_close(found, expected)
+    x.add_(1), other.add_(1)
+    lucid.testing.assert_close(found, expected)

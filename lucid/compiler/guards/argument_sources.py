@@ -12,10 +12,11 @@ from typing import Any
 
 from lucid.compiler.guards.guard import ABSENT, CONTENTS, has_kept_its_order, put_at
 from lucid.compiler.guards.mutable_sources import MutableSource
+from lucid.compiler.inputs.late import key_of
 from lucid.compiler.inputs.objects import entries_of
 from lucid.compiler.inputs.scalars import seen
 from lucid.compiler.inputs.signature import Call
-from lucid.tensor.tree import path_of
+from lucid.tensor.tree import Attribute, path_of
 
 
 class ArgumentSource(MutableSource):
@@ -36,7 +37,9 @@ class ArgumentSource(MutableSource):
 
 
 def _bind(owner: Any, key: Any, value: Any) -> None:
-    if isinstance(owner, (list, deque, dict)):
+    if type(key) is Attribute:
+        put_at(vars(owner), key.name, value)
+    elif isinstance(owner, (list, deque, dict)):
         put_at(owner, key, value)
     elif value is not ABSENT:
         object.__setattr__(owner, key, value)
@@ -52,8 +55,9 @@ def changed_entries(
     now = entries_of(owner)
     if isinstance(owner, (list, deque, dict)) and not has_kept_its_order(owner, before):
         yield ArgumentSource(path, CONTENTS, number), None, owner.copy()
-        return
+        before, now = ({k: x for k, x in y.items() if type(k) is Attribute} for y in (before, now))
     for key in dict.fromkeys((*before, *now)):
         was, value = before.get(key, ABSENT), now.get(key, ABSENT)
         if value is not was:
-            yield ArgumentSource(path_of(path, owner, key), seen(key), number), was, value
+            place = key_of(seen(key))
+            yield ArgumentSource(path_of(path, owner, key), place, number), was, value

@@ -73,6 +73,7 @@ OPAQUE: dict[type, Callable[[Any], Any]] = {
 _OPAQUE_KINDS = tuple(OPAQUE)
 VIEWS: Any = (type({}.keys()), type({}.values()), type({}.items()))
 MOST_COMPARED = 1 << 22  # bytes of an array that each call compares
+_NOTED_OF_ERRORS = ("__traceback__", "__context__", "__cause__", "__suppress_context__")
 _PARTS_OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__")
 
 
@@ -173,6 +174,7 @@ class Collector:
         self.stored_at_end: dict[int, Location | None] = {}  # in dicts, and where it does
         self._refusals: list[tuple[str, Location | None]] = []  # unless it begins again
         self._stays: set[int] = set()  # made in the trace, and there from then on
+        self._raised: list[tuple[BaseException, list[Any]]] = []  # with what Python notes of it
         self._age = Age()
         self._is_finished = False
         self.is_over = False  # then it listens no more, whatever is left of its listening
@@ -736,8 +738,16 @@ class Collector:
 
     # ------------------------------------------------------------------ the end
 
+    def raises(self, error: object) -> None:
+        """Python notes the frames in an exception that is raised, which hold traced tensors."""
+        if isinstance(error, BaseException) and self.was_there(error):
+            self._raised.append((error, [getattr(error, name) for name in _NOTED_OF_ERRORS]))
+
     def finish(self) -> None:
         """Drop the guards of what the step made itself."""
+        for error, noted in self._raised:
+            for name, value in zip(_NOTED_OF_ERRORS, noted, strict=True):
+                setattr(error, name, value)
         self.stand_ins = {k: x for k, x in self.stand_ins.items() if getattr(x, "is_made", False)}
         self._memories = {k: x for k, x in self._memories.items() if x.is_made}
         self._age.settle()

@@ -190,6 +190,8 @@ def _rows(code: types.CodeType) -> _Rows:
             has_spec = kind == "FORMAT_VALUE" and bool((instruction.arg or 0) & _SPEC)
             found = [words[x] if isinstance(x, str) else top - x - has_spec for x in operands]
             rows[offset] = _Row(method, found)
+        elif kind == "RAISE_VARARGS" and instruction.arg:
+            rows[offset] = _Row("raises", [top - instruction.arg])
         elif kind in _CALLS:
             rows[offset] = _Row(kind, [top], (instruction.arg, names))
             names = ()

@@ -370,7 +370,7 @@ def _is_data(leaf: Any) -> bool:
 
 def _kind(value: Any) -> list[Any]:
     """What two values have in common that one program can serve."""
-    parts: list[Any] = [type(value)]
+    parts: list[Any] = [type(value), [*(children_of(value) or ())]]
     map_tree(lambda leaf, path: parts.append((_kind_of(leaf), path)), value)
     return parts
 

@@ -224,7 +224,10 @@ class Reads(Collector):
         Calls that get one with such an attribute run op by op. Others, a number or a name that each
         batch carries, are nothing to it.
         """
-        if class_has(type(tensor), name) is ABSENT and not name.startswith("__"):
+        found = class_has(type(tensor), name)
+        if found is not ABSENT and is_users(found):  # which they have given all tensors
+            self._load_from_class(type(tensor), name)
+        elif found is ABSENT and not name.startswith("__"):
             self.asked.add(name)
             if name in attributes_of(self.given_tensors[id(tensor)]):
                 self._refuse_binding(tensor, f"it reads .{name}, which is bound to")

@@ -45,7 +45,8 @@ class FunctionContents(tuple[Any, ...]):
     make: ClassVar[Callable[[Sequence[Any]], Any]]
     changes: ClassVar[bool] = False
 
-    def __new__(cls, *contents: Any) -> Any:
+    @classmethod
+    def _make(cls, contents: Sequence[Any]) -> Any:
         return cls.make(contents)
 
 

@@ -10,7 +10,7 @@ import enum
 import math
 import sys
 import types
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
@@ -21,7 +21,7 @@ from lucid.ir.memory import are_same_bytes
 from lucid.ir.types import DType
 from lucid.ir.whose_code import is_librarys
 from lucid.tensor.core import TensorCore
-from lucid.tensor.tree import children_of, path_of
+from lucid.tensor.tree import attributes_beside, children_of, path_of
 
 BY_VALUE = (bool, int, str, bytes, type(None), complex, range, np.integer, np.bool_)
 SCALARS = (int, float, bool, str, bytes, complex, type(None))
@@ -64,7 +64,7 @@ def _is_plain(value: Any, inside: tuple[int, ...]) -> bool:
 def entries_of(owner: Any) -> dict[Any, Any]:
     """Entries of a container by key or number, attributes of an object by name."""
     children = children_of(owner)
-    return dict(vars(owner)) if children is None else children
+    return dict(vars(owner)) if children is None else children | attributes_beside(owner)
 
 
 def walk(tree: Any, path: str, seen: set[int]) -> Iterator[tuple[str, Any, bool]]:
@@ -78,6 +78,8 @@ def walk(tree: Any, path: str, seen: set[int]) -> Iterator[tuple[str, Any, bool]
     children = children_of(tree)
     if children is None:
         children = data_of(tree)
+    else:
+        children |= attributes_beside(tree)
     if children is None:
         yield path, tree, True
     elif id(tree) not in seen:
@@ -99,12 +101,17 @@ def owners_of(named: Iterable[tuple[str, Any]], but: Collection[int] = ()) -> li
 
 
 def visit_leaves(visit: Callable[[Any, str], None], tree: Any, path: str = "") -> None:
-    """Call `visit(leaf, path)` for each leaf, and for the classes of objects of plain data."""
+    """Call `visit(leaf, path)` for each leaf, and what else tells two objects apart.
+
+    Such are the classes of objects of plain data, and what makes the entries of a `defaultdict`.
+    """
     for inner, value, is_leaf in walk(tree, path, set()):
         if is_leaf:
             visit(value, inner)
         elif children_of(value) is None:
             visit(type(value), f"{inner}.__class__")
+        elif isinstance(value, defaultdict):
+            visit(value.default_factory, f"{inner}.default_factory")
 
 
 def is_same(found: Any, expected: Any) -> bool:
@@ -118,8 +125,8 @@ def is_same(found: Any, expected: Any) -> bool:
         both_nan = math.isnan(found) and math.isnan(expected)
         same_sign = math.copysign(1.0, found) == math.copysign(1.0, expected)
         return both_nan or (found == expected and same_sign)
-    if kind is tuple or kind is slice:
-        parts = (found, expected) if kind is tuple else map(_of_slice, (found, expected))
+    if kind in (tuple, slice, range):
+        parts = (found, expected) if kind is tuple else map(_bounds, (found, expected))
         return _are_same(*parts)
     if kind is types.MethodType:
         return found.__func__ is expected.__func__ and found.__self__ is expected.__self__
@@ -130,12 +137,12 @@ def is_same(found: Any, expected: Any) -> bool:
             return _are_same(found.ravel().tolist(), expected.ravel().tolist())
         return are_same_bytes(found, expected)
     is_own = isinstance(found, tuple) and is_librarys(kind)  # of numbers, such as a shape
-    if not is_own and not isinstance(found, (*SCALARS, frozenset, range, np.generic)):
+    if not is_own and not isinstance(found, (*SCALARS, frozenset, np.generic)):
         return False
     return bool(found == expected)
 
 
-def _of_slice(value: slice) -> tuple[Any, ...]:
+def _bounds(value: slice | range) -> tuple[Any, ...]:
     return value.start, value.stop, value.step
 
 

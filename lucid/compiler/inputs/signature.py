@@ -5,9 +5,8 @@ from __future__ import annotations
 import inspect
 import re
 import types
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,7 @@ from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, of_array
 from lucid.tensor.storage import Storage
 from lucid.tensor.tensor import Tensor
-from lucid.tensor.tree import fields_of, is_record, items_of, map_tree
+from lucid.tensor.tree import attributes_beside, fields_of, is_record, items_of, map_tree
 from lucid.tensor.writing import made_without_grad, refusal_of_writes
 
 Description = dict[str, str]
@@ -76,7 +75,7 @@ def with_live_arguments(
 
     known: dict[int, Any] = {key: Kept(found) for key, found in kept.items()}
     pairs = named_arguments(function, args, kwargs)
-    marked = [(name, map_tree(mark, x, name, known=known)) for name, x in pairs]
+    marked = [(name, map_tree(mark, x, name, known=known, is_whole=True)) for name, x in pairs]
     return tuple(x for _, x in marked[: len(args)]), dict(marked[len(args) :])
 
 
@@ -154,9 +153,9 @@ class Call:
         self._in_places = False
         for value in args:
             self._add(value)
-        for name in sorted(kwargs):
+        for name, value in kwargs.items():
             self._parts.append(name)
-            self._add(kwargs[name])
+            self._add(value)
         self.values: Sequence[Any] = ()
         self.keys: list[tuple[Any, ...]] = []
 
@@ -206,7 +205,7 @@ class Call:
         """The containers and objects in arguments and places, in order; as the call found them."""
         if self._owners is None:
             args, kwargs = self.given
-            values = (*args, *(kwargs[name] for name in sorted(kwargs)), *self.values)
+            values = (*args, *kwargs.values(), *self.values)
             found = owners_of([("", value) for value in values], self.kept)
             self._owners = [owner for _, owner in found]
         return self._owners
@@ -223,8 +222,9 @@ class Call:
         elif kind in _OFTEN or (kind is int and not self._in_places):
             self._parts += (kind, value)
         elif kind is tuple or (isinstance(value, tuple) and hasattr(value, "_fields")):
-            self._parts += (kind, len(value))
-            for item in value:
+            own = attributes_beside(value)
+            self._parts += (kind, len(value), *own)
+            for item in (*value, *own.values()):
                 self._add(item)
         elif kind is float or isinstance(value, np.floating):
             self._parts.append(kind)
@@ -233,12 +233,18 @@ class Call:
             found = value.value if kind is LiveArgument else value
             self._parts += (LiveArgument, type(found))
             self.floats.append(found)
+        elif kind is slice or kind is range:  # ranges of the same numbers are equal
+            self._parts.append((kind, value.start, value.stop, value.step))
         elif isinstance(value, BY_VALUE):
             self._parts += (kind, value)
         elif kind is list or kind is deque:
             self._add_owner(value, (len(value), getattr(value, "maxlen", None)), value)
         elif isinstance(value, dict):
-            self._add_owner(value, tuple(value), [item for _, item in items_of(value)])
+            if isinstance(value, defaultdict):
+                self._add(value.default_factory)
+            own = attributes_beside(value)
+            items = [item for _, item in items_of(value)]
+            self._add_owner(value, (*value, *own), [*items, *own.values()])
         elif kind is Kept:
             self._parts += (kind, id(value.value))
             self.objects.append(value.value)
@@ -249,8 +255,6 @@ class Call:
             if tensor is None:
                 tensor = self._arrays[id(value)] = _memory_of(value)
             self._add_tensor(tensor)
-        elif isinstance(value, slice):
-            self._parts.append((slice, value.start, value.stop, value.step))
         elif is_record(value):
             fields = fields_of(value)
             self._add_owner(value, tuple(fields), fields.values())
@@ -331,9 +335,9 @@ def name_of(function: Callable[..., Any]) -> str:
 def named_arguments(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> list[tuple[str, Any]]:
-    """The arguments by what the function calls them; those by keyword in a fixed order."""
+    """The arguments by what the function calls them, in the caller's order."""
     names = argument_names(function, args)
-    return [*zip(names, args, strict=True), *sorted(kwargs.items(), key=itemgetter(0))]
+    return [*zip(names, args, strict=True), *kwargs.items()]
 
 
 def argument_names(function: Callable[..., Any], args: tuple[Any, ...]) -> list[str]:

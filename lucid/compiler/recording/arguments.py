@@ -65,7 +65,7 @@ class StandIns:
         args, kwargs = call.marked
         names = argument_names(function, args)
         self.args = tuple(self._given(a, name) for a, name in zip(args, names, strict=True))
-        self.kwargs = {name: self._given(kwargs[name], name) for name in sorted(kwargs)}
+        self.kwargs = {name: self._given(kwargs[name], name) for name in kwargs}
         self._is_place = True
         read = zip(call.values, sources, strict=True)
         self.values = [self._given(value, path) for value, path in read]
@@ -77,7 +77,7 @@ class StandIns:
 
     def _given(self, value: Any, path: str) -> Any:
         """What stands for a value; for a container that is there twice it is one."""
-        return map_tree(self._stand_in, value, path, known=self._known)
+        return map_tree(self._stand_in, value, path, known=self._known, is_whole=True)
 
     def _stand_in(self, leaf: Any, path: str) -> Any:
         recorder = self._recorder
@@ -118,6 +118,7 @@ class StandIns:
         of_functions = [x for x in self._known.values() if id(x) not in held]
         self._in_functions = [(x, entries_of(x)) for x in of_functions]
         self._recorder.containers = {id(owner): i for i, (_, owner, _) in enumerate(self._held)}
+        self._recorder.dicts = {id(vars(value)): type(value) for value, _ in self._filled}
 
     def put_back(self) -> None:
         """Give them their contents again."""

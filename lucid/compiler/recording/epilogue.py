@@ -16,9 +16,10 @@ from lucid.autograd.node import OpNode, edge_of
 from lucid.compiler.guards.collector import PLAIN
 from lucid.compiler.guards.guard import brief, closure_of, instance_dict
 from lucid.compiler.guards.mutable_sources import MutableSource
+from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.cells import GradUse
 from lucid.compiler.inputs.late import is_late
-from lucid.compiler.inputs.objects import SCALARS
+from lucid.compiler.inputs.objects import SCALARS, know_by_identity
 from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.inputs.signature import Call
 from lucid.compiler.recording.deferred_calls import DeferredCall
@@ -249,6 +250,9 @@ class EpilogueBuilder:
             return self._outside(leaf) or self._inside(leaf)
         if id(leaf) in self._recorder.containers:
             return InputContainer(self._recorder.containers[id(leaf)])
+        if id(leaf) in self._recorder.dicts:
+            know_by_identity([self._recorder.dicts[id(leaf)]])
+            raise RestartTrace("keeps the __dict__ of an object that it is given")
         is_callers = id(leaf) in self._collector.given_functions  # another one in each call
         if self._collector.was_there(leaf) and not is_callers:
             return Constant(leaf)
@@ -296,7 +300,7 @@ class EpilogueBuilder:
         if leaf._array is not None and id(leaf) not in recorder.aliases:
             return Constant(leaf)
         base = leaf._base
-        if base is not None and base._storage is storage:
+        if base is not None and base._storage is storage and _is_viewed_alike(base, leaf):
             is_derived = type(leaf.grad_fn) is OpNode and self._has_history_outside(base)
             if is_derived or not leaf.requires_grad:
                 self._refuse_keeping(leaf)
@@ -425,6 +429,11 @@ def _is_constant(made: BuiltContainer, value: Any) -> bool:
         type(part) is Constant and (isinstance(item, SCALARS) or type(item) in _CONSTANT_TUPLES)
         for part, item in zip(made.children, value, strict=True)
     )
+
+
+def _is_viewed_alike(base: TensorCore, view: TensorCore) -> bool:
+    """Whether a tensor shows its memory as when a view was made of it, and not after `x.t_()`."""
+    return (*base._chain, *view._view_chain) == view._chain
 
 
 def _past(result: TensorCore, recorder: TracedMemory) -> GradMetadata | None:

@@ -209,7 +209,7 @@ def _run(
             with recording(recorder):
                 collector.let_stand(changes.owner, stand_in_of(recorder, changes.owner))
         stand_ins.fill()
-        collector.accept_arguments(recorder.containers)
+        collector.accept_arguments([*recorder.containers, *recorder.dicts])
         remade = functions_in((stand_ins.args, stand_ins.kwargs), but=call.objects)
         objects = filter(identity_of_function, call.objects)
         collector.given_functions = {*map(id, objects), *map(id, remade)}
@@ -309,10 +309,10 @@ def _settle(
     stand_ins.cut()
     if failed:
         recorder.hosts.put_back()
-        stand_ins.put_back()
         side_effects.put_back()
         if not collector.is_put_back:  # what is put back means something else after `end`
             collector.put_back()
+        stand_ins.put_back()  # last: what was seen of their contents may be what stood for these
     collector.end()
 
 

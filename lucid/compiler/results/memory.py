@@ -43,6 +43,7 @@ class TracedMemory(SymNumbers):
         counters: those of tensors from outside that were written, with what they were before.
         versions: what counters were when they were first looked at, and what they have come to.
         containers: numbers of the containers and objects of plain data in arguments, by identity.
+        dicts: the classes of these objects, by the identity of the `__dict__`.
         argument_storages: the memory of arguments, which must not be met as state.
         array_owners: identities of those who own the memory of NumPy arrays that are read; copied:
             memory of those of which eager mode makes copies.
@@ -72,6 +73,7 @@ class TracedMemory(SymNumbers):
         self.memories: dict[int, tuple[TensorCore, TensorCore]] = {}
         self.positions: dict[int, int] = {}
         self.containers: dict[int, int] = {}
+        self.dicts: dict[int, type] = {}
         self.arguments: Sequence[TensorCore] = ()
         self.argument_storages: set[Storage] = set()
         self.array_owners: set[int] = set()
