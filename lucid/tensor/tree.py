@@ -8,7 +8,8 @@ from __future__ import annotations
 import dataclasses
 import operator
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Collection, ItemsView
+from collections.abc import Callable, Collection, ItemsView, Sequence
+from functools import partial
 from typing import Any, cast
 
 from lucid.ir.types import DType
@@ -21,10 +22,13 @@ Rebuild = Callable[[list[Any]], Any]
 def children_of(tree: Any) -> dict[Any, Any] | None:
     """What a node holds by number, key or name; None for a leaf.
 
-    Lists, deques, tuples, named tuples, dicts and dataclass instances are nodes.
+    Lists, deques, tuples, named tuples, dicts and dataclass instances are nodes. A named tuple
+    holds its attributes as well, of which results of SciPy's functions have some.
     """
-    if type(tree) in (list, deque, tuple) or (isinstance(tree, tuple) and hasattr(tree, "_fields")):
+    if type(tree) in (list, deque, tuple):
         return dict(enumerate(tree))
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return dict(enumerate(tree)) | getattr(tree, "__dict__", {})
     if isinstance(tree, dict):
         return dict(items_of(tree))
     return fields_of(tree) if is_record(tree) else None
@@ -33,7 +37,7 @@ def children_of(tree: Any) -> dict[Any, Any] | None:
 def path_of(path: str, owner: Any, key: Any) -> str:
     """The user's expression for an entry or an attribute; of an odd key, the name of its type."""
     if isinstance(owner, tuple) and hasattr(owner, "_fields"):
-        return f"{path}.{owner._fields[key]}"
+        return f"{path}.{key if isinstance(key, str) else owner._fields[key]}"
     if isinstance(owner, (list, deque, tuple)):
         return f"{path}[{key}]"
     return entry_path(path, key) if isinstance(owner, dict) else f"{path}.{key}"
@@ -74,7 +78,7 @@ def _mapped(
             _mapped(function, item, path_of(path, tree, i), leaves, known)
             for i, item in children.items()
         ]
-        return kind(*items)
+        return named_tuple(kind, [*children][len(tree) :], items)
     made = known[id(tree)] = _empty_like(tree)
     for key, item in children.items():
         value = _mapped(function, item, path_of(path, tree, key), leaves, known)
@@ -84,6 +88,19 @@ def _mapped(
             (OrderedDict if isinstance(tree, OrderedDict) else dict).__setitem__(made, key, value)
         else:
             object.__setattr__(made, key, value)
+    return made
+
+
+def named_tuple(kind: type, names: Sequence[str], items: Sequence[Any]) -> Any:
+    """A named tuple of these items, the last of which are its attributes of these names.
+
+    Its constructor isn't called: that of a class of SciPy's or the user's may take other arguments.
+    """
+    count = len(items) - len(names)
+    make: Any = getattr(kind, "_make", partial(tuple.__new__, kind))
+    made = make(items[:count])
+    for name, item in zip(names, items[count:], strict=True):
+        made.__dict__[name] = item
     return made
 
 

@@ -223,8 +223,9 @@ class Call:
         elif kind in _OFTEN or (kind is int and not self._in_places):
             self._parts += (kind, value)
         elif kind is tuple or (isinstance(value, tuple) and hasattr(value, "_fields")):
-            self._parts += (kind, len(value))
-            for item in value:
+            attributes = {} if kind is tuple else getattr(value, "__dict__", {})
+            self._parts += (kind, len(value), *attributes)
+            for item in (*value, *attributes.values()):
                 self._add(item)
         elif kind is float or isinstance(value, np.floating):
             self._parts.append(kind)
