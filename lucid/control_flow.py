@@ -15,7 +15,7 @@ from lucid.autograd.modes import no_grad
 from lucid.autograd.rounds import Recurrence, one_by_one
 from lucid.compiler.recording.branches import record_cond
 from lucid.compiler.recording.loops import is_each_own, record_scan, record_while
-from lucid.functions.arguments import integer, kind_of
+from lucid.functions.arguments import integer, kind_of, listed
 from lucid.functions.border import explain_calls
 from lucid.functions.creation import arange, zeros
 from lucid.functions.elementwise import choose
@@ -444,9 +444,11 @@ class _Tree:
         for before, now in zip(self.tensors, found.tensors, strict=True):
             if before._type != now._type:
                 same_dtype = before.dtype is now.dtype
+                remedy = f"hint: convert it with .to({before.dtype!r}), or begin with {now.dtype!r}"
                 raise (ShapeError if same_dtype else DTypeError)(
                     f"{self._api}: {what} must keep its types: there is {now._type} where "
-                    f"{before._type} was"
+                    f"{before._type} was{listed(before=before, now=now)}"
+                    + ("" if same_dtype else f"\n{remedy}")
                 )
         return found.tensors
 

@@ -828,8 +828,8 @@ def _unmapped(cls: type[Function], method: str, error: ExampleDataError) -> Luci
         return LucidError(str(error))
     return LucidError(
         f"You tried to vmap over {cls.__name__}, but it does not have vmap support: it has no vmap "
-        f"staticmethod, and its {method} can't be mapped, as generate_vmap_rule=True means and is "
-        f"done without either. Please override and implement the vmap staticmethod.\n{error}"
+        f"staticmethod, and its {method} can't run on all examples at once. "
+        f"Please override and implement the vmap staticmethod.\n{error}"
     )
 
 

@@ -34,7 +34,8 @@ def config(options: argparse.Namespace) -> int:
             value = repr(variable.parse(text)) if text else "not set"
         except ValueError:
             value, code = f"{text!r}: expected {variable.values}, so it is ignored", 1
-        rows.append((variable.name, value, f"{variable.meaning} (default: {variable.default})"))
+        meaning = f"{variable.meaning}: {variable.values} (default: {variable.default})"
+        rows.append((variable.name, value, meaning))
     for line in table(rows, left=(0, 1, 2)):
         _say(line)
     for name, close in unknown_names():

@@ -9,8 +9,8 @@ import sys
 import traceback
 from types import TracebackType
 
-from lucid.compiler.compiled import Compiled, collecting
-from lucid.ir.errors import ArgumentError, LucidError
+from lucid.compiler.compiled import collecting
+from lucid.ir.errors import ArgumentError
 
 
 def explain(options: argparse.Namespace) -> int:
@@ -36,7 +36,7 @@ def explain(options: argparse.Namespace) -> int:
     if not steps:
         sys.stdout.write(f"{options.script}: no compiled function was called\n")
     for number, step in enumerate(steps):
-        sys.stdout.write(f"\n{_explained(step, options.full)}\n")
+        sys.stdout.write(f"\n{step.explain(full=options.full)}\n")
         if options.html is not None and step.stats.traces:
             options.html.mkdir(parents=True, exist_ok=True)
             name = re.sub(r"\W+", "_", getattr(step, "__name__", type(step).__name__))
@@ -49,10 +49,3 @@ def _of_script(entry: TracebackType | None, script: str) -> TracebackType | None
     while entry is not None and entry.tb_frame.f_code.co_filename != script:
         entry = entry.tb_next
     return entry
-
-
-def _explained(step: Compiled, full: bool) -> str:
-    try:
-        return str(step.explain(full=full))
-    except LucidError:  # nothing of it is compiled
-        return f"{step!r}\n{step.stats}"

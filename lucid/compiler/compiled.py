@@ -928,7 +928,10 @@ class Compiled:
     def _latest_program(self) -> Program:
         if self._latest is None:
             name = name_of(self.__wrapped__)
-            raise LucidError(f"{name} has not been called yet, so nothing is compiled")
+            if not self.stats.eager_reasons:
+                raise LucidError(f"{name} has not been called yet, so nothing is compiled")
+            reason = self.stats.eager_reasons[-1]
+            raise LucidError(f"{name} has only run op by op, so nothing is compiled: {reason}")
         return self._latest
 
     @property
@@ -969,7 +972,8 @@ class Compiled:
         Each trace with its reason (the guard, old -> new, the user's line); branches on values and
         their paths; what ran op by op and why; the kernels, what is fused in each, and what kept
         two of them apart; the memory plan; which gradients and residuals are stored; the time of
-        each stage and pass of the compiler, and hits of the cache. Nothing is called.
+        each stage and pass of the compiler, and hits of the cache. Nothing is called. Of a function
+        that has only run op by op it says why.
 
         Args:
             args, kwargs: as of a call, which choose the program; none: the one used last.
@@ -984,9 +988,10 @@ class Compiled:
         """
         from lucid.compiler.reports.explaining import explain
 
-        program = self._chosen(args, kwargs, "explain")
-        signature = signature_text(program.description)
-        return explain(name_of(self.__wrapped__), signature, self.stats, program, full)
+        is_eager = self._latest is None and bool(self.stats.eager_reasons)
+        has_program = args or kwargs or not is_eager
+        program = self._chosen(args, kwargs, "explain") if has_program else None
+        return explain(name_of(self.__wrapped__), self.stats, program, full)
 
     def dump_ir(
         self,

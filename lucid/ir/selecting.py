@@ -102,11 +102,11 @@ def select(
             nodes = _matching(nodes, option, str(given), keys)
     if part is not None:
         if part not in PARTS:
-            raise ArgumentError(f"part is one of {', '.join(PARTS)}, not {part!r}")
+            raise ArgumentError(f"dump_ir: part is one of {', '.join(PARTS)}, not {part!r}")
         of = parts_of(graph)
         nodes = [node for node in nodes if of[node] == part]
         if not nodes:
-            raise ArgumentError(f"there is nothing of part={part!r}")
+            raise ArgumentError(f"dump_ir: there is nothing of part={part!r}")
     return part_of(graph, nodes)
 
 
@@ -116,8 +116,9 @@ def _matching(
     found = [node for node in nodes if given in keys(node)]
     if not found:
         known = dict.fromkeys(key for node in nodes for key in keys(node))
-        listed = ", ".join(sorted(known, key=len)[:12]) or "none"
-        raise ArgumentError(f"there is nothing of {option}={given!r}\nhint: there are {listed}")
+        listed = ", ".join(sorted(known, key=len)[:12])
+        hint = f"\nhint: there are {listed}" if known else f"; the graph has no {option} at all"
+        raise ArgumentError(f"dump_ir: there is nothing of {option}={given!r}{hint}")
     return found
 
 

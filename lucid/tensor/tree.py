@@ -8,7 +8,8 @@ from __future__ import annotations
 import dataclasses
 import operator
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Collection, ItemsView
+from collections.abc import Callable, Collection, ItemsView, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 from lucid.ir.types import DType
@@ -103,10 +104,8 @@ def _mapped(
             key: _mapped(function, item, path_of(path, tree, key), leaves, known, is_whole)
             for key, item in children.items()
         }
-        made = kind._make([found[i] for i in range(len(tree))])
-        for key, item in beside.items():
-            vars(made)[key.name] = found.get(key, item)
-        return made
+        attributes = {key.name: found.get(key, item) for key, item in beside.items()}
+        return named_tuple(kind, [found[i] for i in range(len(tree))], attributes)
     made = known[id(tree)] = _empty_like(tree)
     for key, item in children.items():
         value = _mapped(function, item, path_of(path, tree, key), leaves, known, is_whole)
@@ -118,6 +117,18 @@ def _mapped(
             (OrderedDict if isinstance(tree, OrderedDict) else dict).__setitem__(made, key, value)
         else:
             object.__setattr__(made, key, value)
+    return made
+
+
+def named_tuple(kind: type, items: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+    """A named tuple of these items, with these attributes.
+
+    Its constructor isn't called: that of a class of SciPy's or the user's may take other arguments.
+    """
+    make: Any = getattr(kind, "_make", partial(tuple.__new__, kind))
+    made = make(items)
+    for name, item in attributes.items():
+        vars(made)[name] = item
     return made
 
 

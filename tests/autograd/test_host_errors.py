@@ -281,8 +281,8 @@ def test_numpy_under_vmap_is_the_same_error(run):
         run(body)
     assert str(caught.value) == (
         "You tried to vmap over Sine, but it does not have vmap support: it has no vmap "
-        "staticmethod, and its forward can't be mapped, as generate_vmap_rule=True means and is "
-        "done without either. Please override and implement the vmap staticmethod.\n"
+        "staticmethod, and its forward can't run on all examples at once. "
+        "Please override and implement the vmap staticmethod.\n"
         "vmap: numpy() needs the data of one example, but all are computed at once\n"
         f"  f32[3]  from {place_of(body, 'vmap')}"
     )

@@ -18,6 +18,7 @@ import pytest
 import lucid
 import lucid.nn.functional as F
 from lucid import nn
+from lucid.tensor.tree import flatten
 
 Pair = namedtuple("Pair", "a b")
 
@@ -56,6 +57,31 @@ def test_nested_arguments_and_results_keep_their_structure(agree):
         return found
 
     agree(scenario, traces=1)
+
+
+class Fit(Pair):
+    """As SciPy makes the results of its tests: attributes besides, a constructor of its own."""
+
+    def __new__(cls, a, b, **others):
+        return super().__new__(cls, a, b)
+
+    def __init__(self, a, b, count):
+        self.count = count
+
+
+def test_named_tuples_keep_their_attributes(agree):
+    def scenario(compile):
+        @compile
+        def step(fit):
+            return Fit(fit.b, fit.a * 2, count=fit.count + 1), fit
+
+        made, given = step(Fit(lucid.ones(2), 2.0, count=lucid.tensor([3.0])))
+        later, _ = step(Fit(lucid.ones(2), 2.0, count=lucid.tensor([5.0])))
+        return [type(made), *made, made.count, type(given), *given, given.count, later.count]
+
+    agree(scenario, traces=1)
+    leaves, rebuild = flatten(Fit(1, 2, count=3))
+    assert leaves == [1, 2, 3] and rebuild([4, 5, 6]).count == 6
 
 
 def test_defaults_keywords_and_variadics(agree):

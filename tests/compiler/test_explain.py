@@ -267,8 +267,13 @@ def test_what_ran_op_by_op_is_said(caplog: pytest.LogCaptureFixture) -> None:
 
     step(lucid.ones(3))
     assert step.stats.eager_reasons and not step.stats.traces
-    with pytest.raises(lucid.LucidError, match="has not been called yet"):
-        step.explain()
+    found = step.explain()
+    (reason,) = found.eager
+    assert reason.split("\n")[0] in str(found) and ", op by op 1, " in str(found)
+    assert found.to_dict()["memory"] is None and "compile time" not in str(found)
+    with pytest.raises(lucid.LucidError) as error:
+        step.dump_ir()
+    assert str(error.value) == f"step has only run op by op, so nothing is compiled: {reason}"
     assert "op by op, 1 calls: " in str(step.stats)
 
 
@@ -313,7 +318,7 @@ def test_the_backward_outside_of_a_compiled_module_is_explained_and_dumped() -> 
     compiled = lucid.compile(model)
     loss = compiled(lucid.ones(5, 4)).sum()
     assert compiled.explain().backward == ()
-    with pytest.raises(lucid.ArgumentError, match="there is nothing of part='backward'"):
+    with pytest.raises(lucid.ArgumentError, match="dump_ir: there is nothing of part='backward'"):
         compiled.dump_ir(part="backward")
     loss.backward()
     explanation = compiled.explain()

@@ -126,6 +126,7 @@ def test_it_names_the_op_and_leaves_all_as_it_was(
             with pytest.raises(lucid.NonFiniteError) as error:
                 trainer.step(trainer.x)
             text = str(error.value)
+            assert error.value.__suppress_context__
         else:
             skipped = trainer.step.stats.skipped
             with caplog.at_level(logging.WARNING, "lucid.nan"):

@@ -140,7 +140,12 @@ def test_a_modules_part_is_of_that_module_alone(step: Any) -> None:
 def test_what_there_is_not_is_an_error_that_lists_what_there_is(step: Any) -> None:
     with pytest.raises(lucid.ArgumentError) as error:
         step.dump_ir(module="layers.7")
-    assert str(error.value).startswith("there is nothing of module='layers.7'\nhint: there are ")
+    nothing = "dump_ir: there is nothing of "
+    assert str(error.value).startswith(f"{nothing}module='layers.7'\nhint: there are ")
+    with pytest.raises(lucid.ArgumentError, match=f"{nothing}function='Swish'; the graph has no "):
+        plain = lucid.compile(lambda x: x * 2)
+        plain(lucid.ones(2))
+        plain.dump_ir(function="Swish")
     with pytest.raises(lucid.ArgumentError, match="part is one of forward, backward, update"):
         step.dump_ir(part="middle")
     with pytest.raises(lucid.ArgumentError, match=r"hint: there are .*LayerNorm"):

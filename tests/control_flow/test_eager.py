@@ -219,7 +219,7 @@ def test_branches_of_different_types_are_refused_in_a_vmap():
         (
             lambda: lucid.scan(lambda c, x: (c + 0.5, x), 0, length=1),
             DTypeError,
-            "there is f32[] where i64[] was",
+            "there is f32[] where i64[] was\n  before: i64[]  from ",
         ),
         (
             lambda: lucid.scan(lambda c, x: (lucid.cat([c, c]), x), lucid.ones(2), length=1),

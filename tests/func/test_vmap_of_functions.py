@@ -262,8 +262,8 @@ def test_what_backward_returns_is_checked_for_each_example(run: Run) -> None:
 
 NO_RULE = (
     "You tried to vmap over Fn, but it does not have vmap support: it has no vmap staticmethod, "
-    "and its {method} can't be mapped, as generate_vmap_rule=True means and is done without "
-    "either. Please override and implement the vmap staticmethod."
+    "and its {method} can't run on all examples at once. Please override and "
+    "implement the vmap staticmethod."
 )
 
 

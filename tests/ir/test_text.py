@@ -240,6 +240,11 @@ ERRORS: list[tuple[str, str]] = [
         "line 2: %x is defined twice\n  %x = neg %x\n  ^",
     ),
     (
+        "graph g(%x: f32[]) {\n  %y = call Twice(%x) : f32[]\n  return %y\n}",
+        "line 2: there is no function Twice below the graph\n"
+        "  %y = call Twice(%x) : f32[]\n            ^",
+    ),
+    (
         "graph g() {\n  %c = constant 1.5 : i64[]\n",
         "line 2: 1.5 is no i64\n  %c = constant 1.5 : i64[]\n                ^",
     ),

@@ -42,12 +42,8 @@ class FunctionContents(tuple[Any, ...]):
     """
 
     _fields: ClassVar[tuple[str, ...]]
-    make: ClassVar[Callable[[Sequence[Any]], Any]]
+    _make: ClassVar[Callable[[Sequence[Any]], Any]]
     changes: ClassVar[bool] = False
-
-    @classmethod
-    def _make(cls, contents: Sequence[Any]) -> Any:
-        return cls.make(contents)
 
 
 _kinds: dict[tuple[Any, ...], type[FunctionContents]] = {}  # by code and number of contents
@@ -176,7 +172,7 @@ def _kind_of(
 ) -> type[FunctionContents]:
     kind = _kinds.get(key)
     if kind is None:
-        names = {"_fields": fields, "make": staticmethod(make)}
+        names = {"_fields": fields, "_make": staticmethod(make)}
         kind = _kinds[key] = type("FunctionContents", (FunctionContents,), names)
     return kind
 

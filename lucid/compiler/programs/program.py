@@ -597,7 +597,7 @@ class Program:
                 return self.result.of(run)
 
             error.result = result
-            raise error
+            raise error from None
 
     def _run_on(self, executable: Executable, run: Run, memory: Reusable | None) -> None:
         call = run.call

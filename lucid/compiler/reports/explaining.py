@@ -17,7 +17,7 @@ from lucid.compiler.reports.kernels import (
     table_of,
     totals,
 )
-from lucid.compiler.reports.statistics import Stats
+from lucid.compiler.reports.statistics import Stats, signature_text
 from lucid.compiler.reports.tables import size
 from lucid.compiler.results.output_specs import OutputSpec
 from lucid.ir.passes.residuals import described
@@ -74,7 +74,7 @@ class Explanation:
         signature: of the calls that the program serves; branches: what it asks of values, with the
             user's line and this program's answer.
         stats: counts, and each trace with its reason; guards: what of Python each call compares.
-        kernels: the calls in order; memory: where they work.
+        kernels: the calls in order; memory: where they work, None where nothing is compiled.
         gradients: which of them are stored; residuals: what is kept, or computed again, for a
             backward outside of the step; backward: the kernels of the latest one.
         is_full: whether the text shows all, or the ten of each kind that cost most.
@@ -86,7 +86,7 @@ class Explanation:
     stats: Stats
     guards: tuple[str, ...]
     kernels: tuple[Kernel, ...]
-    memory: MemoryNote
+    memory: MemoryNote | None
     gradients: tuple[GradientNote, ...]
     residuals: tuple[str, ...]
     backward: tuple[Kernel, ...] = ()
@@ -118,7 +118,7 @@ class Explanation:
             "guards": list(self.guards),
             "branches": [{"question": text, "answer": answer} for text, answer in self.branches],
             "kernels": [kernel.to_dict() for kernel in self.kernels],
-            "memory": asdict(self.memory),
+            "memory": self.memory and asdict(self.memory),
             "gradients": [asdict(gradient) for gradient in self.gradients],
             "residuals": list(self.residuals),
             "backward": [kernel.to_dict() for kernel in self.backward],
@@ -161,8 +161,8 @@ class Explanation:
         return [*lines[:MOST], f"… and {len(lines) - MOST} more: explain(full=True)"]
 
     def _traces(self) -> Iterator[str]:
-        head, *rest = str(replace(self.stats, eager_reasons=[], history=[])).splitlines()
-        yield head
+        yield str(self.stats).partition("\n")[0]
+        _, *rest = str(replace(self.stats, eager_reasons=[], history=[])).splitlines()
         yield from rest if self.is_full else rest[: MOST + 1]
         history = self.stats.history
         shown = history[1:] if self.is_full else history[1:][-MOST:]
@@ -192,6 +192,8 @@ class Explanation:
 
     def _memory(self) -> Iterator[str]:
         memory = self.memory
+        if memory is None:
+            return
         yield (
             f"arguments {size(memory.arguments)}, state {size(memory.state)} "
             f"({size(memory.written)} written in place), results {size(memory.results)}"
@@ -218,6 +220,8 @@ class Explanation:
 
     def _compiling(self) -> Iterator[str]:
         stats = self.stats
+        if not stats.traces:
+            return
         stages = ", ".join(f"{name} {x * 1e3:.1f} ms" for name, x in self.stage_seconds.items())
         yield f"{stats.compile_seconds * 1e3:.1f} ms in {stats.traces} traces: {stages}"
         passes = ", ".join(
@@ -231,8 +235,11 @@ class Explanation:
         )
 
 
-def explain(name: str, signature: str, stats: Stats, program: Program, full: bool) -> Explanation:
-    """Explain a program of a step."""
+def explain(name: str, stats: Stats, program: Program | None, full: bool) -> Explanation:
+    """Explain a program of a step; None: one that has only run op by op."""
+    if program is None:
+        return Explanation(name, "...", (), stats, (), (), None, (), (), is_full=full)
+    signature = signature_text(program.description)
     later = program.backward_outside()
     return Explanation(
         name,

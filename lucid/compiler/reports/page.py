@@ -188,6 +188,7 @@ class _Page:
 
     def _memory(self) -> str:
         memory = self._explained.memory
+        assert memory is not None, "a page is of a program"
         live = [0] * max(len(self._calls), 1)
         for temp in memory.temps:
             for number in range(temp.first, temp.last + 1):

@@ -19,7 +19,7 @@ from lucid.ir.errors import EagerOnlyError
 from lucid.ir.whose_code import is_librarys, is_users
 from lucid.tensor.core import TensorCore
 from lucid.tensor.size import Size
-from lucid.tensor.tree import fields_of, is_record
+from lucid.tensor.tree import attributes_beside, fields_of, is_record, named_tuple
 
 _CONTAINERS = (list, tuple, set, frozenset, deque, bytearray, dict)
 DICTS = (dict, OrderedDict, defaultdict)
@@ -64,7 +64,10 @@ def flatten(value: Any) -> tuple[Iterable[Any], Rebuild]:
     """
     kind = type(value)
     if isinstance(value, tuple) and (kind in (tuple, Size) or hasattr(kind, "_fields")):
-        return value, tuple if kind is tuple else partial(tuple.__new__, kind)
+        attributes = attributes_beside(value)
+        names = [key.name for key in attributes]
+        children = [*value, *attributes.values()]
+        return children, tuple if kind is tuple else partial(_named_tuple, kind, names)
     if _is_plain(value, (list, deque)):
         return value, partial(deque, maxlen=value.maxlen) if isinstance(value, deque) else list
     if _is_plain(value, (set, frozenset)):
@@ -86,6 +89,11 @@ def flatten(value: Any) -> tuple[Iterable[Any], Rebuild]:
         f"it makes and returns or keeps a {kind.__name__}, which is no plain list, tuple, dict, "
         "set or object of data"
     )
+
+
+def _named_tuple(kind: type, names: Sequence[str], children: Sequence[Any]) -> Any:
+    count = len(children) - len(names)
+    return named_tuple(kind, children[:count], dict(zip(names, children[count:], strict=True)))
 
 
 def _is_plain(value: Any, kinds: tuple[type, ...]) -> bool:

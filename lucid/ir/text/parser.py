@@ -55,19 +55,23 @@ def parse(text: str) -> Graph:
         if function.name in graph.functions:
             raise tokens.error(at, f"function {function.name} is defined twice")
         graph.functions[function.name] = function
+    for name, at in tables.called.items():
+        if name not in graph.functions:
+            raise tokens.error(at, f"there is no function {name} below the graph")
     tables.read()
     tokens.expect_end()
     return graph
 
 
 class _Tables:
-    """The lines and regions that nodes refer to before the tables at the end define them."""
+    """Functions, lines and regions that nodes refer to before the text below defines them."""
 
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
         self._locations: dict[str, Location] = {}
         self._regions: dict[str, Region] = {}
         self._waiting: list[Callable[[], None]] = []
+        self.called: dict[str, Token] = {}  # functions, each with its first call
 
     def locate(self, target: Node | Graph, token: Token) -> None:
         def assign() -> None:
@@ -238,7 +242,9 @@ class _Body:
 
     def _call(self, op: Op, has_results: bool) -> Node:
         tokens = self._tokens
-        function = _name(tokens)
+        at, function = tokens.current, _name(tokens)
+        if op is ops.call:
+            self._tables.called.setdefault(function, at)
         tokens.expect("(")
         operands = self._operands()
         tokens.expect(")")
