@@ -64,9 +64,9 @@ def flatten(value: Any) -> tuple[Iterable[Any], Rebuild]:
     """
     kind = type(value)
     if isinstance(value, tuple) and (kind in (tuple, Size) or hasattr(kind, "_fields")):
-        attributes = attributes_beside(value)
-        names = [key.name for key in attributes]
-        children = [*value, *attributes.values()]
+        beside = attributes_beside(value)
+        names = [key.name for key in beside]
+        children = [*value, *beside.values()]
         return children, tuple if kind is tuple else partial(_named_tuple, kind, names)
     if _is_plain(value, (list, deque)):
         return value, partial(deque, maxlen=value.maxlen) if isinstance(value, deque) else list
