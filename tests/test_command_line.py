@@ -243,6 +243,36 @@ def test_explain_shows_the_errors_of_a_script_as_python_does(
     assert capsys.readouterr().err.startswith(f'  File "{script}", line 1')
 
 
+@pytest.mark.parametrize(
+    ("end", "code", "said"),
+    [
+        ("sys.exit('no data')", 1, "no data\n"),
+        ("raise KeyboardInterrupt", 130, "KeyboardInterrupt\n"),
+        ("raise GeneratorExit", 1, "GeneratorExit\n"),
+        ("sys.exit()", 0, ""),
+    ],
+)
+def test_explain_explains_what_ran_however_a_script_ends(
+    end: str,
+    code: int,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Nor does it matter that the script prints elsewhere by then, and stands in another folder."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "train.py").write_text(
+        "import lucid, os, sys\nstep = lucid.compile(lambda x: x * 2)\nstep(lucid.ones(3))\n"
+        f"os.chdir('data')\nsys.stdout = None\n{end}\n"
+    )
+    assert main(["explain", "--html", "pages", "train.py"]) == code
+    shown = capsys.readouterr()
+    assert "(x: f32[3])" in shown.out and shown.err.endswith(said)
+    assert len(list((tmp_path / "pages").iterdir())) == 1
+
+
 def test_the_version_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main(["--version"])

@@ -405,7 +405,8 @@ def clear(path: Path) -> tuple[int, int]:
     with Folder(path) as folder:
         for name, _ in list(folder.files()):
             if _ENTRY.fullmatch(name) or _UNFINISHED.fullmatch(name):
-                folder.remove(name)
+                with contextlib.suppress(FileNotFoundError):  # another process has removed it
+                    folder.remove(name)
     return found
 
 

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from lucid.tensor.tensor import Tensor
 
 
+_MOST_DIGITS = 1074  # behind the point, of the smallest f64
+
+
 @dataclass(frozen=True)
 class PrintOptions:
     """How tensors are printed.
@@ -72,7 +75,7 @@ def set_printoptions(
         sci_mode: whether floats have exponents. Default: None, as their sizes are.
 
     Raises:
-        OptionError: another `profile`.
+        OptionError: another `profile`, a number below 0, or more digits than any float has.
         ArgumentError: a value of another type.
 
     >>> lucid.set_printoptions(precision=2)
@@ -95,6 +98,10 @@ def set_printoptions(
     }  # fmt: skip
     for name, value in given.items():
         check_kind(value, int, name, "set_printoptions")
+        if value is not None and value < 0:
+            raise OptionError(f"set_printoptions: {name} must be 0 or more, not {value}")
+    if precision is not None and precision > _MOST_DIGITS:
+        raise OptionError(f"set_printoptions: precision must be at most {_MOST_DIGITS}")
     check_flag(sci_mode, "sci_mode", "set_printoptions", or_none=True)
     changed: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     _Current.options = replace(options, sci_mode=sci_mode, **changed)

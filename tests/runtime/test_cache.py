@@ -637,6 +637,23 @@ def test_processes_may_shrink_a_cache_at_once(tmp_path: Path) -> None:
     assert 0 < len(list(tmp_path.iterdir())) <= 100
 
 
+def test_processes_may_clear_a_cache_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each removes what it finds; what another one has removed by then is no error."""
+    for number in range(3):
+        (tmp_path / f"{number:064x}.o").write_bytes(bytes(10))
+    remove = cache.Folder.remove
+
+    def remove_twice(self: cache.Folder, name: str) -> None:
+        remove(self, name)
+        remove(self, name)
+
+    monkeypatch.setattr(cache.Folder, "remove", remove_twice)
+    assert cache.clear(tmp_path) == (3, 30)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_hit_makes_an_entry_young(folder: Path) -> None:
     step()
     (entry,) = entries(folder)

@@ -72,6 +72,15 @@ def test_options_are_settable_and_resettable() -> None:
         lucid.set_printoptions(profile="x")
 
 
+@pytest.mark.parametrize(
+    "option", [{"precision": -1}, {"precision": 2**31}, {"linewidth": -1}, {"edgeitems": -2}]
+)
+def test_options_with_which_nothing_can_be_printed_are_refused(option: dict[str, int]) -> None:
+    with pytest.raises(lucid.OptionError, match="set_printoptions"):
+        lucid.set_printoptions(**option)
+    assert repr(lucid.tensor([1.5])) == "tensor([1.5000])"
+
+
 def test_formatting_of_numbers() -> None:
     assert f"{lucid.tensor(2.5):.2f}" == "2.50"
     assert f"{lucid.tensor([1, 2])}" == "tensor([1, 2])"
