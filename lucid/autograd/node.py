@@ -349,7 +349,7 @@ class OpNode(Node):
         recorder = context.recorder
         if recorder is not None:
             self._origin = recorder.origin_of(result)
-            self._edges = tuple([_edge_to(end) for end in ends])  # before flags change
+            self._led_to, self._ends = tuple(map(_edge_to, ends)), ()  # before flags change
         wanted = tuple([end is not None for end in ends])
         self.derivative = derivative_of(known or application(op, operands, attributes), wanted)
         saved: dict[int, SavedTensor] = {}

@@ -66,6 +66,7 @@ class Application:
         derivatives: what a backward needs to know, by the operands whose gradients are wanted;
             autograd keeps it here.
         is_checked: whether a graph has compared the attributes with the op's schema.
+        views: of a view op the strides of its result, by those of the operand.
         native: what machine code needs to know, or how far that was asked for.
     """
 
@@ -77,6 +78,7 @@ class Application:
         "op",
         "result_type",
         "types",
+        "views",
     )
 
     def __init__(self, op: Op, attributes: Attributes, types: tuple[TensorType, ...]) -> None:
@@ -86,6 +88,7 @@ class Application:
         self.derivatives: dict[tuple[bool, ...], Any] = {}
         self.native: Any = None
         self.is_checked = False
+        self.views: dict[Strides, Strides | None] = {}
 
 
 def application(op: Op, operands: Sequence[Operand], attributes: Attributes) -> Application:
@@ -135,17 +138,19 @@ class _Strided(Protocol):
     def element_strides(self) -> Strides: ...
 
 
-def strides_of_view(
-    op: Op, attributes: Attributes, operand: _Strided, type: TensorType
-) -> Strides | None:
-    """Strides of the view of `type` that an op gives; None where only a copy has that shape.
+def strides_of_view(known: Application, operand: _Strided) -> Strides | None:
+    """Strides of the view that an op gives of an operand; None where only a copy has that shape.
 
     Raises `TooLargeError` for a copy of more than `MOST_ELEMENTS`.
     """
-    strides = view_strides(op, attributes, operand._type.shape, operand.element_strides())
-    if strides is None and type.size > MOST_ELEMENTS:
-        raise too_many(op.name, "copy", type, [operand._type])
-    return strides
+    strides = operand.element_strides()
+    if strides not in known.views:
+        shape = known.types[0].shape
+        known.views[strides] = view_strides(known.op, known.attributes, shape, strides)
+    found = known.views[strides]
+    if found is None and known.result_type.size > MOST_ELEMENTS:
+        raise too_many(known.op.name, "copy", known.result_type, known.types)
+    return found
 
 
 def _failure(

@@ -66,9 +66,12 @@ PASSED: set[str] = set()  # files that frames had, which are passed over
 USERS: set[str] = set()  # and the others
 
 
-def user_frame() -> FrameType | None:
-    """Return the innermost frame that isn't the library's own; None when there is none."""
-    frame: FrameType | None = sys._getframe(1)
+def user_frame(inside: int = 1) -> FrameType | None:
+    """Return the innermost frame that isn't the library's own; None when there is none.
+
+    inside: so many frames, the caller's the innermost, are known to be the library's.
+    """
+    frame: FrameType | None = sys._getframe(inside)
     while frame is not None:
         file = frame.f_code.co_filename
         if file in USERS:

@@ -837,7 +837,7 @@ def _evaluate(
 def _evaluate_view(op: Op, operand: TensorCore, attributes: Attributes, type: TensorType) -> Tensor:
     assert operand._array is not None
     if type.size > MOST_ELEMENTS:
-        strides_of_view(op, attributes, operand, type)
+        strides_of_view(application(op, (operand,), attributes), operand)
     array = op.evaluate(operand._array, **attributes)
     shares = array.base is operand._array or np.may_share_memory(array, operand._array)
     if op.name == "reshape" and not shares and type.size:  # of no elements all are views
@@ -850,12 +850,14 @@ def _evaluate_view(op: Op, operand: TensorCore, attributes: Attributes, type: Te
     return result
 
 
-def traced_view(op: Op, operand: TensorCore, attributes: Attributes, value: Any) -> Tensor:
+def traced_view(
+    known: Application, operand: TensorCore, attributes: Attributes, value: Any
+) -> Tensor:
     """The result of a view op in a trace: a view of the same storage, or a tensor of its own."""
-    strides = strides_of_view(op, attributes, operand, value.type)
+    strides = strides_of_view(known, operand)
     if strides is None:
         return of_value(value)
-    storage = operand._storage
+    op, storage = known.op, operand._storage
     result = _new(storage, value.type, None, (*operand._chain, (op, attributes)))
     result._strides = strides
     result._counter = operand._counter

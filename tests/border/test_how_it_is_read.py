@@ -1746,3 +1746,19 @@ def test_settings_that_a_module_says_itself(compile):
         drop.p, linear.in_features = p, 7 if p > 0.5 else 2
         found.append(step(lucid.zeros(2)))
     return found
+
+
+@same_as_eager()
+def test_a_function_that_gets_a_list_when_it_is_known(compile):
+    """Once it has been called with a number, or with a tensor, all has been read of itself."""
+    values, method = [1.0, 2.0, 3.0], lucid.Tensor.add
+
+    def step(x):
+        return method(x, 1.0) + lucid.tensor(1.0) + lucid.tensor(values) + method(x, K)
+
+    return calls(
+        compile(lambda x: step(x[:3])),
+        lambda: values.__setitem__(1, 5.0),
+        lambda: assign("K", 2.0),
+        reset,
+    )

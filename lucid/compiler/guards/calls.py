@@ -34,7 +34,7 @@ import numpy as np
 
 from lucid.autograd.generators import GENERATORS
 from lucid.compiler.guards.collector import BUFFERS, OPAQUE, PLAIN, VIEWS
-from lucid.compiler.guards.events import ARITHMETIC
+from lucid.compiler.guards.events import ARITHMETIC, are_single
 from lucid.compiler.guards.guard import ABSENT, CONTENTS, brief, closure_of, instance_dict
 from lucid.compiler.guards.mutable_sources import stands_for_list
 from lucid.compiler.guards.reads import (
@@ -200,6 +200,7 @@ class GuardCollector(Reads):
         super().__init__(apart)
         self._skipped = skipped
         self._met: set[int] = set()
+        self._of_library: set[int] = set()  # functions that have been called, by their identities
         self._import_hooks = {_file_of(type(finder)) for finder in sys.meta_path}
 
     def listens_to(self, code: types.CodeType, names: dict[str, Any]) -> bool:
@@ -221,6 +222,8 @@ class GuardCollector(Reads):
 
     def call(self, function: Any, args: Sequence[Any], kwargs: Any) -> Any:
         """Read what a call reads; what is to be called instead."""
+        if self._is_known(function, args, kwargs):
+            return None
         if type(function) is functools.partial:
             given = (*function.args, *args), {**function.keywords, **kwargs}
             instead = self.instead(function.func, *given)
@@ -242,6 +245,23 @@ class GuardCollector(Reads):
             ]
             self._look_at_all(data, {})
         return instead
+
+    def _is_known(self, function: Any, args: Sequence[Any], kwargs: Any) -> bool:
+        """Whether it is a function of the library's that has been called, of which nothing is new.
+
+        That is so where it gets tensors and numbers: then all follows from what it is.
+        """
+        is_method = type(function) is types.MethodType
+        owner = function.__self__ if is_method else None
+        if id(function.__func__ if is_method else function) not in self._of_library:
+            return False
+        given = (owner, *args, *kwargs.values()) if kwargs else (owner, *args)
+        if not are_single(given):
+            return False
+        if owner is not None:
+            self.value(owner, self.path_of(owner))
+            self.meet(self.path_of(owner), owner)
+        return True
 
     def _with_stand_ins(self, function: Any, args: Sequence[Any], kwargs: Any) -> Any:
         """What is called where lists that grow are meant, or arrays that change, or their parts."""
@@ -465,6 +485,7 @@ class GuardCollector(Reads):
             self._ask_again(function, args if owner is None else (owner, *args), kwargs)
         elif file.startswith(LIBRARY):
             if not self._call_library(owner):
+                self._of_library.add(id(function))
                 given = [*args, *kwargs.values()]
                 is_made = getattr(function, "__wrapped__", function) in _MAKE_TENSORS
                 sizes = [] if is_made else [x for x in given if _may_be_sizes(x)]

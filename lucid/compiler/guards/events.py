@@ -20,7 +20,7 @@ import sys
 import threading
 import types
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
@@ -271,7 +271,8 @@ class _Listeners(threading.local):
 _listeners = _Listeners()
 
 
-_AT = ctypes.py_object.from_address  # whose value isn't to be had where nothing is
+_Object: Any = ctypes.py_object
+_AT = _Object.from_address  # whose value isn't to be had where nothing is
 
 
 class _Stack:
@@ -290,6 +291,11 @@ class _Stack:
             return _AT(self._base + _WORD * number).value
         except ValueError:
             return None
+
+    def part(self, start: int, stop: int) -> list[Any]:
+        """What is in places none of which is empty."""
+        found: list[Any] = (_Object * (stop - start)).from_address(self._base + _WORD * start)[:]
+        return found
 
     def __setitem__(self, number: int, value: Any) -> None:
         """Let something else be there."""
@@ -428,9 +434,10 @@ def _called(
     if kind == "CALL_KW":
         top -= 1
         names = stack[top]
-    values = [stack[top - n] for n in range(count, 0, -1)]
-    positional = len(values) - len(names)
-    args, kwargs = values[:positional], dict(zip(names, values[positional:], strict=True))
+    args, kwargs = stack.part(top - count, top), {}
+    if names:
+        positional = count - len(names)
+        args, kwargs = args[:positional], dict(zip(names, args[positional:], strict=True))
     owner = stack[place + 1] if place == top - count - 2 else None
     if owner is None:
         return place, function, args, kwargs
@@ -551,8 +558,20 @@ def _quietly(is_sure: bool, function: Callable[_P, _R], *args: _P.args, **kwargs
 _plain_types: set[type] = {int, float, bool, complex, str, type(None), type(...), DType}
 
 
-def _are_plain(values: Iterable[Any]) -> bool:
-    """Whether these are the library's tensors, plain data and containers of these."""
+def are_single(values: Sequence[Any]) -> bool:
+    """Whether these are the library's tensors and plain data, and no containers."""
+    if _plain_types.issuperset(map(type, values)):
+        return True
+    kinds = {type(value) for value in values} - _plain_types
+    tensors = {kind for kind in kinds if issubclass(kind, TensorCore) and is_librarys(kind)}
+    _plain_types.update(tensors)
+    return tensors == kinds
+
+
+def _are_plain(values: Sequence[Any]) -> bool:
+    """The same, or containers of these."""
+    if are_single(values):
+        return True
     for value in values:
         kind = type(value)
         if kind in _plain_types:
@@ -563,8 +582,6 @@ def _are_plain(values: Iterable[Any]) -> bool:
         elif kind is slice:
             if not _are_plain((value.start, value.stop, value.step)):
                 return False
-        elif issubclass(kind, TensorCore) and is_librarys(kind):
-            _plain_types.add(kind)
         else:
             return False
     return True

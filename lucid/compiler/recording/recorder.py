@@ -36,10 +36,10 @@ from lucid.ir.attributes import check_arguments
 from lucid.ir.errors import EagerOnlyError, LucidError, TraceError
 from lucid.ir.graph import Node as GraphNode, Region, Value
 from lucid.ir.inference import application
-from lucid.ir.location import LIBRARY, Location, here, location_at
+from lucid.ir.location import LIBRARY, Location, here, location_at, user_frame
 from lucid.ir.memory import read_only
 from lucid.ir.op import Attributes, Op
-from lucid.ir.types import DType, TensorType
+from lucid.ir.types import DType, shared_type
 from lucid.ir.whose_code import is_librarys
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, keep_history, of_value, traced_view, with_origins
@@ -121,61 +121,57 @@ class Recorder(TracedMemory):
 
     def apply(self, op: Op, operands: Sequence[TensorCore], attributes: Attributes) -> Tensor:
         """Append an op on tensors, and keep its history. Raises the op's errors."""
-        apply = self._apply if context.saved_hooks else self._apply_unheard
-        return apply(op, operands, attributes)
+        if sys.gettrace() is None or context.saved_hooks:
+            return self._apply(op, operands, attributes)
+        return self._apply_unheard(op, operands, attributes)
 
     def _apply(self, op: Op, operands: Sequence[TensorCore], attributes: Attributes) -> Tensor:
+        """The same; views stay views of their storage."""
         seen_by_python = {x: seen(value) for x, value in attributes.items()} if attributes else {}
         try:
             known = application(op, operands, seen_by_python)
             if not known.is_checked:
                 check_arguments(op, len(operands), seen_by_python)
                 known.is_checked = True
-            result = self._record(op, operands, seen_by_python, known.result_type)
+            values = [self.value_of(operand, op.name) for operand in operands]
+            node = self.graph.append_typed(op, values, seen_by_python, known.result_type)
+            self._annotate(node)
+            if op is ops.check:
+                self.note_failing()
+            value = node.results[0]
+            if op.is_view:
+                result = traced_view(known, operands[0], seen_by_python, value)
+            else:
+                result = of_value(value)
         except LucidError as error:
             raise with_origins(error, operands) from None
+        self._enter(result, node)
         keep_history(op, operands, attributes, result, known)
         return result
 
     _apply_unheard = unheard(_apply)  # where no hook of the user's is told what is saved
 
-    def _record(
-        self, op: Op, operands: Sequence[TensorCore], attributes: Attributes, type: TensorType
-    ) -> Tensor:
-        """Append an op on tensors; views stay views of their storage."""
-        values = [self.value_of(operand, op.name) for operand in operands]
-        node = self.graph.append_typed(op, values, attributes, type)
-        self._annotate(node)
-        if op is ops.check:
-            self.note_failing()
-        value = node.result
-        if op.is_view:
-            result = traced_view(op, operands[0], attributes, value)
-        else:
-            result = of_value(value)
-        return self._entered(result, node)
-
-    def _entered(self, result: Tensor, node: GraphNode | None) -> Tensor:
-        """What a node has made, with its line, as one of the tensors that must not escape."""
+    def _enter(self, result: Tensor, node: GraphNode | None) -> None:
+        """Note what a node has made, with its line, as one of the tensors that must not escape."""
         self.made.append(weakref.ref(result))
-        if node is not None and node.location is not None:
-            result._line = node.location.file, node.location.line
-        return result
+        location = None if node is None else node.location
+        if location is not None:
+            result._spot = location.file, location.line
 
     @unheard
     def constant(self, value: Any, dtype: DType) -> Tensor:
         """A 0-d constant, or the value of a live scalar."""
         value = value.number() if type(value) is LateArray else value
-        with self.annotated():
-            if is_live(value):
+        if is_live(value):
+            with self.annotated():
                 recorded = self.local(self.live_value(value, dtype))
                 if dtype is not recorded.dtype:
                     recorded = ops.cast(recorded, dtype=dtype)
-            else:
-                number = np.array(value, dtype.numpy)[()]
-                recorded = self.graph.append(
-                    ops.constant, (), {"value": number, "dtype": dtype}
-                ).result
+        else:
+            given = {"value": np.array(value, dtype.numpy)[()], "dtype": dtype}
+            node = self.graph.append_typed(ops.constant, (), given, shared_type(dtype, ()))
+            self._annotate(node)
+            recorded = node.result
         result = of_value(recorded)  # without a line, as eager mode's
         self.made.append(weakref.ref(result))
         return result
@@ -210,7 +206,9 @@ class Recorder(TracedMemory):
                 location = location_at(*line)
             if origin.producer is not None:
                 scope = origin.producer.scope
-        location = location or here()
+        if location is None:
+            frame = user_frame(3)  # to look at a frame takes time: Python makes an object for it
+            location = frame and location_at(frame.f_code.co_filename, frame.f_lineno)
         for node in nodes:
             node.location, node.scope, node.region = location, scope, self._region
             if origin is not None:
@@ -334,12 +332,14 @@ class Recorder(TracedMemory):
         while value.producer is not None and value.producer.op.is_view:
             views.append(value)
             value = value.producer.operands[0]
-        result = self._entered(of_value(value), value.producer)
+        result = of_value(value)
+        self._enter(result, value.producer)
         for view in reversed(views):
             node = view.producer
             assert node is not None
-            found = traced_view(node.op, result, node.attributes, view)
-            result = self._entered(found, node)
+            known = application(node.op, [result], node.attributes)
+            result = traced_view(known, result, node.attributes, view)
+            self._enter(result, node)
         return result
 
     def _value(self, gradient: Traced, what: str) -> Value:

@@ -41,7 +41,7 @@ def outline(graph: Graph) -> bool:
       return %y
     }
     """
-    if all(_region_at(node, 0) is None for node in graph.nodes):
+    if all(node.region is None or _region_at(node, 0) is None for node in graph.nodes):
         return False
     dce(graph)
     _Outliner(graph).outline(graph, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -46,17 +47,34 @@ def _roll_up(graph: Graph, functions: dict[str, Graph]) -> bool:
     if not candidates:
         return False
     schedule = Schedule(graph, candidates)
+    bodies = _Bodies(schedule)
     for rounds in schedule.rounds():
-        if Body(schedule, rounds).is_worthwhile:
+        if bodies.of(rounds).is_worthwhile:
             schedule.loops.append(rounds)
-    _settle(graph, schedule)
+    _settle(graph, schedule, bodies)
     if not schedule.loops:
         return False
-    _Rolling(graph, functions, schedule).run()
+    _Rolling(graph, functions, schedule, bodies).run()
     return True
 
 
-def _settle(graph: Graph, schedule: Schedule) -> None:
+class _Bodies:
+    """The bodies of rounds, each of which follows from the loops before it."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
+        self._made: dict[tuple[Rounds, ...], Body] = {}
+
+    def of(self, rounds: Rounds) -> Body:
+        """The body of some rounds behind the loops that there are by now."""
+        loops = self._schedule.loops
+        key = *loops[: bisect_left(loops, rounds)], rounds
+        if key not in self._made:
+            self._made[key] = Body(self._schedule, rounds)
+        return self._made[key]
+
+
+def _settle(graph: Graph, schedule: Schedule, bodies: _Bodies) -> None:
     """Choose what of the rounds that are equal becomes loops.
 
     What the last round alone leaves, such as gradients, is carried as well, if it is little. Where
@@ -70,7 +88,7 @@ def _settle(graph: Graph, schedule: Schedule) -> None:
         rounds = _within(schedule, tentative)
         if rounds.length < LEAST_ROUNDS:
             continue
-        body = Body(schedule, rounds)
+        body = bodies.of(rounds)
         if not body.is_worthwhile:
             continue
         ends = _ends(schedule, rounds, body, read)
@@ -198,10 +216,13 @@ class _Loop:
 class _Rolling:
     """A graph whose rounds are put into loops."""
 
-    def __init__(self, graph: Graph, functions: dict[str, Graph], schedule: Schedule) -> None:
+    def __init__(
+        self, graph: Graph, functions: dict[str, Graph], schedule: Schedule, bodies: _Bodies
+    ) -> None:
         self._graph = graph
         self._functions = functions
         self._schedule = schedule
+        self._bodies = bodies
         self._loops: dict[int, _Loop] = {}  # by the place of their first node
         self._shown: dict[Value, Value] = {}  # rows that are read by themselves
         self._read_alone: Counter[tuple[int, int]] = Counter()  # how many, by loop and offset
@@ -261,7 +282,7 @@ class _Rolling:
 
     def _made(self, rounds: Rounds) -> _Loop:
         """The loop of rounds."""
-        body, before = Body(self._schedule, rounds), list[Node]()
+        body, before = self._bodies.of(rounds), list[Node]()
         ends = self._schedule.ends.get(rounds, [])
         body.finish(ends)
         operands = [self._resolved(x) for x in body.first]

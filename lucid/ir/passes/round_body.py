@@ -96,6 +96,7 @@ class Body:
         self._ranges = Ranges()
         self._free: dict[Value, bool] = {}  # what no carry comes into, and whether rows do
         self._right: dict[Value, Value] = {}  # what stands for numbers that may be wrong
+        self._columns: dict[tuple[int, int], Column] = {}  # by the offset and the operand's slot
         self._is_right = True  # whether there are numbers that the late checks accept
         self._assumes = False  # that an index is right which follows from what is carried
         self._plan()
@@ -186,6 +187,11 @@ class Body:
 
     def _column(self, offset: int, slot: int) -> Column:
         """What rounds read from before, as that operand of the node at that offset."""
+        if (place := (offset, slot)) not in self._columns:
+            self._columns[place] = self._column_at(offset, slot)
+        return self._columns[place]
+
+    def _column_at(self, offset: int, slot: int) -> Column:
         schedule, count = self._schedule, self._rounds.length
         first, second, last = (self._read(offset, slot, n) for n in (0, 1, count - 1))
         step = schedule.step(first, second)

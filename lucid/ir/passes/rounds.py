@@ -147,6 +147,7 @@ class Schedule:
         self.indices = _indices(graph)
         self.operands = _read(graph, self.same).__getitem__
         self._stretches: list[tuple[int, int]] = []
+        self._rows: dict[Value, Row | None] = {}  # of what values from before all loops are rows
         self._kept = {*self.same.values()}
         begin = 0
         for start, stop, _ in candidates:
@@ -199,7 +200,9 @@ class Schedule:
         """Of what a value is a row, if it is one."""
         loop = self.loop_of(value)
         if loop is None:
-            return _row_of(value, self.same)
+            if value not in self._rows:
+                self._rows[value] = _row_of(value, self.same)
+            return self._rows[value]
         number, offset = divmod(self.place[value] - loop.start, loop.period)
         return Row(self.nodes[loop.start + offset].result, ROUND, number)
 
