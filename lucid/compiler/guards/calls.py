@@ -200,7 +200,7 @@ class GuardCollector(Reads):
         super().__init__(apart)
         self._skipped = skipped
         self._met: set[int] = set()
-        self._of_library: set[int] = set()  # functions that have been called, by their identities
+        self._of_library: set[types.FunctionType] = set()  # that have been called
         self._import_hooks = {_file_of(type(finder)) for finder in sys.meta_path}
 
     def listens_to(self, code: types.CodeType, names: dict[str, Any]) -> bool:
@@ -253,7 +253,8 @@ class GuardCollector(Reads):
         """
         is_method = type(function) is types.MethodType
         owner = function.__self__ if is_method else None
-        if id(function.__func__ if is_method else function) not in self._of_library:
+        called = function.__func__ if is_method else function
+        if type(called) is not types.FunctionType or called not in self._of_library:
             return False
         given = (owner, *args, *kwargs.values()) if kwargs else (owner, *args)
         if not are_single(given):
@@ -485,7 +486,7 @@ class GuardCollector(Reads):
             self._ask_again(function, args if owner is None else (owner, *args), kwargs)
         elif file.startswith(LIBRARY):
             if not self._call_library(owner):
-                self._of_library.add(id(function))
+                self._of_library.add(function)
                 given = [*args, *kwargs.values()]
                 is_made = getattr(function, "__wrapped__", function) in _MAKE_TENSORS
                 sizes = [] if is_made else [x for x in given if _may_be_sizes(x)]
