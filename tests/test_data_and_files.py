@@ -173,7 +173,7 @@ def test_samplers_say_what_comes_and_in_which_order() -> None:
     assert list(batches) == [[0, 1, 2, 3], [4, 5]]
     assert len(batches) == 2
     dataset = data.TensorDataset(lucid.arange(6))
-    loader = data.DataLoader(dataset, batch_sampler=batches, num_workers=2, pin_memory=True)
+    loader = data.DataLoader(dataset, batch_sampler=batches, num_workers=2, in_order=False)
     assert [batch[0].tolist() for batch in loader] == [[0, 1, 2, 3], [4, 5]]
 
 

@@ -1011,6 +1011,23 @@ def _whole(x: float) -> D.Distribution:
             lambda: D.Categorical(probs=lucid.tensor([0.3, 0.7, 0.0])),
             [0.0872, np.inf],
         ),
+        (lambda: D.Bernoulli(_t(0.5, 0.2)), lambda: D.Poisson(1.5), [0.6041, 0.9185]),
+        (lambda: D.Beta(1.5, 2.5), lambda: D.Gamma(_t(2.2, 1.0), 1.3), [1.6594, 0.4137]),
+        (lambda: D.Beta(1.5, 2.5), lambda: D.ContinuousBernoulli(0.3), [0.1124]),
+        (lambda: D.Uniform(_t(0.2, -0.1), 0.7), lambda: D.Gamma(2.2, 1.3), [1.8246, np.inf]),
+        (lambda: D.Uniform(_t(0.2, 0.1), 0.7), lambda: D.Pareto(0.15, 3.5), [2.2302, np.inf]),
+        (lambda: D.Uniform(_t(0.2, 0.0), _t(0.7, 1.0)), lambda: D.Beta(1.5, 2.5), [0.445, 0.3721]),
+        (lambda: D.Chi2(3.0), lambda: D.Gumbel(0.4, 1.6), [0.4213]),
+        (lambda: D.Exponential(1.7), lambda: D.Gumbel(_t(0.4, 1.0), 1.6), [1.0571, 1.1093]),
+        (lambda: D.Uniform(0.2, 0.7), lambda: D.Gumbel(0.4, 1.6), [2.1676]),
+        (lambda: D.Normal(0.3, 1.2), lambda: D.Gumbel(0.4, 1.6), [0.2165]),
+        (lambda: D.Pareto(0.15, _t(3.5, 1.0)), lambda: D.Gamma(2.2, 1.3), [3.5906, np.inf]),
+        (lambda: D.Pareto(0.15, _t(3.5, 2.0)), lambda: D.Normal(0.3, 1.2), [2.9712, np.inf]),
+        (lambda: D.Normal(0.3, 1.2), lambda: D.Beta(_t(1.5, 2.0), 1.0), [np.inf] * 2),
+        (lambda: D.Poisson(_t(2.0, 3.0)), lambda: D.Bernoulli(0.3), [np.inf, np.inf]),
+        # Here PyTorch has inf, where the two supports are the same.
+        (lambda: D.ContinuousBernoulli(0.3), lambda: D.Uniform(0.0, 1.0), [0.0294]),
+        (lambda: D.Uniform(0.0, 1.0), lambda: D.ContinuousBernoulli(0.3), [0.0297]),
     ],
 )
 def test_divergences_are_pytorchs(run: Any, p: Any, q: Any, expected: list[float]) -> None:

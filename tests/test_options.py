@@ -269,6 +269,7 @@ def test_the_only_worker_is_prepared_before_it_loads() -> None:
         ({"batch_size": None, "drop_last": True}, "excludes drop_last"),
         ({"worker_init_fn": 3}, "worker_init_fn must be a function"),
         ({"pin_memory": "yes"}, "pin_memory must be True or False"),
+        ({"in_order": 1}, "in_order must be True or False"),
     ],
 )
 def test_a_loader_refuses_what_it_cant_do(options: dict[str, Any], text: str) -> None:

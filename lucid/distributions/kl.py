@@ -215,9 +215,79 @@ def _of_normal(p: Distribution, q: location.Normal) -> Tensor:
     return 0.5 * (math.log(2 * math.pi) + square) + q.scale.log() - p.entropy()
 
 
-def _beta_uniform(p: Beta, q: location.Uniform) -> Tensor:
+def _of_proportion_uniform(p: Distribution, q: location.Uniform) -> Tensor:
     outside = (q.low > 0) | (q.high < 1)
     return lucid.where(outside, math.inf, (q.high - q.low).log() - p.entropy())
+
+
+def _uniform_log_mean(low: Tensor, high: Tensor) -> Tensor:
+    """The mean logarithm of numbers between these."""
+    return (lucid.xlogy(high, high) - lucid.xlogy(low, low)) / (high - low) - 1
+
+
+_LOG_MEANS: dict[type, Callable[[Any], Tensor]] = {
+    Beta: lambda p: (
+        lucid.digamma(p.concentration1) - lucid.digamma(p.concentration1 + p.concentration0)
+    ),
+    Pareto: lambda p: p.scale.log() + 1 / p.alpha,
+    location.Uniform: lambda p: _uniform_log_mean(p.low, p.high),
+}
+
+
+def _by_type(table: dict[type, Callable[..., Tensor]], p: Distribution, *args: Tensor) -> Tensor:
+    """What the entry for the type of p gives."""
+    return next(table[kind] for kind in type(p).__mro__ if kind in table)(p, *args)
+
+
+def _of_gamma(p: Distribution, q: Gamma) -> Tensor:
+    a, log_mean = q.concentration, _by_type(_LOG_MEANS, p)
+    mean = a * q.rate.log() - lucid.lgamma(a) + (a - 1) * log_mean - q.rate * p.mean
+    return -p.entropy() - mean
+
+
+def _uniform_pareto(p: location.Uniform, q: Pareto) -> Tensor:
+    mean = (
+        q.alpha.log() + q.alpha * q.scale.log() - (q.alpha + 1) * _uniform_log_mean(p.low, p.high)
+    )
+    return -p.entropy() - mean
+
+
+def _uniform_beta(p: location.Uniform, q: Beta) -> Tensor:
+    a, b = q.concentration1, q.concentration0
+    norm = lucid.lgamma(a) + lucid.lgamma(b) - lucid.lgamma(a + b)
+    one = (a - 1) * _uniform_log_mean(p.low, p.high)
+    return norm - p.entropy() - one - (b - 1) * _uniform_log_mean(1 - p.high, 1 - p.low)
+
+
+def _within(lower: Callable[[Any], Any], upper: Callable[[Any], Any], rule: Rule) -> Rule:
+    """The rule for a uniform p, and inf where p leaves the support of q."""
+
+    def checked(p: location.Uniform, q: Distribution) -> Tensor:
+        return lucid.where((p.low < lower(q)) | (p.high > upper(q)), math.inf, rule(p, q))
+
+    return checked
+
+
+_LAPLACE_TRANSFORMS: dict[type, Callable[[Any, Tensor], Tensor]] = {
+    location.Normal: lambda p, s: (0.5 * (s * p.scale) ** 2 - s * p.loc).exp(),
+    Exponential: lambda p, s: p.rate / (p.rate + s),
+    Gamma: lambda p, s: (1 + s / p.rate) ** -p.concentration,
+    location.Uniform: lambda p, s: (
+        ((-s * p.low).exp() - (-s * p.high).exp()) / (s * (p.high - p.low))
+    ),
+}
+
+
+def _of_gumbel(p: Distribution, q: location.Gumbel) -> Tensor:
+    """By the mean of exp(-x / scale)."""
+    shape = (q.loc / q.scale).exp() * _by_type(_LAPLACE_TRANSFORMS, p, 1 / q.scale)
+    return q.scale.log() + (p.mean - q.loc) / q.scale + shape - p.entropy()
+
+
+def _infinite(p: Distribution, q: Distribution) -> Tensor:
+    """p draws what q never does."""
+    shape = lucid.broadcast_shapes(p.batch_shape, q.batch_shape)
+    return lucid.full_like(p.mean, math.inf).expand(shape)
 
 
 def _normal_laplace(p: location.Normal, q: location.Laplace) -> Tensor:
@@ -257,15 +327,42 @@ _OTHER: dict[tuple[type, type], Rule] = {
     (composed.MultivariateNormal, composed.LowRankMultivariateNormal): _of_low_rank,
     (Exponential, Gamma): lambda p, q: _gamma(Gamma(lucid.ones_like(p.rate), p.rate), q),
     **{(p, Exponential): _of_exponential for p in (Gamma, Beta, ContinuousBernoulli, Pareto)},
-    (location.Uniform, Exponential): lambda p, q: lucid.where(
-        p.low < 0, math.inf, _of_exponential(p, q)
-    ),
-    **{(p, location.Normal): _of_normal for p in (Beta, ContinuousBernoulli, Exponential, Gamma)},
+    (location.Uniform, Exponential): _within(lambda q: 0.0, lambda q: math.inf, _of_exponential),
     **{
         (p, location.Normal): _of_normal
-        for p in (location.Gumbel, location.Laplace, location.Uniform)
+        for p in (
+            Beta,
+            ContinuousBernoulli,
+            Exponential,
+            Gamma,
+            Pareto,
+            location.Gumbel,
+            location.Laplace,
+            location.Uniform,
+        )
     },
-    (Beta, location.Uniform): _beta_uniform,
+    **{(p, Gamma): _of_gamma for p in (Beta, Pareto)},
+    (location.Uniform, Gamma): _within(lambda q: 0.0, lambda q: math.inf, _of_gamma),
+    (location.Uniform, Pareto): _within(lambda q: q.scale, lambda q: math.inf, _uniform_pareto),
+    (location.Uniform, Beta): _within(lambda q: 0.0, lambda q: 1.0, _uniform_beta),
+    (location.Uniform, ContinuousBernoulli): _within(lambda q: 0.0, lambda q: 1.0, _log_linear),
+    (Beta, ContinuousBernoulli): _log_linear,
+    **{(p, location.Gumbel): _of_gumbel for p in _LAPLACE_TRANSFORMS},
+    **{(p, location.Uniform): _of_proportion_uniform for p in (Beta, ContinuousBernoulli)},
+    (discrete.Bernoulli, discrete.Poisson): lambda p, q: (
+        q.rate - p.probs * q.rate.log() - p.entropy()
+    ),
     (location.Normal, location.Laplace): _normal_laplace,
 }
+_PROPORTIONS = (Beta, ContinuousBernoulli)
+_REAL = (location.Gumbel, location.Laplace, location.Normal)
+_BOUNDED = (*_PROPORTIONS, Pareto, location.Uniform)
+_INFINITE: dict[type, tuple[type, ...]] = {
+    **dict.fromkeys(_REAL, (*_BOUNDED, Exponential, Gamma)),
+    **dict.fromkeys((Exponential, Gamma), _BOUNDED),
+    Pareto: (*_PROPORTIONS, location.Uniform),
+    **dict.fromkeys(_PROPORTIONS, (Pareto,)),
+    discrete.Poisson: (discrete.Bernoulli, discrete.Binomial),
+}
+_RULES.update({(p, q): _infinite for p, others in _INFINITE.items() for q in others})
 _RULES.update(_OTHER | {(kind, kind): rule for kind, rule in _EQUAL.items()})

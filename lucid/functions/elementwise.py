@@ -23,10 +23,11 @@ from lucid.tensor.core import apply_op, constant, emit
 
 __all__ = [
     "abs", "absolute", "add", "addcdiv", "addcmul", "ceil", "clamp", "clamp_max", "clamp_min",
-    "clip", "clone", "conj", "div", "divide", "fix", "floor", "floor_divide", "fmod", "frac",
-    "lerp", "masked_fill", "maximum", "minimum", "mul", "multiply", "nan_to_num", "neg",
-    "negative", "positive", "pow", "real", "reciprocal", "remainder", "round", "rsqrt", "rsub",
-    "sgn", "sign", "sqrt", "square", "sub", "subtract", "true_divide", "trunc", "where",
+    "clip", "clone", "conj", "conj_physical", "div", "divide", "fix", "floor", "floor_divide",
+    "fmod", "frac", "lerp", "masked_fill", "maximum", "minimum", "mul", "multiply", "nan_to_num",
+    "neg", "negative", "positive", "pow", "real", "reciprocal", "remainder", "resolve_conj",
+    "resolve_neg", "round", "rsqrt", "rsub", "sgn", "sign", "sqrt", "square", "sub", "subtract",
+    "true_divide", "trunc", "where",
 ]  # fmt: skip
 
 Operand = Tensor | Number
@@ -360,8 +361,6 @@ negative = neg
 def positive(input: Tensor) -> Tensor:
     """Return the tensor itself, not a copy, as `+input` does.
 
-    There are no complex numbers, so it is `conj` and `real` as well.
-
     Args:
         input: a tensor of numbers.
 
@@ -376,7 +375,16 @@ def positive(input: Tensor) -> Tensor:
     return input
 
 
-conj = real = positive
+def real(input: Tensor) -> Tensor:
+    """Return the tensor itself, not a copy, of whatever dtype: there are no complex numbers.
+
+    >>> lucid.real(lucid.tensor([True, False]))
+    tensor([ True, False])
+    """
+    return input
+
+
+conj = conj_physical = resolve_conj = resolve_neg = real
 
 
 def abs(input: Tensor) -> Tensor:

@@ -47,24 +47,32 @@ def vector_norm(
 
 
 def matrix_norm(
-    A: Tensor, ord: Any = "fro", dim: tuple[int, int] = (-2, -1), keepdim: bool = False
+    A: Tensor,
+    ord: Any = "fro",
+    dim: tuple[int, int] = (-2, -1),
+    keepdim: bool = False,
+    *,
+    dtype: DType | None = None,
 ) -> Tensor:
     """Return the norm of matrices: of their elements, sums or singular values.
 
     Args:
-        A: a tensor of floats.
+        A: a tensor of floats, unless `dtype` makes it one.
         ord: "fro" (Frobenius); 1, -1 (the largest, the smallest of the columns' sums of absolute
             values); inf, -inf (of the rows'); "nuc", 2, -2 (the sum, the largest, the smallest
             singular value).
         dim: the axes of rows and columns, which the result lacks.
+        dtype: what the elements are converted to before.
 
     Raises:
         OptionError: another `ord`.
-        DTypeError: integers or bools.
+        DTypeError: integers or bools without a `dtype` of floats.
 
     >>> lucid.linalg.matrix_norm(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), 1)
     tensor(6.)
     """
+    if dtype is not None:
+        A = A.to(dtype)
     if ord == "fro":
         return _norm(A, 2, dim, keepdim)
     check_choice(ord, "ord", "matrix_norm", (*_OF_SINGULAR_VALUES, 1, -1, math.inf, -math.inf))

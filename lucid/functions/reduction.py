@@ -451,11 +451,11 @@ def norm(
     The derivative of the 2-norm at 0 is 0, and so is that of the number of elements everywhere.
 
     Args:
-        p: a number; "fro" and None are 2.
+        p: a number; "fro" and None are 2, "nuc" is the sum of a matrix's singular values.
 
     Raises:
         DTypeError: integers or bools without a `dtype` of floats.
-        OptionError: another string as `p`, "nuc" included.
+        OptionError: another string as `p`, or "nuc" over other than two axes.
         ShapeError: inf or -inf over an axis without elements.
 
     >>> lucid.norm(lucid.tensor([[3.0, 4.0], [6.0, 8.0]]), dim=1)
@@ -468,9 +468,15 @@ def norm(
         x = _summable(x, dtype, "norm")
     _require_float(x, "norm")
     axes = axes_of(dim, x.ndim, "norm")
+    if p == "nuc":
+        from lucid.functions.norms import matrix_norm
+
+        if len(axes) != 2:
+            raise OptionError(f"norm: p='nuc' needs a matrix, two axes, not {len(axes)}")
+        return matrix_norm(x, p, axes, keepdim)
     order = 2.0 if p is None or p == "fro" else p
     if isinstance(order, str):
-        raise OptionError(f"norm: p must be a number or 'fro', not {p!r}")
+        raise OptionError(f"norm: p must be a number, 'fro' or 'nuc', not {p!r}")
     if order == 2:
         return _root(_reduced(ops.sum, x * x, axes, keepdim))
     size = absolute(x)
@@ -498,10 +504,7 @@ def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
 
     Args:
         input: a tensor; integers and bools give the default float dtype.
-        dim: an axis or several, which the result lacks.
-
-    Raises:
-        ShapeError: an axis has no elements.
+        dim: an axis or several, which the result lacks. Of nothing it is -inf.
 
     >>> lucid.logsumexp(lucid.tensor([1000.0, 1000.0]), 0)
     tensor(1000.6932)
@@ -510,6 +513,8 @@ def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
     if x._type.dtype.kind != "float":
         x = floating(x, "logsumexp")
     axes = axes_of(dim, x.ndim, "logsumexp")
+    if _count(x, axes) == 0:
+        return _reduced(ops.sum, x, axes, keepdim) - math.inf
     with_axes = _reduced(ops.amax, x.detach(), axes, True)
     top = choose(absolute(with_axes) == math.inf, 0.0, with_axes)
     total = log(_reduced(ops.sum, exp(x - top), axes, True)) + top

@@ -14,8 +14,16 @@ from typing import Any
 from lucid import return_types
 from lucid.autograd.function import Function
 from lucid.autograd.native import runs_natively
+from lucid.choices import check_choice
 from lucid.docstrings import like
-from lucid.functions.arguments import axes_of, axis_of, integer, tensor_of
+from lucid.functions.arguments import (
+    axes_of,
+    axis_of,
+    distinct_axes,
+    integer,
+    listed,
+    tensor_of,
+)
 from lucid.functions.elementwise import clone
 from lucid.functions.joining import cat
 from lucid.functions.promotion import floating
@@ -134,7 +142,7 @@ def diff(
 
     Args:
         input: a tensor of at least one axis.
-        n: how often; 0 gives the tensor itself.
+        n: how often; 0 gives the tensor itself, without what is joined to it.
         dim: the axis to go along.
         prepend: what stands before the elements along the axis.
         append: what stands after them.
@@ -149,12 +157,12 @@ def diff(
     """
     x = tensor_of(input, "diff")
     axis = axis_of(dim, x.ndim, "diff")
-    parts = [part for part in (prepend, x, append) if part is not None]
-    if len(parts) > 1:
-        x = cat(parts, axis)
     order = integer(n, "diff", "n")
     if order < 0:
         raise OptionError(f"diff: n must not be negative, and is {order}")
+    parts = [part for part in (prepend, x, append) if part is not None]
+    if order and len(parts) > 1:
+        x = cat(parts, axis)
     for _ in range(min(order, x._type.shape[axis])):  # then there are no more
         size = x._type.shape[axis]
         after, before = sliced(x, axis, min(1, size), size), sliced(x, axis, 0, max(size - 1, 0))
@@ -186,13 +194,16 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int =
     pairs = sliced(y, axis, 1, size) + sliced(y, axis, 0, size - 1)
     if x is None:
         return pairs.sum(axis) * (dx / 2)
-    steps = diff(x) if x.ndim == 1 else diff(x, dim=axis)
-    if x.ndim == 1:
-        steps = steps.reshape(-1, *(1,) * (y.ndim - 1 - axis))
-    return (broadcast(steps, pairs._type.shape) * pairs).sum(axis) / 2
+    return (broadcast(_steps(x, axis, y.ndim), pairs._type.shape) * pairs).sum(axis) / 2
 
 
 trapz = trapezoid
+
+
+def _steps(points: Tensor, axis: int, ndim: int) -> Tensor:
+    """The distances of neighbouring points, as values of `ndim` axes have them along one."""
+    steps = diff(points, dim=axis if points.ndim > 1 else 0)
+    return steps if points.ndim > 1 else steps.reshape(-1, *(1,) * (ndim - 1 - axis))
 
 
 @like(diff)
@@ -211,10 +222,7 @@ def cumulative_trapezoid(
     pairs = (sliced(y, axis, 1, size) + sliced(y, axis, 0, size - 1)) / 2
     if x is None:
         return (pairs * dx).cumsum(axis)
-    steps = diff(x) if x.ndim == 1 else diff(x, dim=axis)
-    if x.ndim == 1:
-        steps = steps.reshape(-1, *(1,) * (y.ndim - 1 - axis))
-    return (pairs * steps).cumsum(axis)
+    return (pairs * _steps(x, axis, y.ndim)).cumsum(axis)
 
 
 def gradient(input: Tensor, *, spacing: Any = 1.0, dim: Any = None, edge_order: int = 1) -> Any:
@@ -222,30 +230,58 @@ def gradient(input: Tensor, *, spacing: Any = 1.0, dim: Any = None, edge_order: 
 
     Args:
         input: a tensor of numbers, samples of a function on a grid.
-        spacing: the distance of neighbours, one number for all axes. None is 1.
+        spacing: the distance of neighbours, one number for all axes, or for each axis a number or
+            the vector of its coordinates. None is 1.
         dim: an axis or several to differentiate along. Default: None, each.
-        edge_order: PyTorch's; 1 alone is supported.
+        edge_order: 1, or 2 for ends by the parabola through three points.
 
     Raises:
-        OptionError: several spacings or coordinates, or another `edge_order`.
-        ShapeError: fewer than two elements along an axis.
+        OptionError: another number of spacings than of axes, or another `edge_order`.
+        ShapeError: fewer than `edge_order + 1` elements, or another number of coordinates.
         DTypeError: bools and unsigned integers.
 
     >>> lucid.gradient(lucid.tensor([1.0, 4.0, 9.0, 16.0]))
     (tensor([3., 4., 6., 7.]),)
+    >>> lucid.gradient(lucid.tensor([1.0, 4.0, 9.0, 16.0]), edge_order=2)
+    (tensor([2., 4., 6., 8.]),)
     """
     x, spacing = tensor_of(input, "gradient"), 1.0 if spacing is None else spacing
-    if edge_order != 1 or not isinstance(spacing, (int, float)):
-        raise OptionError("gradient: takes one number as spacing, and edge_order=1")
+    check_choice(edge_order, "edge_order", "gradient", (1, 2))
     if x.dtype in (bool_, u8, u32):  # whose differences aren't theirs
         raise DTypeError(f"gradient: not implemented for {x.dtype!r}\nhint: tensor.float()")
-    found = []
-    for axis in axes_of(dim, x.ndim, "gradient"):
-        size = x._type.shape[axis]
-        if size < 2:
-            raise ShapeError("gradient: needs at least 2 elements per dimension")
-        step = diff(x, dim=axis)
-        inner = (sliced(step, axis, 1, size - 1) + sliced(step, axis, 0, size - 2)) / 2
-        ends = sliced(step, axis, 0, 1), sliced(step, axis, size - 2, size - 1)
-        found.append(cat([ends[0], inner, ends[1]], axis) / spacing)
-    return tuple(found)
+    in_turn = isinstance(dim, (tuple, list)) and dim
+    axes = (distinct_axes if in_turn else axes_of)(dim, x.ndim, "gradient")
+    spacings = spacing if isinstance(spacing, (tuple, list)) else [spacing] * len(axes)
+    if len(spacings) != len(axes) or isinstance(spacing, Tensor):
+        raise OptionError(f"gradient: spacing is a number, or one for each of {len(axes)} axes")
+    return tuple(_slopes(x, *each, edge_order) for each in zip(axes, spacings, strict=True))
+
+
+def _slopes(x: Tensor, axis: int, spacing: Any, edge_order: int) -> Tensor:
+    """Those of parabolas through three points: means of secants' slopes, the nearer counts more."""
+    size = x._type.shape[axis]
+    if size <= edge_order:
+        raise ShapeError(f"gradient: needs at least {edge_order + 1} elements per dimension")
+
+    def neighbours(secants: Tensor) -> tuple[Tensor, Tensor]:
+        return sliced(secants, axis, 0, size - 2), sliced(secants, axis, 1, size - 1)
+
+    slopes = diff(x, dim=axis)
+    if isinstance(spacing, Tensor):
+        if spacing._type.shape != (size,):
+            given = listed(spacing=spacing)
+            raise ShapeError(f"gradient: dim {axis} needs {size} coordinates{given}")
+        steps = _steps(spacing, axis, x.ndim)
+        before, after = neighbours(broadcast(steps, slopes._type.shape))
+        slopes = slopes / steps
+        left, right = neighbours(slopes)
+        inner = (left * after + right * before) / (before + after)
+    else:
+        slopes = slopes / spacing
+        left, right = neighbours(slopes)
+        inner = (left + right) / 2
+    ends = sliced(slopes, axis, 0, 1), sliced(slopes, axis, size - 2, size - 1)
+    if edge_order == 2:
+        nearest = sliced(inner, axis, 0, 1), sliced(inner, axis, size - 3, size - 2)
+        ends = 2 * ends[0] - nearest[0], 2 * ends[1] - nearest[1]
+    return cat([ends[0], inner, ends[1]], axis)

@@ -159,7 +159,7 @@ class NAdam(Optimizer):
     """
 
     _ranges = COMMON | {"momentum_decay": nonnegative("momentum_decay value")}
-    _state: ClassVar = Adam._state | {"mu_product": ones}
+    _state: ClassVar = {"step": step_count, "mu_product": ones} | Adam._state
 
     def __init__(
         self,

@@ -137,7 +137,8 @@ class Tensor(WrittenInPlace):
     fmod = elementwise.fmod
     pow = __pow__ = elementwise.pow
     neg = negative = __neg__ = elementwise.neg
-    positive = conj = conj_physical = resolve_conj = resolve_neg = __pos__ = elementwise.positive
+    positive = __pos__ = elementwise.positive
+    conj = conj_physical = resolve_conj = resolve_neg = elementwise.real
     abs = absolute = __abs__ = elementwise.abs
     sign = elementwise.sign
     sgn = elementwise.sgn
@@ -209,7 +210,7 @@ class Tensor(WrittenInPlace):
     minimum = elementwise.minimum
     nan_to_num = elementwise.nan_to_num
     clone = elementwise.clone
-    real = attribute(elementwise.positive)
+    real = attribute(elementwise.real)
     angle = special.angle
     digamma = gamma.digamma
     lgamma = gamma.lgamma

@@ -653,6 +653,7 @@ class DataLoader:
         prefetch_factor: how many batches workers would load ahead; None, or, with workers, an int.
         persistent_workers: call `worker_init_fn` for the first iteration alone; only with workers.
         pin_memory_device: a device's name; no memory is pinned.
+        in_order: True or False; batches of the only worker come in order.
 
     Raises:
         OptionError: options that exclude each other, or one that isn't in its range.
@@ -683,6 +684,7 @@ class DataLoader:
         prefetch_factor: int | None = None,
         persistent_workers: bool = False,
         pin_memory_device: str = "",
+        in_order: bool = True,
     ) -> None:
         check_flags("DataLoader", shuffle=shuffle, drop_last=drop_last)
         check_kind(generator, Generator, "generator", "DataLoader")
@@ -693,6 +695,7 @@ class DataLoader:
             num_workers, timeout, multiprocessing_context, prefetch_factor, persistent_workers
         )
         check_flag(pin_memory, "pin_memory", "DataLoader")
+        check_flag(in_order, "in_order", "DataLoader")
         check_kind(pin_memory_device, str, "pin_memory_device", "DataLoader")
         _check_order(dataset, sampler, batch_sampler, bool(shuffle))
         if batch_sampler is not None and (batch_size != 1 or shuffle or sampler or drop_last):

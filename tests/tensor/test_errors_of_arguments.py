@@ -38,7 +38,7 @@ WRONG: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: z.mean(), TypeError, r"mean: needs a floating-point tensor, got lucid.int64"),
     (lambda: x.max(keepdim=True), TypeError, r"hint: use amax\(keepdim=True\)"),
     (lambda: lucid.zeros(0).max(), ValueError, "amax"),
-    (lambda: x.norm("nuc"), ValueError, "norm: p must be a number or 'fro', not 'nuc'"),
+    (lambda: x.norm("p"), ValueError, "norm: p must be a number, 'fro' or 'nuc', not 'p'"),
     (lambda: x.reshape(4, 2), ValueError, r"shape '\[4, 2\]' is invalid for input of size 6"),
     (lambda: x.reshape(-1, -1), ValueError, "only one dimension can be inferred, not 2"),
     (lambda: x.permute(0), ValueError, "does not match the length of the desired ordering"),

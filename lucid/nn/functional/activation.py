@@ -15,7 +15,7 @@ from lucid.functions.inplace import in_place
 from lucid.functions.rectifiers import softplus
 from lucid.functions.softmax import softmax
 from lucid.functions.transcendental import sigmoid, tanh
-from lucid.ir.errors import OptionError, ShapeError
+from lucid.ir.errors import DTypeError, OptionError, ShapeError
 from lucid.ir.location import warn
 from lucid.tensor.tensor import Tensor
 
@@ -220,19 +220,22 @@ def hardtanh(
     """input, brought into [min_val, max_val]; the derivative at both is 0.
 
     Args:
-        min_val: the lower bound.
-        max_val: the upper bound.
+        min_val: the lower bound; of integers its whole part.
+        max_val: the upper bound, likewise.
 
     Raises:
         OptionError: `min_val` is above `max_val`.
+        DTypeError: bools.
 
     >>> F.hardtanh(lucid.tensor([-2.0, 0.5, 3.0]))
     tensor([-1.0000,  0.5000,  1.0000])
     """
     if min_val > max_val:
         raise OptionError(f"hardtanh: min_val={min_val} is greater than max_val={max_val}")
+    if input.dtype is lucid.bool:
+        raise DTypeError("hardtanh: not defined for bools")
     if not input.dtype.is_floating_point:
-        return result_of(input, input.clamp(min_val, max_val), inplace)
+        return result_of(input, input.clamp(int(min_val), int(max_val)), inplace)
     y = _hardtanh(source_of(input, inplace), min_val, max_val)
     return result_of(input, y, inplace)
 
