@@ -21,7 +21,7 @@ class Finding(HostCall):
     """A host call of a function that depends on what it is given, or draws random numbers.
 
     Attributes:
-        find: `find(*arrays, *options)` gives new arrays, none of which requires grad.
+        find: `find(*arrays, *options)` gives arrays, which may be views of those that it gets.
         generator: the one of Python's or NumPy's that it draws from; None: it doesn't.
     """
 
@@ -40,6 +40,11 @@ class Finding(HostCall):
         except LucidError as error:
             place = None if self.line is None else Location(*self.line)
             raise at_line(completed(error), place) from None
+
+    def kept(self, made: MadeHostCall, found: Sequence[np.ndarray]) -> MadeHostCall:
+        """A view of what was found in is on the step's memory, which ends with the run."""
+        own = [array if array.base is None else array.copy() for array in found]
+        return MadeHostCall(made.host, own, made.state)
 
     def seen(self, found: Sequence[np.ndarray]) -> tuple[TensorType, ...]:
         return tuple(map(type_of_array, found))

@@ -117,6 +117,16 @@ def test_branches_on_what_numpy_finds():
     assert runs(lambda: step, traces=3).stats.exits
 
 
+def test_branches_on_elements_of_a_view_that_numpy_makes():
+    """Another program takes the view over, not the memory of the run that found it."""
+
+    def step(x):
+        turned = (x * 2).numpy().T
+        return [int(turned[i, j] < 1.5) for i in range(3) for j in range(2)]
+
+    runs(lambda: step, traces=8)
+
+
 def test_sizes_that_numpy_finds():
     def step(x):
         a = x.numpy()
@@ -317,3 +327,17 @@ def test_arrays_that_are_given_to_constructors_are_read_natively():
         data = np.full((2, 3), i, np.float64)
         assert step({"data": data}, 0.5).item() == data.sum() * 1.5
     assert step.stats.traces == 1 and not step.stats.eager_reasons
+
+
+def test_a_transposed_view_of_a_square_array_that_changes():
+    """No index gives it, though it has the array's shape and begins where that does."""
+    kept = np.zeros((2, 2))
+    turned = kept.T
+
+    @lucid.compile
+    def step(x):
+        kept[0, 1] = x.sum().item()
+        return float(turned[1, 0]), float(turned[0, 1])
+
+    for x in inputs():
+        assert step(x) == (x.sum().item(), 0.0)

@@ -188,6 +188,17 @@ def test_weights_of_a_recurrent_layer_by_layer_and_direction() -> None:
     ]  # fmt: skip
 
 
+def test_recurrent_layers_and_tables_say_of_what_kind_they_are() -> None:
+    layers = nn.LSTM(2, 3), nn.GRU(2, 3), nn.RNN(2, 3), nn.RNN(2, 3, nonlinearity="relu")
+    assert [layer.mode for layer in layers] == ["LSTM", "GRU", "RNN_TANH", "RNN_RELU"]
+    tables: list[nn.Embedding | nn.EmbeddingBag] = [nn.Embedding(4, 2), nn.EmbeddingBag(4, 2)]
+    for table in tables:
+        assert table.sparse is False
+        table.sparse = True
+        with pytest.raises(ValueError, match="sparse"):
+            table(lucid.tensor([[1, 2]]))
+
+
 def test_bags_of_pretrained_rows_share_their_memory() -> None:
     rows = lucid.tensor([[1.0, 2.0], [3.0, 5.0], [9.0, 9.0]])
     bag = nn.EmbeddingBag.from_pretrained(rows, mode="sum", padding_idx=2)

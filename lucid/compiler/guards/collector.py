@@ -1024,8 +1024,14 @@ def index_of(array: np.ndarray, view: np.ndarray) -> tuple[Any, ...] | None:
         before = ranges[i - of_one.index(i) :]
         index.insert(before[0] if before else len(index), None)
     found = array[*index, ...]
-    is_there = address_of(found) == address_of(view) and not axes
-    return tuple(index) if is_there and found.shape == view.shape else None
+    is_there = address_of(found) == address_of(view) and not axes and found.shape == view.shape
+    return tuple(index) if is_there and _steps(found) == _steps(view) else None
+
+
+def _steps(array: np.ndarray) -> list[int]:
+    """The strides of the axes along which there are several elements, in their order."""
+    pairs = zip(array.strides, array.shape, strict=True)
+    return [stride for stride, size in pairs if size > 1]
 
 
 def _bytes_of_mask(array: np.ma.MaskedArray[Any, Any]) -> bytes:

@@ -28,10 +28,11 @@ class _Table(Module):
     num_embeddings: int
     embedding_dim: int
     padding_idx: int | None
+    sparse: bool
 
-    def __post_init__(self, sparse: bool, device: object, dtype: DType | None) -> None:
+    def __post_init__(self, device: object, dtype: DType | None) -> None:
         check_device(device, type(self).__name__)
-        refuse(sparse, "sparse", type(self).__name__, DENSE)
+        refuse(self.sparse, "sparse", type(self).__name__, DENSE)
         rows = self.num_embeddings
         if self.padding_idx is not None:
             if not -rows <= self.padding_idx < rows:
@@ -83,7 +84,7 @@ class Embedding(_Table):
     max_norm: float | None = None
     norm_type: float = 2.0
     scale_grad_by_freq: bool = False
-    sparse: InitVar[bool] = False
+    sparse: bool = False
     _: KW_ONLY
     device: InitVar[object] = None
     dtype: InitVar[DType | None] = None
@@ -105,7 +106,7 @@ class Embedding(_Table):
 
     def forward(self, input: Tensor) -> Tensor:
         options = self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq
-        return embedding(input, self.weight, *options)
+        return embedding(input, self.weight, *options, self.sparse)
 
     def extra_repr(self) -> str:
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
@@ -137,7 +138,7 @@ class EmbeddingBag(_Table):
     norm_type: float = 2.0
     scale_grad_by_freq: bool = False
     mode: str = "mean"
-    sparse: InitVar[bool] = False
+    sparse: bool = False
     include_last_offset: bool = False
     padding_idx: int | None = None
     device: InitVar[object] = None
@@ -167,5 +168,5 @@ class EmbeddingBag(_Table):
         options = self.max_norm, self.norm_type, self.scale_grad_by_freq, self.mode
         ends = self.include_last_offset, self.padding_idx
         return embedding_bag(
-            input, self.weight, offsets, *options, False, per_sample_weights, *ends
+            input, self.weight, offsets, *options, self.sparse, per_sample_weights, *ends
         )

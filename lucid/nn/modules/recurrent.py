@@ -275,6 +275,13 @@ class RNNBase(_Recurrent):
                 self._add_weights(f"_l{layer}{direction}", width, self.bias, dtype)
         self.reset_parameters()
 
+    @property
+    def mode(self) -> str:
+        """The kind of its cells: "LSTM", "GRU", "RNN_TANH" or "RNN_RELU"."""
+        if self._cell is None:
+            return f"RNN_{self.nonlinearity.upper()}"
+        return "LSTM" if self._has_cell else "GRU"
+
     def _directions(self) -> tuple[str, ...]:
         return ("", "_reverse") if self.bidirectional else ("",)
 
