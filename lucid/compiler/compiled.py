@@ -32,6 +32,7 @@ from lucid.compiler.inputs.signature import (
     Description,
     changes,
     describe,
+    in_order,
     moving_arguments,
     name_of,
     named_arguments,
@@ -594,6 +595,7 @@ class Compiled:
 
     def _signature(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         """The call, with live numbers for ints that are read at each call."""
+        kwargs = in_order(self.__wrapped__, kwargs) if len(kwargs) > 1 else kwargs
         marked = with_live_arguments(self._ints, self._kept, self.__wrapped__, args, kwargs)
         call = Call(*marked)
         call.given = args, kwargs
