@@ -146,6 +146,15 @@ def test_an_int_that_counts_calls_says_so_sooner_than_one_that_changes(agree):
     agree(scenario, traces=5)
 
 
+def test_ints_that_come_back_have_their_programs_though_others_are_read_at_each_call(agree):
+    def scenario(compile):
+        step = compile(lambda x, i: x * weights[i])
+        return [step(lucid.ones(2), i) for i in (0, 1, 2, 0, 1, 2, 1, 0)]
+
+    weights = [lucid.full((2,), i) for i in range(3)]
+    agree(scenario, traces=3)
+
+
 def test_ints_that_shapes_depend_on_choose_the_program(agree):
     def scenario(compile):
         step = compile(lambda x, n: x.repeat(n) * lucid.arange(2 * n))

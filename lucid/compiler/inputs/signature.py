@@ -106,18 +106,20 @@ def moving_arguments(now: Description, earlier: Iterable[Description]) -> set[st
 
 
 def _count(calls: Sequence[Description]) -> bool:
-    """Whether all that differs between three calls, the latest first, are ints that count them."""
+    """Whether all that differs between three calls are ints that count them, up or down."""
     pairs = [*pairwise(calls)]
-    return len(pairs) == 2 and all(
-        _follows(now.get(path, ""), before.get(path, ""))
+    steps = {
+        _step(now.get(path, ""), before.get(path, ""))
         for now, before in pairs
         for path in differences(now, before)
-    )
+    }
+    return len(pairs) == 2 and steps in ({1}, {-1})
 
 
-def _follows(text: str, before: str) -> bool:
-    kind, _, number = text.partition(" ")
-    return kind == "int" and before == f"int {int(number) - 1}"
+def _step(text: str, before: str) -> int:
+    """By how much an int has changed; 0: it is none."""
+    are_ints = text.startswith("int ") and before.startswith("int ")
+    return int(text[4:]) - int(before[4:]) if are_ints else 0
 
 
 def _code_in(text: str) -> str:
