@@ -14,7 +14,7 @@ import traceback
 import types
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import attrgetter
@@ -32,6 +32,7 @@ from lucid.compiler.inputs.signature import (
     Description,
     changes,
     describe,
+    in_order,
     moving_arguments,
     name_of,
     named_arguments,
@@ -592,9 +593,13 @@ class Compiled:
             self._untraceable.setdefault(key, (1, reason))
             raise EagerOnlyError(reason)
 
-    def _signature(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
-        """The call, with live numbers for ints that are read at each call."""
-        marked = with_live_arguments(self._ints, self._kept, self.__wrapped__, args, kwargs)
+    def _signature(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], live: Collection[str] | None = None
+    ) -> Call:
+        """The call, with live numbers for ints that are read at each call; `live`: which."""
+        kwargs = in_order(self.__wrapped__, kwargs) if len(kwargs) > 1 else kwargs
+        live = self._ints if live is None else live
+        marked = with_live_arguments(live, self._kept, self.__wrapped__, args, kwargs)
         call = Call(*marked)
         call.given = args, kwargs
         return call
@@ -614,6 +619,9 @@ class Compiled:
 
     def _prepared(self, call: Call, differs: Departure | None = None) -> tuple[Call, Program]:
         """The call as a program sees it that serves it, which is traced if there is none."""
+        found = self._from_before_ints_moved(call) if self._ints and differs is None else None
+        if found is not None:
+            return found
         known = Known(self._ints, self._sources, self._kept)
         known.functions = [] if self._is_unverified else None
         restarts = 0
@@ -714,6 +722,14 @@ class Compiled:
                 return program, None
             reason = reason or failure
         return None, reason
+
+    def _from_before_ints_moved(self, call: Call) -> tuple[Call, Program] | None:
+        """A program for just the ints and texts of a call, where none that reads them fits."""
+        if self._fitting(call, None)[0] is not None:
+            return None
+        found = self._signature(*call.given, live=())
+        program, _ = self._fitting(found, None)
+        return None if program is None else (found, program)
 
     def _drop_least_used(self, newest: Program) -> None:
         """Keep what programs hold bounded: those used longest ago go, and their code with them.

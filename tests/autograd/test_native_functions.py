@@ -23,7 +23,7 @@ f32, f64 = lucid.float32, lucid.float64
 
 
 def layer(step: Any, rows: Any, state: Any, weight: Any, reverse: bool = False) -> lucid.Tensor:
-    rounds = Recurrence(rounds_of(step), weight, None, None)
+    rounds = Recurrence(rounds_of(step), None, weight, None)
     end, (outputs,) = lucid.scan(rounds, state, rows, reverse=reverse)
     return lucid.cat([outputs.flatten(), *(x.flatten() for x in end)])
 
@@ -71,11 +71,11 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "max_pool2d": (lambda x: F.max_pool2d(x, 2), ((2, 3, 8, 6),)),
     "avg_pool2d": (lambda x: F.avg_pool2d(x, 2), ((2, 3, 8, 6),)),
     "step of an LSTM": (
-        lambda x, h, c, w, b: lucid.cat(lstm_step(x, (h, c), w, b)),
-        ((3, 20), (3, 5), (3, 5), (20, 5), (20,)),
+        lambda x, h, c, b, w: lucid.cat(lstm_step(x, (h, c), b, w)),
+        ((3, 20), (3, 5), (3, 5), (20,), (20, 5)),
     ),
-    "step of a GRU": (gru_step, ((3, 15), (3, 5), (15, 5), (15,))),
-    "step of an RNN": (nn.RNNCell(2, 5)._step(), ((3, 5), (3, 5), (5, 5), (5,))),
+    "step of a GRU": (gru_step, ((3, 15), (3, 5), (15,), (15, 5))),
+    "step of an RNN": (nn.RNNCell(2, 5)._step(), ((3, 5), (3, 5), (5,), (5, 5))),
     "layer of an LSTM": (
         lambda x, h, c, w: layer(lstm_step, (x,), (h, c), w),
         ((6, 3, 20), (3, 5), (3, 5), (20, 5)),
@@ -176,6 +176,23 @@ def test_a_program_means_what_the_ops_mean(name: str, dtype: Any) -> None:
                     assert mine is not None and mine.dtype == right.dtype
                     tolerance = 2e-5 if dtype is f32 else 1e-12
                     np.testing.assert_allclose(mine, right, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", [n for n in CALLS if not n.startswith(("step", "layer of"))])
+def test_hooks_of_arguments_are_called_in_the_order_of_the_ops(name: str) -> None:
+    call, shapes = CALLS[name]
+
+    def order() -> list[int]:
+        tensors, called = tensors_of(arrays_for(shapes, f32, 0)), list[int]()
+        for number, x in enumerate(tensors):
+            if x.requires_grad:
+                x.register_hook(lambda g, number=number: called.append(number))
+        call(*tensors).sum().backward()
+        return called
+
+    found = order()
+    with native.op_by_op():
+        assert found == order()
 
 
 @pytest.mark.parametrize("is_causal", [False, True])

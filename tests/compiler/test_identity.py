@@ -44,6 +44,11 @@ class Output:
     notes: list = field(default_factory=list)
 
 
+@dataclass(eq=False)
+class Unequal:
+    y: Any
+
+
 @dataclass(frozen=True, slots=True)
 class Frozen:
     y: Any
@@ -438,3 +443,26 @@ def test_a_distribution_is_a_result(agree):
         return [[d.loc, d.scale, d.log_prob(lucid.ones(3))] for d in found]
 
     agree(scenario, traces=1)
+
+
+@pytest.mark.parametrize(
+    ("use", "reason"),
+    [
+        (lambda given, s: given is s.known, "looks whether a Output that it is given is"),
+        (lambda given, s: given in s.table, "looks for a Unequal that it is given, by identity"),
+        (lambda given, s: given == s.known, None),
+    ],
+    ids=["is", "in", "=="],
+)
+def test_which_object_with_fields_is_given_is_looked_at_op_by_op(agree, use, reason):
+    """A step is given one made anew. Since Python 3.13 `==` of such begins with `is`."""
+
+    def scenario(compile):
+        kind = Unequal if reason and "Unequal" in reason else Output
+        known = kind(1.0)
+        s = types.SimpleNamespace(known=known, table={known: 1} if kind is Unequal else {})
+        step = compile(lambda x, given: x * 2 if use(given, s) else x * given.y)
+        return [step(x_of(0), given) for given in (known, kind(3.0), known, kind(1.0))]
+
+    (step,) = agree(scenario)
+    assert reason is None or reason in step.stats.eager_reasons[0]

@@ -359,7 +359,7 @@ def test_a_call_that_fails_says_nothing_about_the_numbers_that_move(agree, where
         return found
 
     (step,) = agree(scenario)
-    assert step.stats.traces == (3 if where == "in a variable" else 5)
+    assert step.stats.traces == 3
 
 
 def test_what_nobody_reads_causes_no_retrace():

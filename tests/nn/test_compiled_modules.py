@@ -187,3 +187,31 @@ def test_a_step_may_make_its_model_and_train_it() -> None:
         assert_allclose(results[1][1], results[0][1], rtol=1e-5)
         assert results[1][2] == results[0][2] == 2
     assert step.stats.traces == 1
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 1)),
+        lambda: nn.RNN(4, 3, 2),
+        lambda: nn.LSTM(4, 3),
+        lambda: nn.GRUCell(4, 3),
+        lambda: nn.TransformerEncoderLayer(4, 2, 4, dropout=0.0),
+    ],
+    ids=["linear", "rnn", "lstm", "gru cell", "transformer"],
+)
+def test_hooks_of_parameters_are_called_in_one_order(make: Callable[[], nn.Module]) -> None:
+    def order(compile: Callable[..., Any]) -> list[str]:
+        lucid.manual_seed(0)
+        model, called = make(), list[str]()
+        for name, parameter in model.named_parameters():
+            parameter.register_hook(lambda g, name=name: called.append(name))
+
+        def step(x: lucid.Tensor) -> None:
+            y = model(x)
+            (y[0] if isinstance(y, tuple) else y).square().sum().backward()
+
+        compile(step)(X.float())
+        return called
+
+    assert order(lucid.compile) == order(lambda f: f)

@@ -61,6 +61,7 @@ from lucid.ir.location import Location, here
 from lucid.ir.memory import address_of
 from lucid.ir.whose_code import LIBRARYS_ATTRIBUTES, is_followed, is_librarys
 from lucid.tensor.core import TensorCore
+from lucid.tensor.tree import is_record
 
 PLAIN = (list, dict, set, deque)  # containers whose entries can change
 # What only C looks into: all that they hold is asked for anew at each call.
@@ -685,7 +686,7 @@ class Collector:
         if isinstance(one, SCALARS) or not are_alike:
             return
         for given, known in ((one, other), (other, one)):
-            is_object = id(given) in self._given and not isinstance(given, (*PLAIN, tuple))
+            is_object = id(given) in self._given and not _is_container(given)
             is_other = not self._is_given(known) and self.was_there(known)
             if is_object and (is_other or id(given) in self._elsewhere):
                 self._know_by_identity(given)
@@ -696,12 +697,14 @@ class Collector:
     def look_for_itself(self, given: Any) -> None:
         """An object is looked for by its identity, as a key is, where its class has no `__eq__`."""
         is_function = isinstance(given, types.FunctionType) and id(given) in self.given_functions
-        if id(given) in self.given_tensors or is_function:
+        equals: Any = type(given).__eq__
+        is_itself = id(given) in self._given and equals is object.__eq__
+        is_container = is_itself and _is_container(given)
+        if id(given) in self.given_tensors or is_function or is_container:
             reason = f"it looks for a {type(given).__name__} that it is given, by identity"
             self._refusals.append((reason, here()))
             return
-        equals: Any = type(given).__eq__
-        if id(given) in self._given and equals is object.__eq__:
+        if is_itself:
             self._know_by_identity(given)
 
     def _is_given(self, value: Any) -> bool:
@@ -1036,6 +1039,11 @@ def _steps(array: np.ndarray) -> list[int]:
 
 def _bytes_of_mask(array: np.ma.MaskedArray[Any, Any]) -> bytes:
     return bytes(np.ma.getmaskarray(array).tobytes())
+
+
+def _is_container(value: Any) -> bool:
+    """Whether a call is given an equal one made anew: a container, or an object with fields."""
+    return isinstance(value, (*PLAIN, tuple)) or is_record(value)
 
 
 def at_line(place: Location | None) -> str:

@@ -7,6 +7,7 @@ import re
 import types
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -82,24 +83,43 @@ def with_live_arguments(
 def moving_arguments(now: Description, earlier: Iterable[Description]) -> set[str]:
     """The ints, texts and functions in which a call and earlier ones differ, and in nothing else.
 
-    Of ints many: shapes may depend on them. A text says sooner that it's another one in each call,
-    a function of the same code at once.
+    Of ints many: shapes may depend on them. One that counts calls says sooner that it's another one
+    in each, and so does a text; a function of the same code at once.
     """
     texts = {path for path, text in now.items() if text.startswith("str ")}
     moving = texts | {path for path, text in now.items() if _WHOLE.match(text)}
     functions = {path for path, text in now.items() if _FUNCTION.match(text)}
-    found = []
-    for before in earlier if moving or functions else ():
+    moved: list[set[str]] = []
+    calls = [now]  # the latest first
+    for before in reversed([*earlier]) if moving or functions else ():
         names = set(differences(now, before))
         remade = {x for x in names & functions if _code_in(now[x]) == _code_in(before.get(x, ""))}
         if remade and names <= remade:
             return remade
-        found.append(names)
-    moved = [names for names in found if names and names <= moving]
+        if names and names <= moving:
+            moved.append(names)
+            calls.append(before)
     of_texts = [names for names in moved if names <= texts]
-    if len(moved) >= MOVES:
+    if len(moved) >= MOVES or _count(calls[:3]):
         return set().union(*moved)
     return set().union(*of_texts) if len(of_texts) >= MOVES_OF_TEXTS else set()
+
+
+def _count(calls: Sequence[Description]) -> bool:
+    """Whether all that differs between three calls are ints that count them, up or down."""
+    pairs = [*pairwise(calls)]
+    steps = {
+        _step(now.get(path, ""), before.get(path, ""))
+        for now, before in pairs
+        for path in differences(now, before)
+    }
+    return len(pairs) == 2 and steps in ({1}, {-1})
+
+
+def _step(text: str, before: str) -> int:
+    """By how much an int has changed; 0: it is none."""
+    are_ints = text.startswith("int ") and before.startswith("int ")
+    return int(text[4:]) - int(before[4:]) if are_ints else 0
 
 
 def _code_in(text: str) -> str:
@@ -332,12 +352,21 @@ def name_of(function: Callable[..., Any]) -> str:
     return getattr(function, "__name__", type(function).__name__)
 
 
+def in_order(function: Callable[..., Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments by keyword, in an order that matters: only `**` takes some in the caller's."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return kwargs
+    parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    named = {name: kwargs[name] for name in parameters if name in kwargs}
+    return {**named, **kwargs}
+
+
 def named_arguments(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> list[tuple[str, Any]]:
-    """The arguments by what the function calls them, in the caller's order."""
-    names = argument_names(function, args)
-    return [*zip(names, args, strict=True), *kwargs.items()]
+    """The arguments by what the function calls them."""
+    return [*zip(argument_names(function, args), args, strict=True), *kwargs.items()]
 
 
 def argument_names(function: Callable[..., Any], args: tuple[Any, ...]) -> list[str]:

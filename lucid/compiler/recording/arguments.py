@@ -65,7 +65,7 @@ class StandIns:
         args, kwargs = call.marked
         names = argument_names(function, args)
         self.args = tuple(self._given(a, name) for a, name in zip(args, names, strict=True))
-        self.kwargs = {name: self._given(kwargs[name], name) for name in kwargs}
+        self.kwargs = {name: self._given(value, name) for name, value in kwargs.items()}
         self._is_place = True
         read = zip(call.values, sources, strict=True)
         self.values = [self._given(value, path) for value, path in read]

@@ -38,15 +38,24 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if not rows or len(matrix) not in (1, 2) or rows[-1] != matrix[-1]:
         shapes = f"input of shape {list(rows)} and weight of shape {list(matrix)} don't fit"
         raise ShapeError(f"linear: {shapes}: their last axes must be equal{_remedy(input, weight)}")
-    return _linear(input, weight, bias)
+    if len(matrix) == 2 and len(rows) != 2:
+        return _linear_rows(bias, weight, input)
+    return _linear(bias, input, weight)
+
+
+# Their arguments come in the order in which gradients arrive where they run op by op.
 
 
 @composite
-def _linear(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    if weight.ndim == 1 or input.ndim == 1:
-        y = weight @ input if weight.ndim == 2 else input @ weight
-    elif input.ndim == 2:
-        y = input @ weight.T
+def _linear(bias: Tensor | None, input: Tensor, weight: Tensor) -> Tensor:
+    y = input @ (weight.T if weight.ndim == 2 else weight)
+    return y if bias is None else y + bias
+
+
+@composite
+def _linear_rows(bias: Tensor | None, weight: Tensor, input: Tensor) -> Tensor:
+    if input.ndim == 1:
+        y = weight @ input
     else:  # one matrix product, not one per leading index
         rows = input.reshape(-1, input.shape[-1]) if input.shape[-1] else input.flatten(0, -2)
         y = (rows @ weight.T).reshape(*input.shape[:-1], weight.shape[0])

@@ -32,39 +32,39 @@ from lucid.tensor.tensor import Tensor
 __all__ = ["GRU", "GRUCell", "LSTM", "LSTMCell", "RNN", "RNNBase", "RNNCell", "RNNCellBase"]
 
 State = Any  # h, or (h, c)
-Step = Callable[[Tensor, State, Tensor, Tensor | None], State]
+Step = Callable[[Tensor, State, Tensor | None, Tensor], State]  # of x, h, bias and weight
 
 
 @composite
-def _tanh_step(x: Tensor, h: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def _tanh_step(x: Tensor, h: Tensor, bias: Tensor | None, weight: Tensor) -> Tensor:
     return (x + linear(h, weight, bias)).tanh()
 
 
 @composite
-def _relu_step(x: Tensor, h: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def _relu_step(x: Tensor, h: Tensor, bias: Tensor | None, weight: Tensor) -> Tensor:
     return relu(x + linear(h, weight, bias))
 
 
 @composite
 def _lstm_step(
-    x: Tensor, h: Tensor, c: Tensor, weight: Tensor, bias: Tensor | None
+    x: Tensor, h: Tensor, c: Tensor, bias: Tensor | None, weight: Tensor
 ) -> tuple[Tensor, Tensor]:
     i, f, g, o = (x + linear(h, weight, bias)).chunk(4, -1)
     c = f.sigmoid() * c + i.sigmoid() * g.tanh()
     return o.sigmoid() * c.tanh(), c
 
 
-def lstm_step(x: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
+def lstm_step(x: Tensor, state: State, bias: Tensor | None, weight: Tensor) -> State:
     """One step of a long short-term memory; gates in the order i, f, g, o.
 
     Reference: Hochreiter and Schmidhuber, "Long Short-Term Memory", 1997.
     """
     h, c = state
-    return _lstm_step(x, h, c, weight, bias)
+    return _lstm_step(x, h, c, bias, weight)
 
 
 @composite
-def gru_step(x: Tensor, h: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def gru_step(x: Tensor, h: Tensor, bias: Tensor | None, weight: Tensor) -> Tensor:
     """One step of a gated recurrent unit; gates in the order r, z, n.
 
     Reference: Cho et al., "Learning Phrase Representations using RNN Encoder-Decoder", 2014.
@@ -157,7 +157,7 @@ class RNNCellBase(_Recurrent):
             raise ShapeError(f"{type(self).__name__}: input must be (n, {size}) or ({size},)")
         state = self._zeros(input, *input.shape[:-1]) if hx is None else hx
         projected = linear(input, self.weight_ih, self.bias_ih)
-        return self._step()(projected, state, self.weight_hh, self.bias_hh)
+        return self._step()(projected, state, self.bias_hh, self.weight_hh)
 
     def extra_repr(self) -> str:
         return f"{self.input_size}, {self.hidden_size}" + ("" if self.bias else ", bias=False")
@@ -393,7 +393,7 @@ class RNNBase(_Recurrent):
         weights = [getattr(self, name + suffix) for name in names]
         w_x, w_h, b_x, b_h = weights if self.bias else (*weights, None, None)
         w_p = getattr(self, f"weight_hr{suffix}") if self.proj_size else None
-        rounds = Recurrence(rounds_of(self._step()), w_h, b_h, w_p)
+        rounds = Recurrence(rounds_of(self._step()), b_h, w_h, w_p)
         start = state if self._has_cell else (state,)
         rows = (linear(x, w_x, b_x),) if reached is None else (linear(x, w_x, b_x), reached)
         end, (outputs,) = lucid.scan(rounds, tuple(start), rows, reverse=backwards)
@@ -415,9 +415,9 @@ def rounds_of(step: Step) -> Callable[..., Any]:
 
     def recurrence(carry: Any, row: Any, shared: Any) -> Any:
         projected, *reached = row
-        weight, bias, projection = shared
+        bias, weight, projection = shared
         state = carry if len(carry) > 1 else carry[0]
-        new = step(projected, state, weight, bias)
+        new = step(projected, state, bias, weight)
         if projection is not None:
             new = linear(new[0], projection), new[1]
         if reached:
