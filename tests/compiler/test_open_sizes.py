@@ -402,6 +402,15 @@ def test_two_sizes_may_change_by_themselves(sizes: tuple[tuple[int, int], ...]) 
     assert compiled.stats.reused >= 2
 
 
+def test_an_open_stride_that_is_one_now_is_told_from_one_that_always_is() -> None:
+    """The bias' gradients sum a column: n0 rows here, n0 * n1 there, where a width is open too."""
+    for shape, width in (((9,), 1), ((6, 8), 3), ((8,), 1), ((3, 12), 1)):
+        layer = nn.Linear(8, width)
+        layer(lucid.ones(*shape, 8, requires_grad=True)).sum().backward()
+        assert layer.bias.grad is not None
+        assert layer.bias.grad.tolist() == [float(np.prod(shape))] * width
+
+
 def test_sizes_far_from_those_of_a_plan_get_another_one() -> None:
     compiled = lucid.compile(lambda x: F.softmax(x @ x.T, dim=1).sum(0))
     for size in (4, 6, 1000, 900, 5):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lucid.codegen.kernel_ir.affine import AffineExpr
+from lucid.ir.extents import is_open
 from lucid.ir.types import DType
 
 EFFECTS = ("store", "accumulate", "write")
@@ -159,11 +160,12 @@ class Inst:
 
 
 def print_form(form: AffineExpr | None) -> str:
-    """The form as a sum over i0, i1, ..."""
+    """The form as a sum over i0, i1, ...; open sizes are shown, of whatever size they are now."""
     if form is None:
         return ""
-    terms = [f"i{dim}*{value}" if value != 1 else f"i{dim}" for dim, value in form.terms]
-    if form.offset or not terms:
+    shown = [(dim, is_open(value) or value != 1, value) for dim, value in form.terms]
+    terms = [f"i{dim}*{value}" if is_shown else f"i{dim}" for dim, is_shown, value in shown]
+    if is_open(form.offset) or form.offset or not terms:
         terms.append(str(form.offset))
     return " + ".join(terms)
 

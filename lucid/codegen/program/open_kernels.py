@@ -54,11 +54,16 @@ def open_kernel(call: KernelCall, target: Target) -> OpenKernel | None:
     sizes = symbols_for(hints)
     symbols = dict(zip(found, sizes.symbols, strict=True))
 
+    places: list[str] = []  # also of sizes that the text doesn't show
+
     def renamed(extent: Extent) -> object:
-        return -symbols[(-extent).key] if extent.hint < 0 else symbols[extent.key]
+        size = -symbols[(-extent).key] if extent.hint < 0 else symbols[extent.key]
+        places.append(str(size))
+        return size
 
     kernel = replaced(call.kernel, renamed)
-    parts = repr(target), type(kernel).__name__, str(len(call.args)), str(kernel)
+    sizes_in_order, count = " ".join(places), str(len(call.args))
+    parts = repr(target), type(kernel).__name__, count, sizes_in_order, str(kernel)
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
     return OpenKernel(kernel, sizes, formulas, key)
 
