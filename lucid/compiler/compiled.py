@@ -813,6 +813,8 @@ class Compiled:
                 "hint: lucid.where chooses without a branch; lucid.compile(max_paths=…) sets "
                 "how many paths are compiled"
             )
+        if self._signature(*call.given).key != call.key:
+            raise RestartTrace("is called by several threads, of which one has found what moves")
         earlier = [program.description for found in self._programs.values() for program in found]
         moved = moving_arguments(description, earlier)
         moved -= self._ints  # one in an object stays as it is
