@@ -200,7 +200,8 @@ class GuardCollector(Reads):
         super().__init__(apart)
         self._skipped = skipped
         self._met: set[int] = set()
-        self._of_library: set[types.FunctionType] = set()  # that have been called
+        # Functions of the library's that have been called.
+        self._of_library: weakref.WeakSet[types.FunctionType] = weakref.WeakSet()
         self._import_hooks = {_file_of(type(finder)) for finder in sys.meta_path}
 
     def listens_to(self, code: types.CodeType, names: dict[str, Any]) -> bool:
