@@ -497,13 +497,13 @@ class Fusion:
     def _push(self, value: Value, forms: IndexMap, group: FusionGroup) -> PartialIndexMap | None:
         """Indices of a view from those of what it looks at."""
         partial: PartialIndexMap | None = forms
-        for view in self._views(value):
+        for view in self.views(value):
             if partial is None:
                 return None
             partial = push(view, partial, group.sizes)
         return partial
 
-    def _views(self, value: Value) -> list[Node]:
+    def views(self, value: Value) -> list[Node]:
         """The views between a value and its base, the base's neighbour first."""
         base, found = self.source.base(value), []
         while value is not base:
@@ -591,7 +591,7 @@ class Fusion:
     ) -> IndexMap | None:
         """Indices into the base of an operand for an element of an item at `forms`."""
         read: IndexMap | None = unbroadcast(operand.shape, forms)
-        for view in reversed(self._views(operand)):
+        for view in reversed(self.views(operand)):
             if read is None:
                 return None
             read = pull(view, read, group.sizes)

@@ -10,6 +10,7 @@ from lucid.codegen import costs
 from lucid.codegen.kernel_ir.affine import IndexMap, SplitNeeded, dot, unbroadcast
 from lucid.codegen.lower.groups import LONG_ROW, OTHER_LOOPS, TOO_MUCH, FusionGroup
 from lucid.codegen.lower.item import Item, reads_elements
+from lucid.ir import ops
 from lucid.ir.graph import Value
 from lucid.ir.passes.rewrite import uniform
 
@@ -123,7 +124,7 @@ def _reads_of_all(fusion: Fusion) -> dict[Value, list[Read]]:
             base = fusion.source.base(operand)
             producer = fusion.computed.get(base)
             inside = producer is not None and producer in group.forms
-            if not inside and _reads_everywhere(item, operand, group):
+            if not inside and _reads_everywhere(fusion, item, operand):
                 found.setdefault(base, {}).setdefault(group, (item, operand))
     return {value: list(reads.values()) for value, reads in found.items() if len(reads) > 1}
 
@@ -134,10 +135,13 @@ def _forms(fusion: Fusion, read: Read, group: FusionGroup) -> IndexMap | None:
     return fusion.operand_forms_of(operand, at, group)
 
 
-def _reads_everywhere(item: Item, operand: Value, group: FusionGroup) -> bool:
+def _reads_everywhere(fusion: Fusion, item: Item, operand: Value) -> bool:
+    """Whether an operand differs for each round, and is read from the beginning of its array."""
+    group = fusion.group_of[item]
     at = group.operand_forms.get(item, group.forms[item])
     dims = frozenset[int]().union(*(f.dims for f in unbroadcast(operand.shape, at)))
-    return dims == set(group.sizes)
+    slices = (view for view in fusion.views(operand) if view.op is ops.slice)
+    return dims == set(group.sizes) and not any(any(x.attributes["starts"]) for x in slices)
 
 
 def _try(fusion: Fusion, read: Read, other_read: Read) -> bool:

@@ -229,24 +229,31 @@ def is_read(node: Node) -> bool:
     return getattr(node, "_has_read", None) is not False
 
 
-def nodes_behind(roots: Iterable[Edge], ends: Collection[Edge]) -> list[Node]:
-    """The nodes that a walk from the roots comes to before the ends, those of leaves included."""
-    found = dict.fromkeys(edge[0] for edge in roots if edge not in ends)
-    pending = list(found)
+def nodes_behind(
+    roots: Iterable[Edge], ends: Collection[Edge], met: set[Node] | None = None
+) -> list[Node]:
+    """The nodes that a walk from the roots comes to before the ends, those of leaves included.
+
+    Those in `met` it goes around, and adds what it comes to.
+    """
+    met = set() if met is None else met
+    pending: list[Node] = []
+
+    def meet(nodes: Iterable[Node]) -> None:
+        new = [node for node in dict.fromkeys(nodes) if node not in met]
+        met.update(new)
+        pending.extend(new)
+
+    meet(edge[0] for edge in roots if edge not in ends)
     for node in pending:  # which grows meanwhile
-        new = [inner for inner in node._inner_nodes() if inner not in found]
-        found.update(dict.fromkeys(new))
-        pending += new
-        for edge in node._edges:
-            if edge is not None and edge not in ends and edge[0] not in found:
-                found[edge[0]] = None
-                pending.append(edge[0])
+        meet(node._inner_nodes())
+        meet(edge[0] for edge in node._edges if edge is not None and edge not in ends)
     return pending
 
 
 def _nodes_within(nodes: Sequence[Node], ends: Collection[Edge]) -> list[Node]:
     """Further ones that a walk would come to from what the nodes saved."""
-    known = {*nodes}
+    met = {*nodes}
     found: list[Node] = []
     stack = [*nodes]
     while stack:
@@ -254,9 +261,7 @@ def _nodes_within(nodes: Sequence[Node], ends: Collection[Edge]) -> list[Node]:
         edges = [edge for x in saved_by(node) for edge in (x.edge, x.private_edge)]
         edges += [edge_of(x.tensor) for x in saved_by(node) if x.tensor is not None]
         edges += [edge_of(tensor) for tensor in tensors_of_users(node)]
-        new = nodes_behind([edge for edge in edges if edge is not None], ends)
-        new = [node for node in new if node not in known]
-        known.update(new)
+        new = nodes_behind([edge for edge in edges if edge is not None], ends, met)
         found += new
         stack += new
     return found
