@@ -37,14 +37,15 @@ _LAYERS = frozenset((
     "threshold", "threshold_", "triplet_margin_loss",
 ))  # fmt: skip
 
-_MISSING_DTYPES = frozenset((
-    "HalfTensor", "bfloat16", "cdouble", "cfloat", "complex128", "complex64", "float16", "half",
-    "uint16", "uint64",
+_MISSING_DTYPES = frozenset(("HalfTensor", "bfloat16", "float16", "half", "uint16", "uint64"))
+_OF_COMPLEX = frozenset((
+    "cdouble", "cfloat", "chalf", "complex", "complex128", "complex32", "complex64", "fft", "imag",
+    "istft", "polar", "stft", "view_as_complex", "view_as_real",
 ))  # fmt: skip
 
 
 def find(name: str) -> Any:
-    """The module or member of this name; `AttributeError` says which dtypes there are."""
+    """The module or member of this name; `AttributeError` says which numbers there are."""
     if name in _MODULES:
         return import_module(f"lucid.{name}")
     if name in _LAYERS:
@@ -61,4 +62,8 @@ def find(name: str) -> Any:
     if name in _MISSING_DTYPES:
         names = [dtype.torch_name for dtype in DTYPES]
         message += f"\nhint: dtypes are {', '.join(names[:-1])} and {names[-1]}"
+    if name in _OF_COMPLEX:
+        message += (
+            "\nhint: there are no complex numbers; keep real and imaginary parts as two tensors"
+        )
     raise AttributeError(message)

@@ -59,6 +59,9 @@ def test_a_conversion_that_does_not_exist_says_what_would_work() -> None:
     for name in ("uint16", "HalfTensor"):
         with pytest.raises(AttributeError, match=f"no attribute '{name}'\nhint: dtypes are bool,"):
             getattr(lucid, name)
+    for name in ("complex64", "fft", "view_as_complex"):
+        with pytest.raises(AttributeError, match=f"'{name}'\nhint: there are no complex numbers;"):
+            getattr(lucid, name)
 
 
 def test_what_is_no_index_is_an_index_error_as_in_pytorch() -> None:
