@@ -8,7 +8,6 @@ as well. Functions in C that would look into such a value make the call run op b
 from __future__ import annotations
 
 import functools
-import html
 import json
 import os
 import pickle
@@ -17,7 +16,6 @@ import random
 import secrets
 import statistics
 import string
-import textwrap
 import time
 import traceback
 import types
@@ -35,7 +33,6 @@ from lucid.compiler.guards.calls import is_heard, written_by
 from lucid.compiler.guards.collector import PLAIN, Substitutes
 from lucid.compiler.guards.events import used_in, without_first
 from lucid.compiler.inputs.late import is_late
-from lucid.compiler.inputs.objects import SCALARS
 from lucid.compiler.inputs.scalars import ONLY_COMPUTE, is_live
 from lucid.compiler.recording.growing_lists import of_lists
 from lucid.compiler.recording.late_arrays import LateArray, computed, of_numpy, stand_in_of
@@ -116,11 +113,6 @@ _EXACT = frozenset(
 )
 # Of these texts are written with all that is in them.
 _WHOLE = (*PLAIN, tuple, types.SimpleNamespace, BaseException)
-# Functions of Python's own that write a text of texts, numbers and containers of these.
-_WRITES = frozenset(
-    {pprint.pformat, textwrap.indent, textwrap.dedent, textwrap.fill, textwrap.shorten, html.escape}
-)
-_PRINTS: dict[Any, dict[str, Any]] = {pprint.pprint: {}, pprint.pp: {"sort_dicts": False}}
 _DEBUGGERS = ("set_trace", "Pdb.set_trace", "post_mortem")
 # Functions that do something outside, to be done before what comes after them.
 _AT_ONCE: dict[Any, str] = {
@@ -128,6 +120,7 @@ _AT_ONCE: dict[Any, str] = {
     **dict.fromkeys((np.savetxt, os.mkdir, os.makedirs, os.rename, os.replace), "it writes a file"),
     **dict.fromkeys((os.remove, os.unlink), "it removes a file"),
     **dict.fromkeys((traceback.print_exc, traceback.print_stack), "it prints"),
+    **dict.fromkeys((pprint.pprint, pprint.pp), "it prints"),
     time.sleep: "it waits",
     pickle.dumps: "it looks at all that an object holds",
 }
@@ -184,13 +177,8 @@ class StandInFunctions(Substitutes):
             return functools.partial(self._drawn, function)
         is_shown = bool(args) and (isinstance(args[0], _WHOLE) or type(args[0]) is LateArray)
         is_whole = function in TEXTS and is_shown
-        is_simple = function in _WRITES and not holds(given, _is_of_other_kind)
-        if function is json.dumps or ((is_whole or is_simple) and holds(given, is_in_text)):
+        if function is json.dumps or (is_whole and holds(given, is_in_text)):
             return functools.partial(self._outside.text, function)
-        if function in _PRINTS:
-            if holds(given, _is_of_other_kind) or args[1:] or "stream" in kwargs:
-                self._exits.op_by_op("it prints, by pprint()")
-            return functools.partial(self._pretty, {**_PRINTS[function], **kwargs})
         only_computes = function in ONLY_COMPUTE or function in _OF_STATISTICS
         if _is_numpys(function, args) and (
             holds(given, self._is_data) or (only_computes and holds(given, is_live))
@@ -362,10 +350,6 @@ class StandInFunctions(Substitutes):
             return functools.partial(self._outside.text, getattr(str, method.__name__), template)
         return None
 
-    def _pretty(self, how: dict[str, Any], value: Any, **_: Any) -> None:
-        """For `pprint.pprint`."""
-        self._outside.say(print, self._outside.text(pprint.pformat, value, **how))
-
     def _may_get(self, function: Any, args: Sequence[Any]) -> bool:
         """Whether a function is told what it does with such values, or refuses them by itself."""
         code = getattr(getattr(function, "__func__", function), "__code__", None)
@@ -396,11 +380,6 @@ class _Template:
     def __mod__(self, values: Any) -> str:
         items = tuple(values) if isinstance(values, tuple) else values
         return self._write(str.__mod__, self._template, items)
-
-
-def _is_of_other_kind(value: Any) -> bool:
-    """Whether it is more than a number or a text, or a container of such."""
-    return not (isinstance(value, (*SCALARS, *PLAIN, tuple)) or is_number_or_text(value))
 
 
 def _looks_up(template: str) -> bool:
