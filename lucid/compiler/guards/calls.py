@@ -665,9 +665,6 @@ class GuardCollector(Reads):
         if args and name in _OF_ENTRIES and (name != "pop" or isinstance(owner, dict)):
             for method in _OF_ENTRIES[name]:
                 getattr(self, method)(owner, args[0], in_c=True)
-        elif isinstance(owner, list) and name == "extend" and hasattr(type(args[0]), "__next__"):
-            self.advance(args[0])
-            self.append(path, owner, name, len(owner))
         elif name in adds and (name not in _ITERATES or all(isinstance(x, PLAIN) for x in args)):
             given = tuple(map(list, args)) if name in _ITERATES else tuple(args)
             self._look_at_all(args if name in _ITERATES else (), {})

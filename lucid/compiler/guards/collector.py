@@ -216,7 +216,7 @@ class Collector:
         if write:
             self._note_change(owner if holder is None else holder)
         identity = identity_of(owner, key)
-        self._refuse_growing(path, owner)
+        self.refuse_growing(path, owner)
         self._refuse_changed(path, owner, key)
         if identity in self._apart or (id(owner), CONTENTS) in self._apart:
             if write:
@@ -299,7 +299,7 @@ class Collector:
         takes: whether the step gets hold of what is in it.
         """
         identity = identity_of(owner, CONTENTS)
-        self._refuse_growing(path, owner)
+        self.refuse_growing(path, owner)
         self._refuse_changed(path, owner, CONTENTS)
         if write:
             self._note_change(owner if holder is None else holder)
@@ -353,22 +353,12 @@ class Collector:
                 copy[guard.key] = guard.expected
         return copy
 
-    def append(self, path: str, owner: Any, method: str, args: Any) -> None:
-        """A list, deque or set gets other entries, and isn't looked at.
-
-        args: what with; of a list, its length, where an iterator is to give the entries.
-        """
+    def append(self, path: str, owner: Any, method: str, args: tuple[Any, ...]) -> None:
+        """A list, deque or set gets other entries, and isn't looked at."""
         self.contents(path, owner, write=True)
-        self._settle(owner)
         done = self._appended.setdefault(id(owner), [])
         if done is not None:
             done.append((method, args))
-
-    def _settle(self, owner: Any) -> None:
-        """Find what an iterator gave by which a list was extended last, as it's in the list now."""
-        done = self._appended.get(id(owner))
-        if done and isinstance(done[-1][1], int):
-            done[-1] = ("extend", (list(owner)[done[-1][1] :],))
 
     def rewrite(self, path: str, owner: Any) -> None:
         """A container's entries are changed, as only looking at them can tell."""
@@ -387,7 +377,7 @@ class Collector:
         self._add(identity_of(owner, key), guard)
         self.value(guard.expected, path, owner)
 
-    def _refuse_growing(self, path: str, owner: Any) -> None:
+    def refuse_growing(self, path: str, owner: Any) -> None:
         """Begin again with all of a list as state, where its stand-in can't tell what is asked."""
         if id(owner) in self.stand_ins and not isinstance(owner, np.ndarray):
             whole = MutableSource(path, owner, CONTENTS)
@@ -396,7 +386,7 @@ class Collector:
 
     def length(self, path: str, owner: Any) -> None:
         """The number of entries is about to be read."""
-        self._refuse_growing(path, owner)
+        self.refuse_growing(path, owner)
         self._refuse_changed(path, owner, CONTENTS)
         self._looked_at.add(id(owner))
         identity, whole = (len, id(owner)), self.guards.get(identity_of(owner, CONTENTS))
@@ -868,7 +858,6 @@ class Collector:
     def _changed_contents(self, guard: ContentsGuard) -> Iterator[tuple[MutableSource, Any]]:
         """What of a container is something else now, or might be elsewhere."""
         owner, path = guard.owner, guard.path
-        self._settle(owner)
         done = self._appended.get(id(owner))
         is_only_added_to = id(owner) not in self._looked_at and not guard.was_read
         if done is not None and is_only_added_to:

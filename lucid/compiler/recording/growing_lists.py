@@ -14,7 +14,7 @@ import itertools
 import statistics
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -344,12 +344,8 @@ class GrowingView(ListPart):
     def clear(self) -> None:
         """Have none."""
         self._change("clear")
-        self._hold(())
-
-    def _hold(self, entries: Sequence[Any]) -> None:
-        """Have just these, which are known."""
-        self.places = [(None, entry) for entry in entries]
-        self.size = self._added = len(entries)
+        self.places = []
+        self.size = self._added = 0
 
     def popleft(self) -> Any:
         """Take the first entry of a deque."""
@@ -357,13 +353,13 @@ class GrowingView(ListPart):
 
     def pop(self, *index: int) -> Any:
         """Take an entry of a list, or the last one."""
-        return self._take_first("pop", 0) if index == (0,) else self._rearrange("pop", *index)
+        return self._take_first("pop", 0) if index == (0,) else self._refuse()
 
     def __delitem__(self, key: Any) -> None:
         if key == 0 and isinstance(self.owner, list):
             self._take_first("pop", 0)
         else:
-            self._rearrange("__delitem__", key)
+            self._refuse()
 
     def __setitem__(self, key: Any, value: Any) -> None:
         key = seen(key)
@@ -372,15 +368,14 @@ class GrowingView(ListPart):
             self.places[key] = None, value
             self._added = max(self._added, -key)
         else:
-            self._rearrange("__setitem__", key, value)
+            self._refuse()
 
     def __imul__(self, count: Any) -> Any:
-        self._rearrange("__imul__", count)
-        return self.owner
+        return self._refuse()
 
     def _take_first(self, name: str, *args: Any) -> Any:
         if not is_live(self.size) or not self.size > self._added:
-            return self._rearrange(name, *args)
+            return self._refuse()
         value = self._from_start(0)
         self._change(name, *args)
         del self.places[0]
@@ -388,14 +383,10 @@ class GrowingView(ListPart):
         self._taken += 1
         return value
 
-    def _rearrange(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        """Do what needs to know all entries: each call sets them anew."""
-        entries = self.listed()
-        result = getattr(entries, name)(*args, **kwargs)
-        self._change("clear")
-        self._change("extend", [*entries])
-        self._hold([*entries])
-        return result
+    def _refuse(self) -> NoReturn:
+        """Begin again, without this, where a change needs to know all entries."""
+        self.collector.refuse_growing(self.source.path, self.owner)
+        raise AssertionError
 
     def _change(self, name: str, *args: Any) -> None:
         self.collector.note_growth(self.owner)
@@ -410,7 +401,7 @@ class GrowingView(ListPart):
             return functools.partial(self.part, slice(None))
         if name in ("index", "count"):
             return getattr(self.listed(), name)
-        return functools.partial(self._rearrange, name)
+        return self._refuse()
 
 
 def _of_entries(name: str) -> Callable[..., Any]:
