@@ -38,6 +38,8 @@ def know_by_identity(kinds: Iterable[type]) -> None:
 def data_of(value: Any, inside: tuple[int, ...] = ()) -> dict[str, Any] | None:
     """The attributes of an object of plain data; None for any other object."""
     kind = type(value)
+    if issubclass(kind, TensorCore):
+        return None
     attributes = getattr(value, "__dict__", None)
     if type(attributes) is not dict or not attributes or kind in _changed or id(value) in inside:
         return None

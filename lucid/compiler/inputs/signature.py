@@ -53,6 +53,11 @@ class LiveArgument:
         self.value = value
 
 
+def live_text(value: Any) -> Any:
+    """What a place holds; a text that the step binds is another one in each call."""
+    return LiveArgument(value) if type(value) is str else value
+
+
 def with_live_arguments(
     names: Collection[str],
     kept: Mapping[int, Any],
@@ -176,7 +181,7 @@ class Call:
         for name, value in kwargs.items():
             self._parts.append(name)
             self._add(value)
-        self.values: Sequence[Any] = ()
+        self.values: list[Any] = []
         self.keys: list[tuple[Any, ...]] = []
 
     def take(self, values: Sequence[Any]) -> None:
@@ -184,17 +189,22 @@ class Call:
         if not self._in_places:
             lists = (self._parts, self._tensors, self.floats, self.objects, self._containers)
             self._counts, self._in_places = (*map(len, lists),), True
-        parts, tensors, floats, objects, containers = self._counts
+        _, tensors, floats, objects, containers = self._counts
         del self._tensors[tensors:], self.floats[floats:], self.objects[objects:]
         self._storages = {s: first for s, first in self._storages.items() if first < tensors}
         self._containers = {x: n for x, n in self._containers.items() if n < containers}
-        self._owners = None
-        self.values = values
-        self.keys = []
+        self.values, self.keys = [], []
         for value in values:
-            self._add(value)
-            self.keys.append(tuple(self._parts[parts:]))
-            del self._parts[parts:]
+            self.take_one(value)
+
+    def take_one(self, value: Any) -> None:
+        """Let this be what one more place holds."""
+        parts = self._counts[0]
+        self._owners = None
+        self.values.append(value)
+        self._add(live_text(value))
+        self.keys.append(tuple(self._parts[parts:]))
+        del self._parts[parts:]
 
     @staticmethod
     def of_tensors(tensors: Sequence[TensorCore]) -> Call:
@@ -203,7 +213,7 @@ class Call:
         call.tensors = tensors
         call._owners = _NOTHING
         call.floats = call.objects = _NOTHING
-        call.values = ()
+        call.values = _NOTHING
         return call
 
     def plain_types(self, args: tuple[Any, ...]) -> list[PlainType] | None:

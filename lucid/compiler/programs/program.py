@@ -366,7 +366,7 @@ class Program:
         Native code counts those that it runs in `counted`.
         """
         plain = call.plain_types(args)
-        if plain is None or self.guards.asked:
+        if plain is None or self.guards.asked or self.guards.moving:
             return
         self.counted = counted
         if any(flag for _, _, flag in plain) or not self._is_plain(len(plain)):
