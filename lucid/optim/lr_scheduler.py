@@ -849,6 +849,9 @@ _SCALES: dict[str, tuple[Callable[[float, float], float], str]] = {
 }
 
 
+_NOTED = ("last_epoch", "best", "num_bad_epochs", "cooldown_counter", "_last_lr", "min_lrs")
+
+
 class ReduceLROnPlateau(LRScheduler):
     """Multiply by `factor` when the metric has not become better for more than `patience` epochs.
 
@@ -903,17 +906,18 @@ class ReduceLROnPlateau(LRScheduler):
     def step(self, metrics: SupportsFloat, epoch: int | None = None) -> None:  # type: ignore[override]
         """Take note of an epoch's metric. In a compiled step that is done after each call.
 
-        A step that reads the learning rate, or what this has noted, later on runs op by op.
+        What it sets may be read later in the step.
         """
         if hooks.is_tracing():
             value = metrics.item() if isinstance(metrics, Tensor) else metrics
             changes = [(group, "lr") for group in self.optimizer.param_groups]
-            own = [(vars(self), key) for key in vars(self)]
+            own = [(vars(self), key) for key in _NOTED]
             hooks.tell(self._take, (value, epoch), "ReduceLROnPlateau.step()", changes + own)
         else:
             self._take(float(metrics), epoch)
 
-    def _take(self, current: float, epoch: int | None) -> None:
+    def _take(self, metric: float, epoch: int | None) -> None:
+        current = float(metric)
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
         if self._is_better(current):
             self.best, self.num_bad_epochs = current, 0

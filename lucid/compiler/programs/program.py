@@ -645,13 +645,13 @@ class Program:
         finals = [final.of(run) for final in self._finals]
         for entries in run.changed:
             entries.put()
+        for deferred in self._deferred:  # before lists grow, and calls change what is asked
+            for spec in (*deferred.args, *deferred.kwargs.values()):
+                spec.of(run)
         if record is not None:
             results = [spec.of(run) for spec in self.tensors]
             record.attach(call.tensors, run.outputs, run.inputs, results)
         if self._side_effects is not None:
-            for deferred in self._deferred:  # of lists that are about to grow, what was asked
-                for spec in (*deferred.args, *deferred.kwargs.values()):
-                    spec.of(run)
             moved = epoch.count
             self._side_effects.deliver(finals, call, run.appended)
             self.guards.follow_epoch(moved)
