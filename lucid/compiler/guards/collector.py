@@ -693,7 +693,8 @@ class Collector:
         for given, known in ((one, other), (other, one)):
             is_object = id(given) in self._given and not _is_container(given)
             is_other = not self._is_given(known) and self.was_there(known)
-            if is_object and (is_other or id(given) in self._elsewhere):
+            is_other = is_other or id(given) in self._elsewhere
+            if is_object and is_other:
                 self._know_by_identity(given)
             if (self._is_given(given) and is_other) or id(given) in self.given_functions:
                 what = f"a {type(given).__name__} that it is given is {self.path_of(known)}"
@@ -1053,7 +1054,7 @@ def _bytes_of_mask(array: np.ma.MaskedArray[Any, Any]) -> bytes:
 
 def _is_container(value: Any) -> bool:
     """Whether a call is given an equal one made anew: a container, or an object with fields."""
-    return isinstance(value, (*PLAIN, tuple)) or is_record(value)
+    return isinstance(value, (*PLAIN, tuple, frozenset)) or is_record(value)
 
 
 def at_line(place: Location | None) -> str:

@@ -53,8 +53,13 @@ def data_of(value: Any, inside: tuple[int, ...] = ()) -> dict[str, Any] | None:
     return None
 
 
+def is_set_of_values(value: Any) -> bool:
+    """Whether it is a set that can't change, of what is known by its value."""
+    return type(value) is frozenset and all(isinstance(x, BY_VALUE) for x in value)
+
+
 def _is_plain(value: Any, inside: tuple[int, ...]) -> bool:
-    if isinstance(value, PLAIN_DATA):
+    if isinstance(value, PLAIN_DATA) or is_set_of_values(value):
         return True
     if isinstance(value, (list, deque, tuple, dict)):
         within = (*inside, id(value))

@@ -19,7 +19,13 @@ from lucid.compiler.inputs.functions import (
     name_of_code,
     with_contents,
 )
-from lucid.compiler.inputs.objects import BY_VALUE, data_of, owners_of, visit_leaves
+from lucid.compiler.inputs.objects import (
+    BY_VALUE,
+    data_of,
+    is_set_of_values,
+    owners_of,
+    visit_leaves,
+)
 from lucid.compiler.inputs.scalars import is_whole
 from lucid.dtypes import get_default_dtype
 from lucid.ir.errors import EagerOnlyError, LucidError
@@ -267,6 +273,8 @@ class Call:
             self._parts.append((kind, value.start, value.stop, value.step))
         elif isinstance(value, BY_VALUE):
             self._parts += (kind, value)
+        elif is_set_of_values(value):  # in an order of its own, in which the step may go through it
+            self._parts += (kind, len(value), *((type(x), x) for x in value))
         elif kind is list or kind is deque:
             self._add_owner(value, (len(value), getattr(value, "maxlen", None)), value)
         elif isinstance(value, dict):
@@ -436,7 +444,7 @@ def _described(leaf: Any, path: str, seen: dict[int, str]) -> str:
     if type(leaf) is LiveArgument:
         name = type(leaf.value).__name__
         return f"an {name}" if name.startswith("int") else f"a {name}"
-    if isinstance(leaf, (*BY_VALUE, slice)):
+    if isinstance(leaf, (*BY_VALUE, slice)) or is_set_of_values(leaf):
         return f"{type(leaf).__name__} {leaf!r}" if leaf is not None else "None"
     leaf = leaf.value if type(leaf) is Kept else leaf
     identity = identity_of_function(leaf)

@@ -16,7 +16,13 @@ from lucid.compiler.guards.moving_entries import MovingEntry, is_data, leaves_of
 from lucid.compiler.guards.mutable_sources import MutableSource
 from lucid.compiler.guards.restarts import Known, RestartTrace
 from lucid.compiler.inputs.functions import Kept, know_as_state
-from lucid.compiler.inputs.objects import data_of, entries_of, know_by_identity, owners_of
+from lucid.compiler.inputs.objects import (
+    data_of,
+    entries_of,
+    is_set_of_values,
+    know_by_identity,
+    owners_of,
+)
 from lucid.compiler.inputs.scalars import WHOLE, is_whole
 from lucid.compiler.inputs.signature import Call, LiveArgument, argument_names, live_text
 from lucid.compiler.recording.late_arrays import LateArray
@@ -61,6 +67,7 @@ class StandIns:
         self.pinned: dict[int, TensorCore] = {}
         self.moving: list[MovingEntry] = []
         self._taken: dict[tuple[int, str], Any] = {}  # what stands for those
+        self._sets: list[frozenset[Any]] = []
         self._data: dict[int, tuple[Any, dict[str, Any]]] = {}
         self._filled: list[tuple[Any, dict[str, Any]]] = []
         recorder.arguments = call.tensors
@@ -102,6 +109,8 @@ class StandIns:
             now, name = self._call.floats[i], recorder.unused_text(path)
             found = recorder.live_scalar(name, now, operator.itemgetter(i))
             return text_of(found) if type(now) is str else found
+        if is_set_of_values(leaf):
+            self._sets.append(leaf)
         attributes = data_of(leaf)
         if attributes is not None and id(leaf) not in self._data:
             self._data[id(leaf)] = leaf, dict(attributes)
@@ -164,7 +173,8 @@ class StandIns:
         for path, owner in owners_of(named, self._call.kept | known):
             recorder.containers[id(owner)] = len(self._held)
             self._held.append((path, owner, entries_of(owner)))
-        collector.accept_arguments([*recorder.containers, *recorder.dicts])
+        sets = map(id, self._sets)
+        collector.accept_arguments([*recorder.containers, *recorder.dicts, *sets])
         collector.given_tensors = self.lent()
 
     def put_back(self) -> None:
