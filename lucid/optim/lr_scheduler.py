@@ -28,7 +28,7 @@ from typing import Any, SupportsFloat, TypeVar
 from lucid.autograd.modes import no_grad
 from lucid.choices import check_choice
 from lucid.compiler.recording import hooks
-from lucid.compiler.results.replayed_effects import ReplayedEffect
+from lucid.compiler.results.replayed_effects import ReplayedEffect, do_at_once
 from lucid.docstrings import like
 from lucid.functions.arguments import integer, kind_of
 from lucid.functions.border import constructors_at_border
@@ -179,19 +179,18 @@ class LRScheduler:
                 "`scheduler.step()` to step the scheduler.",
                 UserWarning,
             )
+        groups, own = self.optimizer.param_groups, [*map(vars, self._parts())]
+        call, owners = partial(self._advance, epoch), [*own, *groups]
         if self._is_outside():
             name = trace_name(self, lambda: variable_name(self))
-            groups, own = self.optimizer.param_groups, [*map(vars, self._parts())]
             is_foreseen = all(is_librarys(type(part)) for part in self._parts())
             changes = [(attributes, key) for attributes in own for key in attributes]
             changes += [(group, key) for group in groups for key in self._sets if key in group]
-            owners = [*own, *groups]
             anew = ("_last_lr", *self._sets)
-            call = partial(self._advance, epoch)
             effect = ReplayedEffect(call, f"{name}.step()", owners, anew, is_foreseen)
             hooks.after_call(effect, changes)
         else:
-            self._advance(epoch)
+            do_at_once(call, owners)
 
     def _parts(self) -> Iterator[LRScheduler]:
         """This scheduler, and those inside of it."""

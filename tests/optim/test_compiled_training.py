@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import copy
-import functools
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -581,7 +581,40 @@ def test_the_function_of_a_schedule_is_called_once_for_each_step(rounds: int) ->
         step = compile(step)
         return [step() for _ in range(6)], asked
 
-    assert scenario(functools.partial(lucid.compile, audit=False)) == scenario(lambda step: step)
+    assert scenario(lucid.compile) == scenario(lambda step: step)
+
+
+@pytest.mark.parametrize("kind", ["audited", "traced again", "op by op", "fails once"])
+def test_a_function_is_called_once_however_often_a_call_is_traced(kind: str) -> None:
+    def scenario(compile: Callable[[Any], Any]) -> Any:
+        opt, asked = optim.SGD([nn.Parameter(lucid.ones(2))], lr=0.5), []
+        held, counts = {"count": 0, "sum": lucid.zeros(())}, itertools.count()
+
+        def factor(epoch: int) -> float:
+            asked.append(epoch)
+            if kind == "fails once" and asked.count(epoch) == 1 and epoch in (1, 3):
+                raise ValueError(f"not {epoch}")
+            return 0.9**epoch
+
+        schedule = schedules.LambdaLR(opt, factor)
+
+        def step() -> Any:
+            opt.step()
+            schedule.step()
+            if kind == "traced again":
+                held["count"] += 1
+                held["sum"] = held["sum"] + held["count"]
+            return next(counts) if kind == "op by op" else schedule.get_last_lr()[0]
+
+        step, found = compile(step), []
+        for _ in range(16):
+            try:
+                found.append(step())
+            except ValueError as error:
+                found.append(str(error))
+        return found, asked
+
+    assert scenario(lucid.compile) == scenario(lambda step: step)
 
 
 @pytest.mark.parametrize("name", ["phase", "asked", "last_epoch", "_last_lr"])
