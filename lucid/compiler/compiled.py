@@ -47,6 +47,7 @@ from lucid.compiler.reports.statistics import (
     kind_of_change,
     signature_text,
 )
+from lucid.compiler.results.replayed_effects import begin_call
 from lucid.ir.clone import copy_graph
 from lucid.ir.errors import (
     ArgumentError,
@@ -402,6 +403,8 @@ class Compiled:
 
         differs: what a run of a program has found that doesn't fit; it isn't asked again.
         """
+        if self._is_paced:  # others are part of the user's call
+            begin_call()
         looks = looks_of(args)
         self._pace.refuse_look(looks, looks in self._recent)
         if differs is None and self._latest is not None and self._audits.is_due():

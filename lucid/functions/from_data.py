@@ -224,6 +224,9 @@ def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tens
     if isinstance(data, Tensor):
         return data if dtype is None else cast(data, as_dtype(dtype, "as_tensor"))
     if isinstance(data, np.ndarray):
+        if not issubclass(type(data), np.ndarray):  # a trace's, which says that it is one
+            late: Any = data
+            return as_tensor(late.as_tensor(is_copied=False), dtype)
         data = plain_array(data, "as_tensor")
         if dtype is None or _is_read_live(data):
             shared = of_users_array(data, "as_tensor")

@@ -28,7 +28,7 @@ from typing import Any, SupportsFloat, TypeVar
 from lucid.autograd.modes import no_grad
 from lucid.choices import check_choice
 from lucid.compiler.recording import hooks
-from lucid.compiler.results.replayed_effects import ReplayedEffect
+from lucid.compiler.results.replayed_effects import ReplayedEffect, do_at_once
 from lucid.docstrings import like
 from lucid.functions.arguments import integer, kind_of
 from lucid.functions.border import constructors_at_border
@@ -179,19 +179,18 @@ class LRScheduler:
                 "`scheduler.step()` to step the scheduler.",
                 UserWarning,
             )
+        groups, own = self.optimizer.param_groups, [*map(vars, self._parts())]
+        call, owners = partial(self._advance, epoch), [*own, *groups]
         if self._is_outside():
             name = trace_name(self, lambda: variable_name(self))
-            groups, own = self.optimizer.param_groups, [*map(vars, self._parts())]
             is_foreseen = all(is_librarys(type(part)) for part in self._parts())
             changes = [(attributes, key) for attributes in own for key in attributes]
             changes += [(group, key) for group in groups for key in self._sets if key in group]
-            owners = [*own, *groups]
             anew = ("_last_lr", *self._sets)
-            call = partial(self._advance, epoch)
             effect = ReplayedEffect(call, f"{name}.step()", owners, anew, is_foreseen)
             hooks.after_call(effect, changes)
         else:
-            self._advance(epoch)
+            do_at_once(call, owners)
 
     def _parts(self) -> Iterator[LRScheduler]:
         """This scheduler, and those inside of it."""
@@ -849,6 +848,9 @@ _SCALES: dict[str, tuple[Callable[[float, float], float], str]] = {
 }
 
 
+_NOTED = ("last_epoch", "best", "num_bad_epochs", "cooldown_counter", "_last_lr", "min_lrs")
+
+
 class ReduceLROnPlateau(LRScheduler):
     """Multiply by `factor` when the metric has not become better for more than `patience` epochs.
 
@@ -903,17 +905,18 @@ class ReduceLROnPlateau(LRScheduler):
     def step(self, metrics: SupportsFloat, epoch: int | None = None) -> None:  # type: ignore[override]
         """Take note of an epoch's metric. In a compiled step that is done after each call.
 
-        A step that reads the learning rate, or what this has noted, later on runs op by op.
+        What it sets may be read later in the step.
         """
         if hooks.is_tracing():
             value = metrics.item() if isinstance(metrics, Tensor) else metrics
             changes = [(group, "lr") for group in self.optimizer.param_groups]
-            own = [(vars(self), key) for key in vars(self)]
+            own = [(vars(self), key) for key in _NOTED]
             hooks.tell(self._take, (value, epoch), "ReduceLROnPlateau.step()", changes + own)
         else:
             self._take(float(metrics), epoch)
 
-    def _take(self, current: float, epoch: int | None) -> None:
+    def _take(self, metric: float, epoch: int | None) -> None:
+        current = float(metric)
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
         if self._is_better(current):
             self.best, self.num_bad_epochs = current, 0

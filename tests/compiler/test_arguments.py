@@ -1193,3 +1193,38 @@ def test_a_function_made_for_each_call_is_itself_where_a_step_keeps_or_compares_
         return found
 
     agree(scenario)
+
+
+@pytest.mark.parametrize(
+    "first, second, traces",
+    [
+        (["l1"], ["l2", "a"], 2),
+        ([1], [True], 2),
+        ([1, 2], [2, 1], 1),
+        ([0, 8], [8, 0], 2),  # equal, but gone through in another order
+        ([], [3], 2),
+    ],
+)
+def test_frozen_sets_are_known_by_what_is_in_them(agree, first, second, traces):
+    def scenario(compile):
+        @compile
+        def step(x, names):
+            for name in names:
+                x = x * 0.7 + len(str(name))
+            return (2 * x if "l1" in names else x), len(names), names
+
+        return [step(lucid.ones(3), frozenset(names)) for names in [first, second] * 5]
+
+    (step,) = agree(scenario, traces=traces)
+    assert not step.stats.eager_reasons
+
+
+def test_a_frozen_set_that_is_compared_by_identity_runs_op_by_op(agree):
+    usual = frozenset({"a"})
+
+    def scenario(compile):
+        step = compile(lambda x, names: (names is usual, x + len(names)))
+        return [step(lucid.ones(3), x) for x in (usual, frozenset(["a"]), usual)]
+
+    (step,) = agree(scenario)
+    assert "looks whether a frozenset that it is given is" in step.stats.eager_reasons[0]

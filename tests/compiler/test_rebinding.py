@@ -234,6 +234,55 @@ def test_a_history_of_bounded_length(agree):
     agree(scenario, traces=4)
 
 
+def _lengthen(run, loss):
+    run.log += f"{run.count}: {loss.item():.4f}\n"
+
+
+def _show_the_end(run, loss):
+    run.log = (run.log + f"{loss.item():.2f} ")[-20:]
+
+
+def _go_on(run, loss):
+    if run.phase == "warmup" and run.count > 3:
+        run.phase = "main"
+    run.log = f"{run.phase} {run.weights[run.phase]}"
+
+
+def _take_turns(run, loss):
+    run.phase = "main" if run.phase == "warmup" else "warmup"
+
+
+def _stop(run, loss):
+    run.log = None if run.log is not None and len(run.log) > 2 else (run.log or "") + "."
+
+
+@pytest.mark.parametrize(
+    "change, traces",
+    [(_lengthen, 1), (_show_the_end, 1), (_go_on, 3), (_take_turns, 2), (_stop, 6)],
+)
+def test_texts_that_a_step_replaces(agree, change, traces):
+    """Each call finds its own, as it does numbers; what is asked of one is guarded."""
+
+    def scenario(compile):
+        run = Holder(log="", phase="warmup", count=0, weights={"warmup": 1, "main": 2})
+        x, seen = lucid.tensor([1.0, 2.0]), []
+
+        @compile
+        def step():
+            loss = (x * run.count).sum()
+            run.count += 1
+            change(run, loss)
+            return loss
+
+        for _ in range(12):
+            seen.append([step(), run.log, run.phase])
+        run.log, run.phase = "another", "main"
+        return seen, [step(), run.log, run.phase]
+
+    (step,) = agree(scenario)
+    assert step.stats.traces <= traces and not step.stats.eager_reasons, step.stats
+
+
 def test_tuples_and_dicts_that_are_replaced_whole(agree):
     def scenario(compile):
         holder = Holder(state=(lucid.zeros(3), lucid.ones(3)), stats={"n": 0, "sum": 0.0})

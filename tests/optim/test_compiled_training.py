@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import copy
-import functools
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -308,18 +308,69 @@ def test_a_plateau_takes_note_of_the_metric_of_each_call(as_number: bool) -> Non
     assert found[0] == found[1] and step.stats.traces <= 2 and not step.stats.eager_reasons
 
 
-def test_a_rate_is_read_after_a_plateau_op_by_op() -> None:
-    opt = optim.SGD([lucid.ones(2, requires_grad=True)])
-    scheduler = schedules.ReduceLROnPlateau(opt, patience=0)
+def _set_rates(opt: Any) -> None:
+    for group in opt.param_groups:
+        group["lr"] = 0.5
 
-    @lucid.compile
-    def step(x: lucid.Tensor) -> float:
-        scheduler.step(x)
-        return float(opt.param_groups[0]["lr"])
 
-    rate = opt.param_groups[0]["lr"]
-    assert [step(lucid.tensor(1.0)) for _ in range(2)] == [rate, pytest.approx(rate / 10)]
-    assert "it reads 'lr' after ReduceLROnPlateau.step()" in step.stats.eager_reasons[0]
+# What a step does with a plateau and a further schedule; how often calls run op by op.
+AFTER_PLATEAUS: dict[str, tuple[Callable[..., Any], int]] = {
+    "the rate": (lambda opt, plateau, after, x: opt.param_groups[0]["lr"], 0),
+    "all rates": (lambda opt, plateau, after, x: plateau.get_last_lr(), 0),
+    "best": (lambda opt, plateau, after, x: plateau.best, 0),
+    "bad epochs": (lambda opt, plateau, after, x: plateau.num_bad_epochs, 0),
+    "whether it has waited": (lambda opt, plateau, after, x: plateau.num_bad_epochs > 1, 0),
+    "cooldown": (lambda opt, plateau, after, x: plateau.in_cooldown, 0),
+    "a text": (lambda opt, plateau, after, x: f"{plateau.last_epoch}: {plateau.best:.3f}", 0),
+    "a tensor": (lambda opt, plateau, after, x: x * opt.param_groups[0]["lr"], 0),
+    "an update": (lambda opt, plateau, after, x: [opt.step(), opt.param_groups[0]["lr"]][1], 0),
+    "another schedule": (
+        lambda opt, plateau, after, x: [after.step(), opt.param_groups[0]["lr"]][1],
+        8,
+    ),
+    "another plateau": (
+        lambda opt, plateau, after, x: [plateau.step(x), plateau.num_bad_epochs][1],
+        8,
+    ),
+    "setting the rate": (lambda opt, plateau, after, x: _set_rates(opt), 8),
+    "setting what it counts": (
+        lambda opt, plateau, after, x: setattr(plateau, "num_bad_epochs", 0),
+        8,
+    ),
+}
+
+
+@pytest.mark.parametrize("as_number", [True, False])
+@pytest.mark.parametrize("use", AFTER_PLATEAUS)
+def test_what_a_plateau_leaves_is_used_later_in_the_step(use: str, as_number: bool) -> None:
+    read, count = AFTER_PLATEAUS[use]
+
+    def scenario(compile: Callable[[Any], Any]) -> Any:
+        w = lucid.full((2,), 4.0).requires_grad_()
+        opt = optim.SGD([w], lr=0.4)
+        plateau = schedules.ReduceLROnPlateau(opt, patience=1, factor=0.5, cooldown=1)
+        after = schedules.ExponentialLR(opt, 0.9)
+
+        @compile
+        def step(x: lucid.Tensor) -> Any:
+            loss = (w * x).sum()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+            plateau.step(loss.item() if as_number else loss)
+            return read(opt, plateau, after, x)
+
+        found = []
+        for value in (1.0, 2.0, -1.0, 3.0, 1.0, 1.0, 1.5, 2.0):
+            result = step(lucid.tensor(value))
+            found.append(result.tolist() if isinstance(result, lucid.Tensor) else result)
+            found.append([opt.param_groups[0]["lr"], plateau.num_bad_epochs, plateau.best])
+        return step, [found, w.tolist()]
+
+    step, found = scenario(lucid.compile)
+    assert found == scenario(lambda function: function)[1]
+    assert len(step.stats.eager_reasons) == count
+    assert all("which takes place after the native step" in x for x in step.stats.eager_reasons)
 
 
 def test_accumulation_over_two_backward_calls() -> None:
@@ -530,7 +581,40 @@ def test_the_function_of_a_schedule_is_called_once_for_each_step(rounds: int) ->
         step = compile(step)
         return [step() for _ in range(6)], asked
 
-    assert scenario(functools.partial(lucid.compile, audit=False)) == scenario(lambda step: step)
+    assert scenario(lucid.compile) == scenario(lambda step: step)
+
+
+@pytest.mark.parametrize("kind", ["audited", "traced again", "op by op", "fails once"])
+def test_a_function_is_called_once_however_often_a_call_is_traced(kind: str) -> None:
+    def scenario(compile: Callable[[Any], Any]) -> Any:
+        opt, asked = optim.SGD([nn.Parameter(lucid.ones(2))], lr=0.5), []
+        held, counts = {"count": 0, "sum": lucid.zeros(())}, itertools.count()
+
+        def factor(epoch: int) -> float:
+            asked.append(epoch)
+            if kind == "fails once" and asked.count(epoch) == 1 and epoch in (1, 3):
+                raise ValueError(f"not {epoch}")
+            return 0.9**epoch
+
+        schedule = schedules.LambdaLR(opt, factor)
+
+        def step() -> Any:
+            opt.step()
+            schedule.step()
+            if kind == "traced again":
+                held["count"] += 1
+                held["sum"] = held["sum"] + held["count"]
+            return next(counts) if kind == "op by op" else schedule.get_last_lr()[0]
+
+        step, found = compile(step), []
+        for _ in range(16):
+            try:
+                found.append(step())
+            except ValueError as error:
+                found.append(str(error))
+        return found, asked
+
+    assert scenario(lucid.compile) == scenario(lambda step: step)
 
 
 @pytest.mark.parametrize("name", ["phase", "asked", "last_epoch", "_last_lr"])
@@ -566,31 +650,6 @@ def test_what_a_schedule_of_the_users_own_has_set_is_read_op_by_op(name: str) ->
     assert (found, p) == (scenario(lambda function: function)[1:])
     reason = f"it reads {name.lstrip('_')!r} after schedule.step(), which takes place after"
     assert step.stats.eager_reasons[0].startswith(reason)
-
-
-@pytest.mark.parametrize("name", ["best", "num_bad_epochs", "last_epoch"])
-def test_what_a_plateau_has_noted_is_read_later_in_the_step(name: str) -> None:
-    """It follows from what the step computes, so such calls run op by op."""
-
-    def scenario(compile: Callable[[Any], Any]) -> Any:
-        p = nn.Parameter(lucid.ones(2))
-        opt = optim.SGD([p], lr=0.1)
-        plateau = schedules.ReduceLROnPlateau(opt, patience=1)
-
-        def step() -> Any:
-            opt.zero_grad()
-            loss = p.square().sum()
-            loss.backward()
-            opt.step()
-            plateau.step(loss.item())
-            return getattr(plateau, name)
-
-        run = compile(step)
-        return run, [run() for _ in range(4)]
-
-    step, found = scenario(lucid.compile)
-    assert_allclose(found, scenario(lambda function: function)[1], rtol=1e-6)
-    assert f"it reads {name!r} after ReduceLROnPlateau.step()" in step.stats.eager_reasons[0]
 
 
 def test_a_schedule_that_follows_a_rate_of_the_steps_own_runs_op_by_op() -> None:

@@ -40,6 +40,7 @@ from lucid.compiler.guards.guard import (
     item_at,
     size_of,
 )
+from lucid.compiler.guards.moving_entries import MovingEntry
 from lucid.compiler.guards.mutable_sources import (
     AppendEffect,
     ChangingArray,
@@ -136,6 +137,7 @@ class Collector:
             `finish`.
         given_tensors: those that the step is given, by the identity of what stands for each.
         asked: what it has looked for in vain among what users bind to those.
+        take_entry: makes what is at a place that moves an argument; what stands for it, or ABSENT.
         restart: what the trace has to begin again for, whatever the user's code makes of it.
         changed_later: entries of dicts that are set after the call; the name of what does it, where
             they can't be read.
@@ -186,6 +188,7 @@ class Collector:
         self.given_functions: Set[int] = frozenset()  # of which calls may be given others
         self.given_cells: Set[int] = frozenset()  # the variables of such, which calls look up
         self.asked: set[str] = set()
+        self.take_entry: Callable[[MovingEntry], Any] = _take_none
         self.restart: RestartTrace | None = None
         self.changed_later: dict[tuple[int, str], Callable[[], str | None]] = {}
         self._joining: Sequence[str] = ()  # of the f-string that is being made
@@ -571,6 +574,8 @@ class Collector:
         """The step gets hold of an object, at some place."""
         if id(value) in self._given and id(holder) not in self._given:
             self._elsewhere.add(id(value))
+            if holder is not None and not _is_container(value):  # with what stands for its contents
+                self._know_by_identity(value)
         if isinstance(value, SCALARS) or id(value) in self._paths or is_live(value):
             return
         self._paths[id(value)] = path
@@ -678,7 +683,8 @@ class Collector:
         for given, known in ((one, other), (other, one)):
             is_object = id(given) in self._given and not _is_container(given)
             is_other = not self._is_given(known) and self.was_there(known)
-            if is_object and (is_other or id(given) in self._elsewhere):
+            is_other = is_other or id(given) in self._elsewhere
+            if is_object and is_other:
                 self._know_by_identity(given)
             if (self._is_given(given) and is_other) or id(given) in self.given_functions:
                 what = f"a {type(given).__name__} that it is given is {self.path_of(known)}"
@@ -704,7 +710,7 @@ class Collector:
 
     def _know_by_identity(self, given: object) -> NoReturn:
         know_by_identity([type(given)])
-        self.restart = RestartTrace("looks which object it is given")
+        self.restart = RestartTrace("finds an object elsewhere that it is given")
         raise self.restart
 
     def tensors(self) -> Iterator[tuple[str, TensorCore]]:
@@ -769,6 +775,7 @@ class Collector:
             self._is_finished = True
             self.library_objects.clear()
         self._age.end()
+        self.take_entry = _take_none
         for guard in self.guards.values():
             if isinstance(guard, (EntryGuard, ContentsGuard)):
                 guard.holder = None
@@ -978,6 +985,10 @@ class Collector:
 _IS_ASKED = AnswerGuard, FieldGuard
 
 
+def _take_none(entry: MovingEntry) -> Any:
+    return ABSENT
+
+
 def _subject(guard: Guard) -> Any:
     """Whose age decides about a guard; None: no object's."""
     if isinstance(guard, TensorGuard):
@@ -1032,7 +1043,7 @@ def _bytes_of_mask(array: np.ma.MaskedArray[Any, Any]) -> bytes:
 
 def _is_container(value: Any) -> bool:
     """Whether a call is given an equal one made anew: a container, or an object with fields."""
-    return isinstance(value, (*PLAIN, tuple)) or is_record(value)
+    return isinstance(value, (*PLAIN, tuple, frozenset)) or is_record(value)
 
 
 def at_line(place: Location | None) -> str:

@@ -362,7 +362,7 @@ def _is_data(leaf: Any) -> bool:
     """Whether a value is a tensor, a number or an array, or an object of plain data with such."""
     if type(leaf) is np.ndarray:
         return has_dtype(leaf)
-    attributes = data_of(leaf) if type(leaf) is not Tensor else None
+    attributes = data_of(leaf)
     if attributes is not None:
         return any(map(_is_data, flatten([*attributes.values()])[0]))
     return type(leaf) is Tensor or is_number(leaf)

@@ -20,6 +20,8 @@ import numpy as np
 from lucid.compiler.guards.collector import BUFFERS, PLAIN, VIEWS, Collector
 from lucid.compiler.guards.events import COMPARISONS
 from lucid.compiler.guards.guard import ABSENT, Attributes, ClassAttributes, instance_dict
+from lucid.compiler.guards.moving_entries import HOLDERS, MovingEntry
+from lucid.compiler.inputs.late import bases_of, early_formula
 from lucid.compiler.inputs.objects import SCALARS
 from lucid.compiler.inputs.scalars import WHOLE, is_known_before, is_live, seen
 from lucid.ir.whose_code import is_librarys, is_unknown, is_users
@@ -311,6 +313,9 @@ class Reads(Collector):
             text = f"{self.path_of(owner)}[{key.text}]"
             return _Entry(key.applied(text, lambda index: table[index], [key]))
         path = self.path_of(owner)
+        taken = ABSENT if in_c else self.moving_entry(path, owner, key)
+        if taken is not ABSENT:
+            return _Entry(taken)
         self.may_call(key)
         if isinstance(owner, dict):
             self.look_for_itself(key)
@@ -337,6 +342,19 @@ class Reads(Collector):
             is_view = is_basic and (len(parts) < owner.ndim or any(type(x) is slice for x in parts))
             self.array(f"{path}[{key!r}]", owner, key if is_basic else ABSENT, given=is_view)
         return None
+
+    def moving_entry(self, path: str, owner: Any, key: Any) -> Any:
+        """What stands for data at a place that moves; ABSENT: the number is looked at.
+
+        So it is in a container that the step has changed by then, which each call finds otherwise.
+        """
+        of_call = early_formula(key) if type(owner) in HOLDERS else None
+        if of_call is None or id(owner) in self.stand_ins or id(owner) in self._appended:
+            return ABSENT
+        if id(owner) in self._given or not self.was_there(owner):
+            return ABSENT
+        text = ", ".join(number.text for number in bases_of([key]).values())
+        return self.take_entry(MovingEntry(f"{path}[{text}]", owner, of_call))
 
     def _read_index(self, key: Any, *, given: bool) -> None:
         """Read the lists and arrays in an index."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from lucid.compiler.inputs.scalars import Formula, is_live
+from lucid.compiler.inputs.scalars import Formula, is_known_before, is_live
 from lucid.tensor.context import context
 
 Bases = dict[Any, Any]  # a value of the graph, or a live scalar, by a key
@@ -27,6 +27,13 @@ class Late:
     now: Any
     bases: Bases
     formula: Formula
+
+    @property
+    def early(self) -> Formula:
+        """The same where all bases are live scalars: of the numbers that a call finds."""
+        formula: Any = self.formula
+        numbers = {key: number.formula for key, number in self.bases.items()}
+        return lambda call: formula({key: of(call) for key, of in numbers.items()})
 
 
 class Applied(Late):
@@ -63,13 +70,6 @@ class Applied(Late):
 
         return formula
 
-    @property
-    def early(self) -> Formula:
-        """The same where all bases are live scalars: of the numbers that a call finds."""
-        formula: Any = self.formula
-        numbers = {key: number.formula for key, number in self.bases.items()}
-        return lambda call: formula({key: of(call) for key, of in numbers.items()})
-
 
 def writer(write: Callable[..., str]) -> Any:
     """The method by which `write` asks for the text of a value, one that each call has perhaps."""
@@ -89,6 +89,15 @@ def is_late(value: object) -> bool:
 def now_of(value: Any) -> Any:
     """What something is in the call that is traced."""
     return value.now if is_late(value) or is_live(value) else value
+
+
+def early_formula(value: Any) -> Formula | None:
+    """What gives a value that moves, of the numbers that a call finds; None: those don't say it."""
+    if is_known_before(value):
+        formula: Formula = value.formula
+        return formula
+    is_early = is_late(value) and value.bases and all(map(is_known_before, value.bases.values()))
+    return value.early if is_early else None
 
 
 def key_of(key: Any) -> Any:

@@ -38,6 +38,8 @@ def know_by_identity(kinds: Iterable[type]) -> None:
 def data_of(value: Any, inside: tuple[int, ...] = ()) -> dict[str, Any] | None:
     """The attributes of an object of plain data; None for any other object."""
     kind = type(value)
+    if issubclass(kind, TensorCore):
+        return None
     attributes = getattr(value, "__dict__", None)
     if type(attributes) is not dict or not attributes or kind in _changed or id(value) in inside:
         return None
@@ -51,8 +53,13 @@ def data_of(value: Any, inside: tuple[int, ...] = ()) -> dict[str, Any] | None:
     return None
 
 
+def is_set_of_values(value: Any) -> bool:
+    """Whether it is a set that can't change, of what is known by its value."""
+    return type(value) is frozenset and all(isinstance(x, BY_VALUE) for x in value)
+
+
 def _is_plain(value: Any, inside: tuple[int, ...]) -> bool:
-    if isinstance(value, PLAIN_DATA):
+    if isinstance(value, PLAIN_DATA) or is_set_of_values(value):
         return True
     if isinstance(value, (list, deque, tuple, dict)):
         within = (*inside, id(value))

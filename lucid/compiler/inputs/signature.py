@@ -19,7 +19,13 @@ from lucid.compiler.inputs.functions import (
     name_of_code,
     with_contents,
 )
-from lucid.compiler.inputs.objects import BY_VALUE, data_of, owners_of, visit_leaves
+from lucid.compiler.inputs.objects import (
+    BY_VALUE,
+    data_of,
+    is_set_of_values,
+    owners_of,
+    visit_leaves,
+)
 from lucid.compiler.inputs.scalars import is_whole
 from lucid.dtypes import get_default_dtype
 from lucid.ir.errors import EagerOnlyError, LucidError
@@ -51,6 +57,11 @@ class LiveArgument:
 
     def __init__(self, value: int | np.integer[Any] | str) -> None:
         self.value = value
+
+
+def live_text(value: Any) -> Any:
+    """What a place holds; a text that the step binds is another one in each call."""
+    return LiveArgument(value) if type(value) is str else value
 
 
 def with_live_arguments(
@@ -176,7 +187,7 @@ class Call:
         for name, value in kwargs.items():
             self._parts.append(name)
             self._add(value)
-        self.values: Sequence[Any] = ()
+        self.values: list[Any] = []
         self.keys: list[tuple[Any, ...]] = []
 
     def take(self, values: Sequence[Any]) -> None:
@@ -184,17 +195,22 @@ class Call:
         if not self._in_places:
             lists = (self._parts, self._tensors, self.floats, self.objects, self._containers)
             self._counts, self._in_places = (*map(len, lists),), True
-        parts, tensors, floats, objects, containers = self._counts
+        _, tensors, floats, objects, containers = self._counts
         del self._tensors[tensors:], self.floats[floats:], self.objects[objects:]
         self._storages = {s: first for s, first in self._storages.items() if first < tensors}
         self._containers = {x: n for x, n in self._containers.items() if n < containers}
-        self._owners = None
-        self.values = values
-        self.keys = []
+        self.values, self.keys = [], []
         for value in values:
-            self._add(value)
-            self.keys.append(tuple(self._parts[parts:]))
-            del self._parts[parts:]
+            self.take_one(value)
+
+    def take_one(self, value: Any) -> None:
+        """Let this be what one more place holds."""
+        parts = self._counts[0]
+        self._owners = None
+        self.values.append(value)
+        self._add(live_text(value))
+        self.keys.append(tuple(self._parts[parts:]))
+        del self._parts[parts:]
 
     @staticmethod
     def of_tensors(tensors: Sequence[TensorCore]) -> Call:
@@ -203,7 +219,7 @@ class Call:
         call.tensors = tensors
         call._owners = _NOTHING
         call.floats = call.objects = _NOTHING
-        call.values = ()
+        call.values = _NOTHING
         return call
 
     def plain_types(self, args: tuple[Any, ...]) -> list[PlainType] | None:
@@ -257,6 +273,8 @@ class Call:
             self._parts.append((kind, value.start, value.stop, value.step))
         elif isinstance(value, BY_VALUE):
             self._parts += (kind, value)
+        elif is_set_of_values(value):  # in an order of its own, in which the step may go through it
+            self._parts += (kind, len(value), *((type(x), x) for x in value))
         elif kind is list or kind is deque:
             self._add_owner(value, (len(value), getattr(value, "maxlen", None)), value)
         elif isinstance(value, dict):
@@ -426,7 +444,7 @@ def _described(leaf: Any, path: str, seen: dict[int, str]) -> str:
     if type(leaf) is LiveArgument:
         name = type(leaf.value).__name__
         return f"an {name}" if name.startswith("int") else f"a {name}"
-    if isinstance(leaf, (*BY_VALUE, slice)):
+    if isinstance(leaf, (*BY_VALUE, slice)) or is_set_of_values(leaf):
         return f"{type(leaf).__name__} {leaf!r}" if leaf is not None else "None"
     leaf = leaf.value if type(leaf) is Kept else leaf
     identity = identity_of_function(leaf)

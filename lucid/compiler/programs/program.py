@@ -366,7 +366,7 @@ class Program:
         Native code counts those that it runs in `counted`.
         """
         plain = call.plain_types(args)
-        if plain is None or self.guards.asked:
+        if plain is None or self.guards.asked or self.guards.moving:
             return
         self.counted = counted
         if any(flag for _, _, flag in plain) or not self._is_plain(len(plain)):
@@ -645,13 +645,13 @@ class Program:
         finals = [final.of(run) for final in self._finals]
         for entries in run.changed:
             entries.put()
+        for deferred in self._deferred:  # before lists grow, and calls change what is asked
+            for spec in (*deferred.args, *deferred.kwargs.values()):
+                spec.of(run)
         if record is not None:
             results = [spec.of(run) for spec in self.tensors]
             record.attach(call.tensors, run.outputs, run.inputs, results)
         if self._side_effects is not None:
-            for deferred in self._deferred:  # of lists that are about to grow, what was asked
-                for spec in (*deferred.args, *deferred.kwargs.values()):
-                    spec.of(run)
             moved = epoch.count
             self._side_effects.deliver(finals, call, run.appended)
             self.guards.follow_epoch(moved)

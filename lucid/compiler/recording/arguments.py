@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from lucid.autograd.hooks import take_hooks
 from lucid.compiler.guards.argument_sources import changed_entries
-from lucid.compiler.guards.guard import CONTENTS
+from lucid.compiler.guards.guard import ABSENT, CONTENTS
+from lucid.compiler.guards.moving_entries import MovingEntry, is_data, leaves_of
 from lucid.compiler.guards.mutable_sources import MutableSource
-from lucid.compiler.guards.restarts import RestartTrace
+from lucid.compiler.guards.restarts import Known, RestartTrace
 from lucid.compiler.inputs.functions import Kept, know_as_state
-from lucid.compiler.inputs.objects import data_of, entries_of, know_by_identity, owners_of
+from lucid.compiler.inputs.objects import (
+    data_of,
+    entries_of,
+    is_set_of_values,
+    know_by_identity,
+    owners_of,
+)
 from lucid.compiler.inputs.scalars import WHOLE, is_whole
-from lucid.compiler.inputs.signature import Call, LiveArgument, argument_names
+from lucid.compiler.inputs.signature import Call, LiveArgument, argument_names, live_text
 from lucid.compiler.recording.late_arrays import LateArray
 from lucid.compiler.recording.names import identifier
 from lucid.compiler.recording.recorder import Recorder
 from lucid.compiler.recording.texts import text_of
 from lucid.compiler.results.histories import ExternalGradFn
 from lucid.ir.errors import TraceError
+from lucid.ir.location import here
 from lucid.tensor.core import TensorCore, _new, attributes_of
 from lucid.tensor.storage import Storage, ViewGuard
 from lucid.tensor.tree import map_tree
@@ -40,6 +49,7 @@ class StandIns:
         values: what the step's places hold for it.
         handles: one per tensor argument.
         pinned: tensor arguments that are state, by position.
+        moving: entries at places that move, which are further arguments.
     """
 
     def __init__(
@@ -47,7 +57,7 @@ class StandIns:
         recorder: Recorder,
         call: Call,
         function: Callable[..., Any],
-        state: set[Storage],
+        known: Known,
         sources: Sequence[str],
     ) -> None:
         self._recorder = recorder
@@ -55,11 +65,14 @@ class StandIns:
         self._call = call
         self.handles: list[TensorCore] = []
         self.pinned: dict[int, TensorCore] = {}
+        self.moving: list[MovingEntry] = []
+        self._taken: dict[tuple[int, str], Any] = {}  # what stands for those
+        self._sets: list[frozenset[Any]] = []
         self._data: dict[int, tuple[Any, dict[str, Any]]] = {}
         self._filled: list[tuple[Any, dict[str, Any]]] = []
         recorder.arguments = call.tensors
-        self._tensors, self._floats = iter(call.tensors), iter(range(len(call.floats)))
-        self._state = state
+        self._tensors, self._floats = iter(call.tensors), itertools.count()
+        self._state, self._at_start = known.state, known
         self._known: dict[int, Any] = {}
         self._arrays: dict[int, LateArray] = {}  # by the identity of the handle
         args, kwargs = call.marked
@@ -68,7 +81,7 @@ class StandIns:
         self.kwargs = {name: self._given(value, name) for name, value in kwargs.items()}
         self._is_place = True
         read = zip(call.values, sources, strict=True)
-        self.values = [self._given(value, path) for value, path in read]
+        self.values = [self._given(live_text(value), path) for value, path in read]
         self._named = [*zip(names, self.args, strict=True), *self.kwargs.items()]
         self._named += zip(sources, self.values, strict=True)
         self._held: list[tuple[str, Any, dict[Any, Any]]] = []
@@ -96,6 +109,8 @@ class StandIns:
             now, name = self._call.floats[i], recorder.unused_text(path)
             found = recorder.live_scalar(name, now, operator.itemgetter(i))
             return text_of(found) if type(now) is str else found
+        if is_set_of_values(leaf):
+            self._sets.append(leaf)
         attributes = data_of(leaf)
         if attributes is not None and id(leaf) not in self._data:
             self._data[id(leaf)] = leaf, dict(attributes)
@@ -103,22 +118,64 @@ class StandIns:
             self._filled.append((leaf, given))
         return leaf
 
+    def take_entry(self, entry: MovingEntry) -> Any:
+        """What stands for data at a place that moves; ABSENT where it is no argument."""
+        place = id(entry.owner), entry.path
+        if place in self._taken:
+            return self._taken[place]
+        value = entry.found(self._call.floats)
+        if here() in self._at_start.looked_at or not is_data(value):
+            return ABSENT
+        owners = owners_of([("", value)])
+        if any(self._is_met(x) for _, x in owners) or any(map(self._is_state, leaves_of(value))):
+            return ABSENT
+        self._at_start.taken.add(here())
+        new = owners_of([("", value)], self._call.kept | _ids(self._owners))
+        self._owners += [owner for _, owner in new]
+        self._call.take_one(value)
+        self.moving.append(entry)
+        given = self._taken[place] = self._given(value, entry.path)
+        self._fill([(entry.path, given)])
+        return given
+
+    def _is_met(self, owner: Any) -> bool:
+        """Whether it is an object of plain data that the step has found elsewhere."""
+        collector = self._recorder.collector
+        assert collector is not None
+        return data_of(owner) is not None and bool(collector.name_of(owner))
+
+    def _is_state(self, leaf: Any) -> bool:
+        """Whether it is a tensor of which the step has found out that it is state."""
+        is_tensor = isinstance(leaf, TensorCore)
+        return is_tensor and (leaf._storage in self._state or leaf._storage in self._recorder.cells)
+
     def lent(self) -> dict[int, TensorCore]:
         """The tensors that handles stand for, by the identities of these."""
         pairs = enumerate(zip(self.handles, self._call.tensors, strict=True))
         return {id(x): tensor for i, (x, tensor) in pairs if i not in self.pinned}
 
-    def fill(self) -> None:
-        """Put what stands for their contents into objects of plain data."""
-        for value, given in self._filled:
-            vars(value).update(given)
-        owners = owners_of(self._named, self._call.kept)
-        self._held = [(path, owner, entries_of(owner)) for path, owner in owners]
-        held = {id(owner) for _, owner in owners}
+    def begin(self) -> None:
+        """The function is about to run: let it find what stands for what it is given."""
+        self._fill(self._named)
+        held = {id(owner) for _, owner, _ in self._held}
         of_functions = [x for x in self._known.values() if id(x) not in held]
         self._in_functions = [(x, entries_of(x)) for x in of_functions]
-        self._recorder.containers = {id(owner): i for i, (_, owner, _) in enumerate(self._held)}
-        self._recorder.dicts = {id(vars(value)): type(value) for value, _ in self._filled}
+
+    def _fill(self, named: Sequence[tuple[str, Any]]) -> None:
+        """Put what stands for their contents into objects of plain data; `named`: the new ones."""
+        recorder, collector = self._recorder, self._recorder.collector
+        assert collector is not None
+        for value, given in self._filled:
+            if id(vars(value)) not in recorder.dicts:
+                vars(value).update(given)
+                recorder.dicts[id(vars(value))] = type(value)
+        known = _ids(owner for _, owner, _ in self._held)
+        for path, owner in owners_of(named, self._call.kept | known):
+            recorder.containers[id(owner)] = len(self._held)
+            self._held.append((path, owner, entries_of(owner)))
+        sets = map(id, self._sets)
+        collector.accept_arguments([*recorder.containers, *recorder.dicts, *sets])
+        collector.given_tensors = self.lent()
 
     def put_back(self) -> None:
         """Give them their contents again."""
@@ -223,3 +280,8 @@ class StandIns:
         handle._grad = tensor._grad
         take_hooks(handle, tensor)
         return handle  # type: ignore[no-any-return]
+
+
+def _ids(owners: Iterable[Any]) -> set[int]:
+    """The identities of what is one object wherever it is, unlike a tuple."""
+    return {id(owner) for owner in owners if not isinstance(owner, tuple)}

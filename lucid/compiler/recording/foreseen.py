@@ -7,14 +7,18 @@ find out what these are before they run. In the graph they are inputs, like all 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lucid.compiler.guards.guard import is_number
+from lucid.compiler.guards.mutable_sources import MutableSource
+from lucid.compiler.inputs.late import Applied
 from lucid.compiler.inputs.objects import SCALARS, is_same
 from lucid.compiler.inputs.scalars import Number, SymScalar, is_live
 from lucid.compiler.recording.hooks import item_of
+from lucid.compiler.recording.late_numbers import LateScalar
 from lucid.compiler.recording.texts import tree_now
 from lucid.compiler.results.replayed_effects import Entries, Forecast, ReplayedEffect
 from lucid.tensor.context import context
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
     from lucid.compiler.recording.recorder import Recorder
 
 Entry = tuple[dict[str, Any], str]
+Found = tuple[dict[str, Any], dict[str, Any]]
 
 
 class Foreseen:
@@ -33,10 +38,12 @@ class Foreseen:
         self.recorder = recorder
         # By the identity of the dict and the key: the dict, what stands there, and what did before.
         self._standing: dict[tuple[int, str], tuple[dict[str, Any], Any, Any]] = {}
+        self._left: list[_Left] = []
+        self._told: set[tuple[int, str]] = set()  # those that follow from what the step computes
 
     def add(self, effect: ReplayedEffect, entries: Iterable[Entry]) -> None:
         """Let what an effect, after those before it, leaves in some entries stand there."""
-        self.put_back()
+        self._take_away()
         self.recorder.effects.append(effect)
         forecast = effect.forecast = Forecast(self.recorder.effects)
         collector = self.recorder.collector
@@ -44,8 +51,8 @@ class Foreseen:
         found = _left_by(forecast) if effect.is_foreseen else []
         for owner, key in entries:
             before = dict.__getitem__(owner, key)
-            if not found:
-                collector.changed_later[id(owner), key] = partial(str, effect.what)
+            if not found or (id(owner), key) in self._told:
+                self._refuse(owner, key, effect.what)
                 continue
             collector.expect(f"{key!r} of {effect.what}", owner, key)
             text = f"{key.lstrip('_')} after {effect.what}"
@@ -67,8 +74,78 @@ class Foreseen:
                     collector.changed_later[id(owner), key] = depend
                 continue
             self._standing[id(owner), key] = owner, standing, before
+        self._stand()
+
+    def tell(
+        self,
+        function: Callable[..., object],
+        args: Sequence[Any],
+        what: str,
+        entries: Sequence[Entry],
+    ) -> None:
+        """Let what a function leaves that is called after the call, with what the step computes.
+
+        Those are numbers that are known late. What several such leave isn't foreseen.
+        """
+        recorder, collector = self.recorder, self.recorder.collector
+        assert recorder.outside is not None and collector is not None
+        is_alone = not self._standing and not recorder.effects
+        owners = [*{id(owner): owner for owner, _ in entries}.values()]
+        left = _Left(function, owners)
+        self._left.append(left)
+        for owner, key in entries:
+            before = dict.__getitem__(owner, key)
+            are_numbers = [is_number(x) for x in (before if type(before) is list else [before])]
+            if not is_alone or not all(are_numbers):
+                self._refuse(owner, key, what)
+                continue
+            collector.expect(f"{key!r} of {what}", owner, key)
+            text = f"{key.lstrip('_')} after {what}"
+            if type(before) is list:
+                standing: Any = [
+                    self._late(f"{text}[{i}]", type(x), partial(left, owner, key, i), args)
+                    for i, x in enumerate(before)
+                ]
+            else:
+                standing = self._late(text, type(before), partial(left, owner, key, None), args)
+            self._told.add((id(owner), key))
+            self._standing[id(owner), key] = owner, standing, before
+        self._stand()
+        recorder.endings.append(partial(self._refuse_bound, what, entries))
+        recorder.outside.say(function, *args)
+
+    def _refuse_bound(self, what: str, entries: Sequence[Entry]) -> None:
+        """Give up where the step has set what a function is to set after the call."""
+        recorder, collector = self.recorder, self.recorder.collector
+        assert collector is not None
+        for owner, key in entries:
+            if collector.has_written(owner, key) or (id(owner), key) in recorder.bound:
+                line = collector.line_of(MutableSource(key, owner, key))
+                recorder.run_op_by_op(
+                    f"it sets {key.lstrip('_')!r} after {what}, which takes place after the native "
+                    f"step{line}\nhint: call {what} outside of the compiled function"
+                )
+
+    def _late(
+        self, text: str, kind: type, ask: Callable[..., Any], args: Sequence[Any]
+    ) -> LateScalar:
+        """What stands for a number that is left."""
+        left, recorder = Applied(ask, args), self.recorder
+        of_call = left.formula, text, recorder.exits, recorder, left.bases
+        return LateScalar(kind, lambda: left.now, *of_call, None)
+
+    def _stand(self) -> None:
         for (_, key), (owner, standing, _) in self._standing.items():
             dict.__setitem__(owner, key, standing)
+
+    def _refuse(self, owner: dict[str, Any], key: str, what: str) -> None:
+        """Let nobody read an entry from now on; nothing stands there."""
+        collector = self.recorder.collector
+        assert collector is not None
+        collector.changed_later[id(owner), key] = partial(str, what)
+        _, standing, before = self._standing.pop((id(owner), key), (owner, None, None))
+        if standing is not None and dict.get(owner, key) is standing:
+            dict.__setitem__(owner, key, before)
 
     def _number(self, text: str, now: Number, read: Callable[[], Any]) -> SymScalar:
         """What stands for a number that an effect leaves."""
@@ -79,6 +156,11 @@ class Foreseen:
 
     def put_back(self) -> None:
         """Let nothing stand anywhere, but for what the step has put there itself."""
+        self._take_away()
+        for left in self._left:
+            left.found = ()
+
+    def _take_away(self) -> None:
         collector = self.recorder.collector
         for (_, key), (owner, standing, before) in self._standing.items():
             is_bound = collector is not None and collector.has_written(owner, key)
@@ -96,20 +178,53 @@ class Foreseen:
 
 
 def _left_by(forecast: Forecast) -> list[Entries]:
-    """What effects leave; nothing if one raises an error, which is for the call.
+    """What effects leave; nothing if one raises an error, which is for the call."""
+    try:
+        with _holding(_as_found(forecast.owners())):
+            return forecast.entries()
+    except Exception:
+        return []
 
-    Meanwhile the dicts hold what the call that is traced has found there.
-    """
+
+def _as_found(owners: Sequence[dict[str, Any]]) -> list[Found]:
+    """What dicts hold by now, in the call that is traced."""
+    return [(owner, {k: tree_now(x) for k, x in dict.items(owner)}) for owner in owners]
+
+
+@contextmanager
+def _holding(found: Sequence[Found]) -> Iterator[None]:
+    """In the block dicts hold what the call that is traced has found there."""
     recorder, held = context.recorder, []
     try:
         context.recorder = None  # so that the dicts are asked for nothing
-        held += [(owner, dict.copy(owner)) for owner in forecast.owners()]
-        for owner, entries in held:
-            dict.update(owner, {key: tree_now(value) for key, value in entries.items()})
-        return forecast.entries()
-    except Exception:
-        return []
+        held += [(owner, dict.copy(owner)) for owner, _ in found]
+        for owner, entries in found:
+            dict.update(owner, entries)
+        yield
     finally:
         for owner, entries in held:
             dict.update(owner, entries)
         context.recorder = recorder
+
+
+class _Left:
+    """What a function leaves in an entry of a dict; all are as before afterwards.
+
+    Attributes:
+        found: what the dicts had, while something else stands there.
+    """
+
+    def __init__(self, function: Callable[..., object], owners: Sequence[dict[str, Any]]) -> None:
+        self._function, self._owners = function, owners
+        self.found: Sequence[Found] = _as_found(owners)
+
+    def __call__(self, owner: dict[str, Any], key: str, index: int | None, *args: Any) -> Any:
+        with _holding(self.found):
+            before = [*map(Entries, self._owners)]
+            try:
+                self._function(*args)
+                value = dict.__getitem__(owner, key)
+                return value if index is None else value[index]
+            finally:
+                for entries in before:
+                    entries.put()

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lucid.compiler.guards.guard import Guard, brief
+from lucid.compiler.guards.moving_entries import MovingEntry
+from lucid.compiler.guards.mutable_sources import MutableSource
 from lucid.compiler.guards.table import GuardTable
 from lucid.compiler.inputs.cells import FormulaGuard, GradUse
 from lucid.compiler.inputs.signature import Call
@@ -32,6 +34,7 @@ class Guards:
         state: the memory of its state, which no other argument may be on.
         side_effects: the places that it reads and binds itself; None: there are none. keys: of each
             that is read, what kind of value it holds.
+        moving: entries at places that move, which are arguments behind those; keys: of these, too.
         is_own: whether binding those leaves what is guarded as it is.
         epoch: the count at which those that move it were last known to hold, which native code
             looks at, and moves on.
@@ -46,6 +49,7 @@ class Guards:
     pinned: dict[int, TensorCore]
     state: set[Storage]
     side_effects: SideEffects | None
+    moving: list[MovingEntry]
     keys: list[tuple[Any, ...]]
     is_own: bool
     epoch: int = field(default_factory=lambda: epoch.count)
@@ -71,13 +75,17 @@ class Guards:
         return next((guard.place() for guard in self.guards if not guard.holds()), None)
 
     def _failure_of_places(self, call: Call) -> str | None:
-        if self.side_effects is not None:
-            call.take(self.side_effects.values())
-            for place, value, key, expected in zip(
-                self.side_effects.read, call.values, call.keys, self.keys, strict=True
-            ):
-                if key != expected:
-                    return f"{place.path}: another kind of value, {brief(value)}"
+        effects = self.side_effects
+        read = [] if effects is None else effects.read
+        if read or self.moving:
+            call.take([] if effects is None else effects.values())
+        places: list[MutableSource | MovingEntry] = [*read, *self.moving]
+        for number, place in enumerate(places):
+            if isinstance(place, MovingEntry):  # where depends on numbers in those before
+                call.take_one(place.found(call.floats))
+            if call.keys[number] != self.keys[number]:
+                value = call.values[number]
+                return f"{place.path}: another kind of value, {brief(value)}"
         return None
 
     def _failure_of_gradients(self, call: Call) -> str | None:

@@ -243,15 +243,13 @@ def tell(
     """Call a function after each call of the step that is being traced, with that call's values.
 
     what: its name, for messages.
-    changes: entries that it sets. The step can't read them after this, nor bind them before it.
+    changes: entries that it sets. The step can't bind them before this; what it reads there
+        afterwards is what the function will leave.
     """
     recorder = running.recorder
-    collector = _collector()
-    assert recorder is not None and recorder.outside is not None and collector is not None
+    assert recorder is not None, "tell is for traces"
     _refuse_bound(recorder, what, changes)
-    later = partial(str, what)
-    collector.changed_later.update(((id(owner), key), later) for owner, key in changes)
-    recorder.outside.say(function, *args)
+    recorder.foreseen.tell(function, args, what, changes)
 
 
 def _refuse_bound(

@@ -47,7 +47,6 @@ from lucid.ir.strides import Strides, is_contiguous
 from lucid.ir.whose_code import is_users_file
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
-from lucid.tensor.storage import Storage
 
 
 @dataclass(slots=True, eq=False)
@@ -96,6 +95,7 @@ def trace(
     recorder = Recorder(name_of(function), frozenset(known.hosts), known.undo)
     recorder.loops.unrolled, recorder.loops.promoted = known.unrolled, known.promoted
     recorder.parts.looked_at = known.looked_at
+    known.taken.clear()
     if known.functions is not None:
         known.functions.clear()
         recorder.functions = known.functions
@@ -108,6 +108,10 @@ def trace(
         found = _record(recorder, side_effects, call, known)
     except UnsupportedError as error:
         raise EagerOnlyError(f"its instructions can't be followed now: {error}") from None
+    except (EagerOnlyError, TraceError) as error:
+        if known.taken:  # which may be why
+            raise RestartTrace(str(error), "looked_at", [*known.taken]) from None
+        raise
     except TypeError as error:
         if recorder.has_numbers and not isinstance(error, LucidError):
             raise_in_eager_mode(error)  # it may be about the type of what stands for a number
@@ -149,7 +153,7 @@ def _record(recorder: Recorder, side_effects: SideEffects, call: Call, known: Kn
             collector.is_gradient = lambda tensor: tensor._storage in recorder.grad_leaf_of
             _name_arguments(collector, function, call)
             call.take(side_effects.values())
-            found, handles = _run(recorder, collector, side_effects, call, known.state)
+            found, handles = _run(recorder, collector, side_effects, call, known)
             try:
                 side_effects.forget()
                 _refuse_escaped(recorder, handles)
@@ -190,14 +194,14 @@ def _run(
     collector: GuardCollector,
     side_effects: SideEffects,
     call: Call,
-    state: set[Storage],
+    known: Known,
 ) -> tuple[Trace, list[weakref.ref[TensorCore]]]:
     """Run the function, in a frame of its own: no frame may hold a traced tensor afterwards.
 
     Gives also what stood for the arguments; nobody should hold it any more.
     """
     function, sources = side_effects.function, [source.path for source in side_effects.read]
-    stand_ins = StandIns(recorder, call, function, state, sources)
+    stand_ins = StandIns(recorder, call, function, known, sources)
     grad_enabled = context.grad_enabled
     settle = functools.partial(_settle, recorder, collector, side_effects, stand_ins)
     try:
@@ -208,14 +212,13 @@ def _run(
             collector.accept(changes.owner, changes.owner)
             with recording(recorder):
                 collector.let_stand(changes.owner, stand_in_of(recorder, changes.owner))
-        stand_ins.fill()
-        collector.accept_arguments([*recorder.containers, *recorder.dicts])
+        stand_ins.begin()
         remade = functions_in((stand_ins.args, stand_ins.kwargs), but=call.objects)
         objects = filter(identity_of_function, call.objects)
         collector.given_functions = {*map(id, objects), *map(id, remade)}
         collector.given_cells = cells_in(call.given, but=call.objects)
         collector.call(function, (), {})
-        collector.given_tensors = stand_ins.lent()
+        collector.take_entry = stand_ins.take_entry
         try:
             with recording(recorder), listening(collector):
                 result = function(*stand_ins.args, **stand_ins.kwargs)
@@ -266,6 +269,7 @@ def _run(
             pinned=pinned,
             state={cell.storage for cell, _ in cells if cell.kind == "state"},
             side_effects=None if side_effects.is_empty else side_effects,
+            moving=stand_ins.moving,
             keys=call.keys,
             is_own=not side_effects.is_empty and side_effects.keeps_guards,
         )

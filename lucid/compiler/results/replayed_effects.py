@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+import threading
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,7 @@ class ReplayedEffect:
     """What is repeated after each call.
 
     Attributes:
-        call: does it; what: its name, for messages.
+        call: does it, as a function and its arguments; what: its name, for messages.
         owners: the dicts whose entries it sets.
         anew: the keys of lists that it makes anew, each as long as before.
         is_foreseen: whether it may be asked for what it will do while a step is traced, which may
@@ -25,7 +27,7 @@ class ReplayedEffect:
         forecast: what it and those before it leave.
     """
 
-    call: Callable[[], object]
+    call: partial[Any]
     what: str
     owners: Sequence[dict[str, Any]]
     anew: Collection[str] = ()
@@ -72,6 +74,59 @@ class Entries:
             counter.now = version
 
 
+class _Told(threading.local):
+    """What effects have left or raised in the call that is on, by what came before them.
+
+    A trace that begins again, an audit, the program's call and one op by op are one call to the
+    functions of the user's that a schedule asks.
+    """
+
+    def __init__(self) -> None:
+        self.results: dict[Any, tuple[list[Entries], list[Entries] | Exception]] = {}
+
+
+_told = _Told()
+
+
+def begin_call() -> None:
+    """Another call may find other results."""
+    if _told.results:
+        _told.results.clear()
+
+
+def _key_of(call: partial[Any]) -> Any:
+    return call.func, call.args
+
+
+def _do(call: partial[Any], key: Any, owners: Sequence[dict[str, Any]]) -> None:
+    """Let an effect set entries, or raise an error, as it has done before in this call."""
+    known = _told.results.get(key)
+    if known is None or not all(entries.are_there() for entries in known[0]):
+        before = [*map(Entries, owners)]
+        try:
+            call()
+            _told.results[key] = before, [*map(Entries, owners)]
+        except Exception as error:
+            _told.results[key] = before, error
+            raise
+    elif isinstance(known[1], Exception):
+        raise known[1]
+    else:
+        for entries in known[1]:
+            entries.put()
+
+
+def do_at_once(call: partial[Any], owners: Sequence[dict[str, Any]]) -> None:
+    """The same op by op, where the effect takes place."""
+    if not _told.results:
+        call()
+        return
+    try:
+        _do(call, (_key_of(call),), owners)
+    finally:
+        _told.results.clear()
+
+
 class Forecast:
     """What some effects, one after the other, will leave in their dicts.
 
@@ -79,10 +134,11 @@ class Forecast:
     the same. Functions of the user's that are called for it run once in a call, as in eager mode.
     """
 
-    __slots__ = ("_after", "_before", "_earlier", "_effect", "_owners")
+    __slots__ = ("_after", "_before", "_earlier", "_effect", "_key", "_owners")
 
     def __init__(self, effects: Sequence[ReplayedEffect]) -> None:
         *earlier, self._effect = effects
+        self._key = tuple(_key_of(effect.call) for effect in effects)
         self._earlier: Forecast | None = earlier[-1].forecast if earlier else None
         owners = self._earlier.owners() if self._earlier is not None else []
         self._owners = [*{id(owner): owner for owner in (*owners, *self._effect.owners)}.values()]
@@ -127,7 +183,7 @@ class Forecast:
         """
         for entries in before if self._earlier is None else self._earlier._after:
             entries.put()
-        self._effect.call()
+        _do(self._effect.call, self._key, self._owners)
         count = len(self._owners)
         self._after = [*map(Entries, self._owners)]
         self._before = before[:count]
@@ -138,6 +194,8 @@ class Forecast:
 
     def take(self) -> list[Entries]:
         """The entries, which are about to be put there."""
-        found = self.entries()
-        self._before, self._after = [], []
-        return found
+        try:
+            return self.entries()
+        finally:
+            self._before, self._after = [], []
+            _told.results.clear()

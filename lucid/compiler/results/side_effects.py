@@ -49,8 +49,8 @@ def restart_to_bind(sources: Sequence[MutableSource]) -> RestartTrace:
 
 
 def holds_state(value: Any) -> bool:
-    """Whether a value is a container, or has tensors, numbers or plain data in it."""
-    return isinstance(value, (list, deque, dict)) or any(
+    """Whether a value is a container or a text, or has tensors, numbers or plain data in it."""
+    return isinstance(value, (list, deque, dict, str)) or any(
         isinstance(leaf, (TensorCore, np.ndarray)) or is_number(leaf) or data_of(leaf) is not None
         for leaf in flatten(value)[0]
     )

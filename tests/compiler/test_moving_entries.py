@@ -1,0 +1,354 @@
+"""Data at a place that a number says which moves, `data[i % len(data)]`: one program for all."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict, deque
+
+import pytest
+
+import lucid
+import lucid.nn.functional as F
+from lucid import nn
+
+COUNT, CALLS = 12, 30
+
+
+def tensors(count=COUNT, shape=(4, 3)):
+    lucid.manual_seed(1)
+    return [lucid.randn(*shape) for _ in range(count)]
+
+
+def labels():
+    return [(lucid.arange(4) + i) % 2 for i in range(COUNT)]
+
+
+@dataclasses.dataclass
+class Batch:
+    x: lucid.Tensor
+    y: lucid.Tensor
+
+
+class Sample:
+    def __init__(self, x, y, weight):
+        self.x, self.y, self.weight = x, y, weight
+
+
+class Dataset:
+    def __init__(self):
+        self.x, self.y = tensors(), labels()
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, i):
+        return self.x[i], self.y[i]
+
+
+class Endless:
+    def __init__(self):
+        self.batches, self.at = [*zip(tensors(), labels(), strict=True)], 0
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        self.at += 1
+        return self.batches[self.at % len(self.batches)]
+
+
+def pairs():
+    return [*zip(tensors(), labels(), strict=True)]
+
+
+ORDER = [7, 3, 11, 0, 5, 2, 9, 1, 10, 4, 8, 6]
+
+# How a step gets a batch of what it finds outside, by the number that it is given.
+WAYS = {
+    "list of pairs": (pairs, lambda data, i: data[i % len(data)]),
+    "tuple of pairs": (lambda: (*pairs(),), lambda data, i: data[i % COUNT]),
+    "deque": (lambda: deque(pairs(), maxlen=COUNT), lambda data, i: data[i % COUNT]),
+    "two lists": (lambda: (tensors(), labels()), lambda d, i: (d[0][i % 12], d[1][i % 12])),
+    "from the end": (pairs, lambda data, i: data[-1 - i % COUNT]),
+    "by numbers": (lambda: dict(enumerate(pairs())), lambda data, i: data[i % COUNT]),
+    "by another order": (pairs, lambda data, i: data[ORDER[i % COUNT]]),
+    "arrays": (
+        lambda: [(x.numpy(), y.numpy()) for x, y in pairs()],
+        lambda data, i: [lucid.from_numpy(array) for array in data[i % COUNT]],
+    ),
+    "dicts": (
+        lambda: [{"x": x, "y": y} for x, y in pairs()],
+        lambda data, i: [*data[i % COUNT].values()],
+    ),
+    "dataclasses": (
+        lambda: [Batch(x, y) for x, y in pairs()],
+        lambda data, i: (data[i % COUNT].x, data[i % COUNT].y),
+    ),
+    "objects": (
+        lambda: [Sample(x, y, float(i)) for i, (x, y) in enumerate(pairs())],
+        lambda data, i: (data[i % COUNT].x * data[i % COUNT].weight, data[i % COUNT].y),
+    ),
+    "dataset": (Dataset, lambda data, i: data[i % len(data)]),
+    "iterator": (Endless, lambda data, i: next(data)),
+    "neighbours": (
+        pairs,
+        lambda data, i: (data[i % COUNT][0] + data[(i + 1) % COUNT][0], data[i % COUNT][1]),
+    ),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_step_takes_its_batch_by_a_number_that_moves(agree, way):
+    make, take = WAYS[way]
+
+    def scenario(compile):
+        data, model = make(), nn.Linear(3, 2)
+        opt = lucid.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+
+        @compile
+        def step(i):
+            x, y = take(data, i)
+            opt.zero_grad()
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            opt.step()
+            return loss
+
+        return [step(i) for i in range(CALLS)], model
+
+    (step,) = agree(scenario)
+    assert step.stats.traces <= 3 and not step.stats.eager_reasons, step.stats
+
+
+def test_a_text_says_the_place(agree):
+    def scenario(compile):
+        data = {f"batch {i}": x for i, x in enumerate(tensors())}
+        step = compile(lambda name: data[name].sum())
+        return [step(f"batch {i % COUNT}") for i in range(CALLS)]
+
+    (step,) = agree(scenario, traces=3)
+    assert not step.stats.eager_reasons
+
+
+def test_a_count_of_the_object_says_the_place(agree):
+    def scenario(compile):
+        class Trainer:
+            def __init__(self):
+                self.batches, self.at, self.losses = pairs(), 0, []
+
+            def batch(self):
+                self.at += 1
+                return self.batches[self.at % len(self.batches)]
+
+            @compile
+            def step(self):
+                x, y = self.batch()
+                loss = F.cross_entropy(x[:, :2], y)
+                self.losses.append(loss.item())
+                return loss
+
+        trainer = Trainer()
+        return [trainer.step() for _ in range(CALLS)], trainer.losses, trainer.at
+
+    agree(scenario)
+
+
+# What happens to the data, and what a step does with it: the step, and what is done before a call.
+def _replaces(data, i):
+    data[i % COUNT] = lucid.full((4, 3), float(i))
+
+
+def _lengthens(data, i):
+    if i == 20:
+        data.append(lucid.ones(4, 3))
+
+
+def _moves_all(data, i):
+    if i == 20:
+        data.insert(0, data.pop())
+
+
+def _has_other_kinds(data, i):
+    if i == 15:
+        data[5], data[6] = lucid.ones(3), lucid.ones(4, 3, dtype=lucid.float64)
+        data[7] = lucid.ones(3, 4).T
+
+
+def _requires_grad(data, i):
+    if i == 15:
+        data[5].requires_grad_(True)
+
+
+def _becomes_another(data, i):
+    if i == 15:
+        data[5], data[6] = data[4], data[4][:2]
+
+
+def _writes(data, i):
+    data[i % COUNT].add_(1.0)
+
+
+def _nothing(data, i):
+    pass
+
+
+def _stores_first(data, i):
+    data[0] = data[i % COUNT] + 1
+
+
+def _appends_first(data, i):
+    data.append(data[-1] * 2)
+    return data[i % len(data)]
+
+
+CHANGES = {
+    "replaced": (lambda data, i: data[i % len(data)], _replaces),
+    "longer": (lambda data, i: data[i % len(data)], _lengthens),
+    "moved": (lambda data, i: data[i % len(data)], _moves_all),
+    "other kinds": (lambda data, i: data[i % len(data)] * 2, _has_other_kinds),
+    "requires grad": (lambda data, i: data[i % len(data)] * 2, _requires_grad),
+    "the same twice": (
+        lambda data, i: data[i % 12].sum() + data[i * 5 % 12].sum(),
+        _becomes_another,
+    ),
+    "written outside": (lambda data, i: data[i % len(data)].sum(), _writes),
+    "written": (lambda data, i: data[i % 12].add_(1.0).sum() + data[i * 5 % 12].sum(), _nothing),
+    "written, and shared": (
+        lambda data, i: data[i % 12].mul_(2.0).sum() + data[i * 5 % 12].sum(),
+        _becomes_another,
+    ),
+    "written, and one by a known number": (
+        lambda data, i: data[i % 12].mul_(2.0).sum() + data[0].add_(1.0).sum(),
+        _nothing,
+    ),
+    "stored beside": (
+        lambda data, i: (_stores_first(data, i), data[i % 12].sum())[1],
+        _nothing,
+    ),
+    "appended first": (_appends_first, _nothing),
+    "compared": (lambda data, i: (data[i % 12] is data[4], data[i % 12].sum()), _becomes_another),
+    "gone through": (lambda data, i: sum(x.sum() for x in data) + data[i % 12].mean(), _replaces),
+    "too far": (lambda data, i: data[i % 14].sum(), _nothing),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_changes_is_seen(agree, change):
+    run, between = CHANGES[change]
+
+    def scenario(compile):
+        data, found = tensors(), []
+        step = compile(lambda i: run(data, i))
+        for i in range(CALLS):
+            between(data, i)
+            try:
+                found.append(step(i))
+            except IndexError as error:
+                found.append(str(error))
+        return found, data
+
+    agree(scenario)
+
+
+def test_another_kind_of_data_gets_a_program_of_its_own():
+    data = tensors()
+    step = lucid.compile(lambda i: data[i % COUNT].sum())
+    for i in range(CALLS):
+        step(i)
+    data[5] = lucid.ones(2, 3)
+    for i in range(CALLS):
+        step(i)
+    assert step.stats.traces == 4 and not step.stats.eager_reasons
+    assert step.stats.retrace_reasons[-1] == (
+        "data[i % 12]: another kind of value, a tensor f32[2,3]"
+    )
+
+
+def test_what_is_returned_or_kept_is_what_the_list_has():
+    data, last = pairs(), {}
+
+    def step(i):
+        last["pair"] = data[i % COUNT]
+        return data[i % COUNT][0]
+
+    compiled = lucid.compile(step)
+    for i in range(CALLS):
+        assert compiled(i) is data[i % COUNT][0] and last["pair"] is data[i % COUNT]
+    assert compiled.stats.traces == 3
+
+
+def test_changes_of_an_entry_are_its_own(agree):
+    def scenario(compile):
+        data = [{"x": x, "seen": 0} for x in tensors()]
+
+        @compile
+        def step(i):
+            entry = data[i % COUNT]
+            entry["x"] = entry["x"] * 0.5
+            entry["seen"] += 1
+            return entry["x"].sum()
+
+        return [step(i) for i in range(CALLS)], data
+
+    (step,) = agree(scenario)
+    assert step.stats.traces <= 5 and not step.stats.eager_reasons
+
+
+def test_a_missing_key_is_made_as_always(agree):
+    def scenario(compile):
+        data = defaultdict(lambda: lucid.ones(4, 3), enumerate(tensors()))
+        step = compile(lambda i: data[i].sum())
+        return [step(i % 14) for i in range(CALLS)], [*data]
+
+    agree(scenario)
+
+
+def test_the_step_may_differentiate_by_what_it_takes(agree):
+    def scenario(compile):
+        data, weight = tensors(), lucid.ones(3, requires_grad=True)
+
+        @compile
+        def step(i):
+            x = data[i % COUNT].detach().requires_grad_()
+            (x * weight).pow(2).sum().backward()
+            return x.grad
+
+        losses = []
+        outside = compile(lambda i: (data[i % COUNT] * weight).sum())
+        for i in range(CALLS):
+            losses.append(step(i))
+            outside(i).backward()
+        return losses, weight.grad
+
+    for step in agree(scenario):
+        assert step.stats.traces <= 3 and not step.stats.eager_reasons
+
+
+class Item:
+    def __init__(self, x):
+        self.x = x
+
+
+@pytest.mark.parametrize("is_first", [False, True])
+@pytest.mark.parametrize("is_given", [False, True])
+def test_an_object_that_the_step_has_elsewhere_as_well_stays_that(agree, is_given, is_first):
+    class Own(Item):
+        pass
+
+    def scenario(compile):
+        data = [Own(x) for x in tensors(5)]
+        first = data[0]
+
+        def taken(item):
+            if is_first:
+                return 10 * first.x.sum() + item().x.sum()
+            return item().x.sum() + 10 * first.x.sum()
+
+        step = (
+            compile(lambda b: taken(lambda: b))
+            if is_given
+            else compile(lambda i: taken(lambda: data[i % 5]))
+        )
+        return [step(data[i % 5] if is_given else i) for i in range(12)]
+
+    agree(scenario)
