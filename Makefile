@@ -21,15 +21,16 @@ demo: .venv/examples.stamp  ## train on handwritten digits, eager against compil
 	$(BIN)/python examples/digits.py $(ARGS)
 
 test: lint       ## lint, types, tests, doctests, examples
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist worksteal
 	$(BIN)/python -m pytest --doctest-modules lucid
 
-fuzz: .venv/test.stamp  ## 20,000 random graphs by graph, kernel interpreter and native code
-	FUZZED=20000 $(BIN)/python -m pytest -n auto tests/codegen/test_kernels.py -k random_graphs
+fuzz: .venv/test.stamp  ## 20,000 random graphs by graph, kernel interpreter and native code; more random steps
+	FUZZED=20000 $(BIN)/python -m pytest -n auto -k random $(addprefix tests/, \
+	  autograd codegen compiler control_flow ir)
 
 test-python:  ## the tests that depend on the interpreter, on another one (PYTHON=python3.13)
 	@$(MAKE) --no-print-directory $(OTHER).stamp
-	$(OTHER)/bin/python -m pytest -n auto $(OF_PYTHON)
+	$(OTHER)/bin/python -m pytest -n auto --dist worksteal $(OF_PYTHON)
 
 lint: .venv/test.stamp  ## ruff and mypy
 	$(BIN)/ruff check .

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 import hypothesis
@@ -28,6 +29,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write what the code prints into the golden files; then read the diff",
     )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """No cycles are looked for meanwhile: the tests are half a million objects, which all stay."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from custom_functions import leaf
+from fuzzing import many
 
 import lucid
 import lucid.nn.functional as F
@@ -236,7 +237,7 @@ def random_body(seed: int) -> Body:
     return body
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(many(12)))
 def test_gradients_of_random_programs_are_those_without_a_checkpoint(run: Run, seed: int) -> None:
     wanted = gradients(plain, random_body(seed), plain)
     found = gradients(run, random_body(seed), checkpoint)
@@ -485,7 +486,7 @@ def arena_bytes(step: Any) -> int:
 def test_a_checkpointed_transformer_step_needs_less_than_half_of_the_memory() -> None:
     sizes, losses = [], []
     for ckpt in (plain, checkpoint):
-        step, x = transformer_step(ckpt, layers=12)
+        step, x = transformer_step(ckpt, layers=4)
         lucid.manual_seed(4)
         losses.append([step(x).item() for _ in range(3)])
         sizes.append(arena_bytes(step))
@@ -495,11 +496,11 @@ def test_a_checkpointed_transformer_step_needs_less_than_half_of_the_memory() ->
 
 def test_memory_grows_by_the_inputs_of_the_blocks() -> None:
     sizes = []
-    for layers in (4, 8):
+    for layers in (2, 4):
         step, x = transformer_step(checkpoint, layers)
         step(x)
         sizes.append(arena_bytes(step))
-    assert sizes[1] - sizes[0] <= 4 * (2 * 64 * 32 * 4) * 1.5
+    assert sizes[1] - sizes[0] <= 2 * (2 * 64 * 32 * 4) * 1.5
 
 
 def test_the_stages_show_what_is_repeated() -> None:

@@ -5,6 +5,7 @@ Compiled steps give what eager steps give, and both give PyTorch's recorded numb
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 from all_custom_nets import CASES, NETS, NetCase
 from custom_nets import OPTIMIZERS
-from parity_cases import STEPS, Arrays
+from parity_cases import DTYPES, STEPS, Arrays
 from recording import load
 
 import lucid
@@ -63,7 +64,10 @@ def test_compiled_steps_are_eager_steps_and_both_are_those_of_torch(case: NetCas
 
 def test_all_that_is_recorded_is_compared() -> None:
     assert {key.split("/")[0] for key in RECORDED} == {str(case) for case in CASES}
-    assert len({str(case) for case in CASES}) == len(NETS) * len(OPTIMIZERS)
+    assert len({str(case) for case in CASES}) == 2 * len(NETS)
+    nets = [net.name for net in NETS]
+    assert {(case.net.name, case.dtype) for case in CASES} == set(product(nets, DTYPES))
+    assert {(case.optimizer, case.dtype) for case in CASES} == set(product(OPTIMIZERS, DTYPES))
 
 
 @pytest.mark.parametrize("result", ["losses", "norms", "parameter w", "gradient v"])

@@ -13,13 +13,14 @@ from border.harness import NotAsEagerError, X, is_same, observed
 
 import lucid
 
-WORDS = 30_000
+WORDS = 3_000
+MANY_WORDS = 30_000
 ELEMENTS = 1_000_000
 FIRST, SECOND = 5e6, 9e6  # what is written
 
 
-def words():
-    return [float(i % 7) for i in range(WORDS)]
+def words(count=WORDS):
+    return [float(i % 7) for i in range(count)]
 
 
 def table():
@@ -35,7 +36,7 @@ def rows():
 
 
 PROGRAMS = {
-    "sum of a list": (words, sum, lambda d, v: d.__setitem__(20_000, v)),
+    "sum of a list": (lambda: words(MANY_WORDS), sum, lambda d, v: d.__setitem__(20_000, v)),
     "a loop over a list": (
         words,
         lambda d: sum(v * 2 for v in d),
@@ -44,7 +45,7 @@ PROGRAMS = {
     "every item by its index": (
         words,
         lambda d: sum(d[i] for i in range(len(d))),
-        lambda d, v: d.__setitem__(15_000, v),
+        lambda d, v: d.__setitem__(1_500, v),
     ),
     "a word's index": (
         words,
@@ -52,11 +53,11 @@ PROGRAMS = {
         lambda d, v: d.__setitem__(1 if v == FIRST else 0, 6.0),
     ),
     "a list that grows": (words, len, lambda d, v: d.append(v)),
-    "values of a dict": (table, lambda d: sum(d.values()), lambda d, v: d.update(w29999=v)),
+    "values of a dict": (table, lambda d: sum(d.values()), lambda d, v: d.update(w2999=v)),
     "lookups in a dict": (
         table,
         lambda d: sum(d[f"w{i}"] for i in range(0, WORDS, 3)),
-        lambda d, v: d.update(w15000=v),
+        lambda d, v: d.update(w1500=v),
     ),
     "attributes of objects": (
         objects,
@@ -66,12 +67,12 @@ PROGRAMS = {
     "rows of a table": (
         rows,
         lambda d: sum(row[0] for row in d),
-        lambda d, v: d[20_000].__setitem__(0, v),
+        lambda d, v: d[2_000].__setitem__(0, v),
     ),
     "a deque": (
         lambda: collections.deque(words()),
         sum,
-        lambda d, v: d.__setitem__(15_000, v),
+        lambda d, v: d.__setitem__(1_500, v),
     ),
     "the largest of a set": (lambda: set(words()), max, lambda d, v: d.add(v)),
     "mean of an array": (
@@ -97,12 +98,12 @@ PROGRAMS = {
     "a large array.array": (
         lambda: array.array("d", words()),
         sum,
-        lambda d, v: d.__setitem__(20_000, v),
+        lambda d, v: d.__setitem__(2_000, v),
     ),
     "bytes of a buffer": (
         lambda: bytearray(WORDS),
         lambda d: d.count(1),
-        lambda d, v: d.__setitem__(20_000 if v == FIRST else 9, 1),
+        lambda d, v: d.__setitem__(2_000 if v == FIRST else 9, 1),
     ),
     "bytes of a large buffer": (
         lambda: bytearray(10 * ELEMENTS),
@@ -137,12 +138,12 @@ PROGRAMS = {
     "the values of a large dict": (
         lambda: table_and(dict.values),
         lambda d: sum(d[1]),
-        lambda d, v: d[0].update(w15000=v),
+        lambda d, v: d[0].update(w1500=v),
     ),
     "a large dict behind a proxy": (
         lambda: table_and(types.MappingProxyType),
         lambda d: sum(d[1].values()),
-        lambda d, v: d[0].update(w15000=v),
+        lambda d, v: d[0].update(w1500=v),
     ),
 }
 

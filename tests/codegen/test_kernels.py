@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,6 +10,7 @@ from itertools import combinations
 import hypothesis
 import numpy as np
 import pytest
+from fuzzing import FUZZED
 from hypothesis import strategies as st
 from ir.op_cases import cases as samples_of, named, standing_ops
 from random_graphs import Case, cases
@@ -43,8 +43,6 @@ from lucid.runtime import compile_graph
 
 Results = list[np.ndarray]
 
-# `make fuzz` says how many random graphs; the suite has the same ones every time.
-FUZZED = int(os.environ.get("FUZZED", "0"))
 SHARDS = 8 if FUZZED else 1
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import hypothesis
 import numpy as np
 import pytest
+from fuzzing import many
 from hypothesis import strategies as st
 from ir.op_cases import cases, named, standing_ops
 from random_graphs import Case, cases as random_cases
@@ -334,7 +335,7 @@ def exact_values(graph: Graph) -> list[Value]:
     return [value for value in graph.values() if value in known and value.producer]
 
 
-@hypothesis.settings(max_examples=60)
+@hypothesis.settings(max_examples=many(30))
 @hypothesis.given(random_cases(), st.sampled_from(WIDTHS), st.booleans())
 def test_a_random_graph_computes_what_the_interpreter_does(
     case: Case, width: int, fuse: bool

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import hypothesis
 import numpy as np
 import pytest
+from fuzzing import many
 from hypothesis import strategies as st
 from random_programs import numbers, programs
 
@@ -27,7 +28,7 @@ def as_before() -> Iterator[None]:
     set_num_threads(count)
 
 
-@hypothesis.settings(max_examples=120)
+@hypothesis.settings(max_examples=many(60))
 @hypothesis.given(
     programs(), st.integers(0, 2**32), st.sampled_from([64, 32, 16]), st.booleans(), st.booleans()
 )

@@ -27,7 +27,6 @@ References = dict[str, "weakref.ref[Any]"]
 
 @pytest.fixture(autouse=True)
 def without_collector() -> Iterator[None]:
-    gc.collect()
     gc.disable()
     try:
         yield

@@ -11,6 +11,7 @@ from typing import Any
 import hypothesis
 import numpy as np
 import pytest
+from fuzzing import FUZZED, many
 from hypothesis import strategies as st
 
 import lucid
@@ -188,7 +189,7 @@ def test_kernels_that_threads_share_are_right_for_other_sizes(
     assert step.stats.reused == 5
 
 
-@hypothesis.settings(max_examples=40, derandomize=True, deadline=None)
+@hypothesis.settings(max_examples=many(8), derandomize=not FUZZED, deadline=None)
 @hypothesis.given(
     st.lists(st.sampled_from(list(LAYERS)), min_size=2, max_size=4),
     st.lists(st.integers(2, 70), min_size=3, max_size=5, unique=True),

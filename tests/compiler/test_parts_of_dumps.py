@@ -208,6 +208,16 @@ EXAMPLES = sorted({path.name for path in (ROOT / "examples").glob("*.py")} - {"d
 OF_KERNELS = {"kernels", "buffers", "llvm"}  # stages that aren't graphs
 
 
+def assert_all_stages_compute_the_same(stages: Any) -> None:
+    whole = parsed(stages["trace"])
+    expected = interpret(whole, values_for(whole))
+    for stage in stages.keys() - OF_KERNELS:
+        graph = parsed(stages[stage])
+        found = interpret(graph, values_for(graph))
+        for a, b in zip((*expected[0], *expected[1]), (*found[0], *found[1]), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5, err_msg=stage)
+
+
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_dumps_of_the_examples_parse_back_and_run(
     name: str, capsys: pytest.CaptureFixture[str]
@@ -218,13 +228,7 @@ def test_dumps_of_the_examples_parse_back_and_run(
     for step in steps:
         for program in (x for same in step._programs.values() for x in same):
             dumped += 1
-            whole = parsed(program.stages["trace"])
-            expected = interpret(whole, values_for(whole))
-            for stage in program.stages.keys() - OF_KERNELS:
-                graph = parsed(program.stages[stage])
-                found = interpret(graph, values_for(graph))
-                for a, b in zip(expected[0], found[0], strict=True):
-                    np.testing.assert_allclose(a, b, rtol=1e-4, err_msg=stage)
+            assert_all_stages_compute_the_same(program.stages)
         for part in ({"collapse": True}, {"part": "forward"}) if step.stats.traces else ():
             parsed(step.dump_ir(**part))
     assert dumped or "lucid.compile" not in (ROOT / "examples" / name).read_text()
@@ -235,10 +239,6 @@ def test_dumps_of_the_digits_demo_parse_back_and_run() -> None:
     trainer = names["make_trainer"](0, 4)
     trainer.train_step(lucid.randn(64, 64), lucid.zeros(64, dtype=lucid.int64))
     step = trainer.train_step
-    whole = parsed(step.dump_ir())
-    first = parsed(step.stages["optimize"])
-    runs = [interpret(graph, values_for(graph)) for graph in (whole, first)]
-    for a, b in zip((*runs[0][0], *runs[0][1]), (*runs[1][0], *runs[1][1]), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5)
+    assert_all_stages_compute_the_same(step.stages)
     for part in ("forward", "backward", "update"):
         parsed(step.dump_ir(part=part, collapse=True))

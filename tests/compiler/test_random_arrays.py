@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from fuzzing import many
 
 import lucid
 
@@ -23,7 +24,7 @@ ARRAYS = {
     "z": ("f8", (3, 4)),
 }
 OF_THE_STEP = ("z", "w")
-SETS = 6
+SETS = many(3)
 PROGRAMS = 20  # in each
 
 

@@ -8,11 +8,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from fuzzing import many
 
 import lucid
 
 SHAPES = {"a": (5, 4), "b": (6,), "c": (3, 5, 2)}
-SETS = 4
+SETS = many(2)
 PROGRAMS = 25  # in each
 
 

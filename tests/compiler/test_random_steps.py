@@ -2,7 +2,6 @@
 
 Their numbers are small integers and halves, so that no rounding decides which way a branch goes.
 Which zero is the largest of several with other signs is nobody's promise: `+ 0.0` takes the sign.
-`LUCID_RANDOM_STEPS=10000` in the environment runs so many.
 """
 
 from __future__ import annotations
@@ -10,17 +9,17 @@ from __future__ import annotations
 import contextlib
 import io
 import linecache
-import os
 import random
 import textwrap
 from typing import Any
 
 import numpy as np
 import pytest
+from fuzzing import many
 
 import lucid
 
-COUNT = int(os.environ.get("LUCID_RANDOM_STEPS", "120"))
+COUNT = many(60)
 CALLS = 7
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fuzzing import many
 
 import lucid
 from lucid.ir.types import f64
@@ -102,7 +103,7 @@ def _step(
     }[kind]()
 
 
-SEEDS = range(40)
+SEEDS = range(many(16))
 
 
 def test_each_kind_of_region_is_in_each_other():
@@ -146,7 +147,7 @@ def test_random_loops(seed):
         assert "agree" in str(step.check(init, xs))
 
 
-@pytest.mark.parametrize("seed", (0, 5, 14, 33))
+@pytest.mark.parametrize("seed", (0, 5))
 def test_random_loops_differentiated_outside(seed):
     rng = np.random.default_rng(seed)
 
@@ -201,7 +202,7 @@ TRANSFORMED: dict[str, Callable[[Callable[..., Any], Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(many(2)))
 @pytest.mark.parametrize("name", TRANSFORMED)
 def test_random_loops_in_transformations(name, seed):
     rng = np.random.default_rng([seed, zlib.crc32(name.encode())])

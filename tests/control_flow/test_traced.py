@@ -492,8 +492,15 @@ def test_what_each_round_does_anew_is_unrolled(make, way):
     assert " = scan " not in text
 
 
-@pytest.mark.parametrize("options", [{"reverse": True}, {"checkpoint_every": 2}])
-@pytest.mark.parametrize("way", ["values", "gradient", "second"])
+@pytest.mark.parametrize(
+    ("way", "options"),
+    [
+        ("values", {"reverse": True}),
+        ("gradient", {"checkpoint_every": 2}),
+        ("second", {"reverse": True, "checkpoint_every": 2}),
+    ],
+    ids=["reverse", "checkpoints", "both"],
+)
 @pytest.mark.parametrize("make", RECORDED, ids=lambda make: make.__name__)
 def test_options(make, way, options):
     check(make, way, 1, **options)

@@ -29,4 +29,5 @@ CASES = [
     NetCase(net, optimizer, DTYPES[(i + j) % 2])
     for i, net in enumerate(NETS)
     for j, optimizer in enumerate(OPTIMIZERS)
+    if j != i // 2 % 2 * 2  # in turn the first and the last: each net is there with both dtypes
 ]

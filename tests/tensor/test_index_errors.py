@@ -204,7 +204,7 @@ def in_a_backward(body, x, i):
 
 
 PLACES = [used, unused, unused_without_gradients, in_a_forward_that_nobody_uses, in_a_backward]
-EVERYWHERE = ("two indices", "a write", "embedding", "gather")
+EVERYWHERE = ("two indices", "a write")
 
 
 @pytest.mark.parametrize("name", CASES)
