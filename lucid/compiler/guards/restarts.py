@@ -43,6 +43,7 @@ class Known:
         state: memory of arguments of this call that is state of the step as well.
         unrolled: lines of loops whose rounds aren't all the same.
         looked_at: lines with indices that must be known.
+        shared: lines whose `numpy()` is of constants, on memory that the step writes or keeps.
         promoted: what loops carry with tangents, or for each example, though it isn't so at first.
         undo: takes back what the trace has created in Python, while nobody has taken over.
         functions: where the trace keeps its calls of custom Functions; None: nobody asks.
@@ -55,6 +56,7 @@ class Known:
     state: set[Storage] = field(default_factory=set)
     unrolled: set[Location | None] = field(default_factory=set)
     looked_at: set[Location | None] = field(default_factory=set)
+    shared: set[Location | None] = field(default_factory=set)
     promoted: set[tuple[Any, int, int]] = field(default_factory=set)
     undo: list[Callable[[], object]] = field(default_factory=list)
     functions: list[FunctionCall] | None = None
