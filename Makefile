@@ -24,8 +24,10 @@ test: lint       ## lint, types, tests, doctests, examples
 	$(BIN)/python -m pytest -n auto
 	$(BIN)/python -m pytest --doctest-modules lucid
 
-fuzz: .venv/test.stamp  ## 20,000 random graphs by graph, kernel interpreter and native code
+fuzz: .venv/test.stamp  ## many random graphs, steps and trainings: native code as eager mode
 	FUZZED=20000 $(BIN)/python -m pytest -n auto tests/codegen/test_kernels.py -k random_graphs
+	FUZZED=2000 $(BIN)/python -m pytest -n auto $(addprefix tests/compiler/test_random_, \
+	  python.py steps.py training.py)
 
 test-python:  ## the tests that depend on the interpreter, on another one (PYTHON=python3.13)
 	@$(MAKE) --no-print-directory $(OTHER).stamp

@@ -2,7 +2,7 @@
 
 Their numbers are small integers and halves, so that no rounding decides which way a branch goes.
 Which zero is the largest of several with other signs is nobody's promise: `+ 0.0` takes the sign.
-`LUCID_RANDOM_STEPS=10000` in the environment runs so many.
+`FUZZED=10000` in the environment runs so many.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pytest
 
 import lucid
 
-COUNT = int(os.environ.get("LUCID_RANDOM_STEPS", "120"))
+COUNT = int(os.environ.get("FUZZED", "120"))
 CALLS = 7
 
 
