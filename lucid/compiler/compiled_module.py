@@ -29,6 +29,12 @@ class CompiledModule(Compiled):
     def __getitem__(self, index: Any) -> Any:
         return self._module[index]
 
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._module[index] = value
+
+    def __delitem__(self, index: Any) -> None:
+        del self._module[index]
+
     def __len__(self) -> int:
         return len(self._module)
 

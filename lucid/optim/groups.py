@@ -130,7 +130,7 @@ class ParamGroup(_Noted):
     def is_nonzero(self, key: str) -> bool:
         """Whether a hyper-parameter takes part; a step is specialized on this, not on its value."""
         assert key in SWITCHES
-        if hooks.is_tracing():
+        if self.is_input():
             self.owner.guard()
         return bool(self.raw(key) != 0)
 

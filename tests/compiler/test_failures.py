@@ -388,3 +388,47 @@ def test_a_trace_that_fails_raises_what_eager_mode_finds_first(step):
     with pytest.raises(type(expected.value)) as found:
         lucid.compile(step)(*given)
     assert str(found.value) == str(expected.value)
+
+
+class Counting:
+    """What leaves a block changes state."""
+
+    def __init__(self, counts):
+        self.counts = counts
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.counts["exits"] = self.counts.get("exits", 0) + 1
+
+
+GIVEN_UP = {
+    "an array is written": lambda x, data: data.__setitem__(0, 3.0),
+    "an array is changed": lambda x, data: np.add(data, 1, out=data),
+    "a file is opened": lambda x, data: open(__file__).close(),
+    "an address is asked for": lambda x, data: x.data_ptr(),
+    "a list of numbers is sorted": lambda x, data: sorted(x.tolist()),
+}
+
+
+@pytest.mark.parametrize("action", GIVEN_UP.values(), ids=GIVEN_UP)
+def test_what_is_done_on_the_way_out_of_a_trace_is_put_back(agree, action):
+    """A trace begins again, or is given up, in a block: what its handlers change is undone too."""
+
+    def scenario(compile):
+        counts, data, found = {"steps": 0}, np.ones(2), []
+
+        @compile
+        def step(x):
+            with Counting(counts):
+                try:
+                    action(x, data)
+                finally:
+                    counts["steps"] += 1
+                    found.append(counts["steps"])
+            return x * 2
+
+        return [step(lucid.ones(2)) for _ in range(3)], counts, data, found
+
+    agree(scenario)

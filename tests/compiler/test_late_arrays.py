@@ -224,6 +224,36 @@ def test_a_returned_array_and_its_tensor_share_memory():
     assert step.stats.calls == 3
 
 
+WRITES_OF_CONSTANTS = {
+    "an element": lambda x, t, a: a.__setitem__(0, 1),
+    "an element that a call knows": lambda x, t, a: a.__setitem__(0, x.sum().item()),
+    "by a function": lambda x, t, a: np.add(a, 1, out=a),
+    "the tensor": lambda x, t, a: t.add_(x[0]),
+    "a part of the tensor": lambda x, t, a: t[:2].fill_(5),
+    "by the caller": lambda x, t, a: None,
+}
+
+
+@pytest.mark.parametrize("make", [lucid.zeros, lucid.ones(3).new_zeros])
+@pytest.mark.parametrize("write", WRITES_OF_CONSTANTS.values(), ids=WRITES_OF_CONSTANTS)
+def test_data_of_constants_are_shared_with_their_tensor(write, make):
+    def step(x):
+        t = make(3)
+        a = t.numpy()
+        write(x, t, a)
+        return t * 2, t, a
+
+    compiled, x = lucid.compile(step), lucid.ones(2, 3)
+    for _ in range(3):
+        (double, t, a), (wanted, *_) = compiled(x), step(x)
+        assert (
+            double.tolist() == wanted.tolist() and a.tolist() == t.tolist() == (wanted / 2).tolist()
+        )
+        a += 1
+        assert a.tolist() == t.tolist()
+    assert compiled.stats.traces == 1 and not compiled.stats.eager_reasons
+
+
 def test_texts_of_arrays(capsys):
     def step(x):
         a = x.numpy()

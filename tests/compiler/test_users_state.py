@@ -850,6 +850,24 @@ def test_what_a_function_keeps_is_computed_once(agree):
     assert_healthy(agree(scenario), 3)
 
 
+def test_a_function_made_in_the_step_keeps_its_results_for_one_call(agree):
+    def scenario(compile):
+        asked = []
+
+        @compile
+        def step(x):
+            @functools.cache
+            def scaled(size):
+                asked.append(size)
+                return x * size
+
+            return scaled(2) + scaled(3) + scaled(2)
+
+        return step(torch.ones(2)), step(torch.zeros(2)), asked
+
+    assert_healthy(agree(scenario), 1)
+
+
 def test_the_state_of_an_optimizer_of_the_users_is_emptied_and_loaded(agree):
     class Momentum(torch.optim.Optimizer):
         def __init__(self, params):

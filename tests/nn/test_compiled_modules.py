@@ -97,6 +97,15 @@ def test_a_change_of_the_module_retraces(change: Callable[[Any], object]) -> Non
     assert step.stats.traces == 2
 
 
+def test_layers_are_replaced_and_deleted_by_index() -> None:
+    layers = nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.ReLU())
+    compiled, x = lucid.compile(layers), lucid.ones(1, 2)
+    compiled(x)
+    compiled[0] = nn.Linear(2, 3)  # type: ignore[index]
+    del compiled[-1]  # type: ignore[attr-defined]
+    assert len(layers) == 2 and compiled(x).tolist() == layers(x).tolist()
+
+
 def test_a_loaded_state_dict_is_seen_without_a_retrace() -> None:
     model = nn.Linear(4, 2)
     step, x = compiled(model), X.float()

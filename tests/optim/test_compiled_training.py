@@ -446,6 +446,18 @@ def test_an_optimizer_made_in_the_step_starts_anew_in_each_call(case: Any) -> No
             assert_allclose(value, other, rtol=1e-4, atol=1e-5)
 
 
+def test_an_optimizer_made_in_the_step_goes_with_the_call() -> None:
+    @lucid.compile
+    def fitted(w: lucid.Tensor) -> lucid.Tensor:
+        p = w.detach().clone().requires_grad_()
+        opt = optim.Adam([p], lr=1.0)
+        (p * p).sum().backward()
+        opt.step()
+        return p.detach()
+
+    assert_allclose(fitted(lucid.tensor([1.0, -2.0])).tolist(), [0.0, -1.0], atol=1e-6)
+
+
 SCHEDULES: dict[str, Callable[[Any], Any]] = {
     "steps": lambda opt: schedules.StepLR(opt, 2, 0.5),
     "a function": lambda opt: schedules.LambdaLR(opt, lambda epoch: 0.9**epoch),

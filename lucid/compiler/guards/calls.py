@@ -446,7 +446,8 @@ class GuardCollector(Reads):
         elif isinstance(function, MEMO):
             self.value(function.__wrapped__, self.path_of(function))
             self._look_into(args, kwargs)
-            self._ask_memo(function, args, kwargs)
+            if self.was_there(function):
+                self._ask_memo(function, args, kwargs)
         elif isinstance(function, functools.partial):
             self.value(function, self.path_of(function))
             self._call(function.func, (*function.args, *args), {**function.keywords, **kwargs})

@@ -110,6 +110,7 @@ class Substitutes:
         """Whether only a call knows a value, or what is in it."""
         return False
 
+    def share(self, array: np.ndarray) -> None: ...
     def array(self, array: np.ndarray, given: Any) -> Any:
         """What stands for an array that the step has made, if a call knows what is given."""
 
@@ -447,6 +448,7 @@ class Collector:
     def write_array(self, array: np.ndarray, given: Sequence[Any]) -> Any:
         """An array is about to be written, with what is given; what stands for it from now on."""
         if self.stand_in_for(array) is array:
+            self.substitutes.share(array)
             self.array(self.path_of(array), array, write=True)
         return self._made_late(array, given)
 

@@ -22,7 +22,7 @@ import types
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, ParamSpec, TypeVar
 
 from lucid.compiler.guards.mutable_sources import stands_for_list
 from lucid.compiler.guards.restarts import RestartTrace
@@ -605,10 +605,60 @@ class _Follower:
         if event == "opcode":
             row = self.rows.get(frame.f_lasti)
             if row is not None:
-                _tell(self._listener, frame, row)
+                try:
+                    _tell(self._listener, frame, row)
+                except (Exception, RestartTrace) as error:
+                    if not _let_raise(frame, row, error):
+                        raise
         elif self._theirs is not None:
             self._theirs = self._theirs(frame, event, value) or self._theirs
         return self
+
+
+class _Raising:
+    """Stands on a frame's stack for what an instruction asks first, which raises so.
+
+    Python takes a trace function away that raises. Then nobody would hear what the handlers of a
+    `finally` or a `with` change.
+    """
+
+    __slots__ = ("_error",)
+
+    def __init__(self, error: BaseException) -> None:
+        object.__setattr__(self, "_error", error)
+
+    def __getattribute__(self, name: str) -> NoReturn:
+        raise object.__getattribute__(self, "_error")
+
+    def _raise(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise object.__getattribute__(self, "_error")
+
+    __setattr__ = __delattr__ = __call__ = __enter__ = __exit__ = __iter__ = __bool__ = _raise
+    __getitem__ = __setitem__ = __delitem__ = __contains__ = __len__ = __format__ = _raise
+    __str__ = __repr__ = __neg__ = __invert__ = __pos__ = __hash__ = _raise
+
+
+for _name in (*ARITHMETIC.values(), *COMPARISONS.values()):
+    for _method in (f"__{_name}__", f"__i{_name}__"):
+        setattr(_Raising, _method, _Raising._raise)
+
+_ASKS = (  # its first operand
+    *("load_attribute", "store_attribute", "delete_attribute", "assign_item", "delete_item"),
+    *("load_item", "operate", "operate_in_place", "enter", "iterate", "contains", "show"),
+    "measure",
+)
+
+
+def _let_raise(frame: types.FrameType, row: _Row, error: BaseException) -> bool:
+    """Let the instruction that `frame` is at raise an error by itself; whether it can."""
+    stack = _Stack(frame)
+    if row.argument is not None:
+        stack[_called(stack, row.method, row.operands[0], *row.argument)[0]] = _Raising(error)
+    elif row.method in _ASKS:
+        stack[row.operands[0]] = _Raising(error)
+    else:
+        return False
+    return True
 
 
 _TOOLS = (4, 3, 5)  # of sys.monitoring, those that no debugger, coverage or profiler has

@@ -44,6 +44,7 @@ class Known:
         unrolled: lines of loops whose rounds aren't all the same.
         looked_at: lines with indices that must be known; taken: those where the trace takes data
             from a container by such as move.
+        shared: lines whose `numpy()` is of constants, on memory that the step writes or keeps.
         promoted: what loops carry with tangents, or for each example, though it isn't so at first.
         undo: takes back what the trace has created in Python, while nobody has taken over.
         functions: where the trace keeps its calls of custom Functions; None: nobody asks.
@@ -57,6 +58,7 @@ class Known:
     unrolled: set[Location | None] = field(default_factory=set)
     looked_at: set[Location | None] = field(default_factory=set)
     taken: set[Location | None] = field(default_factory=set)
+    shared: set[Location | None] = field(default_factory=set)
     promoted: set[tuple[Any, int, int]] = field(default_factory=set)
     undo: list[Callable[[], object]] = field(default_factory=list)
     functions: list[FunctionCall] | None = None

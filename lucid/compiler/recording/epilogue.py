@@ -13,6 +13,7 @@ import numpy as np
 
 from lucid.autograd.hooks import hooks_of
 from lucid.autograd.node import OpNode, edge_of
+from lucid.compiler.guards.age import owner_of
 from lucid.compiler.guards.collector import PLAIN
 from lucid.compiler.guards.guard import brief, closure_of, instance_dict
 from lucid.compiler.guards.mutable_sources import MutableSource
@@ -132,6 +133,9 @@ class EpilogueBuilder:
         tensors: list[tuple[Any, OutputSpec]] = [
             (x, made) for x, made in self._leaves if isinstance(x, kinds) and not is_late(x)
         ]
+        kept = {x._storage for x, _ in tensors if isinstance(x, TensorCore)}
+        for array in (x for x, _ in tensors if isinstance(x, np.ndarray)):
+            recorder.share(owner_of(array), kept)
         self._fit_loops(tensors)
         history = self._history(tensors, side_effects.function)
         for storage, cell in recorder.cells.items():

@@ -7,7 +7,7 @@ import os
 import sys
 import types
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
@@ -17,7 +17,7 @@ from lucid.autograd import node as nodes
 from lucid.autograd.node import AccumulateGrad, Gradients, Node, OpNode, Traced
 from lucid.compiler.guards.age import owner_of
 from lucid.compiler.guards.events import call, is_text_of, unheard
-from lucid.compiler.guards.restarts import FunctionCall
+from lucid.compiler.guards.restarts import FunctionCall, RestartTrace
 from lucid.compiler.hosts.recording import HostRecording
 from lucid.compiler.inputs.late import now_of
 from lucid.compiler.inputs.present import evaluate
@@ -43,7 +43,7 @@ from lucid.ir.types import DType, shared_type
 from lucid.ir.whose_code import is_librarys
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, keep_history, of_value, traced_view, with_origins
-from lucid.tensor.storage import VersionCounter
+from lucid.tensor.storage import Storage, VersionCounter
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.tree import map_tree
 
@@ -77,6 +77,8 @@ class Recorder(TracedMemory):
         hosts: the calls of custom Functions that run in Python.
         loops: those whose body is a function of the graph.
         parts: of tensors, at places that move.
+        shared: lines whose `numpy()` is of constants, on memory that is written or kept as well.
+        constant_arrays: those that `numpy()` has given, with the memory of their tensors.
         exits: what Python has looked at; outside: what the step tells the world.
         effects: Python effects to repeat after each call; foreseen: the numbers that they leave.
         own_counters: those of what `.data` gave, which count for memory from outside apart.
@@ -99,6 +101,8 @@ class Recorder(TracedMemory):
         self.exits = Exits(self)
         self.loops = Loops(self)
         self.parts = MovingParts(self)
+        self.shared: set[Location | None] = set()
+        self.constant_arrays: list[tuple[Storage, np.ndarray, Location | None]] = []
         self.hosts.present.run = self.loops.run
         self.hosts.present.refuse_unknown = lambda: self.loops.unroll("looks at a value")
         self.outside: DeferredCalls | None = None
@@ -357,6 +361,7 @@ class Recorder(TracedMemory):
 
     def note_write(self, target: TensorCore, value: TensorCore) -> None:
         self.loops.note_write(target, value)
+        self.share(target._storage)
         array, collector = target._storage.array, self.collector
         if array is not None and collector is not None and self.is_own_memory(target):
             is_users = id(owner_of(array)) in self.array_owners
@@ -411,11 +416,24 @@ class Recorder(TracedMemory):
     def array_of(self, tensor: TensorCore) -> np.ndarray:
         """What `numpy()` gives: memory, which nobody may write where no trace would see it."""
         self.hosts.leave()
-        known = self.known(tensor) if self.is_own_memory(tensor) else None
+        line = here()
+        is_alone = self.is_own_memory(tensor) and line not in self.shared
+        known = self.known(tensor) if is_alone else None
         if known is not None:
+            self.constant_arrays.append((tensor._storage, known, line))
             return known
         late = LateArray(self.exits, self.value_of(tensor, "numpy()"), tensor=tensor)
         return cast(np.ndarray, late)
+
+    def share(self, memory: np.ndarray | Storage, beside: Container[Storage] | None = None) -> None:
+        """Begin again if the data of a constant, which Python has, are to be written.
+
+        beside: memory of tensors that are kept, as the array is; None: any.
+        """
+        for storage, array, line in self.constant_arrays:
+            is_shared = beside is None or storage in beside
+            if memory is storage or (is_shared and memory is owner_of(array)):
+                raise RestartTrace("writes or keeps what numpy() gives", "shared", [line])
 
     def with_arrays(
         self, name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Any

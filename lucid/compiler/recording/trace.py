@@ -94,7 +94,7 @@ def trace(
     side_effects = SideEffects(function, sources.values())
     recorder = Recorder(name_of(function), frozenset(known.hosts), known.undo)
     recorder.loops.unrolled, recorder.loops.promoted = known.unrolled, known.promoted
-    recorder.parts.looked_at = known.looked_at
+    recorder.parts.looked_at, recorder.shared = known.looked_at, known.shared
     known.taken.clear()
     if known.functions is not None:
         known.functions.clear()
