@@ -76,7 +76,7 @@ def fuse_conv_bn_weights(
     >>> one, zero = lucid.ones(1), lucid.zeros(1)
     >>> nn.utils.fuse_conv_bn_weights(lucid.ones(1, 1, 1), None, zero, one, 0.0, 3 * one, one)[0]
     Parameter containing:
-    tensor([[[3.]]], requires_grad=True)
+    tensor([[[3.]]])
     """
     along = [1] * conv_w.ndim
     along[1 if transpose else 0] = -1
@@ -109,7 +109,7 @@ def fuse_linear_bn_weights(
     >>> one, zero = lucid.ones(1), lucid.zeros(1)
     >>> nn.utils.fuse_linear_bn_weights(lucid.ones(1, 1), None, one, one, 0.0, 3 * one, one)[1]
     Parameter containing:
-    tensor([-2.], requires_grad=True)
+    tensor([-2.])
     """
     return fuse_conv_bn_weights(linear_w, linear_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b)
 
