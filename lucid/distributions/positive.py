@@ -473,6 +473,7 @@ class Pareto(Distribution):
         return found
 
 
+@like(Weibull)
 class GeneralizedPareto(Distribution):
     """What is left above a high limit: the tails of most distributions come near it.
 

@@ -1,7 +1,7 @@
 """Rounding to the values that a quantized tensor could have; the gradient passes as if it didn't.
 
 Args:
-    input: floats.
+    input: a tensor of floats.
     scale: the distance of neighbouring values.
     zero_point: the integer that stands for 0.
     quant_min: the least integer.
@@ -76,7 +76,7 @@ def fake_quantize_per_channel_affine(
 
     Args:
         scale: a vector with one for each entry along `axis`.
-        zero_point: likewise.
+        zero_point: a vector with as many integers.
         axis: which axis.
 
     Raises:
