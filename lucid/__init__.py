@@ -35,6 +35,7 @@ from lucid.functions.joining import *
 from lucid.functions.matrices import *
 from lucid.functions.products import *
 from lucid.functions.promotion import *
+from lucid.functions.quantizing import *
 from lucid.functions.rectifiers import *
 from lucid.functions.reduction import *
 from lucid.functions.scans import *

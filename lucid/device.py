@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 from lucid.ir.errors import ArgumentError, OptionError
 
@@ -23,6 +23,9 @@ class device:  # noqa: N801 - PyTorch's name
     device(type='cpu')
     >>> lucid.zeros(2).device == "cpu"
     True
+    >>> with lucid.device("cpu"):
+    ...     lucid.zeros(2)
+    tensor([0., 0.])
     """
 
     __slots__ = ()
@@ -33,6 +36,12 @@ class device:  # noqa: N801 - PyTorch's name
         check_device(type, "device")
         if index not in (None, 0):
             raise OptionError(f"device: there is one CPU, not one with index {index}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """A block in which tensors are made on this device, as everywhere."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, device) or (isinstance(other, str) and other in _NAMES)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from lucid.choices import check_flag, check_flags, check_kind
@@ -33,6 +33,81 @@ def script(obj: Code, optimize: bool | None = None, *, example_inputs: Any = Non
     check_flags("jit.script", optimize=optimize)
     check_kind(example_inputs, (list, tuple, dict), "example_inputs", "jit.script")
     return obj
+
+
+def trace(
+    func: Code,
+    example_inputs: Any = None,
+    optimize: bool | None = None,
+    check_trace: bool = True,
+    check_inputs: Sequence[Any] | None = None,
+    check_tolerance: float = 1e-5,
+    strict: bool = True,
+    *,
+    example_kwarg_inputs: Mapping[str, Any] | None = None,
+) -> Code:
+    """Return a function or module as it is; `lucid.compile` traces what calls it.
+
+    Branches are taken anew at each call, where TorchScript keeps those of the example.
+
+    Args:
+        func: the function or module.
+        example_inputs: arguments that TorchScript would trace it with.
+        optimize: True, False or None; nothing is turned into TorchScript.
+        check_trace: True or False; there is no trace to check.
+        check_inputs: more arguments to check it with.
+        check_tolerance: how far results may differ there.
+        strict: True or False: whether results may hold lists and dicts, which they may.
+        example_kwarg_inputs: arguments by name, as a dict.
+
+    Raises:
+        ArgumentError: an argument of another type.
+
+    >>> double = lucid.jit.trace(lambda x: 2 * x, lucid.ones(3))
+    >>> double(lucid.ones(2))
+    tensor([2., 2.])
+    """
+    check_flags("jit.trace", check_trace=check_trace, strict=strict)
+    check_kind(check_inputs, (list, tuple), "check_inputs", "jit.trace")
+    check_kind(example_kwarg_inputs, dict, "example_kwarg_inputs", "jit.trace")
+    check_kind(check_tolerance, (int, float), "check_tolerance", "jit.trace")
+    return script(func, optimize)
+
+
+def annotate(the_type: Any, the_value: Any) -> Any:
+    """Return the value: TorchScript's mark of its type.
+
+    Args:
+        the_type: its type.
+        the_value: the value.
+
+    >>> lucid.jit.annotate(list[int], [])
+    []
+    """
+    return the_value
+
+
+def freeze(
+    mod: Code,
+    preserved_attrs: list[str] | None = None,
+    optimize_numerics: bool = True,
+) -> Code:
+    """Return the module as it is: TorchScript would make constants of its parameters.
+
+    Args:
+        mod: the module.
+        preserved_attrs: a list of names that stay.
+        optimize_numerics: True or False.
+
+    Raises:
+        ArgumentError: an argument of another type.
+
+    >>> lucid.jit.freeze(nn.ReLU().eval())
+    ReLU()
+    """
+    check_kind(preserved_attrs, list, "preserved_attrs", "jit.freeze")
+    check_flags("jit.freeze", optimize_numerics=optimize_numerics)
+    return script(mod)
 
 
 def export(fn: Code) -> Code:

@@ -69,6 +69,7 @@ from lucid.return_types import (
     linalg_lu_factor_ex,
     linalg_qr,
     linalg_slogdet,
+    linalg_solve_ex,
     linalg_svd,
 )
 
@@ -76,8 +77,8 @@ __all__ = [
     "LinAlgError", "cholesky", "cholesky_ex", "cond", "cross", "det", "diagonal", "eigh",
     "eigvalsh", "householder_product", "inv", "inv_ex", "lstsq", "lu", "lu_factor", "lu_factor_ex",
     "lu_solve", "matmul", "matrix_exp", "matrix_norm", "matrix_power", "matrix_rank", "multi_dot",
-    "norm", "pinv", "qr", "slogdet", "solve", "solve_triangular", "svd", "svdvals", "tensorinv",
-    "tensorsolve", "vander", "vecdot", "vector_norm",
+    "norm", "pinv", "qr", "slogdet", "solve", "solve_ex", "solve_triangular", "svd", "svdvals",
+    "tensorinv", "tensorsolve", "vander", "vecdot", "vector_norm",
 ]  # fmt: skip
 
 
@@ -422,6 +423,34 @@ def inv_ex(A: Tensor, *, check_errors: bool = False) -> linalg_inv_ex:
     if check_errors:
         return linalg_inv_ex(inv(a), from_numpy(np.zeros(a._type.shape[:-2], np.int32)))
     return linalg_inv_ex(*_checked("inv_ex", a, np.linalg.inv, inv))
+
+
+def solve_ex(
+    A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False
+) -> linalg_solve_ex:
+    """Return (result, info) without an error: where a matrix is singular, the result is NaN.
+
+    info is 0 for each matrix that has an inverse, and 1 for others.
+
+    Args:
+        A: floats (..., n, n).
+        B: floats of the same dtype, (..., n, k) or (..., n).
+
+    Raises:
+        LinAlgError: with `check_errors`, a matrix is singular.
+        ShapeError: shapes that don't fit.
+
+    >>> x = lucid.linalg.solve_ex(lucid.tensor([[[4.0]], [[0.0]]]), lucid.ones(2, 1, 1)).result
+    >>> x.flatten()
+    tensor([0.2500,    nan])
+    """
+    a = matrices(A, "linalg.solve_ex", square=True)
+    if check_errors:
+        info = from_numpy(np.zeros(a._type.shape[:-2], np.int32))
+    else:
+        info = _info("solve_ex", a, np.linalg.inv)
+        a = a.where((info == 0)[..., None, None], math.nan)
+    return linalg_solve_ex(solve(a, B, left=left), info)
 
 
 def _checked(name: str, a: Tensor, function: Any, result: Any) -> tuple[Tensor, Tensor]:

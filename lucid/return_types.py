@@ -208,6 +208,18 @@ class linalg_inv_ex(NamedTuple):
     info: Tensor
 
 
+class linalg_solve_ex(NamedTuple):
+    """What `linalg.solve_ex` returns: solutions, and which matrices have an inverse.
+
+    Args:
+        result: of the shape of B; NaN where a matrix is singular.
+        info: (…), i32: 0 for each matrix that has an inverse, 1 for others.
+    """
+
+    result: Tensor
+    info: Tensor
+
+
 class linalg_cholesky_ex(NamedTuple):
     """What `linalg.cholesky_ex` returns: Cholesky factors, and which matrices have one.
 

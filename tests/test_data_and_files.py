@@ -177,6 +177,21 @@ def test_samplers_say_what_comes_and_in_which_order() -> None:
     assert [batch[0].tolist() for batch in loader] == [[0, 1, 2, 3], [4, 5]]
 
 
+def test_parts_of_a_dataset_are_equally_long_and_shuffled_alike() -> None:
+    def parts(**options: Any) -> list[list[int]]:
+        samplers = [data.DistributedSampler(range(7), 3, rank, **options) for rank in range(3)]
+        for sampler in samplers:
+            sampler.set_epoch(2)
+        found = [list(sampler) for sampler in samplers]
+        assert [len(sampler) for sampler in samplers] == [len(part) for part in found]
+        return found
+
+    assert parts(shuffle=False) == [[0, 3, 6], [1, 4, 0], [2, 5, 1]]
+    assert parts(shuffle=False, drop_last=True) == [[0, 3], [1, 4], [2, 5]]
+    assert sorted({index for part in parts() for index in part}) == list(range(7))
+    assert parts() == parts() != parts(seed=1)
+
+
 def test_datasets_are_stacked_and_chained() -> None:
     x, y = data.TensorDataset(lucid.arange(3)), [10, 20, 30]
     pairs = data.StackDataset(x, y)
@@ -329,6 +344,8 @@ def test_a_tensor_dataset_with_samples_of_its_own_is_asked_for_each() -> None:
         (lambda: data.RandomSampler([1], replacement="a"), ArgumentError, "replacement must be"),
         (lambda: data.WeightedRandomSampler([[1.0]], 1), ShapeError, r"not of shape \[1, 1\]"),
         (lambda: data.BatchSampler([1], 1, 5), ArgumentError, "drop_last must be True or False"),
+        (lambda: data.DistributedSampler([1], 2, 2), OptionError, r"rank should be in \[0, 1\]"),
+        (lambda: data.DistributedSampler([1]), OptionError, "num_replicas must be a positive int"),
     ],
 )
 def test_wrong_datasets_and_samplers(wrong: Any, error: Any, message: str) -> None:

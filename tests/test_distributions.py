@@ -35,6 +35,7 @@ FAMILIES: list[Callable[[], D.Distribution]] = [
     lambda: D.StudentT(lucid.tensor([9.0]), 1.0, 2.0),
     lambda: D.Weibull(lucid.tensor([0.5, 2.0]), lucid.tensor([1.5, 3.0])),
     lambda: D.Pareto(lucid.tensor([0.5, 2.0]), 9.0),
+    lambda: D.GeneralizedPareto(1.0, lucid.tensor([0.5, 2.0, 1.0]), lucid.tensor([0.1, -0.4, 0.0])),
     lambda: D.InverseGamma(lucid.tensor([9.0, 12.0]), lucid.tensor([1.0, 3.0])),
     lambda: D.NegativeBinomial(lucid.tensor([3.0, 8.0]), probs=lucid.tensor([0.3, 0.6])),
     lambda: D.NegativeBinomial(4, logits=lucid.tensor([-1.0])),
@@ -1081,3 +1082,22 @@ def test_a_family_of_the_users_expands_as_pytorchs_do() -> None:
     assert type(Shifted(lucid.zeros(1), 1.0).expand((2,))) is Shifted
     with pytest.raises(NotImplementedError, match=r"must also define a custom \.expand"):
         Other().expand((3,))
+
+
+@pytest.mark.parametrize("concentration", [0.0, 0.3, -0.4, 1.2])
+def test_the_generalized_pareto_distribution_is_scipys(concentration: float) -> None:
+    k = lucid.tensor(concentration, dtype=lucid.float64, requires_grad=True)
+    found, expected = D.GeneralizedPareto(0.5, 2.0, k), stats.genpareto(concentration, 0.5, 2.0)
+    x = np.array([0.5, 1.0, 3.0])
+    areas = expected.cdf(x)
+    with lucid.no_grad():
+        assert_allclose(found.log_prob(lucid.tensor(x)), expected.logpdf(x), rtol=1e-12)
+        assert_allclose(found.cdf(lucid.tensor(x)), areas, rtol=1e-12)
+        assert_allclose(found.icdf(lucid.tensor(areas)), x, rtol=1e-12)
+        assert_allclose(found.entropy(), expected.entropy(), rtol=1e-6)
+        assert_allclose(found.mean, expected.mean(), rtol=1e-12)
+    found.log_prob(lucid.tensor(x)).sum().backward()
+    assert k.grad is not None and k.grad.isfinite()
+    if concentration < 0:
+        with pytest.raises(lucid.OptionError):
+            found.log_prob(lucid.tensor(5.6))

@@ -172,7 +172,19 @@ def test_functions_that_are_marked_for_torchscript_stay_what_they_are(
             return self.kept(x)
 
     gate = lucid.jit.script(Gate())
+    assert lucid.jit.trace(gate, lucid.ones(2)) is lucid.jit.freeze(gate) is gate
+    assert lucid.jit.annotate(list[int], [3]) == [3]
     assert prepared(lambda x: gate(x))(lucid.zeros(2)).tolist() == [0.0, 0.0]
+    with pytest.raises(lucid.ArgumentError, match=r"jit.trace: check_trace must be True or False"):
+        lucid.jit.trace(gate, None, check_trace="no")
+
+
+def test_a_device_is_a_block_in_which_tensors_are_made(run: Callable[[Any], Any]) -> None:
+    def made() -> lucid.Tensor:
+        with lucid.device("cpu"):
+            return lucid.ones(2)
+
+    assert run(made).tolist() == [1.0, 1.0]
 
 
 def test_a_step_knows_whether_it_is_compiled() -> None:

@@ -24,8 +24,8 @@ from lucid.tensor.core import from_array
 from lucid.tensor.tensor import Tensor
 
 __all__ = [
-    "Beta", "Chi2", "Dirichlet", "Exponential", "FisherSnedecor", "Gamma", "HalfCauchy",
-    "InverseGamma", "Kumaraswamy", "Pareto", "StudentT", "Weibull",
+    "Beta", "Chi2", "Dirichlet", "Exponential", "FisherSnedecor", "Gamma", "GeneralizedPareto",
+    "HalfCauchy", "InverseGamma", "Kumaraswamy", "Pareto", "StudentT", "Weibull",
 ]  # fmt: skip
 
 _ROUNDS = 12  # all of them reject with a probability below 1e-13
@@ -471,6 +471,70 @@ class Pareto(Distribution):
         found: Tensor = self.alpha.log() + self.alpha * self.scale.log()
         found = found - (self.alpha + 1) * value.log()
         return found
+
+
+@like(Weibull)
+class GeneralizedPareto(Distribution):
+    """What is left above a high limit: the tails of most distributions come near it.
+
+    With z = (x - loc) / scale the distribution function is 1 - (1 + concentration z)^(-1 /
+    concentration), and 1 - exp(-z) for a concentration of 0; a negative one ends the support at
+    loc - scale / concentration. The mean is infinite from a concentration of 1 on, the variance
+    from 1/2.
+
+    Args:
+        loc: the limit, the least value.
+        scale: how wide it is, above 0.
+        concentration: how heavy the tail is.
+
+    >>> found = lucid.distributions.GeneralizedPareto(0.0, 1.0, 0.5)
+    >>> found.mean, found.log_prob(lucid.tensor(2.0))
+    (tensor(2.), tensor(-2.0794))
+    """
+
+    arg_constraints: ClassVar = {"loc": real, "scale": positive, "concentration": real}
+    _formulas: ClassVar = {
+        "support": lambda d: constraints.interval(d.loc, d._end()),
+        "mode": lambda d: d.loc,
+        "entropy": lambda d: d.scale.log() + d.concentration + 1,
+        "_log_prob": lambda d, value: -d.scale.log() - (1 + d.concentration) * d._hazard(value),
+        "_cdf": lambda d, value: -lucid.expm1(-d._hazard(value)),
+    }
+
+    def __init__(self, loc: Any, scale: Any, concentration: Any, validate_args: Any = None) -> None:
+        self.loc, self.scale, self.concentration = parameters_of(loc, scale, concentration)
+        super().__init__(self.loc.shape, (), validate_args)
+
+    def _divisor(self) -> Tensor:
+        """The concentration, and 1 in place of 0, so that gradients are finite."""
+        return self.concentration.where(self.concentration != 0, 1.0)
+
+    def _end(self) -> Tensor:
+        end = self.loc - self.scale / self._divisor()
+        return end.where(self.concentration < 0, math.inf)
+
+    def _hazard(self, value: Tensor) -> Tensor:
+        """-log(1 - cdf(value))."""
+        z, k = (value - self.loc) / self.scale, self._divisor()
+        return (lucid.log1p(k * z) / k).where(self.concentration != 0, z)
+
+    def icdf(self, value: Tensor) -> Tensor:
+        hazard, k = -lucid.log1p(-value), self._divisor()
+        z = (lucid.expm1(k * hazard) / k).where(self.concentration != 0, hazard)
+        return self.loc + self.scale * z
+
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
+        return self.icdf(uniform_like(self._extended_shape(sample_shape), self.loc))
+
+    @property
+    def mean(self) -> Tensor:
+        k = self.concentration
+        return (self.loc + self.scale / (1 - k)).where(k < 1, math.inf)
+
+    @property
+    def variance(self) -> Tensor:
+        k = self.concentration
+        return (self.scale**2 / ((1 - k) ** 2 * (1 - 2 * k))).where(k < 0.5, math.inf)
 
 
 @like(Weibull)

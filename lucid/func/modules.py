@@ -9,6 +9,7 @@ from typing import Any
 from lucid.compiler.recording import hooks
 from lucid.functions.joining import stack
 from lucid.ir.errors import LucidError, OptionError
+from lucid.nn.modules.batchnorm import _BatchNorm
 from lucid.nn.modules.module import Module
 from lucid.nn.tracing import meet, path_of
 from lucid.tensor.core import TensorCore
@@ -68,6 +69,25 @@ def functional_call(
         args = () if args is None else (args,)
     with _replaced(places, tensors, tie_weights):
         return module(*args, **(kwargs or {}))
+
+
+def replace_all_batch_norm_modules_(root: Module) -> Module:
+    """Let no batch norm of a module keep running statistics, which a `vmap` couldn't update.
+
+    Returns the module itself.
+
+    Args:
+        root: the module.
+
+    >>> net = lucid.func.replace_all_batch_norm_modules_(nn.Sequential(nn.BatchNorm1d(2)))
+    >>> net[0].running_mean is None
+    True
+    """
+    for module in root.modules():
+        if isinstance(module, _BatchNorm):
+            module.track_running_stats = False
+            module.running_mean = module.running_var = module.num_batches_tracked = None
+    return root
 
 
 def stack_module_state(

@@ -48,7 +48,7 @@ def add(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
     """
     x, y = promoted(input, other, "add")
     if type(alpha) is not int or alpha != 1:
-        y = _times_alpha("add", y, alpha)
+        y = scaled("add", y, alpha, "alpha")
     op = ops.logical_or if x._type.dtype.kind == "bool" else ops.add
     return apply_op(op, (x, y), {})  # type: ignore[return-value]
 
@@ -76,7 +76,7 @@ def sub(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
             )
     x, y = promoted(input, other, "sub")
     if type(alpha) is not int or alpha != 1:
-        y = _times_alpha("sub", y, alpha)
+        y = scaled("sub", y, alpha, "alpha")
     return apply_op(ops.sub, (x, y), {})  # type: ignore[return-value]
 
 
@@ -97,10 +97,11 @@ def rsub(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
     return sub(other, input, alpha=alpha)
 
 
-def _times_alpha(op: str, x: Tensor, alpha: Number) -> Tensor:
-    if x._type.dtype.kind != "float" and common_dtype((alpha,), op).kind == "float":
-        raise DTypeError(f"{op}: alpha must not be a float for integers, not {alpha!r}")
-    return mul(x, alpha)
+def scaled(op: str, x: Tensor, factor: Number, name: str) -> Tensor:
+    """`x * factor`; that many times an integer is an integer."""
+    if x._type.dtype.kind != "float" and common_dtype((factor,), op).kind == "float":
+        raise DTypeError(f"{op}: {name} must not be a float for integers, not {factor!r}")
+    return mul(x, factor)
 
 
 def mul(input: Operand, other: Operand) -> Tensor:

@@ -56,6 +56,9 @@ def tensor(
     """
     check_device(device, "tensor")
     wanted = None if dtype is None else as_dtype(dtype, "tensor")
+    shown: type = data.__class__
+    if type(data) is not shown and shown is np.ndarray:  # an array that the running step computes
+        data = data.as_tensor()
     if isinstance(data, Tensor):
         result = clone(cast(data.detach(), wanted or data._type.dtype)).detach()
     elif type(data) is not data.__class__:  # a live scalar: its class is only what it says

@@ -9,7 +9,7 @@ from typing import Any
 from lucid.docstrings import like
 from lucid.functions.arguments import axis_of, integer, tensor_of, typed
 from lucid.functions.creation import eye
-from lucid.functions.elementwise import mul
+from lucid.functions.elementwise import mul, scaled
 from lucid.functions.factorizations import inverse
 from lucid.functions.joining import roll
 from lucid.functions.promotion import Number
@@ -233,7 +233,7 @@ def addmm(
     tensor([[13., 20.],
             [10., 23.]])
     """
-    return combined(input, mm(mat1, mat2), beta, alpha)
+    return combined("addmm", input, mm(mat1, mat2), beta, alpha)
 
 
 @like(addmm)
@@ -251,7 +251,7 @@ def addmv(
     >>> lucid.addmv(lucid.tensor([10.0, 20.0]), lucid.eye(2), lucid.tensor([1.0, 2.0]))
     tensor([11., 22.])
     """
-    return combined(input, mv(mat, vec), beta, alpha)
+    return combined("addmv", input, mv(mat, vec), beta, alpha)
 
 
 @like(addmm)
@@ -270,7 +270,7 @@ def baddbmm(
     tensor([[[23., 23.],
              [23., 23.]]])
     """
-    return combined(input, bmm(batch1, batch2), beta, alpha)
+    return combined("baddbmm", input, bmm(batch1, batch2), beta, alpha)
 
 
 @like(baddbmm)
@@ -285,17 +285,17 @@ def addbmm(
     tensor([[22., 22.],
             [22., 22.]])
     """
-    return combined(input, bmm(batch1, batch2).sum(0, dtype=batch1.dtype), beta, alpha)
+    return combined("addbmm", input, bmm(batch1, batch2).sum(0, dtype=batch1.dtype), beta, alpha)
 
 
-def combined(base: Tensor, product: Tensor, beta: Any, alpha: Any) -> Tensor:
+def combined(op: str, base: Tensor, product: Tensor, beta: Any, alpha: Any) -> Tensor:
     """`beta * base + alpha * product`; with a beta of 0, NaN in `base` doesn't count."""
     if type(alpha) is not int or alpha != 1:
-        product = product * alpha
+        product = scaled(op, product, alpha, "alpha")
     if isinstance(beta, (int, float)) and beta == 0:
         return product
     if type(beta) is not int or beta != 1:
-        base = base * beta
+        base = scaled(op, base, beta, "beta")
     return base + product
 
 
@@ -407,7 +407,7 @@ def addr(
     tensor([[4., 5.],
             [7., 9.]])
     """
-    return combined(input, outer(vec1, vec2), beta, alpha)
+    return combined("addr", input, outer(vec1, vec2), beta, alpha)
 
 
 def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:

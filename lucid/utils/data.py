@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import accumulate, islice
+from itertools import accumulate, cycle, islice
 from multiprocessing import get_all_start_methods
 from multiprocessing.context import BaseContext
 from typing import Any
@@ -524,6 +524,65 @@ class WeightedRandomSampler(Sampler):
 
     def __len__(self) -> int:
         return self.num_samples
+
+
+class DistributedSampler(Sampler):
+    """One part's share of the samples, where several processes have one each.
+
+    All parts are equally long: the first samples come again where the length can't be divided.
+    Shuffled, all parts cut the same order, which `set_epoch` changes.
+
+    Args:
+        num_replicas: how many parts there are.
+        rank: which one this is, from 0.
+        shuffle: cut a random order, else the dataset's.
+        seed: where the random order comes from, with the epoch.
+        drop_last: leave the last samples out instead of taking the first ones again.
+
+    Raises:
+        ArgumentError: `shuffle` or `drop_last` is no bool.
+        OptionError: no `num_replicas`, or a `rank` that isn't below it.
+
+    >>> list(lucid.utils.data.DistributedSampler("abcde", num_replicas=2, rank=1, shuffle=False))
+    [1, 3, 0]
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        num_replicas: int | None = None,
+        rank: int | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_last: bool = False,
+    ) -> None:
+        _require_count("num_replicas", num_replicas)
+        check_flag(shuffle, "shuffle", "DistributedSampler")
+        check_flag(drop_last, "drop_last", "DistributedSampler")
+        if rank not in range(num_replicas := int(num_replicas or 0)):
+            raise OptionError(f"Invalid rank {rank}, rank should be in [0, {num_replicas - 1}]")
+        self.dataset, self.num_replicas, self.rank = dataset, num_replicas, rank
+        self.shuffle, self.seed, self.drop_last, self.epoch = shuffle, seed, drop_last, 0
+        self.num_samples = _count(dataset, num_replicas, drop_last)
+        self.total_size = self.num_samples * num_replicas
+
+    def __iter__(self) -> Iterator[int]:
+        order = list(range(len(self.dataset)))
+        if self.shuffle:
+            generator = Generator().manual_seed(self.seed + self.epoch)
+            order = lucid.randperm(len(order), generator=generator).tolist()
+        return islice(cycle(order), self.rank, self.total_size, self.num_replicas)
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+    def set_epoch(self, epoch: int) -> None:
+        """Take another random order from now on.
+
+        Args:
+            epoch: its number.
+        """
+        self.epoch = epoch
 
 
 def _require_count(name: str, size: Any) -> None:

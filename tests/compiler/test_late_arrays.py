@@ -359,6 +359,25 @@ def test_arrays_that_are_given_to_constructors_are_read_natively():
     assert step.stats.traces == 1 and not step.stats.eager_reasons
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lucid.tensor, lucid.asarray, lucid.LongTensor, lucid.DoubleTensor, lucid.BoolTensor,
+        lucid.Tensor, lucid.ones(2).new_tensor, lucid.ones(2).new,
+    ],
+)  # fmt: skip
+def test_every_constructor_takes_an_array_that_the_step_computes(make):
+    def make_step():
+        def step(x):
+            ids = x.numpy().astype(np.int64)
+            ids *= ids != 0
+            return make(ids) * 2, make(ids[0])
+
+        return step
+
+    runs(make_step)
+
+
 def test_a_transposed_view_of_a_square_array_that_changes():
     """No index gives it, though it has the array's shape and begins where that does."""
     kept = np.zeros((2, 2))

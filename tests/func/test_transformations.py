@@ -19,6 +19,7 @@ from lucid.func import (
     jacrev,
     jvp,
     linearize,
+    replace_all_batch_norm_modules_,
     stack_module_state,
     value_and_grad,
     vjp,
@@ -464,6 +465,18 @@ def test_states_of_modules_are_stacked_into_leaves(run: Run) -> None:
     found = run(body, parameters, x)
     for row, model in zip(found, models, strict=True):
         np.testing.assert_allclose(row.detach().numpy(), model(x).detach().numpy(), rtol=1e-6)
+
+
+def test_batch_norms_without_statistics_are_mapped_over(run: Run) -> None:
+    models = [lucid.nn.Sequential(lucid.nn.BatchNorm1d(2), lucid.nn.ReLU()) for _ in range(2)]
+    for model in models:
+        assert replace_all_batch_norm_modules_(model) is model
+    parameters, buffers = stack_module_state(models)
+    assert buffers == {}
+    each = lambda state, x: functional_call(models[0], state, (x,))  # noqa: E731
+    x = lucid.tensor([[1.0, 2.0], [3.0, 5.0]])
+    found = run(lambda state: mapped(each, in_dims=(0, None))(state, x), parameters)
+    np.testing.assert_allclose(found[1].detach(), [[0.0, 0.0], [1.0, 1.0]], atol=1e-4)
 
 
 @pytest.mark.parametrize(

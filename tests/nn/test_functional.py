@@ -330,3 +330,34 @@ def test_places_of_many_maxima_are_one_program_with_a_gradient() -> None:
     np.testing.assert_array_equal(picked.reshape(y.shape), y.detach().numpy())
     found, expected = (lucid.autograd.grad(t.square().sum(), x)[0] for t in (y, only))
     np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("options", [{"output_size": (4, 2)}, {"output_ratio": (0.6, 0.4)}])
+def test_fractional_pools_take_the_windows_that_samples_say(run: Any, options: Any) -> None:
+    rng = np.random.default_rng(0)
+    x = lucid.tensor(rng.standard_normal((2, 3, 7, 6)), requires_grad=True)
+    samples = rng.random((2, 3, 2))
+    expected = np.zeros((2, 3, 4, 2))
+    for n, c in np.ndindex(2, 3):  # as PyTorch's loop does it
+        rows, columns = (
+            [int((i + u) * step) - int(u * step) for i in range(count - 1)] + [length - 2]
+            for u, step, count, length in (
+                (samples[n, c, 1], (7 - 2) / 3, 4, 7),
+                (samples[n, c, 0], (6 - 2) / 1, 2, 6),
+            )
+        )
+        for i, j in np.ndindex(4, 2):
+            window = x[n, c, rows[i] : rows[i] + 2, columns[j] : columns[j] + 2]
+            expected[n, c, i, j] = window.max().item()
+    given = {**options, "_random_samples": lucid.tensor(samples)}
+    y, places = run(lambda: F.fractional_max_pool2d(x, 2, return_indices=True, **given))
+    assert (y.detach().numpy() == expected).all()
+    assert (x.detach().flatten(2).gather(2, places.flatten(2)) == y.flatten(2)).all()
+    (grad,) = lucid.autograd.grad(y.sum(), x)
+    assert grad.sum().item() == y.numel()
+    assert lucid.nn.FractionalMaxPool2d(2, **options)(x[0]).shape == (3, 4, 2)
+    assert lucid.nn.FractionalMaxPool3d(2, output_size=2)(x).shape == (2, 2, 2, 2)
+    with pytest.raises(lucid.OptionError, match="either an output_size or an output_ratio"):
+        F.fractional_max_pool2d(x, 2)
+    with pytest.raises(lucid.ShapeError, match=r"\[7, 6\] elements are too few"):
+        F.fractional_max_pool2d(x, 2, output_size=7)

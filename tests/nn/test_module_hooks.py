@@ -138,6 +138,37 @@ def test_a_backward_hook_is_noticed_by_a_compiled_step_when_it_comes_and_goes() 
     assert step(x).tolist() == [1.0, 1.0]
 
 
+@pytest.mark.parametrize("layer", [0, 1])
+@pytest.mark.parametrize("keeps", ["nothing", "values", "history"])
+def test_hooks_on_gradients_in_a_model_that_is_compiled_by_itself(layer: int, keeps: str) -> None:
+    """Grad-CAM: a layer's activations, and the gradient that comes to them after the call."""
+    model = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 2))
+    seen: dict[str, Any] = {}
+
+    def forward(module: nn.Module, args: Any, result: lucid.Tensor) -> None:
+        seen["activations"] = result.detach() if keeps == "values" else result
+
+    if keeps != "nothing":
+        model[layer].register_forward_hook(forward)
+    model[layer].register_full_backward_pre_hook(lambda module, go: (go[0] * 2,))
+    model[layer].register_full_backward_hook(lambda module, gi, go: seen.update(gradient=go[0]))
+
+    def shown(called: Any) -> list[Any]:
+        found = []
+        for k in range(3):
+            x = lucid.arange(6.0, requires_grad=True).reshape(2, 3) - k
+            called(x)[:, 0].sum().backward()
+            found.append({key: value.detach().clone() for key, value in seen.items()})
+        return found
+
+    called = lucid.compile(model)
+    for one, other in zip(shown(called), shown(model), strict=True):
+        assert one.keys() == other.keys()
+        assert all(lucid.allclose(one[key], other[key]) for key in one)
+    reasons = ["it keeps a tensor that a module's hooks on gradients are around"] * 3
+    assert called.stats.eager_reasons == (reasons if keeps == "history" else [])
+
+
 def test_forward_hooks_may_see_and_replace_keyword_arguments(run: Any) -> None:
     def before(module: nn.Module, args: Any, kwargs: Any) -> Any:
         return (args[0] * 2, *args[1:]), {**kwargs, "scale": kwargs["scale"] * 5}

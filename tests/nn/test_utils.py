@@ -92,6 +92,12 @@ def test_a_fused_batch_norm_is_part_of_the_layer_before(affine: bool) -> None:
     assert (fused(x) - norm(transposed(x))).abs().max() < 1e-5
     fused = nn.utils.fuse_linear_bn_eval(linear, flat)
     assert (fused(x[:, 0, 0]) - flat(linear(x[:, 0, 0]))).abs().max() < 1e-5
+    made = nn.utils.fuse_linear_bn_weights(
+        linear.weight, linear.bias, flat.running_mean, flat.running_var, flat.eps, flat.weight,
+        flat.bias,
+    )  # fmt: skip
+    assert (made[0] == fused.weight).all()
+    assert (made[1] == fused.bias).all()
     with pytest.raises(lucid.ArgumentError, match="Fusion only for eval!"):
         nn.utils.fuse_conv_bn_eval(conv.train(), norm)
 

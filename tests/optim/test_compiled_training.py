@@ -573,6 +573,22 @@ def test_schedules_of_two_optimizers_are_read_later_in_the_step() -> None:
     assert found == expected and not step.stats.eager_reasons
 
 
+def test_a_rate_that_is_a_tensor_is_read_later_in_the_step_as_it_is() -> None:
+    def rates(compile: Callable[[Any], Any]) -> list[float]:
+        opt = optim.SGD([nn.Parameter(lucid.ones(2))], lr=lucid.tensor(0.5))
+        schedule = schedules.ExponentialLR(opt, 0.5)
+
+        def step() -> Any:
+            opt.step()
+            schedule.step()
+            return schedule.get_last_lr()[0]
+
+        run = compile(step)
+        return [run().item() for _ in range(3)]
+
+    assert rates(lucid.compile) == rates(lambda step: step) == [0.25, 0.125, 0.0625]
+
+
 @pytest.mark.parametrize("rounds", [1, 4])
 def test_the_function_of_a_schedule_is_called_once_for_each_step(rounds: int) -> None:
     def scenario(compile: Callable[[Any], Any]) -> Any:

@@ -21,6 +21,8 @@ WRONG: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: lucid.exp(2.0), TypeError, "exp: input must be a Tensor, not float"),
     (lambda: z.int() + 2**40, ValueError, "without overflow"),
     (lambda: z.add(z, alpha=0.5), TypeError, "alpha must not be a float"),
+    (lambda: z.addmv(z.outer(z), z, alpha=0.5), TypeError, "addmv: alpha must not be a float"),
+    (lambda: z.addr(z, z, beta=0.5), TypeError, "addr: beta must not be a float for integers"),
     (
         lambda: (x > 0) - (x > 0),
         TypeError,

@@ -360,6 +360,20 @@ def test_cholesky_ex_says_where_there_is_none() -> None:
     assert factor[1].isnan().all()
 
 
+@pytest.mark.parametrize("vectors", [True, False])
+def test_solve_ex_says_where_there_is_no_solution(vectors: bool) -> None:
+    both = lucid.tensor(np.stack([2 * np.eye(2), np.ones((2, 2))]), requires_grad=True)
+    b = lucid.ones(2, 2, dtype=both.dtype) if vectors else lucid.ones(2, 2, 3, dtype=both.dtype)
+    for solve_ex in (L.solve_ex, lucid.compile(lambda a, b: L.solve_ex(a, b))):
+        x, info = solve_ex(both, b)
+        assert info.tolist() == [0, 1]
+        assert (x[0] == 0.5).all()
+        assert x[1].isnan().all()
+    assert L.solve_ex(both[:1], b[:1]).result.sum().grad_fn is not None
+    with pytest.raises(L.LinAlgError):
+        L.solve_ex(both, b, check_errors=True)
+
+
 def test_a_matrix_without_a_result_raises_in_both_modes() -> None:
     bad = lucid.tensor([[1.0, 2.0], [2.0, 1.0]])
     for cholesky in (L.cholesky, lucid.compile(lambda a: L.cholesky(a))):

@@ -69,7 +69,7 @@ class Foreseen:
                 ]
                 standing = type(before)(numbers)
             else:
-                if isinstance(before, (*SCALARS, tuple, TensorCore)):
+                if key in effect.anew or isinstance(before, (*SCALARS, tuple, TensorCore)):
                     depend = partial(self._depend, text, effect.what, before, after, read)
                     collector.changed_later[id(owner), key] = depend
                 continue
@@ -171,7 +171,8 @@ class Foreseen:
         self, text: str, what: str, before: Any, after: Any, read: Callable[[], Any]
     ) -> str | None:
         """Let the step depend on what an effect leaves that isn't a number; or why it can't."""
-        if isinstance(after, TensorCore) or not is_same(after, before):
+        parts = after if isinstance(after, (list, tuple)) else (after,)
+        if any(isinstance(x, TensorCore) for x in parts) or not is_same(after, before):
             return what
         self.recorder.guard_value(text, read, after)
         return None

@@ -50,7 +50,7 @@ from lucid.compiler.recording.texts import (
     joined,
 )
 from lucid.compiler.results.pytree import DICTS
-from lucid.functions.from_data import as_tensor, from_numpy, tensor
+from lucid.functions.from_data import as_tensor, asarray, from_numpy
 from lucid.ir.location import LIBRARY, here
 from lucid.ir.whose_code import is_followed
 from lucid.tensor.core import TensorCore
@@ -100,7 +100,7 @@ _MODULES = frozenset(
         *("collections", "_collections", "dataclasses", "types", "_abc", "numpy", "lucid"),
     }
 )
-_TAKE_ARRAYS = frozenset({tensor, as_tensor, from_numpy})
+_SHARE_ARRAYS = frozenset({as_tensor, asarray, from_numpy})
 _OF_NUMPY = (np.ufunc, type(np.sum))
 _FUNCTIONS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, type, *_OF_NUMPY)
 _OF_CLASSES = (types.MethodDescriptorType, types.WrapperDescriptorType)
@@ -192,7 +192,7 @@ class StandInFunctions(Substitutes):
             return lambda value: value.__class__
         if not holds(given, is_late):
             return None
-        if getattr(function, "__wrapped__", function) in _TAKE_ARRAYS and any(
+        if getattr(function, "__wrapped__", function) in _SHARE_ARRAYS and any(
             type(x) is LateArray for x in given
         ):
             return functools.partial(_with_tensors, function)
@@ -409,11 +409,10 @@ def _is_numpys(function: Any, args: Sequence[Any]) -> bool:
 
 
 def _with_tensors(function: Any, *args: Any, **kwargs: Any) -> Any:
-    """A function of lucid's that takes arrays, with tensors for those that the step computes."""
-    is_copied = function.__name__ == "tensor"
+    """A function of lucid's on the memory of arrays, with tensors for those of the step."""
     leaves, rebuild = flatten((args, kwargs))
     args, kwargs = rebuild(
-        [x.as_tensor(is_copied=is_copied) if type(x) is LateArray else x for x in leaves]
+        [x.as_tensor(is_copied=False) if type(x) is LateArray else x for x in leaves]
     )
     return args[0] if function.__name__ == "from_numpy" else function(*args, **kwargs)
 

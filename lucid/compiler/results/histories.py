@@ -17,7 +17,7 @@ from lucid.autograd.node import (
 )
 from lucid.autograd.outputs import freed_behind
 from lucid.compiler.results.memory import TracedMemory
-from lucid.compiler.results.tape import Tape, nodes_behind
+from lucid.compiler.results.tape import Tape, hooks_of, nodes_behind
 from lucid.ir.errors import LucidError
 from lucid.ir.types import TensorType
 from lucid.ir.whose_code import is_librarys
@@ -258,7 +258,24 @@ class Histories:
             leaves = self._leaves([output.root for output in layer.outputs], {*layer.ends})
             layer.leaves = [leaf for leaf, _ in leaves.values()]
             layer.ends += [edge for _, edge in leaves.values()]
+        self._refuse_divided(layers)
         return layers
+
+    def _refuse_divided(self, layers: Sequence[Layer]) -> None:
+        """Give the trace up where an object has hooks in several layers, which run by themselves.
+
+        It may keep what one is given for another, as the hooks around a module do.
+        """
+        found: dict[int, int] = {}
+        for number, layer in enumerate(layers if len(layers) > 1 else ()):
+            roots = [output.root for output in layer.outputs]
+            for node in nodes_behind(roots, {*self._outer, *layer.ends}):
+                owners = [getattr(hook, "__self__", None) for hook in hooks_of(node)]
+                for owner in () if isinstance(node, AccumulateGrad) else owners:
+                    if owner is not None and found.setdefault(id(owner), number) != number:
+                        self._recorder.run_op_by_op(
+                            "it keeps a tensor that a module's hooks on gradients are around"
+                        )
 
     def _output(self, root: Edge, positions: tuple[int, ...]) -> Output:
         node, number = root

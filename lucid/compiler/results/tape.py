@@ -332,7 +332,7 @@ class Holdings:
                     sparse.let_go()
             for name in _names_of_users(node):
                 vars(node)[name] = self._replaced(vars(node)[name])
-            for hook in _hooks_of(node):
+            for hook in hooks_of(node):
                 self._replaced_leaf(hook, "")
 
     def _replace_saved(self, entry: SavedTensor) -> None:
@@ -362,7 +362,7 @@ class Holdings:
                 f"{type(leaf).__name__} that is an argument, which may be another by then\n"
                 "hint: let ctx keep what is in it"
             )
-        if refers_to_trace(leaf):
+        if refers_to_trace(leaf, self._recorder):
             self._recorder.run_op_by_op(
                 "its results have a history, and a hook or an object in a ctx holds tensors or "
                 "numbers of the step"
@@ -545,7 +545,8 @@ def saved_by(node: Node) -> Iterator[SavedTensor]:
             yield from entry.parts
 
 
-def _hooks_of(node: Node) -> list[Callable[..., Any]]:
+def hooks_of(node: Node) -> list[Callable[..., Any]]:
+    """All hooks that a walk calls at a node."""
     registers = (node._pre_hooks, node._post_hooks, *(node._tensor_hooks or {}).values())
     return [hook for hooks in registers for hook in (hooks or {}).values()]
 
@@ -556,8 +557,11 @@ def tensors_of_users(node: Node) -> list[TensorCore]:
     return [leaf for leaf in leaves if isinstance(leaf, TensorCore)]
 
 
-def refers_to_trace(value: Any) -> bool:
-    """Whether an object or a hook holds what stands for tensors and numbers in a trace."""
+def refers_to_trace(value: Any, recorder: TracedMemory) -> bool:
+    """Whether an object or a hook holds what stands for tensors and numbers in a trace.
+
+    A tensor from outside, such as a parameter, stands for nothing but itself.
+    """
     stack: list[Any] = [value]
     seen: set[int] = set()
     while stack and len(seen) < _MOST_LOOKED_AT:
@@ -565,7 +569,8 @@ def refers_to_trace(value: Any) -> bool:
         if id(item) in seen or isinstance(item, _NO_HOLDERS):
             continue
         seen.add(id(item))
-        if is_live(item) or (isinstance(item, TensorCore) and item._storage.value is not None):
+        is_traced = isinstance(item, TensorCore) and item._storage.value is not None
+        if is_live(item) or (is_traced and not recorder.is_outside(item)):
             return True
         if isinstance(item, types.FunctionType):  # not what is global to it
             stack += [item.__closure__, item.__defaults__, item.__kwdefaults__]

@@ -42,8 +42,8 @@ from lucid.tensor.tensor import Tensor
 __all__ = [
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d",
     "adaptive_max_pool2d", "adaptive_max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d",
-    "lp_pool1d", "lp_pool2d", "lp_pool3d", "max_pool1d", "max_pool2d", "max_pool3d",
-    "max_unpool1d", "max_unpool2d", "max_unpool3d",
+    "fractional_max_pool2d", "fractional_max_pool3d", "lp_pool1d", "lp_pool2d", "lp_pool3d",
+    "max_pool1d", "max_pool2d", "max_pool3d", "max_unpool1d", "max_unpool2d", "max_unpool3d",
 ]  # fmt: skip
 
 
@@ -403,6 +403,109 @@ def _bins(length: int, size: int) -> np.ndarray:
     width = int((stops - starts).max(initial=0))
     found: np.ndarray = np.minimum(starts[:, None] + np.arange(width), stops[:, None] - 1)
     return found
+
+
+def _fractional_max_pool(
+    rank: int,
+    input: Tensor,
+    kernel_size: Size,
+    output_size: Size | None,
+    output_ratio: float | Sequence[float] | None,
+    return_indices: bool,
+    samples: Tensor | None,
+) -> Any:
+    name = f"fractional_max_pool{rank}d"
+    x, had_batch = batched(name, input, rank)
+    lengths, sizes = tuple(x.shape[2:]), entries(name, "kernel_size", kernel_size, rank)
+    if (output_size is None) == (output_ratio is None):
+        raise OptionError(f"{name} requires specifying either an output_size or an output_ratio")
+    if output_ratio is not None:
+        ratios = output_ratio if isinstance(output_ratio, Sequence) else (output_ratio,) * rank
+        output_size = [int(n * ratio) for n, ratio in zip(lengths, ratios, strict=True)]
+    assert output_size is not None
+    wanted = entries(name, "output_size", output_size, rank)
+    if any(size + count - 1 > n for size, count, n in zip(sizes, wanted, lengths, strict=True)):
+        raise ShapeError(f"{name}: {list(lengths)} elements are too few for such windows")
+    samples = lucid.rand(*x.shape[:2], rank) if samples is None else samples
+    order = (1, 0) if rank == 2 else range(rank)
+    places: Tensor | int = 0
+    for axis, number in enumerate(order):
+        starts = _starts(samples[..., number], lengths[axis], wanted[axis], sizes[axis])
+        within = starts.unsqueeze(-1) + lucid.arange(sizes[axis])
+        shape = [1] * (2 * rank)
+        shape[axis], shape[rank + axis] = wanted[axis], sizes[axis]
+        places = places * lengths[axis] + within.reshape(*within.shape[:2], *shape)
+    assert isinstance(places, Tensor)
+    places = places.flatten(rank + 2)
+    found = x.flatten(2).gather(2, places.flatten(2)).reshape(places.shape).max(-1)
+    chosen = places.gather(-1, found.indices.unsqueeze(-1)).squeeze(-1)
+    y, at = (part if had_batch else part.squeeze(0) for part in (found.values, chosen))
+    return (y, at) if return_indices else y
+
+
+@like(_max_pool)
+def fractional_max_pool2d(
+    input: Tensor,
+    kernel_size: Size,
+    output_size: Size | None = None,
+    output_ratio: float | Sequence[float] | None = None,
+    return_indices: bool = False,
+    _random_samples: Tensor | None = None,
+) -> Any:
+    """The greatest element of each of `output_size` windows at random places of the last two axes.
+
+    Neighbouring windows are one of two distances apart, in a random order for each channel.
+
+    Reference: Graham, "Fractional Max-Pooling", 2014.
+
+    Args:
+        output_size: how many windows each axis gets; else `output_ratio` says it.
+        output_ratio: how many windows for each element, above 0 and below 1.
+        return_indices: return the places of the greatest elements too, flat within the axes.
+        _random_samples: (n, c, 2), numbers from 0 to 1 that say where the windows are, the last
+            axis' first. None draws them.
+
+    Raises:
+        OptionError: neither `output_size` nor `output_ratio`, or both.
+        ShapeError: the axes are too short for so many windows.
+
+    >>> F.fractional_max_pool2d(lucid.ones(1, 2, 6, 6), 2, output_size=3).shape
+    lucid.Size([1, 2, 3, 3])
+    """
+    options = output_size, output_ratio, return_indices, _random_samples
+    return _fractional_max_pool(2, input, kernel_size, *options)
+
+
+@like(fractional_max_pool2d)
+def fractional_max_pool3d(
+    input: Tensor,
+    kernel_size: Size,
+    output_size: Size | None = None,
+    output_ratio: float | Sequence[float] | None = None,
+    return_indices: bool = False,
+    _random_samples: Tensor | None = None,
+) -> Any:
+    """The greatest element of each of `output_size` windows at random places of three axes.
+
+    Args:
+        _random_samples: (n, c, 3), numbers from 0 to 1 that say where the windows are. None draws
+            them.
+
+    >>> F.fractional_max_pool3d(lucid.ones(1, 2, 6, 6, 6), 2, output_size=3).shape
+    lucid.Size([1, 2, 3, 3, 3])
+    """
+    options = output_size, output_ratio, return_indices, _random_samples
+    return _fractional_max_pool(3, input, kernel_size, *options)
+
+
+def _starts(samples: Tensor, length: int, count: int, size: int) -> Tensor:
+    """Where the windows of each channel begin; the last one ends with the axis."""
+    last = lucid.full_like(samples.unsqueeze(-1), length - size).long()
+    if count == 1:
+        return last
+    step, first = (length - size) / (count - 1), samples.unsqueeze(-1)
+    starts = ((lucid.arange(count - 1) + first) * step).long() - (first * step).long()
+    return lucid.cat([starts, last], -1)
 
 
 @with_gradient(lambda g, places: ops.gather(g, places, axis=2))

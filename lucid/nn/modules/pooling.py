@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from lucid.ir.errors import OptionError
 from lucid.nn.functional import pooling
 from lucid.nn.functional.sliding import Size, entries
 from lucid.nn.modules.settings import FunctionModule, OfRank, UnaryModule, calling, settings
@@ -12,9 +13,9 @@ from lucid.tensor.tensor import Tensor
 
 __all__ = [
     "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveMaxPool1d",
-    "AdaptiveMaxPool2d", "AdaptiveMaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d", "LPPool1d",
-    "LPPool2d", "LPPool3d", "MaxPool1d", "MaxPool2d", "MaxPool3d", "MaxUnpool1d", "MaxUnpool2d",
-    "MaxUnpool3d",
+    "AdaptiveMaxPool2d", "AdaptiveMaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d",
+    "FractionalMaxPool2d", "FractionalMaxPool3d", "LPPool1d", "LPPool2d", "LPPool3d", "MaxPool1d",
+    "MaxPool2d", "MaxPool3d", "MaxUnpool1d", "MaxUnpool2d", "MaxUnpool3d",
 ]  # fmt: skip
 
 
@@ -51,6 +52,37 @@ class MaxPool2d(_MaxPool):
 @calling(pooling.max_pool3d)
 class MaxPool3d(_MaxPool):
     """The greatest element of each window over the last three axes."""
+
+
+@settings
+class _FractionalMaxPool(FunctionModule):
+    kernel_size: Size
+    output_size: Size | None = None
+    output_ratio: float | Sequence[float] | None = None
+    return_indices: bool = False
+    _random_samples: Tensor | None = None
+    _shown = (
+        "kernel_size={0.kernel_size}, output_size={0.output_size}, output_ratio={0.output_ratio}"
+    )
+
+    def __post_init__(self) -> None:
+        if (self.output_size is None) == (self.output_ratio is None):
+            raise OptionError(
+                f"{type(self).__name__} requires specifying either an output size or a ratio"
+            )
+
+    def forward(self, input: Tensor) -> Any:
+        return self._result(input)
+
+
+@calling(pooling.fractional_max_pool2d)
+class FractionalMaxPool2d(_FractionalMaxPool):
+    """The greatest element of each of many windows at random places over the last two axes."""
+
+
+@calling(pooling.fractional_max_pool3d)
+class FractionalMaxPool3d(_FractionalMaxPool):
+    """The greatest element of each of many windows at random places over the last three axes."""
 
 
 class _MaxUnpool(FunctionModule, OfRank):

@@ -28,13 +28,14 @@ constructors_at_border({"PackedSequence": rnn.PackedSequence}, "lucid.nn.utils."
 
 __all__ = [
     "clip_grad_norm", "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_",
-    "fuse_conv_bn_eval", "fuse_linear_bn_eval", "get_total_norm", "parameters_to_vector",
-    "parametrizations", "parametrize", "prune", "remove_spectral_norm", "remove_weight_norm", "rnn",
-    "skip_init", "spectral_norm", "vector_to_parameters", "weight_norm",
+    "fuse_conv_bn_eval", "fuse_conv_bn_weights", "fuse_linear_bn_eval", "fuse_linear_bn_weights",
+    "get_total_norm", "parameters_to_vector", "parametrizations", "parametrize", "prune",
+    "remove_spectral_norm", "remove_weight_norm", "rnn", "skip_init", "spectral_norm",
+    "vector_to_parameters", "weight_norm",
 ]  # fmt: skip
 
 _NORMS = ("weight_norm", "remove_weight_norm", "spectral_norm", "remove_spectral_norm")
-_FUSIONS = ("fuse_conv_bn_eval", "fuse_linear_bn_eval")
+_FUSIONS = tuple(name for name in __all__ if name.startswith("fuse_"))
 
 
 def skip_init(module_cls: Any, *args: Any, **kwargs: Any) -> Any:

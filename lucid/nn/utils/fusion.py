@@ -6,9 +6,9 @@ import copy
 from typing import Any
 
 import lucid
+from lucid.docstrings import like
 from lucid.ir import frames
 from lucid.ir.errors import ArgumentError
-from lucid.nn.modules.module import Module
 from lucid.nn.parameter import Parameter
 from lucid.tensor.tensor import Tensor
 
@@ -26,7 +26,7 @@ def fuse_conv_bn_eval(conv: Any, bn: Any, transpose: bool = False) -> Any:
     >>> lucid.allclose(nn.utils.fuse_conv_bn_eval(conv, bn)(x), bn(conv(x)), atol=1e-5)
     True
     """
-    return _fused(conv, bn, 1 if transpose else 0)
+    return _fused(conv, bn, transpose)
 
 
 def fuse_linear_bn_eval(linear: Any, bn: Any) -> Any:
@@ -48,33 +48,83 @@ def fuse_linear_bn_eval(linear: Any, bn: Any) -> Any:
     """
     if linear.out_features != bn.num_features:
         raise ArgumentError("To fuse, linear.out_features == bn.num_features or bn.num_features==1")
-    return _fused(linear, bn, 0)
+    return _fused(linear, bn, False)
 
 
-def _fused(layer: Module, norm: Any, axis: int) -> Module:
+def fuse_conv_bn_weights(
+    conv_w: Tensor,
+    conv_b: Tensor | None,
+    bn_rm: Tensor,
+    bn_rv: Tensor,
+    bn_eps: float,
+    bn_w: Tensor | None,
+    bn_b: Tensor | None,
+    transpose: bool = False,
+) -> tuple[Parameter, Parameter]:
+    """Return weight and bias of the convolution that standardizes its outcome too.
+
+    Args:
+        conv_w: the convolution's weight.
+        conv_b: its bias. None is zeros.
+        bn_rm: the norm's running mean.
+        bn_rv: its running variance.
+        bn_eps: what is added to the variance.
+        bn_w: the norm's weight. None is ones.
+        bn_b: its bias. None is zeros.
+        transpose: it is a transposed convolution.
+
+    >>> one, zero = lucid.ones(1), lucid.zeros(1)
+    >>> nn.utils.fuse_conv_bn_weights(lucid.ones(1, 1, 1), None, zero, one, 0.0, 3 * one, one)[0]
+    Parameter containing:
+    tensor([[[3.]]])
+    """
+    along = [1] * conv_w.ndim
+    along[1 if transpose else 0] = -1
+    scale = lucid.rsqrt(bn_rv + bn_eps)
+    if bn_w is not None:
+        scale = scale * bn_w.detach()
+    bias = ((0.0 if conv_b is None else conv_b.detach()) - bn_rm) * scale
+    if bn_b is not None:
+        bias = bias + bn_b.detach()
+    weight = conv_w.detach() * scale.reshape(along)
+    return Parameter(weight, conv_w.requires_grad), Parameter(bias, conv_w.requires_grad)
+
+
+@like(fuse_conv_bn_weights)
+def fuse_linear_bn_weights(
+    linear_w: Tensor,
+    linear_b: Tensor | None,
+    bn_rm: Tensor,
+    bn_rv: Tensor,
+    bn_eps: float,
+    bn_w: Tensor | None,
+    bn_b: Tensor | None,
+) -> tuple[Parameter, Parameter]:
+    """Return weight and bias of the linear layer that standardizes its outcome too.
+
+    Args:
+        linear_w: the layer's weight.
+        linear_b: its bias. None is zeros.
+
+    >>> one, zero = lucid.ones(1), lucid.zeros(1)
+    >>> nn.utils.fuse_linear_bn_weights(lucid.ones(1, 1), None, one, one, 0.0, 3 * one, one)[1]
+    Parameter containing:
+    tensor([-2.])
+    """
+    return fuse_conv_bn_weights(linear_w, linear_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b)
+
+
+def _fused(layer: Any, norm: Any, transpose: bool) -> Any:
     if layer.training or norm.training:
         raise ArgumentError("Fusion only for eval!")
-    fused = copy.deepcopy(layer)
-    scale, shift = _affine(norm)
-    weight = layer.get_parameter("weight").detach()
-    along = [1] * weight.ndim
-    along[axis] = -1
-    bias = getattr(layer, "bias", None)
-    before = lucid.zeros_like(norm.running_mean) if bias is None else bias.detach()
-    fused.weight = Parameter(weight * scale.reshape(along), layer.weight.requires_grad)
-    fused.bias = Parameter(before * scale + shift, layer.weight.requires_grad)
-    return fused
-
-
-def _affine(norm: Any) -> tuple[Tensor, Tensor]:
-    """What the norm multiplies each channel with, and what it adds."""
     if norm.running_mean is None:
         raise ArgumentError(f"{norm} has no running statistics, so it can't be fused")
-    scale = lucid.rsqrt(norm.running_var + norm.eps)
-    if norm.weight is not None:
-        scale = scale * norm.weight.detach()
-    shift = -norm.running_mean * scale
-    return scale, shift if norm.bias is None else shift + norm.bias.detach()
+    fused = copy.deepcopy(layer)
+    running = norm.running_mean, norm.running_var, norm.eps
+    fused.weight, fused.bias = fuse_conv_bn_weights(
+        layer.weight, layer.bias, *running, norm.weight, norm.bias, transpose
+    )
+    return fused
 
 
 frames.edge_of_module(__name__)
