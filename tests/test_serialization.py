@@ -322,6 +322,16 @@ def test_what_a_file_takes_piece_by_piece_is_written_whole() -> None:
     assert pipe.data == saved({"w": lucid.ones(3)})
 
 
+@pytest.mark.parametrize("count", [0, -1])
+def test_a_file_that_takes_nothing_is_an_error(count: int) -> None:
+    class Full:
+        def write(self, data: memoryview) -> int:
+            return count
+
+    with pytest.raises(OSError, match=f"save: a Full took {count} of"):
+        lucid.save(1, Full())  # type: ignore[arg-type]
+
+
 def test_an_error_of_writing_names_the_path_that_was_given(tmp_path: Path) -> None:
     path = tmp_path / "absent" / "x.pt"
     with pytest.raises(FileNotFoundError) as caught:
@@ -333,6 +343,8 @@ def test_an_error_of_writing_names_the_path_that_was_given(tmp_path: Path) -> No
         lucid.ArgumentError, match=r"save takes a path or a file .*, not a NoneType"
     ):
         lucid.save(1, None)  # type: ignore[arg-type]
+    with pytest.raises(lucid.ArgumentError, match=r"open for bytes, not a StringIO"):
+        lucid.save(1, io.StringIO())  # type: ignore[arg-type]
     with pytest.raises(lucid.ArgumentError, match=r"load takes a path or a file .*, not a int"):
         lucid.load(3)  # type: ignore[arg-type]
 

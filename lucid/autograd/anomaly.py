@@ -64,7 +64,8 @@ class detect_anomaly:  # noqa: N801 - the name PyTorch gives it
         return self
 
     def __exit__(self, *_: object) -> None:
-        context.anomaly = self._before.pop()
+        context.anomaly = self._before[-1]  # without a call, behind which interrupts come
+        del self._before[-1]
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         @wraps(function)

@@ -17,7 +17,7 @@ from lucid.ir.op import Attributes, Op
 from lucid.tensor.batched import Batched, innermost
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, apply_op
-from lucid.tensor.levels import Level, Result
+from lucid.tensor.levels import Level, R, Result
 from lucid.tensor.storage import ViewGuard
 from lucid.tensor.writing import replay, scatter, write_
 
@@ -40,16 +40,12 @@ class DualLevel(Level):
         self._position = len(context.levels)
         self._tangents: dict[int, tuple[weakref.ref[TensorCore], TensorCore]] = {}
 
-    @contextmanager
-    def entered(self) -> Iterator[None]:
-        """Let tangents count inside of the block."""
-        before = context.levels
-        self._position = len(before)
-        context.levels = [*before, self]
+    def run(self, function: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
+        """What a function returns in which tangents count."""
+        self._position = len(context.levels)
         try:
-            yield
+            return super().run(function, *args, **kwargs)
         finally:
-            context.levels = before
             self.end()
 
     def end(self) -> None:

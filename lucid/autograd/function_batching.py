@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from lucid.autograd import outputs as output_rules
@@ -218,8 +219,8 @@ class _Call:
         user._input_types = tuple(x._type if isinstance(x, TensorCore) else None for x in handles)
         user.needs_input_grad = ctx.needs_input_grad[1:]
         is_running = any(other is level for other in context.levels)
-        with nullcontext() if is_running else level.entered():
-            raw = run_forward(user, handles, self.keywords)
+        forward = partial(run_forward, user, handles, self.keywords)
+        raw = forward() if is_running else level.run(forward)
         self.raw = raw
         values = raw if isinstance(raw, tuple) else (raw,)
         self.outputs = tuple(map(level.owns, values))
@@ -250,13 +251,16 @@ class _Call:
             flag for flag, type in zip(ctx.needs_input_grad, ctx._input_types, strict=True) if type
         ]
         user._edges = tuple((user, 0) if flag else None for flag in tensors)
+
+        def run() -> tuple[Any, ...]:
+            returned = user.apply(*self.wrapped(gradients, self.outputs))
+            parts = iter(checked_gradients(user, returned, self.function.backward))
+            found = [None if type is None else next(parts) for type in user._input_types]
+            pairs = zip(found, self.are_batched, strict=True)
+            return (None, *(self._collected(part, flag) for part, flag in pairs))
+
         try:
-            with level.entered():
-                returned = user.apply(*self.wrapped(gradients, self.outputs))
-                parts = iter(checked_gradients(user, returned, self.function.backward))
-                found = [None if type is None else next(parts) for type in user._input_types]
-                pairs = zip(found, self.are_batched, strict=True)
-                return (None, *(self._collected(part, flag) for part, flag in pairs))
+            return level.run(run)
         finally:
             user._shown_saved = None
 
@@ -270,13 +274,16 @@ class _Call:
     def jvp(self, ctx: BackwardCFunction, tangents: tuple[Any, ...]) -> Any:
         user, level = self.user, self.level
         user._shown_saved = self.wrapped(ctx.saved_tensors, self.forward_saved)
+
+        def run() -> Any:
+            returned = user.apply_jvp(*self.wrapped(tangents, self.are_batched))
+            values = returned if isinstance(returned, tuple) else (returned,)
+            pairs = zip(values, self.outputs, strict=False)
+            found = tuple(self._tangent(value, flag) for value, flag in pairs)
+            return found if isinstance(returned, tuple) else found[0]
+
         try:
-            with level.entered():
-                returned = user.apply_jvp(*self.wrapped(tangents, self.are_batched))
-                values = returned if isinstance(returned, tuple) else (returned,)
-                pairs = zip(values, self.outputs, strict=False)
-                found = tuple(self._tangent(value, flag) for value, flag in pairs)
-                return found if isinstance(returned, tuple) else found[0]
+            return level.run(run)
         finally:
             user._shown_saved = None
 

@@ -266,12 +266,13 @@ def saving_with(hooks: SavedTensorHooks) -> Iterator[None]:
     """Let hooks be in force. Raises where `disable_saved_tensors_hooks` forbids it."""
     if context.saved_hooks_refused is not None:
         raise LucidError(context.saved_hooks_refused)
-    context.saved_hooks.append(hooks)
+    before = context.saved_hooks
+    context.saved_hooks = [*before, hooks]
     try:
         with _saving_block():
             yield
     finally:
-        context.saved_hooks.pop()
+        context.saved_hooks = before
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, Self, TypeVar, cast
 
 from lucid.ir.errors import ArgumentError
 from lucid.ir.frames import edge
-from lucid.tensor.context import context
+from lucid.tensor.context import context, within
 
 __all__ = ["enable_grad", "inference_mode", "is_grad_enabled", "no_grad", "set_grad_enabled"]
 
@@ -43,7 +43,8 @@ class _GradMode:
         return self
 
     def __exit__(self, *_: object) -> None:
-        context.grad_enabled = self._before.pop()
+        context.grad_enabled = self._before[-1]  # without a call, behind which interrupts come
+        del self._before[-1]
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         if isgeneratorfunction(function):
@@ -52,16 +53,9 @@ class _GradMode:
 
         @wraps(function)
         def in_mode(*args: P.args, **kwargs: P.kwargs) -> R:
-            with _Fixed(self.mode):
-                return function(*args, **kwargs)
+            return within({"grad_enabled": self.mode}, function, *args, **kwargs)
 
         return edge(in_mode)
-
-
-class _Fixed(_GradMode):
-    def __init__(self, mode: bool) -> None:
-        super().__init__()
-        self.mode = mode
 
 
 def _resumed_in(mode: bool, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -73,14 +67,12 @@ def _resumed_in(mode: bool, function: Callable[..., Any]) -> Callable[..., Any]:
         resume: Callable[[], Any] = generator.__next__
         try:
             while True:
-                with _Fixed(mode):
-                    given = resume()
+                given = within({"grad_enabled": mode}, resume)
                 try:
                     sent = yield given
                     resume = partial(generator.send, sent)
                 except GeneratorExit:
-                    with _Fixed(mode):
-                        generator.close()
+                    within({"grad_enabled": mode}, generator.close)
                     raise
                 except BaseException as error:
                     resume = partial(generator.throw, error)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from lucid.functions.arguments import require_computable
 from lucid.functions.tensors import Tensor
 from lucid.ir.errors import LucidError, OptionError, completed
 from lucid.ir.inference import MOST_ELEMENTS, too_many
@@ -124,12 +125,14 @@ def repeated(counts: np.ndarray, size: int) -> Sequence[np.ndarray]:
 
     Raises:
         OptionError: a count is negative.
+        TooLargeError: they are too many.
     """
     if (counts < 0).any():
         raise OptionError(
             f"repeat_interleave: repeats can not be negative, not {counts[counts < 0][0]}\n"
             f"  repeats: {type_of_array(counts)}"
         )
+    require_computable((int(counts.sum(dtype=np.float64)),), "repeat_interleave")
     return [np.repeat(np.arange(size), counts)]
 
 
@@ -144,9 +147,14 @@ def count_bins(array: np.ndarray) -> Sequence[np.ndarray]:
             f"bincount: only supports non-negative integers, not {array.min()}\n"
             f"  input: {type_of_array(array)}"
         )
-    return extent(array)
+    return extent(array, "bincount")
 
 
-def extent(array: np.ndarray) -> Sequence[np.ndarray]:
-    """One more than the greatest index, as the length of an array without elements."""
-    return [np.empty((int(array.max()) + 1 if array.size else 0, 0), np.int64)]
+def extent(array: np.ndarray, op: str) -> Sequence[np.ndarray]:
+    """One more than the greatest index, as the length of an array without elements.
+
+    Raises `TooLargeError` for more than an op can count.
+    """
+    count = int(array.max()) + 1 if array.size else 0
+    require_computable((count,), op)
+    return [np.empty((count, 0), np.int64)]

@@ -128,7 +128,8 @@ def edge_of_class(cls: type) -> type:
     return cls
 
 
-_BARE = {"__init_subclass__", "__class_getitem__", "__del__"}
+# Interrupts come where functions begin: there is one fewer before an `__exit__` does its work.
+_BARE = {"__init_subclass__", "__class_getitem__", "__del__", "__exit__"}
 
 
 def _edged(value: Any) -> Any:

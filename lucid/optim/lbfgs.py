@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import lucid
-from lucid.autograd.modes import enable_grad, no_grad
 from lucid.compiler.recording import hooks
 from lucid.ir.errors import ArgumentError, EagerOnlyError, OptionError
 from lucid.optim.hyper_parameters import COMMON, hyper_parameters, only
 from lucid.optim.line_search import Point, strong_wolfe
 from lucid.optim.optimizer import Closure, Optimizer, Params
+from lucid.tensor.context import within
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
 
@@ -79,10 +79,8 @@ class LBFGS(Optimizer):
             raise ArgumentError("LBFGS.step: needs a closure that computes the loss")
         if hooks.is_tracing():
             raise EagerOnlyError("LBFGS decides by the values of losses and gradients")
-        with enable_grad():
-            result = closure()
-        with no_grad():
-            _Search(self, closure).run(float(result))
+        result = within({"grad_enabled": True}, closure)
+        within({"grad_enabled": False}, lambda: _Search(self, closure).run(float(result)))
         return result
 
 
@@ -178,8 +176,7 @@ class _Search:
         state["H_diag"] = curvature / change.dot(change)
 
     def _evaluate(self) -> tuple[float, Tensor]:
-        with enable_grad():
-            loss = float(self.closure())
+        loss = float(within({"grad_enabled": True}, self.closure))
         self.evaluations += 1
         self.state["func_evals"] += 1
         return loss, self._gradient()

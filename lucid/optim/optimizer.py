@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from lucid.autograd.modes import enable_grad, no_grad
+from lucid.autograd.modes import no_grad
 from lucid.compiler.guards.events import unheard
 from lucid.compiler.recording import hooks
 from lucid.compiler.repeated import RepeatedByShape
@@ -24,6 +24,7 @@ from lucid.optim.hooked import NATIVE, Hooked, hooked_step
 from lucid.optim.hyper_parameters import FLAGS, Check, check_implementation
 from lucid.optim.native import NativeStep
 from lucid.tensor.arrays import copied_array, plain_array
+from lucid.tensor.context import within
 from lucid.tensor.core import TensorCore, constant, of_array
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
@@ -250,21 +251,19 @@ class Optimizer(Hooked):
                     f"{type(self).__name__}.step: closure must be a function, not "
                     f"{type(closure).__name__}"
                 )
-            with enable_grad():
-                loss = closure()
+            loss = within({"grad_enabled": True}, closure)
         if not self._has_stepped:
             self._has_stepped = True
         self._take(self.param_groups)
-        with no_grad():
-            if hooks.is_tracing():
-                with hooks.scope(f"{self.trace_name()}.step"):
-                    self._step_groups()
-            else:
-                self._native_step()
+        within({"grad_enabled": False}, self._update_all)
         return loss
 
-    def _native_step(self) -> None:
-        """The updates of a call from Python, outside of all compiled steps."""
+    def _update_all(self) -> None:
+        """The updates of all groups: in a trace ops, else a compiled step of their own."""
+        if hooks.is_tracing():
+            with hooks.scope(f"{self.trace_name()}.step"):
+                self._step_groups()
+            return
         native = vars(self).get(NATIVE)
         if native is None:
             native = vars(self)[NATIVE] = NativeStep(self, sums=self._sums)
@@ -471,9 +470,8 @@ def _end_history(gradient: Tensor) -> None:
 
 
 def _fill(*gradients: Tensor) -> None:
-    with no_grad():
-        for gradient in gradients:
-            write_(gradient, constant(0, gradient.dtype))
+    for gradient in gradients:
+        write_(gradient, constant(0, gradient.dtype))
 
 
 _filling = RepeatedByShape(_fill, "zero_grad")

@@ -69,7 +69,7 @@ def save(obj: Any, f: File) -> None:
     if isinstance(f, (str, os.PathLike)):
         with replaced_at_once(f) as file:
             write(file, tree, encoder.arrays)
-    elif callable(getattr(f, "write", None)):
+    elif callable(getattr(f, "write", None)) and not hasattr(f, "encoding"):  # which texts have
         write(f, tree, encoder.arrays)
     else:
         kind = type(f).__name__

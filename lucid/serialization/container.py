@@ -89,6 +89,8 @@ def _write_all(file: Any, data: memoryview) -> None:
     """Write to a file which may take less than it is given, as files without a buffer do."""
     while len(data):
         count = file.write(data)
+        if isinstance(count, int) and count <= 0:
+            raise OSError(f"save: a {type(file).__name__} took {count} of {len(data)} bytes")
         data = data[count:] if isinstance(count, int) else data[:0]
 
 

@@ -119,16 +119,6 @@ class BatchLevel(Level):
         self.size = size
         self.randomness = randomness
 
-    @contextmanager
-    def entered(self) -> Iterator[None]:
-        """Act as the innermost level inside of the block."""
-        before = context.levels
-        context.levels = [*before, self]
-        try:
-            yield
-        finally:
-            context.levels = before
-
     def wrap(self, inner: TensorCore, given_axis: int = 0) -> Batched:
         """A handle of the examples that `inner` has along its first axis."""
         type = TensorType(inner._type.dtype, inner._type.shape[1:])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 if TYPE_CHECKING:
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from lucid.tensor.levels import Level
     from lucid.tensor.recording import Recording
     from lucid.tensor.storage import Storage, VersionCounter
+
+
+R = TypeVar("R")
 
 
 class Lending(Protocol):
@@ -81,6 +84,21 @@ class _Context(threading.local):
 
 
 context = _Context()
+
+
+def within(state: dict[str, Any], function: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
+    """What a function returns that runs with some of the thread's state set to something else.
+
+    An interrupt can't leave that behind, as it can with a `with` block: Python looks for signals
+    where functions begin, an `__exit__` as well, and behind calls.
+    """
+    present = vars(context)
+    before = {name: present[name] for name in state}
+    try:
+        present.update(state)
+        return function(*args, **kwargs)
+    finally:
+        present.update(before)
 
 
 @contextmanager

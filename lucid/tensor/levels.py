@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from lucid.tensor.context import context
+from lucid.tensor.context import context, within
 
 if TYPE_CHECKING:
     from lucid.autograd.function import BackwardCFunction, Function
     from lucid.ir.op import Attributes, Op
     from lucid.tensor.core import TensorCore
 
+R = TypeVar("R")
 Result = tuple[Any, "BackwardCFunction"]
 
 
@@ -29,6 +30,11 @@ class Level(ABC):
     """
 
     has_handles = False
+
+    def run(self, function: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
+        """What a function returns that has this as its innermost level."""
+        state = {"levels": [*context.levels, self], "visible": context.visible}
+        return within(state, function, *args, **kwargs)
 
     @abstractmethod
     def acts_on(self, op: Op | None, tensors: Sequence[Any], position: int) -> bool:

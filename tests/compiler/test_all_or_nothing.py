@@ -439,3 +439,76 @@ def test_an_interrupt_while_effects_are_taken_back_leaves_none() -> None:
     with pytest.raises(Interrupt):
         Forecast([effect]).entries()
     assert owner == {"rate": 0}
+
+
+def interrupted_at(number: int, run: Callable[[], object]) -> bool:
+    """Interrupt `run()` where Python looks for signals the so many-th time; whether it came so far.
+
+    That is where functions begin, and behind calls of C.
+    """
+    left = number
+
+    def look(frame: Any, event: str, argument: Any) -> None:
+        nonlocal left
+        left -= event in ("call", "c_return")
+        if left == 0:
+            sys.setprofile(None)
+            raise Interrupt
+
+    try:
+        sys.setprofile(look)
+        run()
+    except Interrupt:
+        return True
+    finally:
+        sys.setprofile(None)
+    return left <= 0
+
+
+def eager_step() -> Callable[[], object]:
+    """The update of an optimizer, outside of compiled steps."""
+    weight = nn.Parameter(lucid.ones(2))
+    weight.grad = lucid.ones(2)
+    return lucid.optim.SGD([weight], lr=0.1).step
+
+
+def normalized() -> Callable[[], object]:
+    norm = nn.BatchNorm1d(2)
+    return lambda: norm(lucid.ones(3, 2))
+
+
+def decorated() -> Callable[[], object]:
+    return lucid.no_grad()(lambda: lucid.ones(2))
+
+
+def nested() -> Callable[[], object]:
+    x, vmap = lucid.ones(2, 2), lucid.func.vmap
+    return lambda: vmap(vmap(lambda y: -y))(x)
+
+
+@LOST
+@pytest.mark.parametrize("kind", [eager_step, normalized, decorated, nested])
+def test_an_interrupt_anywhere_in_eager_mode_leaves_the_modes_of_the_thread(kind: Any) -> None:
+    run = kind()
+    for _ in range(5):  # what is compiled has been
+        run()
+    number, rest = 1, at_rest()
+    while interrupted_at(number, run):
+        assert at_rest() == rest, number
+        number += 1
+    assert number > 10
+
+
+def test_a_block_that_ends_is_interrupted_in_one_place_at_most() -> None:
+    """Where its `__exit__` begins, as in PyTorch: no function of Python can do without that."""
+    number, missed = 1, 0
+
+    def run() -> None:
+        with lucid.no_grad():
+            pass
+
+    while interrupted_at(number, run):
+        missed += not context.grad_enabled
+        context.grad_enabled = True
+        number += 1
+    assert missed == 1 and number > 3

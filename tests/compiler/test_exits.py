@@ -657,3 +657,11 @@ def test_what_a_look_needs_of_large_products_is_compiled(
         return results, net
 
     agree(scenario)
+
+
+def test_the_largest_number_may_be_looked_at(caplog: Any) -> None:
+    x = lucid.arange(3.0)
+    step = lucid.compile(lambda i: x[int(i) :])
+    for number in (1, 2**63 - 1, 2**63 - 2, -(2**63)):
+        assert step(lucid.tensor(number)).tolist() == x[number:].tolist()
+    assert "it looks at 9223372036854775807, the largest number of 64 bits" in caplog.text

@@ -301,3 +301,14 @@ def test_packed_sequences_whose_lengths_are_an_argument(agree, order, make):
 
     (step,) = agree(scenario)
     assert not step.stats.eager_reasons
+
+
+@pytest.mark.parametrize(
+    "function", [F.one_hot, lucid.bincount, lambda x: lucid.ones(2).repeat_interleave(x)]
+)
+def test_sizes_beyond_all_memory_are_errors_of_the_library(function) -> None:
+    step = lucid.compile(function)
+    step(lucid.tensor([0, 1]))
+    for run in (function, step):
+        with pytest.raises(lucid.TooLargeError, match="more than 64 bits can count"):
+            run(lucid.tensor([0, 2**63 - 1]))

@@ -59,7 +59,8 @@ def jvp(
     _check("primals", values)
     _check("tangents", directions)
     level = DualLevel()
-    with level.entered():
+
+    def run() -> tuple[Any, ...]:
         duals = []
         for value, direction in zip(values, directions, strict=True):
             dual = linked_alias(value)
@@ -68,8 +69,10 @@ def jvp(
         output, aux = split_aux(func(*rebuild(duals)), has_aux, API)
         results, rebuild_output = flatten(output)
         found = [_tangent(level, result, strict) for result in results]
-    parts = (output, rebuild_output(found))
-    return (*parts, aux) if has_aux else parts
+        parts = (output, rebuild_output(found))
+        return (*parts, aux) if has_aux else parts
+
+    return level.run(run)
 
 
 def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:

@@ -7,8 +7,7 @@ differentiates is found, and never mixed up with what this one does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from lucid.autograd.engine import BackwardRun, ones
@@ -23,7 +22,7 @@ from lucid.ir import ops
 from lucid.ir.errors import LucidError, OptionError
 from lucid.ir.frames import edge
 from lucid.tensor.batched import Batched
-from lucid.tensor.context import context
+from lucid.tensor.context import context, within
 from lucid.tensor.core import TensorCore
 from lucid.tensor.tree import flatten, structure
 
@@ -71,16 +70,12 @@ class Inputs:
         for tensor, node in zip(self.tensors, self.nodes, strict=True):
             tensor._grad_fn, tensor._requires_grad = node, True
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """Run the function inside of the block, with gradients recorded whatever is set outside."""
-        before = context.grad_enabled
-        context.grad_enabled = True
+    def run(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """What the function returns, with gradients recorded whatever is set outside."""
         self._set_running(True)
         try:
-            yield
+            return within({"grad_enabled": True}, function, *args, **kwargs)
         finally:
-            context.grad_enabled = before
             self._set_running(False)
 
     def _set_running(self, is_running: bool) -> None:
@@ -189,8 +184,7 @@ def _evaluated(
     numbers = normalized(argnums, len(args))
     leaves, rebuild = flatten(chosen(args, numbers))
     inputs = Inputs(leaves)
-    with inputs.running():
-        result = func(*replaced(args, numbers, rebuild(list(inputs.tensors))), **kwargs)
+    result = inputs.run(func, *replaced(args, numbers, rebuild(list(inputs.tensors))), **kwargs)
     output, aux = split_aux(result, has_aux, api)
     if not isinstance(output, TensorCore):
         raise LucidError(f"{api}: Expected f(*args) to return a Tensor, got {type(output)}")
@@ -297,8 +291,7 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     api = "vjp(f, *primals)"
     leaves, rebuild = flatten(primals)
     inputs = Inputs(leaves)
-    with inputs.running():
-        result = func(*rebuild(list(inputs.tensors)))
+    result = inputs.run(func, *rebuild(list(inputs.tensors)))
     output, aux = split_aux(result, has_aux, api)
     outputs, rebuild_output = flatten(output)
     for tensor in outputs:

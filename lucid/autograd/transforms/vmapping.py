@@ -169,8 +169,7 @@ class _Plan:
             value if dim is None else level.wrap(moved(value, dim, 0), dim)
             for value, dim in zip(values, self.dims, strict=True)
         ]
-        with level.entered():
-            result = self.func(*self.rebuild(handles), **kwargs)
+        result = level.run(self.func, *self.rebuild(handles), **kwargs)
         outputs, rebuild = flatten(result)
         dims = self._result_dims(result)
         pairs = zip(outputs, dims, strict=True)

@@ -30,6 +30,7 @@ HINT = (
     "return the tensor and look at it outside, or look at it in the forward of an "
     "autograd.Function, which the step calls"
 )
+LAST = 2**63 - 1  # that an i64 can be
 LISTED = 1024  # elements of a tensor that `tolist` gives at most
 TRUTHS_LISTED = 64  # the same for bools, each of which is an exit
 
@@ -58,6 +59,8 @@ class Exits:
             answer = self._told[number]
         else:
             answer = int(self._now(question))
+        if answer == LAST:  # a check's end is excluded
+            self.op_by_op(f"it looks at {answer}, the largest number of 64 bits")
         place = here()
         self.texts.append(what if place is None else f"{what} at {place}   {place.text}")
         self.path.append(answer)

@@ -137,7 +137,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     if num_classes == -1:
         if 0 in tensor.shape:
             raise OptionError("one_hot: the number of classes of no indices must be given")
-        num_classes = found("one_hot", extent, tensor)[0].shape[0]
+        num_classes = found("one_hot", extent, tensor, "one_hot")[0].shape[0]
     elif num_classes < 1:
         raise OptionError(f"one_hot: num_classes should be positive, got {num_classes}")
     wanted = f"non-negative and smaller than num_classes={num_classes}"

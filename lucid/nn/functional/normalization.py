@@ -17,6 +17,7 @@ from lucid.functions.gradients import with_gradient
 from lucid.functions.promotion import number
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.nn.functional.padding import pad
+from lucid.tensor.context import within
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
 
@@ -215,12 +216,16 @@ def batch_norm(
     if count == 1:
         raise ShapeError("batch_norm: Expected more than 1 value per channel when training")
     y, mean, variance = _batch_norm(input, weight, bias, eps)
-    with no_grad():
-        if running_mean is not None and count:
+
+    def move() -> None:
+        if running_mean is not None:
             write_(running_mean, _moved(running_mean, mean, momentum))
-        if running_var is not None and count:
+        if running_var is not None:
             unbiased = number(count / (count - 1), variance.dtype)
             write_(running_var, _moved(running_var, variance, momentum, unbiased))
+
+    if count:
+        within({"grad_enabled": False}, move)
     return y
 
 
