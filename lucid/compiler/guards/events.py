@@ -627,15 +627,12 @@ class _Raising:
     def __init__(self, error: BaseException) -> None:
         object.__setattr__(self, "_error", error)
 
-    def __getattribute__(self, name: str) -> NoReturn:
-        raise object.__getattribute__(self, "_error")
-
     def _raise(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise object.__getattribute__(self, "_error")
 
     __setattr__ = __delattr__ = __call__ = __enter__ = __exit__ = __iter__ = __bool__ = _raise
     __getitem__ = __setitem__ = __delitem__ = __contains__ = __len__ = __format__ = _raise
-    __str__ = __repr__ = __neg__ = __invert__ = __pos__ = __hash__ = _raise
+    __str__ = __repr__ = __neg__ = __invert__ = __pos__ = __hash__ = __getattribute__ = _raise
 
 
 for _name in (*ARITHMETIC.values(), *COMPARISONS.values()):
@@ -651,13 +648,12 @@ _ASKS = (  # its first operand
 
 def _let_raise(frame: types.FrameType, row: _Row, error: BaseException) -> bool:
     """Let the instruction that `frame` is at raise an error by itself; whether it can."""
-    stack = _Stack(frame)
-    if row.argument is not None:
-        stack[_called(stack, row.method, row.operands[0], *row.argument)[0]] = _Raising(error)
-    elif row.method in _ASKS:
-        stack[row.operands[0]] = _Raising(error)
-    else:
+    if row.argument is None and row.method not in _ASKS:
         return False
+    stack, place = _Stack(frame), row.operands[0]
+    if row.argument is not None:
+        place, *_ = _called(stack, row.method, place, *row.argument)
+    stack[place] = _Raising(error)
     return True
 
 
