@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from lucid.choices import check_flag, check_flags, check_kind
 from lucid.ir import frames
 from lucid.ir.errors import ArgumentError
+from lucid.tensor.tensor import Tensor
 
 Code = TypeVar("Code", bound=Callable[..., Any])
 
@@ -68,6 +69,7 @@ def trace(
     tensor([2., 2.])
     """
     check_flags("jit.trace", check_trace=check_trace, strict=strict)
+    check_kind(example_inputs, (Tensor, list, tuple, dict), "example_inputs", "jit.trace")
     check_kind(check_inputs, (list, tuple), "check_inputs", "jit.trace")
     check_kind(example_kwarg_inputs, dict, "example_kwarg_inputs", "jit.trace")
     check_kind(check_tolerance, (int, float), "check_tolerance", "jit.trace")

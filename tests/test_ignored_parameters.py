@@ -36,6 +36,7 @@ IGNORED = {
     "lucid.autograd.function.Function.__init__(kwargs)": _DEPRECATED,
     "lucid.autograd.function.FunctionCtx.mark_shared_storage(pairs)": _DEPRECATED,
     "lucid.autograd.function.InplaceFunction.__init__(inplace)": "an attribute for who makes one",
+    "lucid.jit.annotate(the_type)": "a mark of the type for TorchScript",
     "lucid.nn.modules.lazy._LazyConvolution.initialize_parameters(_)": "of `forward`",
     "lucid.nn.modules.linear.Identity.__init__(args)": "it stands for modules of any arguments",
     "lucid.nn.modules.linear.Identity.__init__(kwargs)": "it stands for modules of any arguments",
