@@ -26,7 +26,7 @@ from lucid.ir.graph import Graph
 from lucid.ir.types import TensorType, f32
 from lucid.runtime import compile_graph
 
-CHAINS = 12  # sums in flight: enough to hide the latency of a multiply-add, few enough for 16 registers
+CHAINS = 12  # sums in flight: enough to hide a latency, few enough for 16 registers
 PRODUCTS = ((32, 64, 64), (64, 128, 128), (256, 1024, 784), (2048, 2048, 2048))
 FIRST_CALL = """
 import sys, time
