@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import decimal
 import functools
 import itertools
@@ -581,6 +582,38 @@ def test_traces_that_calls_have_not_paid_for_are_not_made(caplog):
         step(lucid.ones(3))
     step(lucid.ones(11))
     assert step.stats.traces == 9, "now they have"
+
+
+@pytest.mark.parametrize(
+    ("make", "add"),
+    [
+        (list, lambda x: x.append(1)),
+        (collections.deque, lambda x: x.append(1)),
+        (dict, lambda x: x.update(last=1)),
+        (set, lambda x: x.add(1)),
+    ],
+)
+def test_who_binds_a_new_container_each_time_is_told_to_empty_it(make, add):
+    owner = types.SimpleNamespace(seen=make())
+
+    @lucid.compile
+    def step(x):
+        add(owner.seen)
+        return x * 2
+
+    for _ in range(12):
+        owner.seen = make()
+        step(lucid.ones(2))
+    assert step.stats.traces == 8
+    reason = next(iter(step.stats.eager_reasons))
+    assert reason.endswith("hint: empty the container by clear(), in place of binding a new one")
+
+    owner.seen.clear()
+    step = lucid.compile(step.__wrapped__)
+    for _ in range(12):
+        owner.seen.clear()
+        step(lucid.ones(2))
+    assert step.stats.traces <= 2 and not step.stats.eager_reasons
 
 
 def traces_of(sizes, step=None):
