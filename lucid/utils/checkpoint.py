@@ -70,7 +70,8 @@ def checkpoint(
     it writes is written once. Blocks may be nested.
 
     In a compiled step `step.stages["optimize"]` shows what is repeated. Calls of Python in a block,
-    and values of it that something else reads during the backward, are kept instead. In eager mode
+    and values of it that something else reads during the backward, are kept instead; a block that
+    counts in Python (`self.n += 1`) does so again in its repetition, op by op. In eager mode
     compiled functions that are called in the block run op by op, and inside of `vmap` or of a
     forward-mode derivative the function is only called.
 
@@ -171,10 +172,18 @@ def _recorded(call: Callable[[], Any], name: str) -> Any:
     """Record the block, and let backwards read what it saves behind barriers of its region."""
     recorder = running.recorder
     assert recorder is not None
+    collector = recorder.collector
+    written = frozenset() if collector is None else collector.written()
     with recorder.region(name, "checkpoint") as block:
         hooks = SavedTensorHooks(None, lambda tensor: _barrier(tensor, block))
         with saving_with(hooks):
-            return call()
+            result = call()
+    advanced = None if collector is None else collector.advanced(written)
+    if advanced is not None:
+        recorder.run_op_by_op(
+            f"checkpoint({name}), which a backward repeats, changes {advanced}, which it reads"
+        )
+    return result
 
 
 def _barrier(tensor: TensorCore, block: Region) -> TensorCore:

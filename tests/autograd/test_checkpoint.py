@@ -19,6 +19,7 @@ import lucid.nn.functional as F
 from lucid import nn
 from lucid.autograd import Function
 from lucid.autograd.graph import saved_tensors_hooks
+from lucid.compiler.compiled import collecting
 from lucid.utils.checkpoint import CheckpointError, checkpoint, checkpoint_sequential
 
 Body = Callable[..., Any]
@@ -588,6 +589,60 @@ def test_contexts_stand_around_the_call_and_its_repetition(run: Run) -> None:
 
     run(step, leaf([1.0]))
     assert seen == ["call", "repetition"]
+
+
+@pytest.mark.parametrize("kind", ["an attribute", "a list", "a variable"])
+def test_what_a_block_counts_in_python_counts_its_repetition_too(kind: str) -> None:
+    def trained(compile: Callable[..., Any]) -> list[Any]:
+        layer, seen, count = nn.Linear(2, 2), [0], 0
+        layer.count, layer.weight.data = 0, lucid.ones(2, 2)
+
+        def block(x: Any) -> Any:
+            nonlocal count
+            if kind == "an attribute":
+                layer.count += 1
+            elif kind == "a list":
+                seen.append(len(seen))
+            else:
+                count += 1
+            return layer(x * (1 + layer.count + seen[-1] + count)).exp()
+
+        @compile
+        def step(x: Any) -> Any:
+            layer.zero_grad()
+            loss = checkpoint(block, x.sin(), use_reentrant=False).sum()
+            loss.backward()
+            return loss.detach()
+
+        found = [step(lucid.ones(2) / 8).item() for _ in range(3)]
+        return [found, layer.weight.grad.tolist(), layer.count, seen, count]
+
+    lucid.manual_seed(0)
+    expected = trained(lambda step: step)
+    lucid.manual_seed(0)
+    with collecting() as steps:
+        assert trained(lucid.compile) == expected
+    assert "which a backward repeats, changes" in next(iter(steps[0].stats.eager_reasons))
+
+
+def test_a_block_may_keep_what_it_computes_in_python() -> None:
+    owner = nn.Module()
+    owner.seen = None
+
+    def block(x: Any) -> Any:
+        owner.seen = x.detach()
+        rows = []
+        rows.append(x.exp())
+        return rows[0]
+
+    @lucid.compile
+    def step(x: Any) -> Any:
+        checkpoint(block, x.sin(), use_reentrant=False).sum().backward()
+
+    for _ in range(3):
+        step(lucid.ones(2, requires_grad=True))
+    assert owner.seen.shape == (2,)
+    assert not step.stats.eager_reasons
 
 
 def test_a_repetition_that_does_something_else_is_an_error() -> None:

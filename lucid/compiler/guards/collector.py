@@ -268,6 +268,27 @@ class Collector:
                 "step"
             )
 
+    def written(self) -> Set[Identity]:
+        """The places that have been changed so far."""
+        return {*self._lines}
+
+    def advanced(self, before: Set[Identity]) -> str | None:
+        """The path of a place that was changed since, and is read as well; None: there is none.
+
+        before: what had been written.
+        """
+        for identity in self._lines.keys() - before:
+            guard = self.guards.get(identity)
+            if guard is None and identity in self._apart:
+                return f"{identity[1]}"
+            if not isinstance(guard, (EntryGuard, ContentsGuard)):
+                continue
+            is_added_to = self._appended.get(identity[0]) is not None
+            is_read = guard.was_read and guard.expected is not ABSENT
+            if (is_added_to or is_read) and self.was_there(_subject(guard)):
+                return guard.path
+        return None
+
     def _note_change(self, owner: Any) -> None:
         """An object is about to be changed; note it, and whether its age can be told.
 
