@@ -23,7 +23,7 @@ def get_num_threads() -> int:
     """Return how many threads compute a compiled step.
 
     By default `LUCID_NUM_THREADS`, or as many as the process has processors. Eager ops run in the
-    caller's thread.
+    caller's thread, but for NumPy's products of matrices.
 
     >>> before = lucid.get_num_threads()
     >>> lucid.set_num_threads(1)
@@ -39,6 +39,8 @@ def get_num_threads() -> int:
 def set_num_threads(num: int) -> None:
     """Set how many threads compute a compiled step. Results don't depend on it, to the bit.
 
+    NumPy's OpenBLAS, which eager products run in, has as many from then on, up to the processors.
+
     Args:
         num: how many, at least one.
 
@@ -51,9 +53,12 @@ def set_num_threads(num: int) -> None:
     2
     >>> lucid.set_num_threads(before)
     """
+    from lucid.codegen.llvm.jit import processors
+    from lucid.functions.lapack import set_blas_threads
     from lucid.runtime import threads
 
     threads.set_num_threads(num)
+    set_blas_threads(min(num, processors()))
 
 
 # What was set: little of the library's depends on it, but programs ask.

@@ -159,6 +159,17 @@ def few_threads(arrays: Iterable[np.ndarray]) -> Iterator[None]:
                 write(_before[1])
 
 
+def set_blas_threads(count: int) -> None:
+    """Let NumPy's BLAS have no more threads than so many, which eager products run in."""
+    functions = _functions()
+    if functions is not None:
+        with _lock:
+            if _before[0]:
+                _before[1] = count  # for when the calls under way have ended
+            else:
+                functions[1](count)
+
+
 def _threads() -> int:
     from lucid.runtime.threads import pool  # LLVM comes with it
 

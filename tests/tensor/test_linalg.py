@@ -13,6 +13,7 @@ import scipy.linalg
 import lucid
 from lucid import linalg as L
 from lucid.autograd import gradcheck, gradgradcheck
+from lucid.codegen.llvm.jit import processors
 from lucid.functions import factorizations, lapack
 from lucid.functions.lapack import call
 from lucid.runtime.threads import default_num_threads
@@ -468,12 +469,14 @@ def test_small_matrices_are_factorized_in_one_thread_of_numpys_blas() -> None:
         assert counts == [1, 1, 1]
         assert read() == 3
         lucid.set_num_threads(2)
+        assert read() == min(2, processors())
+        write(3)
         call("large", found, lucid.ones(300, 300))
         assert counts[3] == 2
         assert read() == 3
     finally:
-        write(before)
         lucid.set_num_threads(default_num_threads())
+        write(before)
 
 
 def test_many_matrices_are_eliminated_in_the_steps_of_one() -> None:
