@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -435,7 +436,7 @@ class Interrupted(dict[str, Any]):
 
 def test_an_interrupt_while_effects_are_taken_back_leaves_none() -> None:
     owner = Interrupted(rate=0)
-    effect = ReplayedEffect(lambda: owner.update(rate=1), "a schedule", [owner])
+    effect = ReplayedEffect(partial(owner.update, rate=1), "a schedule", [owner])
     with pytest.raises(Interrupt):
         Forecast([effect]).entries()
     assert owner == {"rate": 0}

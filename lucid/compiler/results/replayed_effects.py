@@ -94,6 +94,13 @@ def begin_call() -> None:
         _told.results.clear()
 
 
+def let_frames_go() -> None:
+    """Let errors that are to be raised again hold no frames, in which traced tensors may be."""
+    for _, found in _told.results.values():
+        if isinstance(found, Exception):
+            found.__traceback__ = None
+
+
 def _key_of(call: partial[Any]) -> Any:
     return call.func, call.args
 
