@@ -110,7 +110,9 @@ class Substitutes:
         """Whether only a call knows a value, or what is in it."""
         return False
 
-    def share(self, array: np.ndarray) -> None: ...
+    def share(self, array: np.ndarray) -> None:
+        """An array is about to be written, which may be what `numpy()` has given of a constant."""
+
     def array(self, array: np.ndarray, given: Any) -> Any:
         """What stands for an array that the step has made, if a call knows what is given."""
 
