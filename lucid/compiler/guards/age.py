@@ -26,7 +26,9 @@ class Age:
 
     def begin(self) -> None:
         """What is made from now on is new; whoever is interrupted here calls `end`, too."""
-        self._look_and_freeze()
+        for age in Age._running:
+            age._look()
+        gc.freeze()
         Age._running.append(self)
 
     def is_new(self, value: object) -> bool:
@@ -43,18 +45,11 @@ class Age:
     def settle(self) -> None:
         """Find what is new now; what is made from now on can't be told, until this is done again.
 
-        No look goes over the same objects twice, nor does the collector soon after the trace.
+        It stays young to the collector, which finds the cycles of a trace without what there was.
         """
-        self._look_and_freeze()
-        if self not in Age._running:
-            self._look()
-        self._is_settled = True
-
-    @staticmethod
-    def _look_and_freeze() -> None:
-        for age in Age._running:
+        for age in {*Age._running, self}:
             age._look()
-        gc.freeze()
+        self._is_settled = True
 
     def _look(self) -> None:
         # In one call of C: no other thread may find the objects that it builds referred to.
