@@ -279,7 +279,7 @@ class Collector:
 
         before: what had been written.
         """
-        for identity in self._lines.keys() - before:
+        for identity in [x for x in self._lines if x not in before]:  # in their order
             guard = self.guards.get(identity)
             if guard is None and identity in self._apart:
                 return f"{identity[1]}"
