@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import lucid
 from lucid.codegen import costs
 from lucid.codegen.contraction.contraction import Contraction, plan
 from lucid.codegen.llvm import jit
@@ -162,3 +163,19 @@ def test_the_inner_loop_is_multiply_adds_without_calls() -> None:
     kernel = re.search(r"^define void @k0\(.*?^}$", text, re.M | re.S)
     assert kernel is not None
     assert all(name.startswith("llvm.") for name in re.findall(r"call [^@]*@([\w.]+)", kernel[0]))
+
+
+def test_a_product_whose_update_reads_large_matrices_is_cut_by_rows() -> None:
+    a, b = random((100, 1024)), random((100, 1024), seed=1)
+
+    def parts(*beside: Array) -> tuple[int, ...]:
+        step = lucid.compile(lambda x, y, *more: sum(more, x.T @ y))
+        found = step(*map(lucid.tensor, (a, b, *beside))).numpy()
+        np.testing.assert_allclose(found, sum(beside, a.T @ b), rtol=1e-4, atol=1e-4)
+        cut = re.search(r"in 1x(\d+)x(\d+) parts", step.stages["kernels"])
+        assert cut is not None
+        return tuple(map(int, cut.groups()))
+
+    assert parts()[0] == 1 < parts()[1]
+    momentum = random((1024, 1024), seed=2)
+    assert parts(momentum)[1] == 1 < parts(momentum)[0]

@@ -25,6 +25,7 @@ from lucid.codegen.kernel_ir.kernel import (
     TileGrid,
     World,
 )
+from lucid.codegen.kernel_ir.nest import LoopNest
 from lucid.codegen.kernel_ir.origins import moved, relocated
 from lucid.codegen.kernel_ir.regions import Buffer
 from lucid.codegen.kernel_ir.timing import nest_seconds, peak
@@ -104,6 +105,7 @@ class ContractKernel(Kernel):
         if _is_large(p):
             wanted = min(wanted, max(costs.LEAST_PARTS, round(cost / costs.PRODUCT_PART_SECONDS)))
         by_columns = _is_large(p) or (p.pack_b and cost < costs.PACK_APART_SECONDS)
+        by_columns &= bytes_beside(self.product.body) < costs.BESIDE_BYTES
         height, width = _cut_matrix(p, ceil(wanted / products), by_columns=by_columns)
         counts = batch, -(-rows // height), -(-columns // width)
         at_hand = tuple(map(hint, counts))
@@ -205,6 +207,14 @@ class ContractKernel(Kernel):
         assert self.parts is not None
         emit = emit_packing if region == PACKING else emit_grid
         emit(b, self.product, self.parts, args, part)
+
+
+def bytes_beside(body: LoopNest) -> int:
+    """What follows a product, such as an update, reads so much of matrices as large as it."""
+    whole = {*range(len(body.sizes))}
+    read = {x.arg for x in body.insts if x.op == "load" and x.form and whole <= {*x.form.dims}}
+    elements: int = hint(prod(body.sizes))
+    return elements * sum(body.args[arg].itemsize for arg in read)
 
 
 def _is_large(p: Plan) -> bool:
