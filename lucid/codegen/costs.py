@@ -111,9 +111,10 @@ DOTS_AT_ONCE = 4
 # Large products stream their operands for each part: parts of them should not be small.
 PRODUCT_PART_SECONDS = 150e-6
 SMALL_OPERAND_BYTES = 256 * 1024
-# A product whose epilogue reads as much from elsewhere is cut by rows: strips of columns would go
-# through all pages of it. 1024 x 1024 f32, inner 256, with an update by Adam, 11.6 -> 8.8 ms.
-BESIDE_BYTES = 4 << 20
+# Pages of the result, and of what an update reads beside it, that the rows of a part may lie on: of
+# more the processor looks up each anew for each tile. 1024 x 1024 f32, inner 256, with an update by
+# Adam, 11.6 -> 8.8 ms; 4096 x 1536, inner 384, 60 -> 54.
+PART_PAGES = 256
 # In longer products a packed B is made by parts of their own, and read by all.
 PACK_APART_SECONDS = 60e-6
 PACK_PART_BYTES = 64 * 1024

@@ -25,7 +25,6 @@ from lucid.codegen.kernel_ir.kernel import (
     TileGrid,
     World,
 )
-from lucid.codegen.kernel_ir.nest import LoopNest
 from lucid.codegen.kernel_ir.origins import moved, relocated
 from lucid.codegen.kernel_ir.regions import Buffer
 from lucid.codegen.kernel_ir.timing import nest_seconds, peak
@@ -105,8 +104,8 @@ class ContractKernel(Kernel):
         if _is_large(p):
             wanted = min(wanted, max(costs.LEAST_PARTS, round(cost / costs.PRODUCT_PART_SECONDS)))
         by_columns = _is_large(p) or (p.pack_b and cost < costs.PACK_APART_SECONDS)
-        by_columns &= bytes_beside(self.product.body) < costs.BESIDE_BYTES
-        height, width = _cut_matrix(p, ceil(wanted / products), by_columns=by_columns)
+        most = self._rows_of_part() if by_columns else rows
+        height, width = _cut_matrix(p, ceil(wanted / products), most, by_columns=by_columns)
         counts = batch, -(-rows // height), -(-columns // width)
         at_hand = tuple(map(hint, counts))
         if prod(at_hand) < 2:
@@ -124,6 +123,18 @@ class ContractKernel(Kernel):
         """Whether each element of the product is stored at a place of its own."""
         body = self.product.body
         return len(body.free_dims()) == len(body.sizes)
+
+    def _rows_of_part(self) -> int:
+        """How many rows of the result, and of matrices like it, lie on pages that stay at hand."""
+        body, row = self.product.body, len(self.product.batch)
+        whole = {*range(row, len(body.sizes))}
+        strides = {
+            inst.arg: hint(abs(inst.form.coefficient(row))) * body.args[inst.arg].itemsize
+            for inst in body.insts
+            if inst.form is not None and whole <= {*inst.form.dims}
+        }
+        pages = sum(min(stride / costs.PAGE_BYTES, 1.0) for stride in strides.values())
+        return int(costs.PART_PAGES / pages) if pages else self.product.rows
 
     def _scratch_bytes(self, grid: TileGrid, target: Target) -> int:
         """Packed operands: of each part, or of each product whose parts share them."""
@@ -209,24 +220,17 @@ class ContractKernel(Kernel):
         emit(b, self.product, self.parts, args, part)
 
 
-def bytes_beside(body: LoopNest) -> int:
-    """What follows a product, such as an update, reads so much of matrices as large as it."""
-    whole = {*range(len(body.sizes))}
-    read = {x.arg for x in body.insts if x.op == "load" and x.form and whole <= {*x.form.dims}}
-    elements: int = hint(prod(body.sizes))
-    return elements * sum(body.args[arg].itemsize for arg in read)
-
-
 def _is_large(p: Plan) -> bool:
     """Whether B is read from beyond the second-level cache for each block of rows."""
     elements: int = hint(p.spec.k * p.spec.n)
     return elements * ELEMENT_BYTES[p.spec.element] > costs.SMALL_OPERAND_BYTES
 
 
-def _cut_matrix(p: Plan, wanted: int, *, by_columns: bool) -> tuple[int, int]:
+def _cut_matrix(p: Plan, wanted: int, most: int, *, by_columns: bool) -> tuple[int, int]:
     """Rows and columns of a part; multiples of the tile's.
 
     Args:
+        most: rows, where there are twice as many.
         by_columns: cut columns first. What must be packed of B then belongs to one part.
     """
     spec = p.spec
@@ -234,7 +238,10 @@ def _cut_matrix(p: Plan, wanted: int, *, by_columns: bool) -> tuple[int, int]:
     tiles = [ceil(hint(spec.m) / height), ceil(hint(spec.n) / width)]
     first = int((by_columns and tiles[1] > 1) or tiles[0] < tiles[1] < wanted or tiles[0] == 1)
     counts = [1, 1]
-    counts[first] = min(tiles[first], wanted)
+    if by_columns and hint(spec.m) >= 2 * most:
+        first, counts[0] = 0, ceil(hint(spec.m) / most)
+    else:
+        counts[first] = min(tiles[first], wanted)
     counts[1 - first] = min(tiles[1 - first], ceil(wanted / counts[first]))
     rows, columns = (ceil(tiles[i] / counts[i]) for i in (0, 1))
     return _whole(rows * height, spec.m), _whole(columns * width, spec.n)
