@@ -448,12 +448,15 @@ def randint(
     if size is None:
         low, high, size = 0, low, high
     dtype, requires_grad = taken("randint", i64, **options)
-    first, last = integer(low, "randint", "low"), integer(high, "randint", "high")
+    bounds = ((low, "low"), (high, "high"))
+    first, last = (  # a live number stays one
+        x if x.__class__ is int else integer(x, "randint", name) for x, name in bounds
+    )
     if not 0 < last - first <= 2**53:
         raise OptionError(f"randint: low={first} must be below high={last}, by at most 2**53")
     stream = generator or default_generator
     uniform = stream.draw(ops.random_uniform, shape_of((size,), "randint"), f64)
-    whole = cast(floor(uniform * float(last - first)), i64) + first
+    whole = cast(floor(uniform * (last - first)), i64) + first
     return as_leaf(cast(whole, dtype), requires_grad)
 
 

@@ -124,13 +124,15 @@ def made_in(frame: Frame) -> Sequence[MadeHostCall]:
 
 
 @contextmanager
-def replaying(calls: Sequence[MadeHostCall], path: tuple[int, ...] = ()) -> Iterator[None]:
+def replaying(
+    calls: Sequence[MadeHostCall], answers: Sequence[tuple[str, int]] = ()
+) -> Iterator[None]:
     """Let a trace or a program that runs in the block take over what a run has found so far.
 
-    path: the outcomes of its exits.
+    answers: what its exits have asked, and the outcomes.
     """
     before = context.replay, context.told
-    context.replay, context.told = [*calls], path
+    context.replay, context.told = [*calls], answers
     try:
         yield
     finally:

@@ -464,7 +464,7 @@ class Compiled:
             call = self._signature(args, kwargs)
             with WriteLock(frozenset((id(self), TRACING))):
                 try:
-                    with replaying((), program.path):
+                    with replaying((), program.answers(program.path)):
                         recorded = trace(self.__wrapped__, call, known, program.sources)
                 except RestartTrace as restart:
                     traceback.clear_frames(restart.__traceback__)
@@ -769,7 +769,7 @@ class Compiled:
         """
         description = describe(self.__wrapped__, *call.marked)
         kind, reason, place = self._occasion(call, description, differs, reason)
-        with replaying(*(((), ()) if differs is None else (differs.made, differs.path))):
+        with replaying(*(((), ()) if differs is None else (differs.made, differs.answers))):
             recorded = self._record(call, known)
         claim.give_up(TRACING)
         program = self._made(recorded, description, call, known)

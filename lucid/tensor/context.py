@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from weakref import WeakValueDictionary
@@ -56,7 +56,7 @@ class _Context(threading.local):
         lent: in a host call, or a checkpointed block, what keeps tensors from outside as they were.
         contexts: what host calls of a compiled call leave for its backward; None: nobody asks.
         replay: what host calls of an earlier run did, and those of this run need not do.
-        told: the outcomes of its exits, for a trace.
+        told: what its exits have asked, and the outcomes, for a trace.
         repeats: whether what was computed is computed again, for what a checkpointed block has
             saved or to be compared: `lucid.debug` calls nobody then.
         interprets: whether what the latest trace made runs on the user's lines.
@@ -80,7 +80,7 @@ class _Context(threading.local):
         self.lent: Lending | None = None
         self.contexts: dict[Any, Any] | None = None
         self.replay: list[MadeHostCall] | None = None
-        self.told: tuple[int, ...] = ()
+        self.told: Sequence[tuple[str, int]] = ()
 
 
 context = _Context()

@@ -101,6 +101,21 @@ def test_draws_of_a_run_that_took_another_path_are_made_once(options):
     assert stats.exits and bool(stats.eager_reasons) == bool(options)
 
 
+def test_the_bounds_of_whole_numbers_may_move():
+    def make(_):
+        lucid.manual_seed(5)
+        buffer = {"size": 0}
+
+        def step(x):
+            buffer["size"] += 1
+            return x[lucid.randint(0, buffer["size"] % 3 + 1, (4,))]
+
+        return step
+
+    stats = agrees(make)
+    assert stats.traces <= 2 and not stats.eager_reasons
+
+
 def test_draws_of_the_step_and_of_a_host_function_keep_their_order():
     class Noise(lucid.autograd.Function):
         @staticmethod

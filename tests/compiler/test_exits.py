@@ -405,6 +405,24 @@ def test_rows_of_state_that_are_found_are_written_from_rows_that_are_drawn(agree
     assert not step.stats.eager_reasons
 
 
+def test_counts_by_class_of_which_more_become_state_with_each_path(agree: Any) -> None:
+    def scenario(compile: Compile) -> Any:
+        correct, total = {0: 0, 1: 0}, {0: 0, 1: 0}
+
+        @compile
+        def count(classes: Any, found: Any) -> None:
+            for expected, label in zip(classes, found, strict=True):
+                if expected == label:
+                    correct[expected.item()] += 1
+                total[expected.item()] += 1
+
+        for classes, found in ((0, 3), (4, 7), (6, 5)):
+            count(*(lucid.tensor([n >> i & 1 for i in range(3)]) for n in (classes, found)))
+        return correct, total
+
+    agree(scenario)
+
+
 def test_more_paths_than_are_compiled_run_op_by_op_with_one_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

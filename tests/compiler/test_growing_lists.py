@@ -194,6 +194,26 @@ def test_a_list_that_grows_between_calls():
     assert step.stats.traces <= 4 and not step.stats.eager_reasons
 
 
+@pytest.mark.parametrize("use", [lambda x, seen: x.sum(), lambda x, seen: x @ seen[-1][0]])
+@pytest.mark.parametrize("given", [list, lambda: deque(maxlen=9)])
+def test_of_a_buffer_that_others_fill_the_length_is_read_at_each_call(agree, use, given):
+    def scenario(compile):
+        buffer = given()
+
+        @compile
+        def step(x):
+            return use(x, buffer) if len(buffer) >= 4 else None
+
+        results = []
+        for i in range(CALLS):
+            buffer.append((lucid.full((3,), float(i)), i))
+            results.append(step(lucid.randn(3)))
+        return results
+
+    (step,) = agree(scenario)
+    assert step.stats.traces <= 4 and not step.stats.eager_reasons
+
+
 def test_other_entries_and_other_lengths_are_seen():
     losses = []
 

@@ -313,15 +313,18 @@ def _of_entries(guard: Guard) -> Sequence[Guard]:
 
 
 def _grown(guard: Guard) -> GrowingList | None:
-    """The list of numbers that a guard looks at, if it has another length by now."""
+    """The list that a guard looks at, if it has another length by now.
+
+    One of which more than the length was asked is one of numbers.
+    """
     if isinstance(guard, AnswerGuard) and guard.ask is len:
         path, owner, before = guard.path[4:-1], guard.args[0], guard.expected
-    elif isinstance(guard, ContentsGuard):
+    elif isinstance(guard, ContentsGuard) and all(map(is_number, guard.owner)):
         path, owner, before = guard.path, guard.owner, len(guard.expected)
     else:
         return None
     is_other = type(owner) in (list, deque) and len(owner) != before
-    return GrowingList(path, owner) if is_other and all(map(is_number, owner)) else None
+    return GrowingList(path, owner) if is_other else None
 
 
 def _moved(guard: Guard) -> MutableSource | None:

@@ -89,6 +89,11 @@ class Departure:
     reason: str
     program: Program
 
+    @property
+    def answers(self) -> list[tuple[str, int]]:
+        """What was asked, and the outcomes."""
+        return self.program.answers(self.path)
+
     def goes_beyond(self, other: Departure) -> bool:
         """Whether it has come further than an earlier one of the same call."""
         return (len(self.made), len(self.path)) > (len(other.made), len(other.path))
@@ -274,6 +279,10 @@ class Program:
         if len(made) > len(self.hosts) or self.path[: len(path)] != path:
             return False
         return all(host.fits(call) for host, call in zip(self.hosts, made, strict=False))
+
+    def answers(self, path: tuple[int, ...]) -> list[tuple[str, int]]:
+        """What the first exits ask, with such outcomes."""
+        return [*zip(self.questions, path, strict=False)]
 
     def departure(self, error: HostCallMismatch | LeavesPath) -> Departure:
         """What a run has found that is another thing than in its trace."""

@@ -54,15 +54,15 @@ class Exits:
         """The outcome of an i64[] in this call, which the program is specialized on."""
         if question in self._answers:
             return self._answers[question]
-        number = len(self.path)
-        if number < len(self._told):
-            answer = self._told[number]
-        else:
-            answer = int(self._now(question))
+        number, place = len(self.path), here()
+        text = what if place is None else f"{what} at {place}   {place.text}"
+        told = dict(self._told[number : number + 1])
+        if text not in told:  # of a trace that has found other places to be state
+            self._told = self._told[:number]
+        answer = told[text] if text in told else int(self._now(question))
         if answer == LAST:  # a check's end is excluded
             self.op_by_op(f"it looks at {answer}, the largest number of 64 bits")
-        place = here()
-        self.texts.append(what if place is None else f"{what} at {place}   {place.text}")
+        self.texts.append(text)
         self.path.append(answer)
         self._answers[question] = answer
         with self.recorder.annotated():
