@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections import OrderedDict, namedtuple
 
 import numpy as np
@@ -275,3 +276,21 @@ def test_one_of_several_models_is_chosen_natively(agree):
     latest = step._latest_program()
     found = [step._enter_recent((i, rows()[0]), {})[0] for i in range(24, 27)]
     assert latest.enter is not None and all(x is not SLOW_PATH for x in found)
+
+
+def test_threads_that_call_one_step_have_their_own_numbers():
+    step = lucid.compile(lambda x, scale: (x * scale, scale * 2))
+    x, found = rows()[0], {}
+
+    def call(scale):
+        found[scale] = [step(x, scale) for _ in range(50)]
+
+    call(0.0)
+    threads = [threading.Thread(target=call, args=(float(i),)) for i in range(1, 5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for scale, results in found.items():
+        assert all(twice == 2 * scale for _, twice in results)
+        assert all(np.array_equal(y.numpy(), x.numpy() * scale) for y, _ in results)
