@@ -342,9 +342,9 @@ class Compiled:
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, Departure | None]:
         """Let native code try the programs that such calls began with before; as `_follow`."""
-        latest = self._latest
-        assert latest is not None
-        last = None if latest.successor is None else latest.successor()
+        latest = self._latest  # another thread may just have dropped all of them
+        successor = None if latest is None else latest.successor
+        last = None if successor is None else successor()
         recent = [reference() for reference in self._recent.get(self._looks(args), ())]
         for program in (last, *(x for x in recent if x is not last)):
             if program is None or program is latest:
