@@ -156,17 +156,20 @@ def collector_paused() -> Iterator[None]:
             _leftovers.account(time.perf_counter() - begin)
 
 
-def looks_of(args: tuple[Any, ...]) -> Looks:
+_EXACT = (int, bool, str, type(None))
+_EXACT_BUT_MOVING = (bool, type(None))
+
+
+def looks_of(args: tuple[Any, ...], exact: Collection[type] = _EXACT) -> Looks:
     """What can be said of arguments at a glance: sizes, constants, and else their classes."""
     return tuple(
         [
-            x._type.shape if isinstance(x, TensorCore) else x if type(x) in _EXACT else type(x)
+            x._type.shape if isinstance(x, TensorCore) else x if type(x) in exact else type(x)
             for x in args
         ]
     )
 
 
-_EXACT = (int, bool, str, type(None))
 _MAY_HANDLE = "its run raises {}, which it may handle"
 _OTHERS = object()  # calls of signatures that are new
 
@@ -247,19 +250,20 @@ class Compiled:
         try:
             latest = self._latest
             differs = None
-            if latest is not None and not kwargs:
+            if latest is not None:
                 enter = latest.enter
                 if enter is not None:
                     try:
-                        result = enter(*args)
+                        is_direct = latest.is_direct and not kwargs
+                        result = enter(*args) if is_direct else latest.call_native(args, kwargs)
                     except DEPARTS as found:
-                        result, differs = self._follow(self._left(latest, found), args)
+                        result, differs = self._follow(self._left(latest, found), args, kwargs)
                     except Exception as error:  # nothing has happened; the long way says why
                         if not (isinstance(error, NotFinite) or self._may_handle(latest)):
                             raise
                         result = SLOW_PATH
                     if result is SLOW_PATH and differs is None:
-                        result, differs = self._enter_recent(args)
+                        result, differs = self._enter_recent(args, kwargs)
                     if result is not SLOW_PATH:
                         return result
             if not self._is_eager():
@@ -310,7 +314,9 @@ class Compiled:
         say("nan", "%s: this call is skipped: %s", name, error, level=logging.WARNING)
         return error.result()
 
-    def _follow(self, differs: Departure, args: tuple[Any, ...]) -> tuple[Any, Departure]:
+    def _follow(
+        self, differs: Departure, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, Departure]:
         """Go on with the programs that took over before, as long as native code can enter them.
 
         Returns what the call gives, or `SLOW_PATH` and what was found by then.
@@ -321,7 +327,7 @@ class Compiled:
             if program is None or program.enter is None:
                 break
             try:
-                result = program.call_native(args)
+                result = program.call_native(args, kwargs)
             except DEPARTS as found:
                 before, differs = differs, self._left(program, found)
                 if not differs.goes_beyond(before):
@@ -332,16 +338,21 @@ class Compiled:
             return result, differs
         return SLOW_PATH, differs
 
-    def _enter_recent(self, args: tuple[Any, ...]) -> tuple[Any, Departure | None]:
+    def _enter_recent(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, Departure | None]:
         """Let native code try the programs that such calls began with before; as `_follow`."""
-        for reference in self._recent.get(looks_of(args), ()):
-            program = reference()
-            if program is None or program is self._latest:
+        latest = self._latest  # another thread may just have dropped all of them
+        successor = None if latest is None else latest.successor
+        last = None if successor is None else successor()
+        recent = [reference() for reference in self._recent.get(self._looks(args), ())]
+        for program in (last, *(x for x in recent if x is not last)):
+            if program is None or program is latest:
                 continue
             try:
-                result = program.call_native(args)
+                result = program.call_native(args, kwargs)
             except DEPARTS as found:
-                return self._follow(self._left(program, found), args)
+                return self._follow(self._left(program, found), args, kwargs)
             if result is not SLOW_PATH:
                 self._begin_with(program, args)
                 return result, None
@@ -387,14 +398,19 @@ class Compiled:
             self._took_over = program, calls
         if latest is program or (took_over and last != (program, calls - 1)):
             return
+        reference = weakref.ref(program)
         if latest is not None:
-            latest.used = calls
+            latest.used, latest.successor = calls, reference
         self._latest = program
-        looks = looks_of(args)
+        looks = self._looks(args)
         others = [x for x in self._recent.get(looks, ()) if x() not in (None, program)]
         if looks not in self._recent and len(self._recent) >= LIMIT:
             self._recent.clear()
-        self._recent[looks] = [weakref.ref(program), *others][:RECENT]
+        self._recent[looks] = [reference, *others][:RECENT]
+
+    def _looks(self, args: tuple[Any, ...]) -> Looks:
+        """The same for calls that may begin with the same programs: ints and texts may move."""
+        return looks_of(args, _EXACT_BUT_MOVING if self._ints else _EXACT)
 
     def _call(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], differs: Departure | None
@@ -406,7 +422,7 @@ class Compiled:
         if self._is_paced:  # others are part of the user's call
             begin_call()
         looks = looks_of(args)
-        self._pace.refuse_look(looks, looks in self._recent)
+        self._pace.refuse_look(looks, self._looks(args) in self._recent)
         if differs is None and self._latest is not None and self._audits.is_due():
             self._call_audit(args, kwargs)
         if self._distrust is not None:
@@ -418,7 +434,7 @@ class Compiled:
 
     def call_natively(self, args: tuple[Any, ...]) -> Any:
         """Call a function that is no use in eager mode. Raises `EagerOnlyError`."""
-        result = SLOW_PATH if self._latest is None else self._latest.call_native(args)
+        result = SLOW_PATH if self._latest is None else self._latest.call_native(args, {})
         return self._call(args, {}, None) if result is SLOW_PATH else result
 
     def _is_eager(self) -> bool:
@@ -792,9 +808,8 @@ class Compiled:
         if is_on("compile"):
             nodes, seconds = len(program.recorded.nodes), program.compile_seconds
             say("compile", "%s: %d nodes in %.2f s", name_of(self.__wrapped__), nodes, seconds)
-        args, kwargs = call.given
-        if not kwargs and self._options.mode != "interpret":
-            program.take_plain(call, args, self.stats.counted)
+        if self._options.mode != "interpret":
+            program.take_plain(call, self.stats.counted)
         self._programs.setdefault(call.key, []).append(program)
         self._drop_least_used(program)
         return program

@@ -352,3 +352,149 @@ def test_an_object_that_the_step_has_elsewhere_as_well_stays_that(agree, is_give
         return [step(data[i % 5] if is_given else i) for i in range(12)]
 
     agree(scenario)
+
+
+class Trainer:
+    def __init__(self):
+        self.i, self.losses, self.memory = 0, [0.0] * COUNT, [None] * COUNT
+
+
+def _by_length(t, x):
+    t.losses[t.i % len(t.losses)] = x.sum().item()
+
+
+def _a_tuple(t, x):
+    t.memory[t.i % COUNT] = (x, t.i, x.sum().item())
+
+
+def _a_result(t, x):
+    t.memory[t.i % COUNT] = x.sum(0)
+
+
+def _twice(t, x):
+    t.losses[t.i % len(t.losses)] = 1.0
+    t.losses[2 * t.i % len(t.losses)] = x.mean().item()
+
+
+STORES = {"a number": _by_length, "a tuple": _a_tuple, "a tensor": _a_result, "twice": _twice}
+
+
+@pytest.mark.parametrize("way", STORES)
+def test_a_list_is_filled_by_a_number_that_moves(agree, way):
+    def scenario(compile):
+        trainer = Trainer()
+
+        def step(x):
+            STORES[way](trainer, x)
+            trainer.i += 1
+            return x * 2
+
+        step = compile(step)
+        return [step(x) for x in tensors() * 3], trainer.losses, trainer.memory
+
+    (step,) = agree(scenario, traces=1)
+    assert not step.stats.eager_reasons
+    assert step._latest_program().enter is not None
+
+
+def _too_far(t, x):
+    t.losses[t.i] = x.sum().item()
+
+
+def _from_the_end(t, x):
+    t.losses[-1 - t.i % 3] = x.sum().item()
+
+
+def _read_before(t, x):
+    t.losses[t.i % 3] = t.losses[(t.i + 1) % 3] + x.sum().item()
+
+
+def _read_after(t, x):
+    t.losses[t.i % 3] = x.sum().item()
+    return sum(t.losses)
+
+
+def _read_after_by_a_number(t, x):
+    t.memory[t.i % 3] = x * 2
+    return t.memory[t.i * 2 % 3]
+
+
+def _read_then_stored(t, x):
+    found = t.memory[t.i % 2]
+    t.memory[(t.i + 1) % 2] = x * 2
+    return found
+
+
+def _appended_after(t, x):
+    t.losses[t.i % 3] = x.sum().item()
+    t.losses.append(1.0)
+
+
+def _removed_after(t, x):
+    t.losses[t.i % 3] = x.sum().item()
+    if t.i > 8:
+        return t.losses.pop(0)
+
+
+def _kept(t, x):
+    t.losses[t.i % 3] = x.sum().item()
+    return t.losses
+
+
+AROUND = [
+    _too_far,
+    _from_the_end,
+    _read_before,
+    _read_after,
+    _read_after_by_a_number,
+    _read_then_stored,
+    _appended_after,
+    _removed_after,
+    _kept,
+]
+
+
+@pytest.mark.parametrize("body", AROUND)
+def test_a_list_that_is_filled_is_looked_into_as_well(agree, body):
+    def scenario(compile):
+        trainer, found, given = Trainer(), [], tensors() * 2
+        trainer.memory = tensors(3)
+
+        def step(x):
+            result = body(trainer, x)
+            trainer.i += 1
+            return result, x * 2
+
+        step = compile(step)
+        for x in given:
+            try:
+                result, other = step(x)
+                found.append(([*result] if isinstance(result, list) else result, other))
+            except IndexError as error:
+                found.append(str(error))
+                trainer.i += 1
+        return found, given, trainer.losses, trainer.memory
+
+    agree(scenario)
+
+
+def test_a_shorter_list_is_an_error_as_always(agree):
+    def scenario(compile):
+        trainer, found = Trainer(), []
+
+        def step(x):
+            trainer.losses[trainer.i % COUNT] = x.sum().item()
+            trainer.i += 1
+
+        step = compile(step)
+        for number, x in enumerate(tensors() * 2):
+            if number == COUNT:
+                del trainer.losses[7:]
+            try:
+                found.append(step(x))
+            except IndexError as error:
+                found.append(str(error))
+                trainer.i += 1
+        return found, trainer.losses, trainer.i
+
+    agree(scenario)

@@ -29,7 +29,7 @@ def takes_the_short_way(step: Any, args: Args) -> bool:
     if latest.enter is not None:
         return latest.enter(*args) is not SLOW_PATH
     call = Call(args, {})
-    is_plain = call.key == latest.key and call.plain_types(args) is not None
+    is_plain = call.key == latest.key and call.plain_types() is not None
     return is_plain and latest.run(call) is not SLOW_PATH
 
 

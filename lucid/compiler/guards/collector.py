@@ -117,7 +117,7 @@ class Substitutes:
         """What stands for an array that the step has made, if a call knows what is given."""
 
     def stored(self, owner: Any, key: Any) -> Any:
-        """What takes an item for a dict, at a key that only a call knows; None: the dict itself."""
+        """What takes an item for a dict or list, at a key that only a call knows; None: itself."""
 
     def of_lists(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         """What a function gives that only looks, of lists that grow or parts of such."""
@@ -166,6 +166,7 @@ class Collector:
         self._entries: dict[int, list[EntryGuard]] = {}
         self._appended: dict[int, list[tuple[str, Any]] | None] = {}
         self._looked_at: set[int] = set()  # containers at which it looks
+        self._measured: set[int] = set()  # lists whose lengths it reads
         self.stand_ins: dict[int, Any] = {}  # for lists that grow and arrays, by their identities
         self._whole: dict[int, np.ndarray] = {}  # arrays that show all of some memory, by whose
         self._memories: dict[int, Any] = {}  # what stands for arrays, by whose memory they are on
@@ -177,7 +178,7 @@ class Collector:
         self._of_hosts: dict[Identity, str] = {}  # places that host calls of the step change
         # By what listens to what the step tells: containers, and objects by their `__dict__`.
         self.changed_at_end: dict[int, Any] = {}
-        self.stored_at_end: dict[int, Location | None] = {}  # in dicts, and where it does
+        self.stored_at_end: dict[int, Location | None] = {}  # in containers, and where it does
         self._refusals: list[tuple[str, Location | None]] = []  # unless it begins again
         self._stays: set[int] = set()  # made in the trace, and there from then on
         self._raised: list[tuple[BaseException, list[Any]]] = []  # with what Python notes of it
@@ -414,8 +415,10 @@ class Collector:
     def length(self, path: str, owner: Any) -> None:
         """The number of entries is about to be read."""
         self.refuse_growing(path, owner)
-        self._refuse_changed(path, owner, CONTENTS)
-        self._looked_at.add(id(owner))
+        is_list = type(owner) is list  # which is as long as before when the step has filled it
+        if not (is_list and id(owner) in self.stored_at_end):
+            self._refuse_changed(path, owner, CONTENTS)
+        (self._measured if is_list else self._looked_at).add(id(owner))
         identity, whole = (len, id(owner)), self.guards.get(identity_of(owner, CONTENTS))
         if whole is not None:
             whole.was_read = True
@@ -891,7 +894,8 @@ class Collector:
         """What of a container is something else now, or might be elsewhere."""
         owner, path = guard.owner, guard.path
         done = self._appended.get(id(owner))
-        is_only_added_to = id(owner) not in self._looked_at and not guard.was_read
+        is_unseen = id(owner) not in self._looked_at | self._measured
+        is_only_added_to = is_unseen and not guard.was_read
         if done is not None and is_only_added_to:
             yield AppendEffect(path, owner, done), guard.expected
         elif guard.holds():
@@ -975,14 +979,14 @@ class Collector:
                 self._refuse_of_host(path, name)
 
     def _refuse_stored(self, path: str, owner: int) -> None:
-        """Begin again with known keys where the step looks into a dict that it has filled."""
+        """Begin again with known keys where the step looks into what it has filled."""
         if owner in self.stored_at_end:
             lines = [self.stored_at_end[owner]]
             self.restart = RestartTrace(f"looks into {path}, which it fills", "looked_at", lines)
             raise self.restart
 
     def is_only_filled(self, owner: object) -> bool:
-        """Whether a dict was there before, and the step hasn't looked into it so far."""
+        """Whether a container was there before, and the step hasn't looked into it so far."""
         return self.was_there(owner) and id(owner) not in self._looked_at
 
     def _refuse_of_host(self, path: str, name: str) -> NoReturn:

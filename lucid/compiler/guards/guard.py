@@ -75,7 +75,9 @@ def closure_of(function: types.FunctionType) -> dict[str, Any]:
 
 def put_at(owner: Any, key: Any, value: Any) -> None:
     """Let `item_at` find just this value."""
-    if key is CONTENTS:
+    if type(owner) is dict and key is not CONTENTS and value is not ABSENT:
+        owner[key] = value  # as mostly
+    elif key is CONTENTS:
         refill(owner, value)
     elif value is ABSENT and item_at(owner, key) is ABSENT:
         return

@@ -351,7 +351,7 @@ class Reads(Collector):
         of_call = early_formula(key) if type(owner) in HOLDERS else None
         if of_call is None or id(owner) in self.stand_ins or id(owner) in self._appended:
             return ABSENT
-        if id(owner) in self._given or not self.was_there(owner):
+        if id(owner) in self._given or not self.was_there(owner) or id(owner) in self.stored_at_end:
             return ABSENT
         text = ", ".join(number.text for number in bases_of([key]).values())
         return self.take_entry(MovingEntry(f"{path}[{text}]", owner, of_call))

@@ -222,18 +222,10 @@ class Call:
         call.values = _NOTHING
         return call
 
-    def plain_types(self, args: tuple[Any, ...]) -> list[PlainType] | None:
-        """Type, strides in bytes and flag of each tensor; None if some is no plain one.
-
-        Of the arguments, which are all tensors then, and of those in the step's places.
-        """
-        given, floats = self._counts[1:3] if self._in_places else (len(self.tensors), self.floats)
-        if len(args) != given or floats:
-            return None
+    def plain_types(self) -> list[PlainType] | None:
+        """Type, strides in bytes and flag of each tensor; None if some is no plain one."""
         tensors: Sequence[Any] = self.tensors
         if len(self._storages) != len(tensors) or not all(map(is_plain, tensors)):
-            return None
-        if any(value is not tensor for value, tensor in zip(args, tensors, strict=False)):
             return None
         return [(x._type, x._array.strides, x._requires_grad) for x in tensors]
 

@@ -11,8 +11,8 @@ import functools
 import logging
 import types
 import weakref
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,8 +25,9 @@ from lucid.compiler.guards.mutable_sources import (
 )
 from lucid.compiler.guards.table import GuardTable
 from lucid.compiler.inputs.cells import FormulaGuard
-from lucid.compiler.inputs.scalars import Formula, Number
+from lucid.compiler.inputs.scalars import Formula
 from lucid.compiler.inputs.signature import PlainType
+from lucid.compiler.programs.gathering import Kind, Read
 from lucid.compiler.recording.guards import Guards
 from lucid.compiler.recording.hooks import item_of
 from lucid.compiler.results.output_specs import Constant
@@ -68,30 +69,19 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("lucid.native")
 _SIMPLE = (MutableSource, TensorData, RequiresGrad)
-Kind = type | None  # of a number; None: a tensor
-
-
-class Read(NamedTuple):
-    """How a place is read. It holds a tensor, a number or a tuple of such.
-
-    Attributes:
-        size: how many entries the tuple has that is there; -1: there is none.
-        kinds: what each of them is, or what is there.
-    """
-
-    place: MutableSource
-    size: int
-    kinds: list[Kind]
 
 
 def plain_reads(side_effects: SideEffects, values: Sequence[Any]) -> list[Read] | None:
-    """How the places are read; None where native code can't, or one holds more than these."""
+    """How the places are read; None where native code can't, or one holds more than these.
+
+    values: what they hold, and what is in other places.
+    """
     for place in (*side_effects.read, *side_effects.bound):
         is_added_to = type(place) is AppendEffect
         if not is_added_to and (type(place) not in _SIMPLE or place.key is CONTENTS):
             return None
     reads: list[Read] = []
-    for place, value in zip(side_effects.read, values, strict=True):
+    for place, value in zip(side_effects.read, values, strict=False):
         size = len(value) if type(value) is tuple else -1
         kinds = [_kind(leaf) for leaf in (value if size >= 0 else (value,))]
         if any(kind is object for kind in kinds):
@@ -100,23 +90,6 @@ def plain_reads(side_effects: SideEffects, values: Sequence[Any]) -> list[Read] 
             return None
         reads.append(Read(place, size, kinds))
     return reads
-
-
-def numbers_in(reads: Iterable[Read]) -> list[Number]:
-    """The numbers in places. Raises `ValueError` when something else is there."""
-    numbers: list[Number] = []
-    for place, size, kinds in reads:
-        value = place.found()
-        if size < 0:
-            value = (value,)
-        elif value.__class__ is not tuple or len(value) != size:
-            raise ValueError("another kind of value is there")
-        for leaf, kind in zip(value, kinds, strict=True):
-            if kind is not None and leaf.__class__ is not kind:
-                raise ValueError("another kind of number is there")
-            if kind is not None:
-                numbers.append(leaf)
-    return numbers
 
 
 def _word_of(place: MutableSource) -> int | None:
@@ -266,10 +239,12 @@ class NativeCalls(Tables):
         self._table(Word.MODES, [(keep(name), keep(value)) for name, value in modes.items()])
         settings = [stance.place(), (*default_dtype_place(), program.default_dtype)]
         asked = [ask for ask in guards.formulas if not ask.is_entered]
-        questions: list[tuple[Callable[[], Any], object]]
-        questions = [(functools.partial(_failure_of, ask, self._program), None) for ask in asked]
+        questions: list[tuple[Callable[[], Any], object]] = []
+        if asked:
+            questions.append((functools.partial(_failure_of, asked, self._program), None))
         if program.is_begun:
             questions.append((functools.partial(_begin, self._program), None))
+        plan[Word.ASKS_USER] = program.asks_user
         plan[Word.CHECKED_AT] = self._checked(guards.watched, settings, questions)
         plan[Word.GATED_AT] = self._checked(guards.gated)
 
@@ -322,8 +297,10 @@ class NativeCalls(Tables):
     def _enter_arguments(self, program: Program, buffers: Context, tensor_count: int) -> None:
         records = []
         inputs = {position: number for number, position in program.arguments}
+        arrays = program.arrays
         for number, (type, strides, _) in enumerate(self._types):
-            kind = Tensor if number < tensor_count else np.ndarray
+            is_array = number >= tensor_count or number in arrays
+            kind = np.ndarray if is_array else Tensor
             place = inputs.get(number)
             low = high = at = 0
             if place is not None:
@@ -346,11 +323,16 @@ class NativeCalls(Tables):
     def _enter_places(self, program: Program) -> None:
         """Where the last ones of the arguments are found."""
         plan = self._plan
+        plan[Word.GATHERED_AT] = self._words([0] * len(self._types))
+        plan[Word.TUPLE] = self._keep(tuple)
+        if program.gathering is not None:
+            plan[Word.GATHER] = self._keep(program.gathering)
+            plan[Word.GIVEN_COUNT] = program.given_count
+            return
         records: list[tuple[int, ...]] = []
         for read in program.reads:
             kind = _word_of(read.place)
-            if kind is None:
-                continue  # it holds numbers, which Python reads
+            assert kind is not None
             owner, key = self._keep(read.place.owner), read.place.key
             key = key if kind == IN_LIST else self._keep(key)
             for index, number in enumerate(read.kinds):
@@ -358,8 +340,6 @@ class NativeCalls(Tables):
                     records.append((kind, owner, key, max(read.size, 0), index))
         self._table(Word.PLACES, records)
         plan[Word.GIVEN_COUNT] = len(self._types) - len(records)
-        plan[Word.GATHERED_AT] = self._words([0] * len(self._types))
-        plan[Word.TUPLE] = self._keep(tuple)
 
     def _enter_numbers(self, program: Program, buffers: Context) -> None:
         records = []
@@ -452,7 +432,7 @@ class NativeCalls(Tables):
             plan[Word.RESULT], plan[Word.RESULT_AT] = CONSTANT, self._keep(None)
         elif type(result) is Constant and program.is_simple:
             plan[Word.RESULT], plan[Word.RESULT_AT] = CONSTANT, self._keep(result.value)
-        elif made and program.differentiable is None:
+        elif made and program.is_simple and program.differentiable is None:
             plan[Word.RESULT] = FIRST
         else:
             finish = functools.partial(_finish, self._program, kept, len(self._types))
@@ -490,13 +470,18 @@ def _finish(reference: weakref.ref[Program], kept: Sequence[int], count: int, *v
 
 
 def _number_of(formula: Formula, reference: weakref.ref[Program]) -> Any:
-    """A number that follows from those in the places."""
-    return formula(reference().numbers_in_places())  # type: ignore[union-attr]
+    """A number that follows from those that the call finds."""
+    return formula(reference().found_numbers)  # type: ignore[union-attr]
 
 
-def _failure_of(question: FormulaGuard, reference: weakref.ref[Program]) -> str | None:
-    """Whether the step is specialized on something else than follows from the places."""
-    return question.failure(reference().numbers_in_places())  # type: ignore[union-attr]
+def _failure_of(asked: Sequence[FormulaGuard], reference: weakref.ref[Program]) -> str | None:
+    """Whether the step is specialized on something else than follows from those numbers."""
+    numbers = reference().found_numbers  # type: ignore[union-attr]
+    for question in asked:
+        failure = question.failure(numbers)
+        if failure is not None:
+            return failure
+    return None
 
 
 def _hash_table(words: Sequence[int]) -> list[int]:

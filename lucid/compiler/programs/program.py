@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 import weakref
 from collections import Counter
@@ -24,12 +25,13 @@ from lucid.compiler.guards.age import owner_of
 from lucid.compiler.guards.guard import ArrayGuard, ContentsGuard
 from lucid.compiler.guards.mutable_sources import AppendEffect
 from lucid.compiler.inputs.cells import Cell
-from lucid.compiler.inputs.scalars import Formula, Number
+from lucid.compiler.inputs.scalars import Formula
 from lucid.compiler.inputs.sharing import Sharing
 from lucid.compiler.inputs.signature import Call, Description, PlainType
 from lucid.compiler.programs.audits import outline_of
 from lucid.compiler.programs.backward import CallRecord, CompileWalk, Differentiable
-from lucid.compiler.programs.native import NativeCalls, Read, native_calls, numbers_in, plain_reads
+from lucid.compiler.programs.gathering import Gathering, NotReadableError, Read
+from lucid.compiler.programs.native import NativeCalls, native_calls, plain_reads
 from lucid.compiler.recording.names import name_values
 from lucid.compiler.recording.trace import Trace
 from lucid.compiler.results.gradients import Gradients
@@ -65,7 +67,7 @@ from lucid.runtime.progress import at
 from lucid.runtime.reuse import Reusable
 from lucid.runtime.stages import Stages
 from lucid.tensor.context import context, epoch
-from lucid.tensor.core import TensorCore
+from lucid.tensor.core import TensorCore, of_array
 from lucid.tensor.lazy_grads import GradBuffers
 from lucid.tensor.storage import Storage, VersionCounter
 from lucid.tensor.write_locks import Keys, held, lock, unlocked, wait_for
@@ -129,11 +131,15 @@ class Program:
         inputs: arrays of state, by the number of the input; None for others.
         native: the short way for calls with plain tensors, and the function to call; None: there is
             none, or not before a call has bound the state.
-        reads: how the short way reads the places; made_natively: the only result that it makes.
+        reads: how the short way reads the places; made_natively: the result, where it makes that.
+        gathering: how it finds what a call gives; None: that is tensors, and such are in places.
+            names: of the arguments by keyword; given_count: of all; arrays: which are no tensors.
+        is_direct: whether `enter` takes the arguments by position, and gives the result.
         is_simple: whether a short call has nothing to do after the step but to return its result.
         differentiable: how results get their history; None: they have none. cut: what it keeps.
         grads: how it uses `.grad` of leaves, and what it leaves there; None: nothing.
         undo: takes back what the trace made for the step; None once a call has run.
+        successor: what served the call after the last one that it served; None: itself, so far.
         may_catch: whether the step may handle an error that a run finds.
         key: of the calls that it may serve; used: how many there had been when it last served one;
             served: how many it has served, as far as its function has noted.
@@ -168,6 +174,12 @@ class Program:
         self.enter: Callable[..., Any] | None = None
         self._types: list[PlainType] | None = None
         self.reads: Sequence[Read] = ()
+        self.gathering: Gathering | None = None
+        self.successor: weakref.ref[Program] | None = None
+        self.names: tuple[str, ...] = ()
+        self.is_direct = True
+        self.given_count = 0
+        self.arrays: frozenset[int] = frozenset()
         self.made_natively: GraphOutput | None = None
         self._begun: Run | None = None
         self.in_grad_mode = context.grad_enabled
@@ -369,31 +381,44 @@ class Program:
 
     # ------------------------------------------------------------------ guards
 
-    def take_plain(self, call: Call, args: tuple[Any, ...], counted: np.ndarray) -> None:
-        """Note that calls with plain tensors of the same types are calls of this program.
+    def take_plain(self, call: Call, counted: np.ndarray) -> None:
+        """Note that calls like this one, if it is a plain one, are calls of this program.
 
         Native code counts those that it runs in `counted`.
         """
-        plain = call.plain_types(args)
-        if plain is None or self.guards.asked or self.guards.moving:
+        plain = call.plain_types()
+        if plain is None or self.guards.asked or any(flag for _, _, flag in plain):
             return
         self.counted = counted
-        if any(flag for _, _, flag in plain) or not self._is_plain(len(plain)):
+        effects = self._side_effects
+        reads = () if effects is None else plain_reads(effects, call.values)
+        if reads is None or not self._is_plain(len(plain)):
             return
-        reads = (
-            plain_reads(self._side_effects, call.values) if self._side_effects is not None else ()
-        )
-        if reads is not None:
-            self._types, self.reads = plain, reads
-            self._with_numbers = [read for read in reads if any(read.kinds)]
-            self.is_simple = not (self.gradients.others or self._finals or self.early)
-            if self.is_simple and type(self.result) is GraphOutput:
-                is_shared = self.result.has_equal_history
-                self.made_natively = self.result if is_shared else None
+        (args, kwargs), (marked, marked_kwargs) = call.given, call.marked
+        given = (*args, *kwargs.values())
+        tensors: Sequence[Any] = call.tensors
+        is_gathered = self.guards.moving or any(any(read.kinds) for read in reads)
+        count = len(tensors) - sum(len(read.kinds) for read in reads)
+        if is_gathered or len(given) != count or any(map(operator.is_not, given, tensors)):
+            moving = zip(self.guards.moving, call.values[len(reads) :], strict=True)
+            try:
+                self.gathering = Gathering((*marked, *marked_kwargs.values()), reads, moving)
+            except NotReadableError:
+                return
+            found = self.gathering(*given)
+            if found is None:
+                return
+            self.arrays = frozenset(i for i, x in enumerate(found) if type(x) is np.ndarray)
+        self._types, self.reads = plain, reads
+        self.names, self.given_count = (*kwargs,), len(given)
+        later = self._finals or self.early or self._effects or self._deferred
+        self.is_simple = not (self.gradients.others or later)
+        self.is_direct = not (kwargs or self._deferred)
+        if type(self.result) is GraphOutput and self.result.has_equal_history:
+            self.made_natively = self.result
 
     def _is_plain(self, count: int) -> bool:
         """Whether a call does nothing about gradients or effects but leave and record gradients."""
-        in_places = self._side_effects is not None  # all numbers are
         arguments = {number for number, _ in self.arguments}
         rule = self.differentiable
         rare = (
@@ -402,63 +427,77 @@ class Program:
             self.guards.pinned,
             self._found,
             self.guards.grads_read,
-            not all(in_places and type(early) is InputNumber for early in self.early),
+            not all(type(early) is InputNumber for early in self.early),
             any(use.leaf is None for use, _ in self.gradients.others),
             self._has_given,
-            self._effects,
-            self._deferred,
             self.sharing.writes_arguments,
             rule is not None and not rule.is_plain(arguments),
         )
         return not any(rare) and all(isinstance(x, VersionCounter) for x, _ in self.counters)
 
-    def numbers_in_places(self) -> list[Number]:
-        """On the short way. Raises `ValueError` when something else is there."""
-        return numbers_in(self._with_numbers)
+    @property
+    def found_numbers(self) -> list[Any]:
+        """Those that the call has found which runs on the short way."""
+        return [] if self.gathering is None else self.gathering.numbers
 
     @property
     def is_begun(self) -> bool:
         """Whether a call on the short way is more than what it finds after the native step."""
         bound = () if self._side_effects is None else self._side_effects.bound
-        return bool(self.early) or any(isinstance(place, AppendEffect) for place in bound)
+        is_added_to = any(isinstance(place, AppendEffect) for place in bound)
+        return bool(self.early or self._effects) or is_added_to
+
+    @property
+    def asks_user(self) -> bool:
+        """Whether to find out what comes after a step may call the user's code."""
+        return bool(self._effects)
 
     def begin(self) -> None:
         """Take what is to be taken before the step runs on the short way."""
         call = Call.of_tensors(())
-        call.floats = self.numbers_in_places()
+        call.floats = self.found_numbers
         run = Run(call, self.output_count, ())
         for spec in self.early:
             spec.of(run)
+        if self._effects:
+            run.changed = self._effects[-1].forecast.entries()
         self._begun = run
 
-    def finish(self, outputs: list[Any], args: Sequence[TensorCore]) -> Any:
+    def finish(self, outputs: list[Any], args: Sequence[Any]) -> Any:
         """What a call returns that native code has run; also sets what could not be promised.
 
-        It can be done again after an interrupt.
+        With its run, where calls are made after it. It can be done again after an interrupt.
 
-        outputs: arrays; a tensor where native code has made the only result already.
+        outputs: arrays; a tensor where native code has made the result already.
         """
         rule, record = self.differentiable, None
+        if self.arrays:
+            args = [of_array(x) if type(x) is np.ndarray else x for x in args]
         inputs: dict[int, Any] = {}
         if rule is not None:
             record = CallRecord(rule, args, ())
             for number, position in self.arguments:
                 inputs[number] = args[position]._array
-            if self.made_natively is not None:
-                slot = self.made_natively.slot
-                made, outputs[slot] = outputs[slot], outputs[slot]._array
-                record.attach(args, outputs, inputs, [made])
-                return made
+        made, result = self.made_natively, None
+        if made is not None:
+            result, outputs[made.slot] = outputs[made.slot], outputs[made.slot]._array
+            if self.is_simple:
+                assert record is not None
+                record.attach(args, outputs, inputs, [result])
+                return result
         run = self._begun
         if run is None:
             run = Run(Call.of_tensors(args), self.output_count, outputs)
         else:
             run.call.tensors, run.outputs = args, outputs
         run.inputs = inputs
+        if made is not None:
+            run.roots[made.slot] = result
         found = self._deliver(run, None, record)
-        if self._side_effects is not None:
-            self._begun = None  # last of all: without it, done again, lists would grow again
-        return found
+        if self._effects:
+            self._effects[-1].forecast.forget()
+        self._begun = None  # last of all: without it, done again, lists would grow again
+        return (found, run) if self._deferred else found
 
     def may_leave(self, leaves: Sequence[TensorCore]) -> bool:
         """Whether its results, in memory of their own, may be left as gradients of the leaves."""
@@ -466,21 +505,27 @@ class Program:
         if not len(leaves) == len(self.tensors) == len({x.slot for x in own}):
             return False
         are_alike = all(leaf._type == x.type for leaf, x in zip(leaves, own, strict=True))
-        return are_alike and self.differentiable is None and not self.claims and self.is_simple
+        is_known = self.differentiable is None and self.gathering is None and not self.claims
+        return are_alike and is_known and self.is_simple
 
-    def call_native(self, args: tuple[Any, ...]) -> Any:
+    def call_native(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """What native code gives for a call; `SLOW_PATH` where it isn't sure, or there is none."""
         if self.enter is None or self.may_catch:  # a run that raises goes on op by op
             return SLOW_PATH
+        if self.names != (*kwargs,):
+            return SLOW_PATH
         try:
-            return self.enter(*args)
+            found = self.enter(*args, *kwargs.values())
         except NotFinite:  # nothing has happened; the long way says where it is made
             return SLOW_PATH
+        if self._deferred and found is not SLOW_PATH:
+            found, run = found
+            self._tell(run)
+        return found
 
     def prepare_native(self) -> None:
         """Let native code run calls from now on where it can, after one that bound the state."""
-        is_bound = self.guards.epoch == epoch.count
-        if self._types is not None and self.native is None and is_bound:
+        if self._types is not None and self.native is None and self.guards.hold_again():
             self.native = native_calls(self, self._types)
             self.enter = None if self.native is None else self.native.function
 
@@ -531,10 +576,14 @@ class Program:
             elif batch is not None:
                 gradients.retire(batch)
             raise
+        self._tell(run)
+        return result
+
+    def _tell(self, run: Run) -> None:
+        """Make the calls that come after one of the step."""
         for deferred in self._deferred:
             kwargs = {name: spec.of(run) for name, spec in deferred.kwargs.items()}
             deferred.function(*[spec.of(run) for spec in deferred.args], **kwargs)
-        return result
 
     def foresees(self) -> bool:
         """Whether what is repeated after a call raises nothing; else the call is about to."""

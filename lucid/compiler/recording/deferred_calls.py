@@ -73,9 +73,9 @@ class DeferredCall:
 
 
 class _LaterItems:
-    """Stands for a dict in `d[key] = value`."""
+    """Stands for a dict or a list in `d[key] = value`."""
 
-    def __init__(self, owner: dict[Any, Any], store: Callable[[Any, Any, Any], None]) -> None:
+    def __init__(self, owner: Any, store: Callable[[Any, Any, Any], None]) -> None:
         self._owner = owner
         self._store = store
 
@@ -83,7 +83,7 @@ class _LaterItems:
         self._store(self._owner, key, value)
 
 
-def _store(owner: dict[Any, Any], entry: tuple[Any, Any]) -> None:
+def _store(owner: Any, entry: tuple[Any, Any]) -> None:
     owner[entry[0]] = entry[1]
 
 
@@ -150,12 +150,12 @@ class DeferredCalls:
         """What a queue gets is what its reader finds, after the call: a container is itself."""
         self.deferred.append(DeferredCall(function, [*args], kwargs))
 
-    def stored(self, owner: dict[Any, Any]) -> Any:
-        """What takes an item for a dict from outside, which each call puts into it at its end."""
+    def stored(self, owner: Any) -> Any:
+        """What takes an item for a dict or list from outside, where each call puts it later."""
         is_later = self._collector.is_only_filled(owner)
         return _LaterItems(owner, self._store_later) if is_later else None
 
-    def _store_later(self, owner: dict[Any, Any], key: Any, value: Any) -> None:
+    def _store_later(self, owner: Any, key: Any, value: Any) -> None:
         self._collector.stored_at_end[id(owner)] = here()
         self.deferred.append(DeferredCall(_store, [owner, (key, value)], {}))
 

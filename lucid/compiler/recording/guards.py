@@ -121,6 +121,10 @@ class Guards:
             self.epoch = now  # this very object: native code compares addresses
         return failure
 
+    def hold_again(self) -> bool:
+        """Whether those that move the epoch hold after a call, which may have moved it."""
+        return self._gated_failure() is None
+
     def follow_epoch(self, before: int) -> None:
         """Take note that binding places, which can't break guards, has moved the epoch."""
         if self.epoch == before and self.is_own:

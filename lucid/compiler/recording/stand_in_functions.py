@@ -33,7 +33,7 @@ from lucid.compiler.guards.calls import is_heard, written_by
 from lucid.compiler.guards.collector import PLAIN, Substitutes
 from lucid.compiler.guards.events import used_in, without_first
 from lucid.compiler.inputs.late import is_late
-from lucid.compiler.inputs.scalars import ONLY_COMPUTE, is_live
+from lucid.compiler.inputs.scalars import ONLY_COMPUTE, is_known_before, is_live
 from lucid.compiler.recording.growing_lists import of_lists
 from lucid.compiler.recording.late_arrays import LateArray, computed, of_numpy, stand_in_of
 from lucid.compiler.recording.late_numbers import LateScalar
@@ -140,12 +140,17 @@ class StandInFunctions(Substitutes):
         self._outside = outside
 
     def stored(self, owner: Any, key: Any) -> Any:
-        """What takes an item for a dict, at a key that only a call knows; None: the dict itself."""
-        parts = key if type(key) is tuple else (key,)
-        if type(owner) not in DICTS or not any(is_live(x) or is_late(x) for x in parts):
+        """What takes an item for a dict or list, at a key that only a call knows; None: itself.
+
+        In a list that is a place which each call finds to be there, before it runs.
+        """
+        parts, name = key if type(key) is tuple else (key,), self._collector.name_of(owner)
+        is_place = type(owner) is list and bool(name) and is_known_before(key)
+        is_key = type(owner) in DICTS and any(is_live(x) or is_late(x) for x in parts)
+        if not (is_place or is_key) or here() in self._recorder.parts.looked_at:
             return None
-        is_looked_at = here() in self._recorder.parts.looked_at
-        return None if is_looked_at else self._outside.stored(owner)
+        later = self._outside.stored(owner)
+        return None if is_place and later and not key.is_place_in(owner, name) else later
 
     def called(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """What is called instead of a function; None: the function itself."""

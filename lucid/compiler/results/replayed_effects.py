@@ -204,5 +204,9 @@ class Forecast:
         try:
             return self.entries()
         finally:
-            self._before, self._after = [], []
-            _told.results.clear()
+            self.forget()
+
+    def forget(self) -> None:
+        """The call has come to its end: the next one may find others."""
+        self._before, self._after = [], []
+        _told.results.clear()

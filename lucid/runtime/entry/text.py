@@ -237,7 +237,7 @@ def _define_attempt(module: Module, layout: Layout) -> None:
     _define_lock(module)
     _define_unlock(module)
     _define_locked(module, layout)
-    _define_with_places(module)
+    _define_with_places(module, layout)
     with entry_function(module, "attempt", "plan", "args") as b:
         plan, args = b.args
         with b.if_(b.eq(b.word(plan, Word.ACQUIRE), 0)):
@@ -289,10 +289,27 @@ def _raise_kept(b: EntryBuilder, error: Val) -> None:
     b.set_word(error, 0, 0)
 
 
-def _define_with_places(module: Module) -> None:
-    """The same as `locked`, with what is in places beside the arguments."""
+def _define_with_places(module: Module, layout: Layout) -> None:
+    """The same as `locked`, with what is in places beside the arguments, or all that Python finds.
+
+    An exception in Python, such as an interrupt, comes before anything has happened.
+    """
     with entry_function(module, "with_places", "plan", "args") as b:
         plan, args = b.args
+        with b.if_(b.ne(b.word(plan, Word.GATHER), 0)):
+            given = b.word(plan, Word.GIVEN_COUNT)
+            found = b.api("PyObject_Vectorcall", b.word(plan, Word.GATHER), args, given, 0)
+            b.require(b.ne(found, 0))
+            is_other = b.ne(b.field(found, layout.kind), b.word(plan, Word.TUPLE))
+            with b.if_(is_other):
+                b.drop(found)
+            _go_long_way_unless(b, plan, b.not_(is_other))
+            gathered = b.word(plan, Word.GATHERED_AT)
+            with b.loop(0, b.word(plan, Word.ARGUMENT_COUNT)) as loop:
+                b.set_word(gathered, loop.index, b.api("PyTuple_GetItem", found, loop.index))
+            result = b.call("locked", "i64", plan, gathered)
+            b.drop(found)
+            b.answer(result)
         with b.if_(b.eq(b.word(plan, Word.PLACES), 0)):
             b.answer(b.call("locked", "i64", plan, args))
         _go_long_way_unless(b, plan, b.ne(b.call("gather", "i64", plan, args), 0))
@@ -362,6 +379,8 @@ def _define_fits(module: Module, layout: Layout) -> None:
         awake = b.word(plan, Word.AWAKE_AT)
         with b.if_(b.ne(awake, 0)):
             b.require(b.ne(b.word(awake), 0))
+        with b.if_(b.ne(b.word(plan, Word.ASKS_USER), 0)):
+            b.require(b.ne(b.call("arguments", "i64", plan, args), 0))
         for guard in ("here", "holds", "numbers"):
             b.require(b.ne(b.call(guard, "i64", plan), 0))
         b.require(b.ne(b.call("arguments", "i64", plan, args), 0))

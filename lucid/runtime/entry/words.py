@@ -182,6 +182,8 @@ class Word(IntEnum):
     GATHERED_AT = 60  # the arguments with those from places
     TUPLE = 61
     INTERRUPT_AT = 62  # an exception that is to be raised after the call, in three words
+    GATHER = 63  # a callable that finds them all in what the caller gives; or 0
+    ASKS_USER = 64  # whether a question calls the user's code: of a call that fits only
 
 
 class Checked(IntEnum):

@@ -1,0 +1,204 @@
+"""How the short way finds what a program is given, where that isn't tensors alone.
+
+Arguments may be containers of tensors, arrays and numbers, others are known by their values or
+identities, numbers stand in places, and which entry of a container is meant follows from numbers.
+What `Call.key` says of a call is compared on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lucid.compiler.guards.moving_entries import MovingEntry
+from lucid.compiler.guards.mutable_sources import MutableSource
+from lucid.compiler.inputs.functions import Kept
+from lucid.compiler.inputs.objects import BY_VALUE, SCALARS, data_of
+from lucid.compiler.inputs.scalars import is_whole
+from lucid.compiler.inputs.signature import LiveArgument, live_text
+from lucid.tensor.core import TensorCore
+from lucid.tensor.tensor import Tensor
+from lucid.tensor.tree import attributes_beside, fields_of, is_record
+
+Kind = type | None  # of a number; None: a tensor
+
+
+class Read(NamedTuple):
+    """How a place is read. It holds a tensor, a number or a tuple of such.
+
+    Attributes:
+        size: how many entries the tuple has that is there; -1: there is none.
+        kinds: what each of them is, or what is there.
+    """
+
+    place: MutableSource
+    size: int
+    kinds: list[Kind]
+
+
+class Found(NamedTuple):
+    """What a call gives: tensors and arrays, numbers, and what can change and holds others."""
+
+    tensors: list[Any]
+    numbers: list[Any]
+    owners: list[Any]
+
+
+# Takes what is in a value, and says whether it is made up as the one that was traced. None takes a
+# tensor or an array, at which native code looks.
+Reader = Callable[[Any, Found], bool] | None
+
+
+class NotReadableError(Exception):
+    """A value is one that only the long way compares."""
+
+
+class Gathering:
+    """What native code is given, found by Python: it calls this with a call's arguments.
+
+    Args:
+        given: the arguments of the call that was traced, with those marked that are read live.
+        reads: the places; moving: entries at places that move, and what they were.
+
+    Raises: `NotReadableError`.
+    """
+
+    def __init__(
+        self,
+        given: tuple[Any, ...],
+        reads: Sequence[Read],
+        moving: Iterable[tuple[MovingEntry, Any]],
+    ) -> None:
+        self._arguments = reader_of(given)
+        self._reads = reads
+        self._moving = [
+            (entry, reader_of(live_text(value), in_place=True)) for entry, value in moving
+        ]
+        self.numbers: list[Any] = []  # of the call that runs
+
+    def __call__(self, *args: Any) -> tuple[Any, ...] | None:
+        """The tensors and arrays in order; None where the call is another one."""
+        found = Found([], [], [])
+        assert self._arguments is not None
+        try:
+            if not (self._arguments(args, found) and self._read_places(found)):
+                return None
+            for entry, read in self._moving:
+                value = entry.found(found.numbers)
+                if read is None:
+                    found.tensors.append(value)
+                elif not read(value, found):
+                    return None
+        except Exception:  # of the user's class: the long way meets it again
+            return None
+        owners = found.owners
+        if len(owners) > 1 and len({*map(id, owners)}) < len(owners):
+            return None
+        self.numbers = found.numbers
+        return tuple(found.tensors)
+
+    def _read_places(self, found: Found) -> bool:
+        for place, size, kinds in self._reads:
+            value = place.found()
+            if size < 0:
+                value = (value,)
+            elif value.__class__ is not tuple or len(value) != size:
+                return False
+            for leaf, kind in zip(value, kinds, strict=True):
+                if kind is None:
+                    found.tensors.append(leaf)
+                elif leaf.__class__ is kind:
+                    found.numbers.append(leaf)
+                else:
+                    return False
+        return True
+
+
+def reader_of(value: Any, *, in_place: bool = False) -> Reader:
+    """What takes values that are made up as this one is. Raises `NotReadableError`.
+
+    in_place: whether it is none of the arguments: then whole numbers are read at each call.
+    """
+    kind = type(value)
+    if kind is Tensor or kind is np.ndarray:
+        return None
+    if kind is LiveArgument:
+        return _number(type(value.value))
+    if kind is float or isinstance(value, np.floating) or (in_place and is_whole(value)):
+        return _number(kind)
+    if isinstance(value, BY_VALUE) and kind is not range:
+        return lambda found, _: found.__class__ is kind and bool(found == value)
+    if kind is list or isinstance(value, tuple):
+        if attributes_beside(value):
+            raise NotReadableError
+        return _items(kind, [reader_of(item, in_place=in_place) for item in value])
+    if kind is dict:
+        readers = {key: reader_of(item, in_place=in_place) for key, item in value.items()}
+        return _entries(kind, readers, lambda found: found)
+    attributes = fields_of(value) if is_record(value) else data_of(value)
+    if attributes is not None:
+        if attributes != getattr(value, "__dict__", None):
+            raise NotReadableError
+        readers = {name: reader_of(x, in_place=in_place) for name, x in attributes.items()}
+        return _entries(kind, readers, vars)
+    if isinstance(value, (TensorCore, np.ndarray, dict, range, slice, Kept)):
+        raise NotReadableError
+    return lambda found, _: found is value
+
+
+def _number(kind: type) -> Reader:
+    def read(value: Any, found: Found) -> bool:
+        found.numbers.append(value)
+        return value.__class__ is kind
+
+    return read
+
+
+def _items(kind: Any, readers: Sequence[Reader]) -> Reader:
+    """Of lists and tuples."""
+    size, can_change, take = len(readers), kind is list, _each(readers)
+
+    def read(value: Any, found: Found) -> bool:
+        if value.__class__ is not kind or len(value) != size:
+            return False
+        if can_change:
+            found.owners.append(value)
+        return take(value, found)
+
+    return read
+
+
+def _each(readers: Sequence[Reader]) -> Callable[[Iterable[Any], Found], bool]:
+    """Of as many values."""
+
+    def read(values: Iterable[Any], found: Found) -> bool:
+        for value, inner in zip(values, readers, strict=True):
+            if inner is None:
+                found.tensors.append(value)
+            elif not inner(value, found):
+                return False
+        return True
+
+    return read
+
+
+def _entries(
+    kind: Any, readers: dict[Any, Reader], entries_of: Callable[[Any], dict[Any, Any]]
+) -> Reader:
+    """Of dicts and of objects of plain data, whose attributes these are."""
+    if not all(isinstance(key, SCALARS) for key in readers):
+        raise NotReadableError
+    keys, take = [*readers], _each([*readers.values()])
+
+    def read(value: Any, found: Found) -> bool:
+        if value.__class__ is not kind:
+            return False
+        entries = entries_of(value)
+        if [*entries] != keys:
+            return False
+        found.owners.append(value)
+        return take(entries.values(), found)
+
+    return read
