@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from typing import Self
@@ -49,7 +50,8 @@ class Ahead:
         if self._compilation is not None:
             self._define(len(self._calls) - 1, call)
         elif len(self._calls) == costs.FIRST_KERNELS:
-            self.begin = "\n".join([generator_version(), repr(self._target), *self._calls])
+            text = "\n".join([generator_version(), repr(self._target), *self._calls])
+            self.begin = hashlib.sha256(text.encode()).hexdigest()
             if not may_have(self.begin, self._target):
                 self._start()
 

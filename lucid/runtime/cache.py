@@ -44,7 +44,7 @@ from lucid.ir.errors import OutOfMemoryError
 from lucid.ir.logs import say
 
 SIZE_LIMIT = 256 << 20  # bytes, of all entries
-COUNT_LIMIT = 4096  # of them; to look at one takes 3 us
+COUNT_LIMIT = 8192  # of them, two for a program; to look at one takes 3 us
 LLVM_BYTES = 64 << 20  # address space that should be free while it works
 FOLDER = "lucid-objects"
 _ALIKE = 16  # digits of a name
@@ -81,18 +81,13 @@ def compiled(
 
     Raises `CodegenError` where LLVM refuses a module, `OutOfMemoryError` before it is short.
     """
-    require_memory()
-    folder = cache_folder()
     if key is None:
         assert isinstance(modules, str)
         key = modules
-    name = entry_name(key, target, begin)
-    image = None if folder is None else read_entry(folder / name)
-    if image is not None:
-        with contextlib.suppress(CodegenError):
-            found = link_objects(_unpacked(image), exports, imports)
-            say("cache", "found %s, %d KB", name, len(image) >> 10)
-            return found
+    found = cached(target, exports, imports, key=key, begin=begin)
+    if found is not None:
+        return found
+    folder, name = cache_folder(), entry_name(key, target, begin)
     if finish is not None:
         images = finish()
     else:
@@ -101,6 +96,26 @@ def compiled(
     if folder is not None:
         write_entry(folder / name, _packed(images))
     return link_objects(images, exports, imports, was_compiled=True)
+
+
+def cached(
+    target: Target,
+    exports: Sequence[str],
+    imports: Mapping[str, int] | None = None,
+    *,
+    key: str,
+    begin: str = "",
+) -> Library | None:
+    """The same where it is there; None where it would have to be compiled."""
+    require_memory()
+    folder, name = cache_folder(), entry_name(key, target, begin)
+    image = None if folder is None else read_entry(folder / name)
+    if image is not None:
+        with contextlib.suppress(CodegenError):
+            found = link_objects(_unpacked(image), exports, imports)
+            say("cache", "found %s, %d KB", name, len(image) >> 10)
+            return found
+    return None
 
 
 def _packed(images: Sequence[bytes]) -> bytes:

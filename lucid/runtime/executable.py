@@ -9,20 +9,21 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from lucid.codegen.kernels.check import CheckKernel
+from lucid.codegen.kernels.host import HostKernel
 from lucid.codegen.llvm.jit import Library
 from lucid.codegen.llvm.target import Target, host_target
 from lucid.codegen.lower.schedule import make_program
-from lucid.codegen.program.emit import STEP, Emitted, emit_program, require_rules
+from lucid.codegen.program.emit import STEP, StepCode, emit_program, require_rules
 from lucid.codegen.program.program import KernelCall, Program
 from lucid.ir import ops
 from lucid.ir.errors import IndexOutOfRangeError, LeavesPath, LucidError, NotFinite
 from lucid.ir.graph import Graph, Node
-from lucid.ir.location import at_line
+from lucid.ir.location import Location, at_line
 from lucid.ir.memory import address_of
 from lucid.ir.ops.checks import out_of_range
 from lucid.ir.passes.pipeline import PassLog
@@ -109,10 +110,12 @@ class Executable:
 
     def __init__(
         self,
-        program: Program,
-        emitted: Emitted,
+        graph: Graph,
+        strides: Sequence[Strides],
+        facts: Facts,
+        hosts: Sequence[HostKernel],
+        emitted: StepCode,
         library: Library,
-        expected: Sequence[Expected],
         lower: Callable[[], Program],
         target: Target,
         compile_seconds: float,
@@ -125,16 +128,16 @@ class Executable:
         self.instance = instance
         self._target = target
         self._library = library
-        self._libraries = emitted.libraries
-        self._expected = expected
-        types = [value.type for value in program.graph.outputs]
+        self._libraries = emitted.links.libraries
+        self._expected = expected_inputs(graph, strides, facts.written)
+        types = [value.type for value in graph.outputs]
         self._outputs = [(type.shape, type.dtype.numpy, type.nbytes) for type in types]
         self._nothing = Reusable([None] * len(self._outputs))
-        self._arena_bytes = program.arena_bytes
-        self._hosts = program.hosts
-        self._functions = program.graph.hosts
-        self._checks = [_Check(node, kernel) for node, kernel in program.checks]
-        self.is_short = emitted.seconds < SHORT_SECONDS and not program.graph.hosts
+        self._arena_bytes = facts.arena_bytes
+        self._hosts = hosts
+        self._functions = graph.hosts
+        self._checks = facts.checks
+        self.is_short = emitted.seconds < SHORT_SECONDS and not graph.hosts
         self._kind = ctypes.PYFUNCTYPE if self.is_short else ctypes.CFUNCTYPE
         self.address = library.addresses[STEP]
         native = self._kind(ctypes.c_int32, ctypes.c_void_p)
@@ -145,7 +148,7 @@ class Executable:
         self._replacing = threading.RLock()
         self.compile_seconds = compile_seconds
         self.kernel_count = emitted.calls
-        self.function_count = emitted.kernels
+        self.function_count = len(emitted.functions)
         self.shared_count = emitted.shared
 
     @property
@@ -356,34 +359,65 @@ class Executable:
         """Make the error that the record describes, and clear it."""
         number, index = context.record[0] - 1, context.record[1]
         context.record[0] = 0
-        error = self._checks[number].error(index)
+        error = self._checks[number].failure(index)
         if isinstance(error, (LeavesPath, NotFinite)):
             error.frame = context.hosts.frame
         return error
 
 
-class _Check:
-    """What a check says when it fails, without the graph around it."""
+class Check(NamedTuple):
+    """What a check says when it fails, without the graph around it.
 
-    __slots__ = ("_attributes", "_high", "_location", "_op")
+    Attributes:
+        message: where the index stands where it has `{}`; of an exit its number.
+        error: the kind, as of the op `check`; empty for an op that has an index.
+    """
 
-    def __init__(self, node: Node, kernel: CheckKernel) -> None:
-        self._op, self._attributes, self._location = node.op, node.attributes, node.location
-        self._high = kernel.high
+    message: str
+    error: str
+    location: Location | None
 
-    def error(self, index: int) -> LucidError:
+    @staticmethod
+    def of(node: Node, kernel: CheckKernel) -> Check:
+        """That of a node."""
+        given = node.attributes
+        if node.op is ops.check:
+            return Check(given["message"], given["error"], node.location)
+        problem = f"out of range for axis {given['axis']} with size {kernel.high}"
+        return Check(f"{node.op.name}: index {{}} is {problem}", "", node.location)
+
+    def failure(self, index: int) -> LucidError:
         """The error, of such an index."""
-        given = self._attributes
-        if self._op is ops.check:
-            error = out_of_range(index, given["message"], given["error"])
-            if isinstance(error, (LeavesPath, NotFinite)):
-                return error
+        if not self.error:
+            error: LucidError = IndexOutOfRangeError(self.message.replace("{}", str(index)))
         else:
-            error = IndexOutOfRangeError(
-                f"{self._op.name}: index {index} is out of range for axis {given['axis']} "
-                f"with size {self._high}"
-            )
-        return at_line(error, self._location)
+            error = out_of_range(index, self.message, self.error)
+        if isinstance(error, (LeavesPath, NotFinite)):
+            return error
+        return at_line(error, self.location)
+
+
+class Facts(NamedTuple):
+    """What an executable asks of its program, besides code and calls of Python.
+
+    Attributes:
+        arena_bytes: for its temps.
+        written: numbers of the inputs that it writes.
+        checks: in the order of their numbers.
+    """
+
+    arena_bytes: int
+    written: Sequence[int]
+    checks: Sequence[Check]
+
+    @staticmethod
+    def of(program: Program) -> Facts:
+        """Those of a program whose sizes are known."""
+        checks = [Check.of(node, kernel) for node, kernel in program.checks]
+        return Facts(program.arena_bytes, program.written, checks)
+
+
+Keep = Callable[[Program, StepCode, str], object]
 
 
 def compile_graph(
@@ -394,6 +428,7 @@ def compile_graph(
     fuse: bool = True,
     again: Callable[[], Graph] | None = None,
     log: PassLog | None = None,
+    keep: Keep | None = None,
 ) -> Executable:
     """Compile a flat graph (no calls) to one native function.
 
@@ -403,6 +438,7 @@ def compile_graph(
         fuse: False gives each op a kernel of its own, to look for a defect of fusion.
         again: makes the graph anew for who looks at kernels later; None: it is kept for that.
         log: what passes do is entered there.
+        keep: is given the program, what its code is known by, and how that begins.
 
     Raises:
         MissingRuleError: an op has no lowering.
@@ -421,12 +457,14 @@ def compile_graph(
     with Ahead(target) as ahead:
         program = make_program(graph, full, target, fuse, log, take=ahead.take)
         return compile_program(
-            program, target, lambda: make_program(again(), full, target, fuse), begin, ahead
+            program, target, lambda: make_program(again(), full, target, fuse), begin, ahead, keep
         )
 
 
-def expected_inputs(program: Program) -> list[Expected]:
-    """What the inputs must be.
+def expected_inputs(
+    graph: Graph, strides: Sequence[Strides], written: Collection[int]
+) -> list[Expected]:
+    """What the inputs of a graph must be, where a step writes some of them.
 
     Raises `ArgumentError` for a written one that has several elements at one address.
     """
@@ -434,11 +472,11 @@ def expected_inputs(program: Program) -> list[Expected]:
         expected_input(
             f"{number} ({entry.source or entry.value.name or entry.kind})",
             entry.value.type,
-            program.strides[number],
-            written=number in program.written,
-            live=number in program.live,
+            strides[number],
+            written=number in written,
+            live=entry.kind == "live",
         )
-        for number, entry in enumerate(program.graph.inputs)
+        for number, entry in enumerate(graph.inputs)
     ]
 
 
@@ -448,17 +486,18 @@ def compile_program(
     lower: Callable[[], Program],
     begin: float,
     ahead: Ahead | None = None,
+    keep: Keep | None = None,
 ) -> Executable:
     """Compile kernels.
 
     Args:
         lower: makes the program again; `begin`: when its making began.
-        ahead: has begun with it.
+        ahead: has begun with it; keep: as of `compile_graph`.
 
     Raises:
         ArgumentError: a written input has several elements at one address.
     """
-    expected = expected_inputs(program)
+    expected_inputs(program.graph, program.strides, program.written)  # which is quick, and raises
     stages = {"kernels": time.perf_counter() - begin}
     ahead = ahead or Ahead(target)
     emitted = emit_program(program, target, find=ahead.known)
@@ -467,17 +506,28 @@ def compile_program(
     library = compiled(
         emitted.write_parts,
         target,
-        emitted.exports,
-        emitted.imports,
+        emitted.links.exports,
+        emitted.links.imports,
         key=emitted.key,
         begin=ahead.begin,
         finish=ahead.finish(emitted),
     )
-    kernel_code.enter(emitted, library)
+    if keep is not None:
+        keep(program, emitted, ahead.begin)
+    kernel_code.enter(emitted.links, library)
     if emitted.shared:
         pool.load()
     seconds = time.perf_counter() - begin
     stages["machine code"] = seconds - sum(stages.values())
     return Executable(
-        program, emitted, library, expected, lower, target, seconds, stage_seconds=stages
+        program.graph,
+        program.strides,
+        Facts.of(program),
+        program.hosts,
+        emitted,
+        library,
+        lower,
+        target,
+        seconds,
+        stage_seconds=stages,
     )

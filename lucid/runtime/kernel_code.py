@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Iterable, Sequence
 
 from lucid.codegen.llvm.jit import Library
-from lucid.codegen.program.emit import Emitted, Loaded
+from lucid.codegen.program.emit import Links, Loaded
 from lucid.codegen.program.open_kernels import Variant
 
 
@@ -34,9 +34,9 @@ class KernelCode:
                 found[key] = Loaded(library, place[1])
         return found
 
-    def enter(self, emitted: Emitted, library: Library) -> None:
+    def enter(self, links: Links, library: Library) -> None:
         """Note the kernels that a library has."""
-        keys = tuple(emitted.defined)
+        keys = tuple(links.defined)
 
         def forget(reference: weakref.ref[Library]) -> None:
             for key in keys:
@@ -44,7 +44,7 @@ class KernelCode:
                     self._places.pop(key, None)
 
         reference = weakref.ref(library, forget)
-        self._places.update((key, (reference, name)) for key, name in emitted.defined.items())
+        self._places.update((key, (reference, name)) for key, name in links.defined.items())
 
 
 class OpenKernelCode:

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from lucid.codegen import costs
+from lucid.codegen.kernels.host import HostKernel
 from lucid.codegen.llvm.target import host_target
 from lucid.codegen.llvm.values import Module
 from lucid.codegen.lower.schedule import make_program
@@ -28,12 +29,12 @@ from lucid.codegen.program.open_kernels import (
     open_kernel,
     words_of,
 )
-from lucid.codegen.program.program import KernelCall, Program, lifetimes
+from lucid.codegen.program.program import Program, lifetimes
 from lucid.codegen.program.verify import verify_program
 from lucid.ir import ops
 from lucid.ir.environment import VERIFY
 from lucid.ir.extents import NotOpenError, replaced
-from lucid.ir.graph import Graph, Node
+from lucid.ir.graph import Graph
 from lucid.ir.opening import (
     Opening,
     Skeleton,
@@ -46,7 +47,7 @@ from lucid.ir.opening import (
 from lucid.ir.passes.pipeline import PassLog, Pipeline
 from lucid.ir.strides import Strides, contiguous_strides
 from lucid.runtime.cache import compiled
-from lucid.runtime.executable import Executable, Instance, expected_inputs
+from lucid.runtime.executable import Check, Executable, Facts, Instance
 from lucid.runtime.kernel_code import kernel_code, open_code
 from lucid.runtime.threads import pool
 
@@ -159,11 +160,11 @@ class OpenProgram:
         )
         self._holds = sizes.checker()
         self._hints = found.values(now)
-        emitted = self._emitted
+        emitted, links = self._emitted, self._emitted.links
         text = emitted.module.text()
         write = partial(emitted.module.write_parts, costs.PART_CHARACTERS)
-        self._library = compiled(write, self._target, emitted.exports, emitted.imports, key=text)
-        kernel_code.enter(self._emitted, self._library)
+        self._library = compiled(write, self._target, links.exports, links.imports, key=text)
+        kernel_code.enter(links, self._library)
 
     def _emit(self) -> Emitted:
         emitted = emit_program(
@@ -201,7 +202,6 @@ class OpenProgram:
         entries = self._emitted.words.entries
         array = _words(entries, numbers, offsets, chosen, given)
         at = self._opening.sizes.at(values)
-        program = self._facts(graph, strides, arena_bytes, at)
         if VERIFY.read():
             verify_program(instance_of(self.program, at))
 
@@ -214,43 +214,31 @@ class OpenProgram:
 
         if self._emitted.shared:
             pool.load()
-        expected = expected_inputs(program)
+        kernels = [x for call in self.program.calls for x in call.kernel.hosts]
+        found = [replaced(x, at) for x in kernels if isinstance(x, HostKernel)]
         libraries = {variant.library for variant in chosen.values()}
         seconds = time.perf_counter() - begin
         return Executable(
-            program,
+            graph,
+            strides,
+            Facts(arena_bytes, self.program.written, self._checks(graph, at)),
+            found,
             self._emitted,
             self._library,
-            expected,
             lower,
             self._target,
             seconds,
             instance=Instance(array, [*libraries, self]),
         )
 
-    def _facts(
-        self,
-        graph: Graph,
-        strides: Sequence[Strides],
-        arena_bytes: int,
-        at: Callable[[Any], int],
-    ) -> Program:
-        """What an executable asks of its program: its checks and calls of Python with sizes."""
-        calls = [
-            KernelCall(replaced(kernel, at), [], node=self._node_of(call, graph))
-            for call in self.program.calls
-            for kernel in ((call.kernel,) if call.kernel.effect == "check" else call.kernel.hosts)
-        ]
-        return Program(
-            graph, calls, [], [], {}, arena_bytes, self.program.written, self.program.live,
-            tuple(strides),
-        )  # fmt: skip
-
-    def _node_of(self, call: KernelCall, graph: Graph) -> Node | None:
-        node = call.node
-        if node is not None and node.op is ops.check and is_told_later(node):
-            return told_node(node, graph)
-        return node
+    def _checks(self, graph: Graph, at: Callable[[Any], int]) -> list[Check]:
+        """The checks of a graph with sizes."""
+        found = []
+        for node, kernel in self.program.checks:
+            if node.op is ops.check and is_told_later(node):
+                node = told_node(node, graph)
+            found.append(Check.of(node, replaced(kernel, at)))
+        return found
 
     # Code ---------------------------------------------------------------------------------
 

@@ -35,9 +35,10 @@ class TimedStep:
         kind: Callable[..., type],
     ) -> None:
         emitted = emit_program(program, target, timed=True, find=kernel_code.known)
-        self._libraries = emitted.libraries
+        links = emitted.links
+        self._libraries = links.libraries
         self._library = compiled(
-            emitted.write_parts, target, emitted.exports, emitted.imports, key=emitted.key
+            emitted.write_parts, target, links.exports, links.imports, key=emitted.key
         )
         addresses = self._library.addresses
         self._step = kind(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)(addresses[STEP])

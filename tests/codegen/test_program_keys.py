@@ -40,7 +40,7 @@ def kernels(graph: Graph, vector_bytes: int) -> Iterator[tuple[str, str]]:
     for found in FUNCTION.finditer(result.module.text()):
         body = re.sub(rf"@k{found[1]}(?=_|\()", "@kernel", found[0])
         bodies[texts[int(found[1])]] = bodies.get(texts[int(found[1])], "") + body
-    assert len(bodies) == result.kernels == len(texts)
+    assert len(bodies) == len(result.functions) == len(texts)
     yield from bodies.items()
 
 

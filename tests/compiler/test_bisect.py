@@ -110,6 +110,7 @@ def test_a_wrong_plan_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
         return {x: first.setdefault((x.dtype, x.size), at) for x, at in offsets.items()}, size
 
     monkeypatch.setenv("LUCID_VERIFY", "0")
+    monkeypatch.setenv("LUCID_CACHE", "0")  # which would keep the wrong plan
     monkeypatch.setattr(schedule, "place", placed)
     found = bisected(tmp_path / "small.lir")
     assert found.culprit.startswith("kernels: k")

@@ -51,32 +51,75 @@ class Loaded(NamedTuple):
     name: str
 
 
-@dataclass(frozen=True)
-class Emitted:
-    """What a program becomes.
+class Links(NamedTuple):
+    """Which functions of its kernels a program has, and which of others it calls.
 
     Attributes:
-        key: names the LLVM IR, without the work of writing it.
         defined: the kernels that it has the functions of, by their keys, and their names in it.
         exports: the functions that others may call.
         imports: the functions of others that it calls, and where they are.
         libraries: those that these are in.
-        kernels: number of different kernel functions.
-        calls: number of kernel calls in a step.
-        seconds: estimated time of a step in one thread.
-        shared: number of calls whose work threads share.
-        words: what the step of a program with open sizes reads.
     """
 
-    key: str
     defined: Mapping[str, str]
     exports: Sequence[str]
     imports: Mapping[str, int]
     libraries: Sequence[Library]
-    kernels: int
+
+    @staticmethod
+    def of(functions: Functions, find: Callable[[Iterable[str]], Mapping[str, Loaded]]) -> Links:
+        """The links of a program, of whose kernels `find` says which are loaded already."""
+        loaded = find([key for key, _ in functions.values()])
+        defined: dict[str, str] = {}
+        exports, imports = [STEP], dict[str, int]()
+        for name, (key, regions) in functions.items():
+            if key in loaded:
+                library, there = loaded[key]
+                imports |= {name + region: library.addresses[there + region] for region in regions}
+            else:
+                defined[key] = name
+                exports += [name + region for region in regions]
+        libraries = list({id(x.library): x.library for x in loaded.values()}.values())
+        return Links(defined, exports, imports, libraries)
+
+
+Functions = Mapping[str, tuple[str, tuple[str, ...]]]
+"""The kernels of a program by name: what each is known by, and its regions."""
+
+
+@dataclass(frozen=True)
+class StepCode:
+    """What the code of a step is known by.
+
+    Attributes:
+        code: names the LLVM IR but for its links, without the work of writing it.
+        functions: its different kernels; links: where their functions are.
+        calls: number of kernel calls in a step.
+        seconds: estimated time of a step in one thread.
+        shared: number of calls whose work threads share.
+    """
+
+    code: str
+    functions: Functions
+    links: Links
     calls: int
     seconds: float
     shared: int
+
+    @property
+    def key(self) -> str:
+        """Names the LLVM IR."""
+        return f"{self.code} {' '.join(self.links.imports)}"
+
+
+@dataclass(frozen=True)
+class Emitted(StepCode):
+    """What a program becomes.
+
+    Attributes:
+        words: what the step of a program with open sizes reads.
+    """
+
     words: StepWords
     _target: Target = field(repr=False)
     _write: Callable[[Module], None] = field(repr=False)
@@ -137,22 +180,12 @@ def emit_program(
         for number, (name, call) in pairs
         if call.kernel.has_function and number not in (opened or ())
     }
-    keys = {name: call.key(target) for name, call in kernels.items()}
-    loaded = find(keys.values())
-    defined: dict[str, str] = {}
-    exports = [STEP, NOW] if timed else [STEP]
-    imports: dict[str, int] = {}
-    for name, key in keys.items():
-        kernel = kernels[name].kernel
-        symbols = symbols_of(name, kernel)
-        if key in loaded:
-            library, there = loaded[key]
-            places = symbols_of(there, kernel)
-            for symbol, place in zip(symbols, places, strict=True):
-                imports[symbol] = library.addresses[place]
-        else:
-            defined[key] = name
-            exports += symbols
+    functions = {
+        name: (call.key(target), tuple(call.kernel.regions() or ("",)))
+        for name, call in kernels.items()
+    }
+    links = Links.of(functions, find)
+    imports = links.imports.keys()
     of_text: dict[str, float] = {}
     for call in program.calls:
         if call.text not in of_text:
@@ -161,19 +194,16 @@ def emit_program(
     shared = [call.kernel.is_shared for call in program.calls]
     words = StepWords()
     return Emitted(
-        key=program_key(program, target, imports, timed=timed),
-        defined=defined,
-        exports=exports,
-        imports=imports,
-        libraries=list({id(x.library): x.library for x in loaded.values()}.values()),
-        kernels=len(kernels),
+        code=program_key(program, target, timed=timed),
+        functions=functions,
+        links=links if not timed else links._replace(exports=[NOW, *links.exports]),
         calls=len(program.calls),
         seconds=sum(seconds),
         shared=sum(shared),
         words=words,
         _target=target,
         _write=lambda module: _write(
-            _StepEmitter(module, program, seconds, shared, imports.keys(), opened, words), timed
+            _StepEmitter(module, program, seconds, shared, imports, opened, words), timed
         ),
     )
 
@@ -211,16 +241,14 @@ def _write(emitter: _StepEmitter, timed: bool) -> None:
         b.ret(const("i32", 0))
 
 
-def program_key(
-    program: Program, target: Target, imports: Iterable[str] = (), *, timed: bool
-) -> str:
+def program_key(program: Program, target: Target, *, timed: bool) -> str:
     """A text that is equal for programs whose LLVM IR is: the kernels and where their memory is.
 
-    It takes a tenth of the time of writing the IR. It begins with what writes it: our sources.
+    It takes a tenth of the time of writing the IR. It begins with what writes it, our sources, and
+    ends with a hash of the rest.
     """
-    lines = [generator_version(), repr(target), f"timed {timed}", f"live {sorted(program.live)}"]
+    lines = [repr(target), f"timed {timed}", f"live {sorted(program.live)}"]
     lines.append(f"{len(program.inputs)} inputs, {len(program.outputs)} outputs")
-    lines.append(f"imports {' '.join(imports)}")
     for call in program.calls:
         places = []
         for number, buffer in enumerate(call.args):
@@ -228,7 +256,7 @@ def program_key(
             skipped = call.origins.get(number, 0) * buffer.dtype.itemsize
             places.append(f"{buffer.kind} {start} {skipped}")
         lines += (type(call.kernel).__name__, call.text, ", ".join(places))
-    return "\n".join(lines)
+    return f"{generator_version()} {hashlib.sha256(chr(10).join(lines).encode()).hexdigest()}"
 
 
 @functools.cache

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
-from itertools import chain
+import operator
+from functools import partial
+from itertools import chain, compress, repeat, takewhile
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,8 +22,9 @@ class Age:
     _running: ClassVar[list[Age]] = []
 
     def __init__(self) -> None:
-        self._new: set[int] = set()  # one that dies leaves its identity to a newer one
+        self._new = np.empty(0, np.int64)  # in order; who dies leaves its identity to a newer one
         self._old: set[int] = set()
+        self._seen: tuple[object, int] = None, -1  # a mark behind what is known; collections so far
         self._is_settled = False
 
     def begin(self) -> None:
@@ -33,14 +36,18 @@ class Age:
 
     def is_new(self, value: object) -> bool:
         """Whether an object that the collector tracks was made since."""
-        if id(value) in self._new:
+        if self._is_known(value):
             return True
         if self._is_settled or id(value) in self._old:
             return False
         self._look()
-        if id(value) not in self._new:
+        if not self._is_known(value):
             self._old.add(id(value))
-        return id(value) in self._new
+        return self._is_known(value)
+
+    def _is_known(self, value: object) -> bool:
+        place = self._new.searchsorted(id(value))
+        return bool(place < len(self._new) and self._new[place] == id(value))
 
     def settle(self) -> None:
         """Find what is new now; what is made from now on can't be told, until this is done again.
@@ -52,14 +59,24 @@ class Age:
         self._is_settled = True
 
     def _look(self) -> None:
-        # In one call of C: no other thread may find the objects that it builds referred to.
-        self._new.update(map(id, chain.from_iterable(map(gc.get_objects, (None,)))))
+        """Know what is there: young objects stand in the order of their age, behind a mark the new.
+
+        In one call of C: no other thread may find the objects that it builds referred to. It goes
+        to the end of the list, which would stay in a cycle with its iterators otherwise.
+        """
+        looks = sum(generation["collections"] for generation in gc.get_stats())
+        last, generation = (self._seen[0], 0) if looks == self._seen[1] else (None, None)
+        self._seen = [], looks
+        listed = chain.from_iterable(map(reversed, map(gc.get_objects, (generation,))))
+        newer = map(id, takewhile(partial(operator.is_not, last), listed))
+        found = np.fromiter(chain(newer, compress(listed, repeat(False))), np.int64)
+        self._new = np.sort(np.concatenate([self._new, found]), kind="stable")
 
     def end(self) -> None:
         """Let the collector see everything again; what is new can't be told any more."""
         if self in Age._running:
             Age._running.remove(self)
-            self._new, self._is_settled = set(), True
+            self._new, self._is_settled = self._new[:0], True
             if not Age._running:
                 gc.unfreeze()
 

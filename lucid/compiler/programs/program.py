@@ -20,7 +20,9 @@ from lucid.autograd.host_replay import (
     replaying,
     undo_draws,
 )
+from lucid.codegen.llvm.target import host_target
 from lucid.codegen.lower.legalize import legalize
+from lucid.codegen.lower.schedule import make_program
 from lucid.compiler.guards.age import owner_of
 from lucid.compiler.guards.guard import ArrayGuard, ContentsGuard
 from lucid.compiler.guards.mutable_sources import AppendEffect
@@ -63,6 +65,7 @@ from lucid.runtime.entry.layout import SLOW_PATH
 from lucid.runtime.entry.words import MOST_ARGUMENTS
 from lucid.runtime.executable import Executable, Results, compile_graph
 from lucid.runtime.open_programs import Families
+from lucid.runtime.plans import KeptPlan
 from lucid.runtime.progress import at
 from lucid.runtime.reuse import Reusable
 from lucid.runtime.stages import Stages
@@ -212,7 +215,7 @@ class Program:
             before = Snapshot(as_recorded(graph))
             optimize = optimize.begin(graph, roll_up_rounds, log)
             graph, recorded = copy_graph(graph), before.put_back()
-        begun, found = len(log.changed), None
+        begun, found, kept = len(log.changed), None, None
         if self._families is not None:
             family, skeleton, full = self._families.of(graph, strides)
             if family is not None:
@@ -220,18 +223,28 @@ class Program:
                 found = family.executable(graph, full, skeleton, optimize, passes)
                 log.seconds = {**Counter(log.seconds) + Counter(passes.seconds)}
                 log.changed += passes.changed
-        flat = None if found is None else list(graph.nodes)
+            if found is None:
+                kept = KeptPlan(graph, skeleton, optimize)
+        flat = list(graph.nodes)
         if recorded is None:
             recorded = copy_graph(as_recorded(graph))
         self.recorded = recorded
+        again = partial(rewritten, recorded, self.optimize)
+        if kept is not None:
+            known = kept.executable(full, lambda: make_program(again(), full, host_target()))
+            if known is not None:
+                found = known[0], known[1].optimized
+                log.changed += known[1].stages
         if found is None:
             optimize(graph, log)
         self.path, self.questions = trace.path, trace.questions
         self.links: dict[tuple[int, ...], weakref.ref[Program]] = {}
-        self._take_hosts(graph, flat or graph.nodes)
+        self._take_hosts(graph, graph.nodes if found is None else flat)
         if found is None:
-            again, count = partial(rewritten, recorded, self.optimize), len(log.changed) - begun
-            found = compile_graph(graph, strides=strides, again=again, log=log), count
+            count = len(log.changed) - begun
+            keep = None if kept is None else partial(kept.keep, log, begun, count)
+            made = compile_graph(graph, strides=strides, again=again, log=log, keep=keep)
+            found = made, count
         executable, count = found
         count += begun
         self.pass_seconds = log.seconds
