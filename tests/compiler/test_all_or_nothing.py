@@ -230,6 +230,38 @@ def test_a_call_that_is_interrupted_has_happened_or_has_not(
     pair.call(3, lambda run, delay: run(), 0.0)
 
 
+def with_calls_left(run: Callable[[], object], left: float) -> None:
+    """Run where Python allows so many calls inside of each other; `Interrupt` where that is few."""
+
+    def down(calls: int) -> None:
+        down(calls - 1) if calls else run()
+
+    frame, depth = sys._getframe(), 1
+    while frame := frame.f_back:  # type: ignore[assignment]
+        depth += 1
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(depth + 200)
+    try:
+        down(200 - int(left))
+    except RecursionError:
+        raise Interrupt from None
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+@pytest.mark.parametrize("is_native", [False, True])
+@pytest.mark.parametrize("kind", ["with places, logs and a scheduler", "with host calls"])
+def test_a_call_at_the_end_of_the_stack_has_happened_or_has_not(
+    kind: str, is_native: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LUCID_NATIVE_CALLS", str(int(is_native)))
+    pair = Pair(kind)
+    pair.step = lucid.compile(lambda x: [[[[pair.compiled.step(x)]]]])  # made call in call
+    pair.call(5, lambda run, delay: run(), 0.0)
+    outcomes = {pair.call(1, with_calls_left, left) for left in range(5, 60)}
+    assert outcomes == {False, True}
+
+
 @LOST
 @pytest.mark.parametrize("interrupt", [by_signal, by_thread])
 @pytest.mark.parametrize("kind", KINDS)

@@ -81,3 +81,29 @@ def test_a_call_that_catches_all_that_its_trace_may_not_do_runs_op_by_op(agree):
     for step in agree(scenario):
         assert step.stats.calls == 0
         assert all("it advances numbers" in reason for reason in step.stats.eager_reasons)
+
+
+def nested(x):
+    for _ in range(3000):
+        x = [x]
+    return x
+
+
+def innermost(x):
+    while isinstance(x, list):
+        (x,) = x
+    return x
+
+
+@pytest.mark.parametrize(
+    ("step", "what"),
+    [
+        (lambda x: innermost(x) * 2, "its arguments are"),
+        (lambda x: nested(innermost(x) * 2), "what it leaves is"),
+    ],
+)
+def test_a_call_whose_lists_are_deeper_than_the_stack_runs_op_by_op(step, what):
+    made = lucid.compile(step)
+    given = nested(lucid.ones(2)) if what == "its arguments are" else lucid.ones(2)
+    assert [innermost(made(given)).tolist() for _ in range(3)] == [[2.0, 2.0]] * 3
+    assert_reasons([made], f"{what} nested more deeply than Python calls")
