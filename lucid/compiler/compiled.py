@@ -943,6 +943,8 @@ class Compiled:
             self._fixed |= arrays  # what it does with them needs to be traced for each content
             return self._record(call, known)
         except Exception as error:
+            if isinstance(error, RecursionError) and call.key not in self._programs:
+                raise_in_eager_mode(error, "calls of its own on the stack")
             if self._ints or found.keys() - self._sources.keys():
                 raise_in_eager_mode(error)
             raise

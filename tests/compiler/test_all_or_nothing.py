@@ -17,9 +17,13 @@ import pytest
 
 import lucid
 from lucid import nn
+from lucid.autograd.native import Code
 from lucid.compiler.guards import events
 from lucid.compiler.results.replayed_effects import Forecast, ReplayedEffect
+from lucid.ir import Graph, ops
+from lucid.ir.types import TensorType, f32
 from lucid.runtime import cache
+from lucid.runtime.open_programs import Families
 from lucid.tensor.context import context
 from lucid.tensor.write_locks import held, lock
 
@@ -259,6 +263,26 @@ def test_a_call_at_the_end_of_the_stack_has_happened_or_has_not(
     pair.step = lucid.compile(lambda x: [[[[pair.compiled.step(x)]]]])  # made call in call
     pair.call(5, lambda run, delay: run(), 0.0)
     outcomes = {pair.call(1, with_calls_left, left) for left in range(5, 60)}
+    assert outcomes == {False, True}
+
+
+def test_code_that_is_made_at_the_end_of_the_stack_is_made_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("LUCID_VERIFY", raising=False)
+
+    def compiled(number: int) -> None:
+        graph = Graph("f")
+        graph.outputs = [ops.exp(graph.add_input(TensorType(f32, (4,)))) + number]
+        Code(graph, (), Families())
+
+    outcomes = set()
+    for left in range(5, 60, 2):
+        try:
+            with_calls_left(partial(compiled, left), left)
+            outcomes.add(True)
+        except Interrupt:
+            outcomes.add(False)
     assert outcomes == {False, True}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import lucid
+from lucid import nn
 
 STATE = lucid.ones(3, 4)
 LEAF = lucid.ones(3, requires_grad=True)
@@ -107,3 +108,13 @@ def test_a_call_whose_lists_are_deeper_than_the_stack_runs_op_by_op(step, what):
     given = nested(lucid.ones(2)) if what == "its arguments are" else lucid.ones(2)
     assert [innermost(made(given)).tolist() for _ in range(3)] == [[2.0, 2.0]] * 3
     assert_reasons([made], f"{what} nested more deeply than Python calls")
+
+
+def test_a_model_that_is_too_deep_for_a_trace_runs_op_by_op():
+    model = nn.Linear(3, 3)
+    for _ in range(150):
+        model = nn.Sequential(model)
+    x, step = lucid.ones(2, 3), lucid.compile(lambda x: model(x).sum())
+    assert [step(x).item() for _ in range(2)] == [model(x).sum().item()] * 2
+    (reason,) = {*step.stats.eager_reasons}
+    assert reason.startswith("with calls of its own on the stack its trace fails: RecursionError")
