@@ -38,11 +38,11 @@ from lucid.functions.transcendental import log1p
 from lucid.ir import frames, ops
 from lucid.ir.errors import DTypeError, OptionError, ShapeError
 from lucid.ir.op import Op
-from lucid.ir.types import DType, Shape, f64, i64
+from lucid.ir.types import DType, Shape, f64, i64, limits_of
 from lucid.layouts import check_memory_format
 from lucid.tensor.context import context
 from lucid.tensor.core import constant, emit, of_array
-from lucid.tensor.writing import write_
+from lucid.tensor.writing import write_, write_array
 
 __all__ = [
     "Generator", "bernoulli", "binomial", "default_generator", "get_rng_state", "initial_seed",
@@ -184,9 +184,15 @@ class Generator:
         tensor([3, 6])
         """
         result = emit(op, (self.state,), shape=shape, dtype=dtype)
-        with no_grad():
-            write_(self.state, emit(ops.add, (self.state, _pair(0, self._used(result)))))
+        self._advance(self._used(result))
         return result
+
+    def _advance(self, count: int) -> None:
+        if context.recorder is None and context.forward is None and not context.levels:
+            write_array(self.state, self.state._concrete("a draw") + np.array((0, count), np.int64))
+            return
+        with no_grad():
+            write_(self.state, emit(ops.add, (self.state, _pair(0, count))))
 
     def reserve(self, count: int) -> Tensor:
         """Return the state from which `count` numbers are to be drawn, and move on behind them.
@@ -201,8 +207,7 @@ class Generator:
         tensor([3, 5])
         """
         before = self.get_state()
-        with no_grad():
-            write_(self.state, emit(ops.add, (self.state, _pair(0, count))))
+        self._advance(count)
         return before
 
     def _used(self, drawn: Tensor) -> int:
@@ -456,7 +461,9 @@ def randint(
         raise OptionError(f"randint: low={first} must be below high={last}, by at most 2**53")
     stream = generator or default_generator
     uniform = stream.draw(ops.random_uniform, shape_of((size,), "randint"), f64)
-    whole = cast(floor(uniform * (last - first)), i64) + first
+    whole = cast(floor(uniform * (last - first)), i64)
+    if first.__class__ is not int or first:
+        whole = whole + first
     return as_leaf(cast(whole, dtype), requires_grad)
 
 
@@ -858,7 +865,7 @@ def _most_whole(dtype: DType) -> int:
     """One above the greatest integer up to which the dtype, and float64, have all."""
     if dtype.kind == "float":
         return 1 << (int(np.finfo(dtype.numpy.str).nmant) + 1)
-    most = 1 if dtype.kind == "bool" else int(np.iinfo(dtype.numpy.str).max)
+    most = 1 if dtype.kind == "bool" else limits_of(dtype)[1]
     return min(most + 1, 2**53)
 
 

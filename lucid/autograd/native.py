@@ -243,6 +243,8 @@ class Code:
                 self._executable = found[0]
         except LucidError as error:
             raise NotStraightError(str(error)) from error
+        except (MemoryError, RecursionError):
+            raise  # another call may have more of it
         except Exception as error:  # a defect of the compiler's; op by op the call is right
             if VERIFY.read():
                 raise

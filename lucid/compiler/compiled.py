@@ -489,6 +489,8 @@ class Compiled:
                 except Exception as error:
                     if program.path:
                         return None  # whose branches this call doesn't take
+                    if isinstance(error, (MemoryError, RecursionError)):
+                        return None  # of which this place had too little
                     if failed is None:
                         failed = error
                         continue
@@ -619,7 +621,10 @@ class Compiled:
         kwargs = in_order(self.__wrapped__, kwargs) if len(kwargs) > 1 else kwargs
         live = self._ints if live is None else live
         marked = with_live_arguments(live, self._kept, self.__wrapped__, args, kwargs)
-        call = Call(*marked)
+        try:
+            call = Call(*marked)
+        except RecursionError:
+            raise EagerOnlyError("its arguments are nested more deeply than Python calls") from None
         call.given = args, kwargs
         return call
 
@@ -953,6 +958,8 @@ class Compiled:
             self._fixed |= arrays  # what it does with them needs to be traced for each content
             return self._record(call, known)
         except Exception as error:
+            if isinstance(error, RecursionError) and call.key not in self._programs:
+                raise_in_eager_mode(error, "calls of its own on the stack")
             if self._ints or found.keys() - self._sources.keys():
                 raise_in_eager_mode(error)
             raise

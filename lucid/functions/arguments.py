@@ -24,7 +24,7 @@ from lucid.ir.errors import (
 )
 from lucid.ir.inference import LESS, MOST_ELEMENTS
 from lucid.ir.op import Op
-from lucid.ir.types import Shape, TensorType, f64
+from lucid.ir.types import Shape, f64, shared_type
 
 _MOST_PARTS = 2**24
 Dims = int | Sequence[int] | None
@@ -215,7 +215,7 @@ def shape_of(sizes: tuple[Any, ...], op: str) -> Shape:
     if not sizes:
         raise ArgumentError(f"{op}: missing the size; that of a 0-d tensor is ()")
     shape = sizes_of(sizes, op)
-    if any(size < 0 for size in shape):
+    if shape and min(shape) < 0:
         raise ShapeError(f"{op}: Trying to create tensor with negative dimension: {list(shape)}")
     require_computable(shape, op)
     return shape
@@ -224,7 +224,7 @@ def shape_of(sizes: tuple[Any, ...], op: str) -> Shape:
 def require_computable(shape: Shape, op: str) -> None:
     """Raise `TooLargeError` unless an op can make a tensor of this shape, of any dtype."""
     try:
-        size = TensorType(f64, shape).size
+        size = shared_type(f64, shape).size
     except TooLargeError:
         problem = f"the bytes of the shape {list(shape)} are more than 64 bits can count"
         raise TooLargeError(f"{op}: {problem}") from None

@@ -13,7 +13,7 @@ from lucid.functions.arguments import typed
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
 from lucid.ir.errors import LucidError
-from lucid.ir.inference import result_type
+from lucid.ir.inference import application
 from lucid.ir.location import at_line, here
 from lucid.ir.op import Op
 from lucid.ir.ops.checks import examine
@@ -64,7 +64,7 @@ def indexed(
     """
     x, index = operands[:2]
     try:
-        result_type(primitive, [operand._type for operand in operands], {"axis": axis})
+        application(primitive, operands, {"axis": axis})
     except LucidError as error:
         text = str(with_origins(error, operands)).removeprefix(primitive.name)
         raise type(error)(op + text) from None

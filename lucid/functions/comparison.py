@@ -17,7 +17,7 @@ from lucid.functions.tensors import Tensor
 from lucid.ir import ops
 from lucid.ir.errors import DTypeError, OptionError
 from lucid.ir.op import Op
-from lucid.ir.types import bool_, i64
+from lucid.ir.types import bool_, i64, limits_of
 from lucid.tensor.core import emit
 
 __all__ = [
@@ -42,8 +42,8 @@ def _widened(x: Any, other: Any) -> Any:
     dtype = x._type.dtype
     if dtype.kind != "int" or dtype is i64:
         return x
-    info = np.iinfo(dtype.numpy.str)
-    return x if info.min <= other <= info.max else emit(ops.cast, (x,), dtype=i64)
+    least, greatest = limits_of(dtype)
+    return x if least <= other <= greatest else emit(ops.cast, (x,), dtype=i64)
 
 
 def eq(input: Operand, other: Operand) -> Tensor:

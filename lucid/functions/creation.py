@@ -22,10 +22,11 @@ from lucid.functions.promotion import Number, operand, scalar_dtype
 from lucid.functions.tensors import Tensor
 from lucid.ir import memory, ops
 from lucid.ir.errors import ArgumentError, OptionError, ShapeError
+from lucid.ir.location import user_spot
 from lucid.ir.types import DType, Shape, bool_, f32, f64, i8, i16, i32, i64, u8
 from lucid.layouts import check_memory_format
 from lucid.tensor.context import context
-from lucid.tensor.core import constant, emit, from_array
+from lucid.tensor.core import constant, emit, from_array, of_own_array
 
 __all__ = [
     "arange", "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "empty", "empty_like",
@@ -40,7 +41,7 @@ def filled(shape: Shape, value: Any, dtype: DType) -> Tensor:
     if plain and context.recorder is None:
         if dtype.kind == "int":
             operand(value, dtype, "full")  # raises for what doesn't fit
-        return from_array(memory.full(shape, value, dtype.numpy))
+        return of_own_array(memory.full(shape, value, dtype.numpy), user_spot())
     whole = operand(value, dtype, "full")
     return clone(emit(ops.broadcast, (whole,), shape=shape))
 

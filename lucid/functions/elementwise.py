@@ -17,7 +17,7 @@ from lucid.functions.tensors import Tensor
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, DivisionByZeroError, DTypeError, OptionError
 from lucid.ir.op import Op
-from lucid.ir.types import DType
+from lucid.ir.types import DType, limits_of
 from lucid.layouts import check_memory_format
 from lucid.tensor.core import apply_op, constant, emit
 
@@ -606,8 +606,7 @@ clip = clamp
 def _limits(dtype: DType) -> tuple[Number, Number]:
     if dtype.kind == "float":
         return -math.inf, math.inf
-    info = np.iinfo(dtype.numpy.str)
-    return int(info.min), int(info.max)
+    return limits_of(dtype)
 
 
 def clamp_min(input: Tensor, min: Operand) -> Tensor:

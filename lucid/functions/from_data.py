@@ -69,8 +69,12 @@ def tensor(
         if _is_read_live(data):
             shared = of_users_array(data, "tensor", is_copied=True)
             result = clone(cast(shared, wanted or shared._type.dtype)).detach()
-        elif _is_nested(data) and _is_of_step(data):
-            result = _recorded(data, wanted)
+        elif _is_nested(data):
+            data = plain_data(data, "tensor")
+            if _is_of_step(data):
+                result = _recorded(data, wanted)
+            else:
+                result = from_array(_array_of_lists(data, wanted))
         else:
             result = from_array(_array(data, wanted))
     return as_leaf(result, requires_grad)
@@ -97,8 +101,6 @@ def as_leaf(result: Tensor, requires_grad: bool) -> Tensor:
 
 def _array(data: Any, dtype: DType | None) -> np.ndarray:
     """A new array of the data in a dtype that lucid has."""
-    if _is_nested(data):
-        return _array_of_lists(data, dtype)
     if isinstance(data, (np.ndarray, np.generic)):
         return copied_array(np.asarray(data), dtype, "tensor")
     found = scalar_dtype(data, "tensor") if dtype is None else dtype
@@ -108,7 +110,6 @@ def _array(data: Any, dtype: DType | None) -> np.ndarray:
 
 
 def _array_of_lists(data: Any, dtype: DType | None) -> np.ndarray:
-    data = plain_data(data, "tensor")
     leaves = list(_leaves(data))
     if dtype is None:
         dtype = _dtype_of_leaves(leaves)
@@ -119,7 +120,6 @@ def _array_of_lists(data: Any, dtype: DType | None) -> np.ndarray:
 
 def _recorded(data: Any, dtype: DType | None) -> Tensor:
     """Nested lists in a trace, where tensors and live numbers in them stay what each call finds."""
-    data = plain_data(data, "tensor")
     leaves = list(_leaves(data))
     dtype = dtype or _dtype_of_leaves(leaves)
     shape = _converted(_zeros(data), bool_).shape  # raises if the lists are ragged

@@ -37,7 +37,7 @@ from lucid.ir.errors import (
     ShapeError,
 )
 from lucid.ir.op import Op
-from lucid.ir.types import Shape, f32, f64, i64
+from lucid.ir.types import Shape, f32, f64, i64, limits_of
 from lucid.tensor.core import constant, emit
 
 __all__ = [
@@ -751,8 +751,7 @@ def _extreme_at(
 def _neutral(reduce: str, x: Tensor) -> Number:
     if reduce == "prod" or x._type.dtype.kind == "float":
         return _NEUTRAL[reduce]
-    info = np.iinfo(x._type.dtype.numpy.str)
-    return int(info.min if reduce == "amax" else info.max)
+    return limits_of(x._type.dtype)[reduce != "amax"]
 
 
 def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:

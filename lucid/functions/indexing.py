@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import prod
+from types import EllipsisType
 from typing import Any
 
 import numpy as np
@@ -21,7 +23,7 @@ from lucid.functions.elementwise import choose
 from lucid.functions.finding import found, nonzero_indices
 from lucid.functions.from_data import tensor
 from lucid.functions.promotion import operand
-from lucid.functions.shape import broadcast, checked_index, item_at, permuted, reshaped
+from lucid.functions.shape import broadcast, checked_index, permuted, reshaped
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
 from lucid.ir.errors import (
@@ -34,10 +36,12 @@ from lucid.ir.errors import (
     ShapeError,
 )
 from lucid.ir.location import warn
+from lucid.ir.op import Attributes
+from lucid.ir.ops.rules import broadcast_shapes
 from lucid.ir.types import Shape, bool_, has_dtype, i64, u8
 from lucid.tensor.arrays import plain_data
 from lucid.tensor.context import context
-from lucid.tensor.core import emit, from_array, of_users_array
+from lucid.tensor.core import apply_op, emit, from_array, of_users_array
 from lucid.tensor.writing import write_
 
 
@@ -98,12 +102,14 @@ def getitem(input: Tensor, index: Any) -> Tensor:
 
 
 def _picked(input: Tensor, index: Any) -> Tensor:
-    if type(index) is int:
-        return item_at(input, 0, index, "x[i]") if input._type.shape else _too_many(input, 1)
+    seen = _plain_view(input, index)
+    if seen is not None:
+        return seen
     if isinstance(index, Tensor) and input._type.shape and index._type.shape:
         dtype = index._type.dtype
         if dtype.kind == "int" and dtype is not u8:
-            return _pick(input, input, [Pick(0, index, 0)])
+            within_axis("x[i]", index, 0, input._type.shape[0], True, _given(input, index))
+            return emit(ops.take, (input, _wide(index)), axis=0)
     view, parsed = _basic_view(input, index)
     if parsed.mask is not None:
         parsed.picks = [*parsed.picks, *_nonzero_picks(parsed)]
@@ -145,6 +151,13 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
 
 def _store(input: Tensor, index: Any, new: Tensor) -> None:
     try:
+        seen = _plain_view(input, index)
+        if seen is not None:
+            write_(seen, _without_leading_ones(new, seen.ndim))
+            return
+        if not new._type.shape and _is_mask_of(index, input):
+            write_(input, choose(index, new, input))
+            return
         view, parsed = _basic_view(input, index)
     except IndexOutOfRangeError as error:
         complete(error, "", {"input": input})
@@ -160,6 +173,13 @@ def _store(input: Tensor, index: Any, new: Tensor) -> None:
     else:
         picks = sorted(parsed.picks, key=_axis)
         write_(view, replaced("x[i] = value", input, view, picks, new))
+
+
+def _is_mask_of(index: Any, x: Tensor) -> bool:
+    """Whether an index is a mask that says of each element of a tensor whether it is meant."""
+    if not isinstance(index, Tensor) or index._type.dtype is not bool_:
+        return False
+    return index._type.shape == x._type.shape != ()
 
 
 def _axis(pick: Pick) -> int:
@@ -214,28 +234,54 @@ class _Parsed:
         self.whole(size)
         self.shape.append(size)
 
+    def views(self) -> tuple[Attributes | None, Attributes | None]:
+        """The attributes of the slice and the reshape that make the view; None: it needs none."""
+        starts, stops, steps = map(tuple, (self.starts, self.stops, self.steps))
+        part = {"starts": starts, "stops": stops, "steps": steps} if starts else None
+        shape, lengths = tuple(self.shape), map(len, map(range, starts, stops, steps))
+        return part, {"shape": shape} if not starts or shape != tuple(lengths) else None
+
 
 def _basic_view(x: Tensor, index: Any) -> tuple[Tensor, _Parsed]:
     """The view that ints, slices and None make, and what is left to be picked from it."""
-    shape = x._type.shape
-    if type(index) is int and shape:
-        return item_at(x, 0, index, "x[i]"), _Parsed()
-    items = _items(index)
-    parsed = _parse(x, items)
+    parsed = _parse(x._type.shape, _items(index))
     if parsed.trivial and (parsed.picks or parsed.mask is not None):
         return x, parsed
-    view = x
-    if shape:
-        view = emit(
-            ops.slice,
-            (x,),
-            starts=tuple(parsed.starts),
-            stops=tuple(parsed.stops),
-            steps=tuple(parsed.steps),
-        )
-    if view._type.shape != tuple(parsed.shape) or view is x:
-        view = reshaped(view, tuple(parsed.shape))
-    return view, parsed
+    return _seen(x, *parsed.views()), parsed
+
+
+def _seen(x: Tensor, part: Attributes | None, shape: Attributes | None) -> Tensor:
+    """The slice with such attributes, in such a shape."""
+    view = x if part is None else apply_op(ops.slice, (x,), part)
+    return view if shape is None else apply_op(ops.reshape, (view,), shape)  # type: ignore[return-value]
+
+
+_Entry = int | tuple[int | None, ...] | EllipsisType | None
+
+
+def _plain_view(x: Tensor, index: Any) -> Tensor | None:
+    """The view that an index makes of ints, slices, None and `...`; None: it has something else."""
+    entries: list[_Entry] = []
+    for item in index if type(index) is tuple else (index,):
+        if type(item) is slice:
+            bounds = item.start, item.stop, item.step
+            for bound in bounds:
+                if bound is not None and type(bound) is not int:
+                    return None
+            entries.append(bounds)
+        elif type(item) is int or item is None or item is Ellipsis:
+            entries.append(item)
+        else:
+            return None
+    return _seen(x, *_views(x._type.shape, tuple(entries)))
+
+
+@lru_cache(1024)
+def _views(
+    shape: Shape, entries: tuple[_Entry, ...]
+) -> tuple[Attributes | None, Attributes | None]:
+    """The attributes of the views that an index makes, each of whose slices is a tuple here."""
+    return _parse(shape, [slice(*x) if type(x) is tuple else x for x in entries]).views()
 
 
 def _items(index: Any) -> list[Any]:
@@ -312,11 +358,12 @@ def _is_mask(item: Any) -> bool:
     return isinstance(item, np.ndarray)
 
 
-def _parse(x: Tensor, items: list[Any]) -> _Parsed:
-    shape = x._type.shape
+def _parse(shape: Shape, items: list[Any]) -> _Parsed:
     used = sum(map(_consumed, items))
     if used > len(shape):
-        _too_many(x, used)
+        raise IndexOutOfRangeError(
+            f"indexing: too many indices for tensor of dimension {len(shape)}: {used}"
+        )
     ellipses = [i for i, item in enumerate(items) if item is Ellipsis]
     if len(ellipses) > 1:
         raise OptionError("indexing: an index can only have a single ellipsis ('...')")
@@ -326,12 +373,6 @@ def _parse(x: Tensor, items: list[Any]) -> _Parsed:
     for item in filled:
         _parse_entry(parsed, item, shape)
     return parsed
-
-
-def _too_many(x: Tensor, used: int) -> Any:
-    raise IndexOutOfRangeError(
-        f"indexing: too many indices for tensor of dimension {x.ndim}: {used}"
-    )
 
 
 def _parse_entry(parsed: _Parsed, item: Any, shape: Shape) -> None:
@@ -428,8 +469,12 @@ def _check_picks(op: str, input: Tensor, picks: Picks) -> None:
     """Raise `IndexOutOfRangeError` for an index that isn't in its axis of the input."""
     for pick in picks:
         if (axis := pick.of) is not None:
-            given = {"input": input, "index": pick.index}
-            within_axis(op, pick.index, axis, input._type.shape[axis], True, given)
+            size, given = input._type.shape[axis], _given(input, pick.index)
+            within_axis(op, pick.index, axis, size, True, given)
+
+
+def _given(input: Tensor, index: Tensor) -> dict[str, Tensor]:
+    return {"input": input, "index": index}
 
 
 def _picked_shape(shape: Shape, picks: Picks) -> Shape:
@@ -552,11 +597,7 @@ def _replaced_slice(
 
 def _fitted(value: Tensor, target: Shape) -> Tensor:
     value = _without_leading_ones(value, len(target))
-    try:
-        fits = np.broadcast_shapes(value._type.shape, target) == target
-    except ValueError:
-        fits = False
-    if not fits:
+    if broadcast_shapes(value._type.shape, target) != target:
         raise ShapeError(
             f"indexing: shape mismatch: value tensor of shape {list(value._type.shape)} cannot be "
             f"broadcast to indexing result of shape {list(target)}"
@@ -577,11 +618,7 @@ def _masked(view: Tensor, mask: Tensor | np.ndarray, axis: int, value: Tensor) -
         value = reshaped(value, (*shape[:place], *(1,) * max(ndim, 1), *shape[place + 1 :]))
     condition = mask if isinstance(mask, Tensor) else from_array(mask)
     condition = reshaped(condition, (*(condition._type.shape or (1,)), *(1,) * behind))
-    try:
-        fits = np.broadcast_shapes(value._type.shape, view._type.shape) == view._type.shape
-    except ValueError:
-        fits = False
-    if not fits:
+    if broadcast_shapes(value._type.shape, view._type.shape) != view._type.shape:
         raise ShapeError(
             f"indexing: shape mismatch: value tensor of shape {list(shape)} cannot be broadcast to "
             f"the masked part of {list(view._type.shape)}"

@@ -46,7 +46,10 @@ def _is_recorded(*operands: Any) -> bool:
     """Whether history will be kept, which then may need what the write destroys."""
     if context.grad_enabled:
         for operand in operands:
-            if isinstance(operand, Tensor) and operand._is_recorded():
+            if not isinstance(operand, Tensor):
+                continue
+            may_be = operand._requires_grad or operand._base is not None or context.levels
+            if may_be and operand._is_recorded():
                 return True
     return False
 

@@ -7,6 +7,7 @@ Args:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
@@ -29,9 +30,11 @@ from lucid.functions.shape import broadcast, movedim, permuted, reshaped, select
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, OptionError, ShapeError
+from lucid.ir.memory import read_only
 from lucid.ir.strides import reshape_strides
-from lucid.ir.types import Shape, i64
-from lucid.tensor.core import emit
+from lucid.ir.types import DType, Shape, i64
+from lucid.tensor.context import context
+from lucid.tensor.core import emit, of_array
 
 __all__ = [
     "broadcast_shapes", "broadcast_tensors", "cat", "chunk", "concat", "concatenate", "diag",
@@ -70,16 +73,19 @@ def cat(tensors: Tensors, dim: int = 0) -> Tensor:
             [0., 1., 1.]])
     """
     parts = _listed(tensors, "cat")
-    dtype = common_dtype(tuple(parts), "cat")
     real = [part for part in parts if part._type.shape != (0,)] or parts
-    if any(part.ndim == 0 for part in real):
+    if () in [part._type.shape for part in real]:
         raise ShapeError("cat: zero-dimensional tensor cannot be concatenated\nhint: use stack")
     axis = axis_of(dim, real[0].ndim, "cat")
     shape = real[0]._type.shape
     nothing = (*shape[:axis], 0, *shape[axis + 1 :])
     left_out = [part for part in parts if part._type.shape == (0,) != shape]
     joined = [*real, *(reshaped(part, nothing) for part in left_out if part.requires_grad)]
-    return emit(ops.concat, tuple([operand(part, dtype, "cat") for part in joined]), axis=axis)
+    return _joined(joined, axis, common_dtype(parts, "cat"))
+
+
+def _joined(parts: Tensors, axis: int, dtype: DType) -> Tensor:
+    return emit(ops.concat, tuple([operand(part, dtype, "cat") for part in parts]), axis=axis)
 
 
 concat = concatenate = cat
@@ -108,11 +114,12 @@ def stack(tensors: Tensors, dim: int = 0) -> Tensor:
     """
     parts = _listed(tensors, "stack")
     shape = parts[0]._type.shape
-    if not all(part._type.shape == shape for part in parts):
+    if len({part._type.shape for part in parts}) > 1:
         raise ShapeError("stack: expects each tensor to be equal size")
     axis = axis_of(dim, len(shape) + 1, "stack")
     longer = (*shape[:axis], 1, *shape[axis:])
-    return cat([reshaped(part, longer) for part in parts], axis)
+    longer_parts = [reshaped(part, longer) for part in parts]
+    return _joined(longer_parts, axis, common_dtype(longer_parts, "stack"))
 
 
 def hstack(tensors: Tensors) -> Tensor:
@@ -478,9 +485,18 @@ def _triangle(input: Tensor, op: str, diagonal: int) -> Tensor:
     if x.ndim < 2:
         raise ShapeError(f"{op}: input tensor must have at least 2 dimensions")
     rows, columns = x._type.shape[-2:]
+    if context.recorder is None and not context.levels and type(diagonal) is int:
+        return choose(_known_triangle(rows, columns, op, diagonal), x, False)
     distance = _column(rows, columns) - _row(rows, columns)
     inside = distance <= diagonal if op == "tril" else distance >= diagonal
     return choose(inside, x, False)
+
+
+@lru_cache(64)
+def _known_triangle(rows: int, columns: int, op: str, diagonal: int) -> Tensor:
+    """Where the elements of a triangle lie, which nobody writes."""
+    inside = np.tri(rows, columns, diagonal if op == "tril" else diagonal - 1, bool)
+    return of_array(read_only(inside if op == "tril" else ~inside))
 
 
 def pad(

@@ -6,6 +6,7 @@ decides only if its category (bool < int < float) is higher.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, cast
 
@@ -17,7 +18,7 @@ from lucid.functions.tensors import Tensor
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, OptionError
 from lucid.ir.op import Op, Operand
-from lucid.ir.types import DType, bool_, i64
+from lucid.ir.types import DType, bool_, i64, limits_of
 from lucid.tensor.context import context
 from lucid.tensor.core import constant, emit, of_array
 
@@ -68,7 +69,7 @@ def result_type(*operands: Tensor | Number) -> DType:
     return common_dtype(operands, "result_type")
 
 
-def common_dtype(operands: tuple[Any, ...], op: str) -> DType:
+def common_dtype(operands: Sequence[Any], op: str) -> DType:
     """As `result_type`, for the operands of `op`."""
     dimensioned: DType | None = None
     zero: DType | None = None
@@ -145,8 +146,8 @@ def _integer_in_range(value: Any, dtype: DType, op: str) -> Any:
         whole: Any = value.truncated() if live else int(value)
     except (ValueError, OverflowError):
         raise OptionError(f"{op}: value {value} cannot be converted to {dtype!r}") from None
-    info = np.iinfo(dtype.numpy.str)
-    if not (whole.fits(dtype) if live else info.min <= whole <= info.max):
+    least, greatest = limits_of(dtype)
+    if not (whole.fits(dtype) if live else least <= whole <= greatest):
         raise OptionError(f"{op}: value {whole} cannot be converted to {dtype!r} without overflow")
     return whole
 

@@ -48,7 +48,7 @@ def _reduced(op: Op, x: Tensor, axes: tuple[int, ...], keepdim: bool) -> Tensor:
 
 
 def _kept(result: Tensor, x: Tensor, axes: tuple[int, ...]) -> Tensor:
-    shape = tuple(1 if axis in axes else size for axis, size in enumerate(x._type.shape))
+    shape = tuple([1 if axis in axes else size for axis, size in enumerate(x._type.shape)])
     if result._type.shape == shape:
         return result
     return emit(ops.reshape, (result,), shape=shape)
@@ -232,18 +232,12 @@ def _extremum(
     axis = axis_of(dim, x.ndim, name)
     if x.ndim == 0:
         return kind(clone(x), constant(0, i64))
-    kept = _kept(emit(position, (x,), axis=axis), x, (axis,))
-    return _picked(kind, x, kept, axis, keepdim)
-
-
-def _picked(kind: type[Kind], x: Tensor, indices: Tensor, axis: int, keepdim: bool) -> Kind:
-    values = emit(ops.gather, (x, indices), axis=axis)
+    found = emit(position, (x,), axis=axis)
+    kept = _kept(found, x, (axis,))
+    values = emit(ops.gather, (x, kept), axis=axis)
     if keepdim:
-        return kind(values, indices)
-    shape = x._type.shape[:axis] + x._type.shape[axis + 1 :]
-    return kind(
-        emit(ops.reshape, (values,), shape=shape), emit(ops.reshape, (indices,), shape=shape)
-    )
+        return kind(values, kept)
+    return kind(emit(ops.reshape, (values,), shape=found._type.shape), found)
 
 
 @like(amax)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -21,6 +22,7 @@ from lucid.functions.elementwise import clone
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, IndexOutOfRangeError, OptionError, ShapeError
+from lucid.ir.op import Attributes
 from lucid.ir.strides import is_contiguous as strides_are_contiguous, reshape_strides
 from lucid.ir.types import DType, Shape
 from lucid.layouts import check_memory_format
@@ -611,11 +613,17 @@ def _check_length(wanted: int | None, length: int) -> None:
 
 def sliced(x: Tensor, axis: int, start: int, stop: int, step: int = 1) -> Tensor:
     """The view of a range along one axis; the range is normalized."""
-    shape = x._type.shape
+    part = _range_along(x._type.shape, axis, start, stop, step)
+    return apply_op(ops.slice, (x,), part)  # type: ignore[return-value]
+
+
+@lru_cache(1024, typed=True)
+def _range_along(shape: Shape, axis: int, start: int, stop: int, step: int) -> Attributes:
+    """The attributes of a slice that takes a range of one axis, and all of the others."""
     before, after = (0,) * axis, (0,) * (len(shape) - axis - 1)
     starts, stops = (*before, start, *after), (*shape[:axis], stop, *shape[axis + 1 :])
     steps = (*(1,) * axis, step, *(1,) * len(after))
-    return apply_op(ops.slice, (x,), {"starts": starts, "stops": stops, "steps": steps})  # type: ignore[return-value]
+    return {"starts": starts, "stops": stops, "steps": steps}
 
 
 def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:

@@ -62,21 +62,22 @@ def _along(
     """Apply `function` along an axis that is checked here; a 0-d tensor counts as one element."""
     if dtype is not None:
         x = x.to(dtype)
-    if not x.dtype.is_floating_point:
+    shape = x._type.shape
+    if x._type.dtype.kind != "float":
         raise DTypeError(
             f"{name}: floats are needed, not {x._type}\nhint: {name}(x, dim, dtype=lucid.float32)"
         )
     if dim is None:
-        dim = _implicit_dim(name, x.ndim)
-    rank = max(x.ndim, 1)
+        dim = _implicit_dim(name, len(shape))
+    rank = len(shape) or 1
     if not -rank <= dim < rank:
         raise IndexOutOfRangeError(
             f"{name}: Dimension out of range (expected to be in range of "
             f"[{-rank}, {rank - 1}], but got {dim})"
         )
-    if x.ndim == 0:
+    if not shape:
         return _along(function, name, x.reshape(1), 0, None).reshape(())
-    return x.clone() if 0 in x.shape else function(x, dim % rank)
+    return x.clone() if 0 in shape else function(x, dim % rank)
 
 
 def softmax(input: Tensor, dim: int | None = None, dtype: DType | None = None) -> Tensor:

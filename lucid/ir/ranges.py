@@ -15,7 +15,7 @@ import numpy as np
 from lucid.ir import ops
 from lucid.ir.graph import Node, Value
 from lucid.ir.op import Op
-from lucid.ir.types import DType
+from lucid.ir.types import DType, limits_of
 
 _SAME_ELEMENTS = (ops.reshape, ops.transpose, ops.broadcast)
 
@@ -110,8 +110,7 @@ def _limits(dtype: DType) -> Range | None:
         return Range(0, 1)
     if dtype.kind != "int":
         return None
-    info = np.iinfo(dtype.numpy.name)
-    return Range(int(info.min), int(info.max))
+    return Range(*limits_of(dtype))
 
 
 # ---------------------------------------------------------------------- rules, by op

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 from math import prod
 
 import numpy as np
@@ -99,6 +99,13 @@ def dtype_of_numpy(dtype: np.dtype[np.generic]) -> DType:
             f"arrays of dtype {dtype} are not supported; supported are {supported}\n"
             "hint: convert with .astype(...) first"
         ) from None
+
+
+@cache
+def limits_of(dtype: DType) -> tuple[int, int]:
+    """The least and the greatest number of a dtype of integers."""
+    limits = np.iinfo(dtype.torch_name)
+    return int(limits.min), int(limits.max)
 
 
 def has_dtype(array: np.ndarray) -> bool:

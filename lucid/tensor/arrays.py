@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from lucid.ir.errors import ArgumentError, DTypeError, OptionError
+from lucid.ir.errors import ArgumentError, DTypeError, OptionError, ShapeError
 from lucid.ir.types import DType, dtype_of_numpy
 
 _OFTEN = {bool, int, float}
@@ -75,10 +75,18 @@ def copied_array(array: np.ndarray, dtype: DType | None, what: str) -> np.ndarra
     return np.array(array, dtype.numpy, order="C")
 
 
-def plain_data(data: Any, what: str) -> Any:
-    """Nested lists and tuples with plain arrays in them."""
+MOST_AXES = 64  # of an array of NumPy's
+
+
+def plain_data(data: Any, what: str, depth: int = 0) -> Any:
+    """Nested lists and tuples with plain arrays in them. Raises `ShapeError` for too many levels.
+
+    depth: how many levels there are around it.
+    """
     if isinstance(data, (list, tuple)):
+        if depth == MOST_AXES:
+            raise ShapeError(f"{what}: lists on more than {MOST_AXES} levels, or one in itself")
         if _OFTEN.issuperset(map(type, data)):
             return data
-        return [plain_data(item, what) for item in data]
+        return [plain_data(item, what, depth + 1) for item in data]
     return plain_array(data, what) if isinstance(data, np.ndarray) else data

@@ -367,7 +367,9 @@ class TensorCore(Placed, WithGradient):
 
         It can be assigned on leaves of float dtypes; another tensor raises `LucidError`.
         """
-        self._refresh()
+        base = self._base
+        if base is not None and base._epoch != self._epoch:
+            self._refresh()
         return self._requires_grad
 
     @requires_grad.setter

@@ -12,6 +12,7 @@ from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, DTypeError, LucidError, ShapeError, completed
 from lucid.ir.location import at_line, here
 from lucid.ir.op import Attributes, Op
+from lucid.ir.ops.rules import broadcast_shapes
 from lucid.ir.strides import Strides, overlaps_itself, view_strides
 from lucid.ir.types import TensorType
 from lucid.tensor.context import context, epoch
@@ -96,8 +97,11 @@ def write_(target: TensorCore, value: TensorCore) -> Tensor:
             return cast("Tensor", target)
     is_recorded = False
     if state["grad_enabled"]:
-        is_recorded = target.requires_grad or value.requires_grad
-        _check_history(target)
+        if target._base is None and not target._requires_grad:  # nothing could be lost
+            is_recorded = value.requires_grad
+        else:
+            is_recorded = target.requires_grad or value.requires_grad
+            _check_history(target)
     refuse_overlaps(target)
     recorder, forward = state["recorder"], state["forward"]
     is_recorded = is_recorded or recorder is not None or forward is not None
@@ -250,17 +254,12 @@ def fitted(target: TensorCore, value: TensorCore, broadcasts: bool = True) -> Te
             f"result type {value.dtype!r} can't be cast to the desired output type "
             f"{target.dtype!r}\n  target: {target._describe()}\n  value:  {value._describe()}"
         )
-    if type.shape and type.shape != wanted.shape:
-        try:
-            fits = np.broadcast_shapes(type.shape, wanted.shape)
-        except ValueError:
-            fits = ()
-        if fits != wanted.shape:
-            raise ShapeError(
-                f"output with shape {list(wanted.shape)} doesn't match the broadcast shape "
-                f"of the value, {list(type.shape)}\n  target: {target._describe()}\n"
-                f"  value:  {value._describe()}"
-            )
+    if type.shape and broadcast_shapes(type.shape, wanted.shape) != wanted.shape:
+        raise ShapeError(
+            f"output with shape {list(wanted.shape)} doesn't match the broadcast shape "
+            f"of the value, {list(type.shape)}\n  target: {target._describe()}\n"
+            f"  value:  {value._describe()}"
+        )
     if type.dtype is not wanted.dtype:
         value = ops.cast(value, dtype=wanted.dtype)
     if broadcasts and type.shape != wanted.shape:

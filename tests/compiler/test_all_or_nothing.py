@@ -17,9 +17,13 @@ import pytest
 
 import lucid
 from lucid import nn
+from lucid.autograd.native import Code
 from lucid.compiler.guards import events
 from lucid.compiler.results.replayed_effects import Forecast, ReplayedEffect
+from lucid.ir import Graph, ops
+from lucid.ir.types import TensorType, f32
 from lucid.runtime import cache
+from lucid.runtime.open_programs import Families
 from lucid.tensor.context import context
 from lucid.tensor.write_locks import held, lock
 
@@ -228,6 +232,58 @@ def test_a_call_that_is_interrupted_has_happened_or_has_not(
     count = sum(pair.call(8, interrupt, draw.uniform(1e-5, 1e-3)) for _ in range(20))
     assert count > 5
     pair.call(3, lambda run, delay: run(), 0.0)
+
+
+def with_calls_left(run: Callable[[], object], left: float) -> None:
+    """Run where Python allows so many calls inside of each other; `Interrupt` where that is few."""
+
+    def down(calls: int) -> None:
+        down(calls - 1) if calls else run()
+
+    frame, depth = sys._getframe(), 1
+    while frame := frame.f_back:  # type: ignore[assignment]
+        depth += 1
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(depth + 200)
+    try:
+        down(200 - int(left))
+    except RecursionError:
+        raise Interrupt from None
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+@pytest.mark.parametrize("is_native", [False, True])
+@pytest.mark.parametrize("kind", ["with places, logs and a scheduler", "with host calls"])
+def test_a_call_at_the_end_of_the_stack_has_happened_or_has_not(
+    kind: str, is_native: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LUCID_NATIVE_CALLS", str(int(is_native)))
+    pair = Pair(kind)
+    pair.step = lucid.compile(lambda x: [[[[pair.compiled.step(x)]]]])  # made call in call
+    pair.call(5, lambda run, delay: run(), 0.0)
+    outcomes = {pair.call(1, with_calls_left, left) for left in range(5, 60)}
+    assert outcomes == {False, True}
+
+
+def test_code_that_is_made_at_the_end_of_the_stack_is_made_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("LUCID_VERIFY", raising=False)
+
+    def compiled(number: int) -> None:
+        graph = Graph("f")
+        graph.outputs = [ops.exp(graph.add_input(TensorType(f32, (4,)))) + number]
+        Code(graph, (), Families())
+
+    outcomes = set()
+    for left in range(5, 60, 2):
+        try:
+            with_calls_left(partial(compiled, left), left)
+            outcomes.add(True)
+        except Interrupt:
+            outcomes.add(False)
+    assert outcomes == {False, True}
 
 
 @LOST

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import lucid
+from lucid import nn
 
 STATE = lucid.ones(3, 4)
 LEAF = lucid.ones(3, requires_grad=True)
@@ -81,3 +82,39 @@ def test_a_call_that_catches_all_that_its_trace_may_not_do_runs_op_by_op(agree):
     for step in agree(scenario):
         assert step.stats.calls == 0
         assert all("it advances numbers" in reason for reason in step.stats.eager_reasons)
+
+
+def nested(x):
+    for _ in range(3000):
+        x = [x]
+    return x
+
+
+def innermost(x):
+    while isinstance(x, list):
+        (x,) = x
+    return x
+
+
+@pytest.mark.parametrize(
+    ("step", "what"),
+    [
+        (lambda x: innermost(x) * 2, "its arguments are"),
+        (lambda x: nested(innermost(x) * 2), "what it leaves is"),
+    ],
+)
+def test_a_call_whose_lists_are_deeper_than_the_stack_runs_op_by_op(step, what):
+    made = lucid.compile(step)
+    given = nested(lucid.ones(2)) if what == "its arguments are" else lucid.ones(2)
+    assert [innermost(made(given)).tolist() for _ in range(3)] == [[2.0, 2.0]] * 3
+    assert_reasons([made], f"{what} nested more deeply than Python calls")
+
+
+def test_a_model_that_is_too_deep_for_a_trace_runs_op_by_op():
+    model = nn.Linear(3, 3)
+    for _ in range(150):
+        model = nn.Sequential(model)
+    x, step = lucid.ones(2, 3), lucid.compile(lambda x: model(x).sum())
+    assert [step(x).item() for _ in range(2)] == [model(x).sum().item()] * 2
+    (reason,) = {*step.stats.eager_reasons}
+    assert reason.startswith("with calls of its own on the stack its trace fails: RecursionError")

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import pickle
+import re
+from functools import partial
+from typing import Any
 
 import pytest
 
 import lucid
+import lucid.nn.functional as F
 from lucid.nn.utils import rnn
 
 
@@ -36,3 +40,34 @@ def test_a_size_is_made_of_ints() -> None:
             lucid.Size(wrong)
     assert lucid.Size([lucid.tensor(2), True]) == (2, 1)
     assert pickle.loads(pickle.dumps(lucid.Size([2, 3]))) == (2, 3)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda x, n: F.conv2d(x, lucid.ones(1, 1, 2, 2), stride=n),
+        lambda x, n: F.conv2d(x, lucid.ones(1, 1, 2, 2), padding=(n, 1)),
+        lambda x, n: F.max_pool2d(x, n),
+        lambda x, n: F.unfold(x, n),
+        lambda x, n: F.interpolate(x, size=n),
+    ],
+)
+@pytest.mark.parametrize("size", [1.5, float("nan")])
+def test_a_size_of_a_window_is_not_cut_to_an_int(run: Any, size: Any) -> None:
+    for call in (run, lucid.compile(run)):
+        with pytest.raises(lucid.ArgumentError, match=re.escape(f"must be an int, not {size!r}")):
+            call(lucid.ones(1, 1, 4, 4), size)
+
+
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_lists_that_are_too_deep_or_in_themselves_make_no_tensor(is_compiled: bool) -> None:
+    deep: Any = 1.0
+    for _ in range(64):
+        deep = [deep]
+    itself: list[Any] = [1.0]
+    itself.append(itself)
+    assert lucid.tensor(deep).ndim == 64
+    for wrong in ([deep], itself):
+        call = partial(lucid.tensor, wrong)
+        with pytest.raises(lucid.ShapeError, match=r"^tensor: lists on more than 64 levels"):
+            (lucid.compile(lambda made=call: made()) if is_compiled else call)()

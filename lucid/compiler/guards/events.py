@@ -568,8 +568,13 @@ def are_single(values: Sequence[Any]) -> bool:
     return tensors == kinds
 
 
-def _are_plain(values: Sequence[Any]) -> bool:
-    """The same, or containers of these."""
+_MOST_LEVELS = 64
+
+
+def _are_plain(values: Sequence[Any], level: int = 0) -> bool:
+    """The same, or containers of these, on a few levels."""
+    if level > _MOST_LEVELS:
+        return False
     if are_single(values):
         return True
     for value in values:
@@ -577,7 +582,7 @@ def _are_plain(values: Sequence[Any]) -> bool:
         if kind in _plain_types:
             continue
         if kind is tuple or kind is list:
-            if not _are_plain(value):
+            if not _are_plain(value, level + 1):
                 return False
         elif kind is slice:
             if not _are_plain((value.start, value.stop, value.step)):

@@ -156,6 +156,8 @@ def instance_dict(owner: Any) -> dict[str, Any] | None:
         found = _generic_dict(id(owner), None)
     except AttributeError:
         return None
+    except ctypes.ArgumentError as error:  # what ctypes makes of it, when the stack is at its end
+        raise RecursionError(str(error)) from None
     return found if isinstance(found, dict) else None
 
 

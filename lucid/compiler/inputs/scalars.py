@@ -15,7 +15,7 @@ import numpy as np
 from lucid.ir import ops
 from lucid.ir.graph import Value
 from lucid.ir.op import Op
-from lucid.ir.types import DType, f64, i64
+from lucid.ir.types import DType, f64, i64, limits_of
 from lucid.tensor.tree import flatten
 
 if TYPE_CHECKING:
@@ -184,8 +184,7 @@ class SymScalar:
 
     def fits(self, dtype: DType) -> bool:
         """Whether an int is within the range of a dtype."""
-        info = np.iinfo(dtype.numpy.str)
-        low, high = int(info.min), int(info.max)
+        low, high = limits_of(dtype)
         text = f"{low} <= {_text(self)} <= {high}"
         return bool(self._ask(text, lambda number: low <= number <= high, dtype is i64))
 

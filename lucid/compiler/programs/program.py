@@ -62,7 +62,7 @@ from lucid.ir.passes.rounds import promising
 from lucid.ir.region_ops import body_names, is_exit
 from lucid.ir.stepping import step_through
 from lucid.runtime.entry.layout import SLOW_PATH
-from lucid.runtime.entry.words import MOST_ARGUMENTS
+from lucid.runtime.entry.words import MOST_ARGUMENTS, ROOM
 from lucid.runtime.executable import Executable, Results, compile_graph
 from lucid.runtime.open_programs import Families
 from lucid.runtime.plans import KeptPlan
@@ -585,7 +585,12 @@ class Program:
         except BaseException:
             context.contexts = before
             if run.outputs.have_run:
-                self._deliver(run, batch, record)
+                limit = sys.getrecursionlimit()
+                sys.setrecursionlimit(limit + ROOM)  # it may have ended the stack
+                try:
+                    self._deliver(run, batch, record)
+                finally:
+                    sys.setrecursionlimit(limit)
             elif batch is not None:
                 gradients.retire(batch)
             raise

@@ -126,7 +126,10 @@ class EpilogueBuilder:
         """
         recorder = self._recorder
         recorder.refuse_outer()
-        made = self._tree(result), [*map(self._final, side_effects.bound, finals)]
+        try:
+            made = self._tree(result), [*map(self._final, side_effects.bound, finals)]
+        except RecursionError:
+            recorder.run_op_by_op("what it leaves is nested more deeply than Python calls")
         deferred = self._deferred()
         grads = self._gradients()
         kinds = (TensorCore, np.ndarray)

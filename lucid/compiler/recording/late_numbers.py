@@ -15,7 +15,7 @@ from lucid.compiler.inputs.scalars import EXTREMES, OPS, WHOLE, Formula, Number,
 from lucid.ir import ops
 from lucid.ir.memory import read_only
 from lucid.ir.op import Op
-from lucid.ir.types import DType, f64, i64
+from lucid.ir.types import DType, f64, i64, limits_of
 
 if TYPE_CHECKING:
     from lucid.compiler.inputs.live_numbers import SymNumbers
@@ -151,8 +151,8 @@ class LateScalar(SymScalar, Late):
 
     def fits(self, dtype: DType) -> bool:
         """Whether an int is within the range of a dtype."""
-        info = np.iinfo(dtype.numpy.str)
-        return dtype is i64 or bool(int(info.min) <= self <= int(info.max))
+        least, greatest = limits_of(dtype)
+        return dtype is i64 or bool(least <= self <= greatest)
 
     # ------------------------------------------------------------------ arithmetic
 

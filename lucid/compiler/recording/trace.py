@@ -121,8 +121,13 @@ def trace(
     return found
 
 
-def raise_in_eager_mode(error: Exception) -> None:
-    """Let eager mode say whether there is an error, unless a statement of the user's raised it."""
+def raise_in_eager_mode(
+    error: Exception, why: str = "numbers that it would read at each call"
+) -> None:
+    """Let eager mode say whether there is an error, unless a statement of the user's raised it.
+
+    why: what a trace has that eager mode hasn't.
+    """
     last = error.__traceback__
     assert last is not None
     while last.tb_next is not None:
@@ -132,8 +137,7 @@ def raise_in_eager_mode(error: Exception) -> None:
         code.co_filename
     ):
         raise EagerOnlyError(
-            "with numbers that it would read at each call its trace fails: "
-            f"{type(error).__name__}: {error}"
+            f"with {why} its trace fails: {type(error).__name__}: {error}"
         ) from error
 
 

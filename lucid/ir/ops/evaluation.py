@@ -60,10 +60,21 @@ def checked_index(op: str, index: np.ndarray, axis: int, size: int) -> np.ndarra
     index = index.astype(np.int64, copy=False)
     if index.size == 0:
         return index
-    low = index.min()
-    if low < -size or index.max() >= size:
+    low, high = bounds(index)
+    if low < -size or high >= size:
         wrong = index[(index < -size) | (index >= size)].flat[0]
         raise IndexOutOfRangeError(
             f"{op}: index {wrong} is out of range for axis {axis} with size {size}"
         )
     return np.where(index < 0, index + size, index) if low < 0 else index
+
+
+_FEW = 64
+
+
+def bounds(x: np.ndarray) -> tuple[int, int]:
+    """The least and the greatest of an array of integers; of few Python finds them faster."""
+    if x.size <= _FEW:
+        values = x.ravel().tolist()
+        return min(values), max(values)
+    return x.min(), x.max()

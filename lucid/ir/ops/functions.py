@@ -15,7 +15,7 @@ from lucid.ir.ops.erf import erf as error_function
 from lucid.ir.ops.evaluation import quiet
 from lucid.ir.ops.rules import ANY, FLOATS, NUMBERS, DTypeSet, elementwise, require_dtype
 from lucid.ir.ops.samples import EDGES, singles
-from lucid.ir.types import DTYPES, DType, TensorType, i32
+from lucid.ir.types import DTYPES, DType, TensorType, i32, limits_of
 
 
 def _unary(
@@ -106,10 +106,10 @@ def _cast(x: np.ndarray, dtype: DType) -> np.ndarray:
     repeats = 0 in x.strides  # else NumPy goes along memory, and others may change the order
     result = x.astype(dtype.numpy, order="C" if repeats else "K")
     if x.dtype.kind == "f" and dtype.kind == "int":
-        limits = np.iinfo(dtype.torch_name)
-        inside = (x > limits.min - 1.0) & (x < limits.max + 1.0)
+        least, greatest = limits_of(dtype)
+        inside = (x > least - 1.0) & (x < greatest + 1.0)
         if not inside.all():
-            nearest = np.where(np.isnan(x), 0, np.where(x < 0, limits.min, limits.max))
+            nearest = np.where(np.isnan(x), 0, np.where(x < 0, least, greatest))
             return np.where(inside, result, nearest).astype(dtype.numpy)
     return result
 

@@ -9,6 +9,7 @@ the axis (`np.take`). `gather`, `scatter_add`, `scatter`: it says so for each el
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -133,12 +134,15 @@ def _along_write(op: str, dtypes: DTypeSet) -> Infer:
 
 
 def _take(x: np.ndarray, index: np.ndarray, axis: int) -> np.ndarray:
-    return np.asarray(np.take(x, checked_index("take", index, axis, x.shape[axis]), axis))
+    try:
+        return np.asarray(x.take(index, axis))
+    except IndexError:  # NumPy's, of an index out of range
+        return np.asarray(x.take(checked_index("take", index, axis, x.shape[axis]), axis))
 
 
 def _gather(x: np.ndarray, index: np.ndarray, axis: int) -> np.ndarray:
     checked = checked_index("gather", index, axis, x.shape[axis])
-    return np.take(x.ravel(), _along_targets(x.shape, checked, axis))
+    return x.ravel().take(_along_targets(x.shape, checked, axis))
 
 
 def _slice_targets(shape: Shape, index: np.ndarray, axis: int) -> np.ndarray:
@@ -151,16 +155,27 @@ def _slice_targets(shape: Shape, index: np.ndarray, axis: int) -> np.ndarray:
 
 def _along_targets(shape: Shape, index: np.ndarray, axis: int) -> np.ndarray:
     """Flat positions in an array of `shape` of what a checked index along `axis` reads."""
-    flat = np.zeros(index.shape, np.int64)
+    offsets = _known_offsets if index.size < _KEPT else _offsets
+    flat: np.ndarray = offsets(shape, index.shape, axis) + index * prod(shape[axis + 1 :])
+    return flat
+
+
+_KEPT = 2**12  # offsets of an index with fewer elements are kept
+
+
+def _offsets(shape: Shape, counts: Shape, axis: int) -> np.ndarray:
+    """Flat positions of the first elements along an axis, for an index with these sizes."""
+    flat = np.zeros(counts, np.int64)
     stride = 1
     for other in reversed(range(len(shape))):
-        if other == axis:
-            flat += index * stride
-        else:
-            column = np.arange(index.shape[other]) * stride
+        if other != axis:
+            column = np.arange(counts[other]) * stride
             flat += column.reshape(-1, *(1 for _ in shape[other + 1 :]))
         stride *= shape[other]
     return flat
+
+
+_known_offsets = lru_cache(256)(_offsets)
 
 
 def _writing(

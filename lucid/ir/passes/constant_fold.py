@@ -8,6 +8,7 @@ from lucid.ir import ops
 from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.op import Trait
 from lucid.ir.passes.rewrite import Rules, broadcast_like, constant_like, rewrite, uniform
+from lucid.ir.types import limits_of
 
 _RULES = Rules()
 
@@ -58,8 +59,8 @@ def _is_defined(number: np.ndarray, result: Value) -> bool:
     """Whether the cast of a number has one meaning: a float must fit the integers it goes to."""
     if number.dtype.kind != "f" or result.dtype.kind != "int":
         return True
-    limits = np.iinfo(result.dtype.numpy.name)
-    return bool(np.isfinite(number)) and limits.min <= float(number) < float(limits.max)
+    least, greatest = limits_of(result.dtype)
+    return bool(np.isfinite(number)) and least <= float(number) < float(greatest)
 
 
 @_RULES.on(Trait.VIEW)

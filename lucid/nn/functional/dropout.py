@@ -44,7 +44,7 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     """
     if not 0.0 <= p <= 1.0:
         raise OptionError(f"dropout probability has to be between 0 and 1, but got {p}")
-    if not training or p == 0.0 or 0 in input.shape:
+    if not training or p == 0.0 or not input._type.size:
         return input
     if p == 1.0:
         return result_of(input, input * 0.0, inplace)

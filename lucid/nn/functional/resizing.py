@@ -17,6 +17,7 @@ import numpy as np
 
 import lucid
 from lucid.autograd.native import fused, program
+from lucid.functions.arguments import integer
 from lucid.ir import ops
 from lucid.ir.errors import DTypeError, OptionError, ShapeError
 from lucid.nn.functional.pooling import (
@@ -122,7 +123,7 @@ def _target(
     if len(entries) != len(lengths):
         raise OptionError(f"interpolate: needs {len(lengths)} sizes or factors, not {entries}")
     if size is not None:
-        sizes = tuple(int(n) for n in entries)
+        sizes = tuple([integer(n, "interpolate", "size") for n in entries])
         if min(sizes) < 1:
             raise OptionError(f"interpolate: sizes should be greater than 0, not {sizes}")
         return sizes, tuple(n / m for n, m in zip(lengths, sizes, strict=True))

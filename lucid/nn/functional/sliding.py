@@ -10,6 +10,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import lucid
 from lucid.docstrings import over
+from lucid.functions.arguments import integer
 from lucid.ir import ops
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.ir.types import Shape
@@ -121,12 +122,13 @@ def resized(x: Tensor, low: Ints, high: Ints, value: float = 0.0) -> Tensor:
 
 
 def entries(name: str, argument: str, value: Size, rank: int, least: int = 1) -> Ints:
-    """One integer per axis, from one for all or one each. Raises `OptionError`."""
-    if isinstance(value, Sequence):
-        found = tuple(int(n) for n in value)
-        found = found * rank if len(found) == 1 else found
-    else:
-        found = (int(value),) * rank
+    """One integer per axis, from one for all or one each.
+
+    Raises `OptionError`, and `ArgumentError` for what is no int.
+    """
+    given = value if isinstance(value, Sequence) else (value,)
+    found = tuple([integer(n, name, argument) for n in given])
+    found = found * rank if len(found) == 1 else found
     if len(found) != rank:
         raise OptionError(f"{name}: {argument} must be an int or {rank} of them, not {list(found)}")
     if min(found, default=least) < least:

@@ -20,6 +20,7 @@ from lucid.runtime.entry.words import (
     IS_READY,
     IS_TOUCHED,
     RAISED,
+    ROOM,
     EntryBuilder,
     Layout,
     Word,
@@ -179,9 +180,12 @@ def _define_result(module: Module, layout: Layout) -> None:
         count = b.add(count, b.word(plan, Word.RESULTS))
         made = b.api("PyObject_Vectorcall", value, values, count, 0)
         error = b.cast("ptrtoint", b.alloca("i64", 3), "i64")
-        with b.if_(b.eq(made, 0)):  # whoever interrupts it comes after all of it
+        with b.if_(b.eq(made, 0)):  # whoever interrupts it, or ends the stack, comes after all
             _keep_error(b, error)
+            limit = b.call("Py_GetRecursionLimit", "i32")
+            b.call("Py_SetRecursionLimit", "void", b.add(limit, const("i32", ROOM)))
             b.drop(b.api("PyObject_Vectorcall", value, values, count, 0))
+            b.call("Py_SetRecursionLimit", "void", limit)
             _raise_kept(b, error)
         _drop_arrays(b, plan)
         b.answer(made)

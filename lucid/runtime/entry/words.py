@@ -54,9 +54,12 @@ IMPORTS = (
     "PyTuple_Size",
     "PyType_IsSubtype",
     "Py_DecRef",
+    "Py_GetRecursionLimit",
     "Py_IncRef",
+    "Py_SetRecursionLimit",
 )
 MOST_ARGUMENTS = 64
+ROOM = 500  # calls above the recursion limit, for what a step that has run leaves
 CONTIGUOUS = 1  # of an array's flags: row-major and without gaps
 
 
