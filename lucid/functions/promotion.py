@@ -16,6 +16,7 @@ from lucid.functions.arguments import remedy_for
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, OptionError
+from lucid.ir.extents import is_open
 from lucid.ir.op import Op, Operand
 from lucid.ir.types import DType, bool_, i64
 from lucid.tensor.context import context
@@ -40,6 +41,8 @@ def scalar_dtype(value: Any, op: str) -> DType:
         return i64
     if isinstance(value, (float, np.floating)):  # a live scalar says that it is a float
         return get_default_dtype()
+    if is_open(value):
+        return i64
     kind_name = value.__class__.__name__
     if op == "tensor":
         raise ArgumentError(f"tensor: data must be numbers, not {kind_name}")

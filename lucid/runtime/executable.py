@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -21,7 +21,9 @@ from lucid.codegen.program.emit import STEP, Emitted, emit_program, require_rule
 from lucid.codegen.program.program import KernelCall, Program
 from lucid.ir import ops
 from lucid.ir.errors import IndexOutOfRangeError, LeavesPath, LucidError, NotFinite
+from lucid.ir.extents import is_open
 from lucid.ir.graph import Graph, Node
+from lucid.ir.hosts import SIZING
 from lucid.ir.location import at_line
 from lucid.ir.memory import address_of
 from lucid.ir.ops.checks import out_of_range
@@ -41,6 +43,9 @@ from lucid.runtime.stages import Stages
 from lucid.runtime.threads import pool
 from lucid.runtime.timed import TimedStep
 from lucid.runtime.watched import WatchedStep
+
+if TYPE_CHECKING:
+    from lucid.runtime.decided_sizes import DecidedProgram, Sizing
 
 # Releasing and taking back the interpreter's lock takes 30 ns, and others may take it meanwhile.
 SHORT_SECONDS = 50e-6
@@ -81,10 +86,12 @@ class Instance:
 
     Attributes:
         words: what the code reads; code: what must stay loaded.
+        decided: fills in other words for each call, whose sizes values decide; None: no sizes are.
     """
 
     words: ctypes.Array[ctypes.c_int64]
     code: Sequence[object]
+    decided: DecidedProgram | None = None
 
 
 class Executable:
@@ -129,6 +136,9 @@ class Executable:
         self._expected = expected
         types = [value.type for value in program.graph.outputs]
         self._outputs = [(type.shape, type.dtype.numpy, type.nbytes) for type in types]
+        self._decided = {
+            n for n, (shape, *_) in enumerate(self._outputs) if any(map(is_open, shape))
+        }
         self._nothing = Reusable([None] * len(self._outputs))
         self._arena_bytes = program.arena_bytes
         self._hosts = program.hosts
@@ -208,6 +218,11 @@ class Executable:
 
     @contextmanager
     def _replaced_by(self, step: Callable[[int], int]) -> Iterator[None]:
+        if self.instance is not None and self.instance.decided is not None:
+            raise LucidError(
+                "sizes in this step are decided by values, and other code would be for those of "
+                "one call\nhint: look at a step with a mask, or counts, that don't change"
+            )
         plain, self._step = self._step, step
         self.is_open[0] = 0
         try:
@@ -300,6 +315,9 @@ class Executable:
             if self._is_shared and not pool.awake:
                 pool.start()
             self._enter_outputs(context, reused, results)
+            if context.sizing is not None:
+                context.sizing.begin(context, results)
+                context.hosts.frame[SIZING] = context.sizing
             results.codes.extend(map(self._step, (context.address,)))
             if results.codes[0]:
                 self.raise_error(context)
@@ -310,9 +328,12 @@ class Executable:
         return results
 
     def _new_context(self) -> Context:
-        hosts = HostCalls(self._hosts, self._functions)
-        words = 0 if self.instance is None else ctypes.addressof(self.instance.words)
-        context = Context(self._expected, len(self._outputs), self._arena_bytes, hosts, words)
+        instance = self.instance
+        sizing = None if instance is None or instance.decided is None else instance.decided.sizing()
+        hosts = HostCalls(self._hosts, self._functions, sizing)
+        words = None if instance is None else instance.words if sizing is None else sizing.words
+        at = 0 if words is None else ctypes.addressof(words)
+        context = Context(self._expected, len(self._outputs), self._arena_bytes, hosts, at, sizing)
         context.use_arena(arenas.provide(context, self.free))
         return context
 
@@ -330,6 +351,8 @@ class Executable:
         for number, address in given.addresses:
             table[first + number] = address
         for number in given.missing:
+            if number in self._decided:
+                continue
             array = recycling.empty(*self._outputs[number])
             table[first + number] = address_of(array)
             results[number] = array
@@ -356,7 +379,7 @@ class Executable:
         """Make the error that the record describes, and clear it."""
         number, index = context.record[0] - 1, context.record[1]
         context.record[0] = 0
-        error = self._checks[number].error(index)
+        error = self._checks[number].error(index, context.sizing)
         if isinstance(error, (LeavesPath, NotFinite)):
             error.frame = context.hosts.frame
         return error
@@ -371,8 +394,9 @@ class _Check:
         self._op, self._attributes, self._location = node.op, node.attributes, node.location
         self._high = kernel.high
 
-    def error(self, index: int) -> LucidError:
+    def error(self, index: int, sizing: Sizing | None) -> LucidError:
         """The error, of such an index."""
+        high = self._high if sizing is None else sizing.known(self._high)
         given = self._attributes
         if self._op is ops.check:
             error = out_of_range(index, given["message"], given["error"])
@@ -381,7 +405,7 @@ class _Check:
         else:
             error = IndexOutOfRangeError(
                 f"{self._op.name}: index {index} is out of range for axis {given['axis']} "
-                f"with size {self._high}"
+                f"with size {high}"
             )
         return at_line(error, self._location)
 

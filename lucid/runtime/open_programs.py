@@ -121,10 +121,13 @@ class Family:
             return None
 
 
-class OpenProgram:
-    """A program with open sizes, its machine code, and what it takes to run it with given ones.
+class OpenPlan:
+    """A plan with open sizes, and its machine code.
 
     Raises `NotOpenError` where passes or the plan need a size.
+
+    Args:
+        symbolic: a graph with open sizes, which passes change; strides: of its inputs.
 
     Attributes:
         program: the plan.
@@ -132,17 +135,15 @@ class OpenProgram:
     """
 
     def __init__(
-        self, graph: Graph, found: Opening, now: Skeleton, optimize: Pipeline, log: PassLog
+        self, symbolic: Graph, strides: Sequence[Strides], optimize: Pipeline, log: PassLog
     ) -> None:
         self._target = host_target()
-        self._opening = found
-        symbolic, strides = opened(graph, found.numbers)
         optimize(symbolic, log)
         require_rules(symbolic)
         self.optimized = len(log.changed)
         self.program = program = make_program(symbolic, strides, self._target, True, log)
         self.changed = tuple(log.changed)
-        sizes = found.sizes
+        self._arrange()
         self._kernels = {
             number: kernel
             for number, call in enumerate(program.calls)
@@ -152,18 +153,14 @@ class OpenProgram:
         self._used: set[Variant] = set()  # of which the next sizes may be in need
         self._spans = lifetimes(program.calls)
         self._temps = list(self._spans)
-        formulas = [formula for kernel in self._kernels.values() for formula in kernel.formulas]
-        words = [entry[1] for entry in self._emitted.words.entries if entry[0] == "size"]
-        self._numbers_at = sizes.evaluator(
-            [*found.numbers, *(temp.size for temp in self._temps), *formulas, *words]
-        )
-        self._holds = sizes.checker()
-        self._hints = found.values(now)
         emitted = self._emitted
         text = emitted.module.text()
         write = partial(emitted.module.write_parts, costs.PART_CHARACTERS)
         self._library = compiled(write, self._target, emitted.exports, emitted.imports, key=text)
         kernel_code.enter(self._emitted, self._library)
+
+    def _arrange(self) -> None:
+        """Change the order of the calls."""
 
     def _emit(self) -> Emitted:
         emitted = emit_program(
@@ -171,6 +168,78 @@ class OpenProgram:
         )
         assert emitted.module.functions  # which numbers the words
         return emitted
+
+    def _facts(
+        self,
+        graph: Graph,
+        strides: Sequence[Strides],
+        arena_bytes: int,
+        at: Callable[[Any], int],
+    ) -> Program:
+        """What an executable asks of its program: its checks and calls of Python with sizes."""
+        calls = [
+            KernelCall(replaced(kernel, at), [], node=self._node_of(call, graph))
+            for call in self.program.calls
+            for kernel in ((call.kernel,) if call.kernel.effect == "check" else call.kernel.hosts)
+        ]
+        return Program(
+            graph, calls, [], [], {}, arena_bytes, self.program.written, self.program.live,
+            tuple(strides),
+        )  # fmt: skip
+
+    def _node_of(self, call: KernelCall, graph: Graph) -> Node | None:
+        """The node whose message says what is wrong where a check fails."""
+        return call.node
+
+    # Code ---------------------------------------------------------------------------------
+
+    def _chosen(self, given: dict[int, list[int]]) -> dict[int, Variant]:
+        """The code of each open kernel for these sizes; what there isn't is compiled."""
+        chosen: dict[int, Variant] = {}
+        made: list[tuple[str, Variant]] = []
+        module = Module(self._target)
+        for number, values in given.items():
+            kernel = self._kernels[number]
+            found = open_code.find(kernel.key, values)
+            for key, variant in () if found else made:
+                if key == kernel.key and variant.fits(values):
+                    found = variant
+            if found is None:
+                args = len(self.program.calls[number].args)
+                found = emit_variant(module, f"open{len(made)}", kernel, values, args)
+                made.append((kernel.key, found))
+            chosen[number] = found
+        if made:
+            exports = [symbol for _, variant in made for symbol in variant.symbols.values()]
+            text = f"; {generator_version()}\n{module.text()}"
+            write = partial(module.write_parts, costs.PART_CHARACTERS)
+            library = compiled(write, self._target, exports, key=text)
+            for key, variant in made:
+                variant.library = library
+                open_code.enter(key, variant)
+        self._used.update(chosen.values())
+        return chosen
+
+
+class OpenProgram(OpenPlan):
+    """A program whose arguments may have other sizes, and what it takes to run it with given ones.
+
+    Raises `NotOpenError` where passes or the plan need a size.
+    """
+
+    def __init__(
+        self, graph: Graph, found: Opening, now: Skeleton, optimize: Pipeline, log: PassLog
+    ) -> None:
+        self._opening = found
+        super().__init__(*opened(graph, found.numbers), optimize, log)
+        sizes = found.sizes
+        formulas = [formula for kernel in self._kernels.values() for formula in kernel.formulas]
+        words = [entry[1] for entry in self._emitted.words.entries if entry[0] == "size"]
+        self._numbers_at = sizes.evaluator(
+            [*found.numbers, *(temp.size for temp in self._temps), *formulas, *words]
+        )
+        self._holds = sizes.checker()
+        self._hints = found.values(now)
 
     def fits(self, now: Skeleton) -> bool:
         """Whether a graph of the same skeleton is an instance."""
@@ -228,58 +297,11 @@ class OpenProgram:
             instance=Instance(array, [*libraries, self]),
         )
 
-    def _facts(
-        self,
-        graph: Graph,
-        strides: Sequence[Strides],
-        arena_bytes: int,
-        at: Callable[[Any], int],
-    ) -> Program:
-        """What an executable asks of its program: its checks and calls of Python with sizes."""
-        calls = [
-            KernelCall(replaced(kernel, at), [], node=self._node_of(call, graph))
-            for call in self.program.calls
-            for kernel in ((call.kernel,) if call.kernel.effect == "check" else call.kernel.hosts)
-        ]
-        return Program(
-            graph, calls, [], [], {}, arena_bytes, self.program.written, self.program.live,
-            tuple(strides),
-        )  # fmt: skip
-
     def _node_of(self, call: KernelCall, graph: Graph) -> Node | None:
         node = call.node
         if node is not None and node.op is ops.check and is_told_later(node):
             return told_node(node, graph)
         return node
-
-    # Code ---------------------------------------------------------------------------------
-
-    def _chosen(self, given: dict[int, list[int]]) -> dict[int, Variant]:
-        """The code of each open kernel for these sizes; what there isn't is compiled."""
-        chosen: dict[int, Variant] = {}
-        made: list[tuple[str, Variant]] = []
-        module = Module(self._target)
-        for number, kernel in self._kernels.items():
-            values = given[number]
-            found = open_code.find(kernel.key, values)
-            for key, variant in () if found else made:
-                if key == kernel.key and variant.fits(values):
-                    found = variant
-            if found is None:
-                args = len(self.program.calls[number].args)
-                found = emit_variant(module, f"open{len(made)}", kernel, values, args)
-                made.append((kernel.key, found))
-            chosen[number] = found
-        if made:
-            exports = [symbol for _, variant in made for symbol in variant.symbols.values()]
-            text = f"; {generator_version()}\n{module.text()}"
-            write = partial(module.write_parts, costs.PART_CHARACTERS)
-            library = compiled(write, self._target, exports, key=text)
-            for key, variant in made:
-                variant.library = library
-                open_code.enter(key, variant)
-        self._used.update(chosen.values())
-        return chosen
 
 
 def _words(

@@ -6,7 +6,7 @@ Methods are the functions of `lucid.functions`, which take the tensor as their f
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from lucid import random
 from lucid.dtypes import get_default_dtype
@@ -95,7 +95,10 @@ class Tensor(WrittenInPlace):
     @property
     def shape(self) -> Size:
         """Sizes of the axes."""
-        return new_size(Size, self._type.shape)
+        shape = new_size(Size, self._type.shape)
+        if self._array is None and context.recorder is not None:  # a size may be open
+            return cast(Size, context.recorder.shown(shape))
+        return shape
 
     device = attribute(conversion.device_of)
     T = attribute(shapes.reversed_axes)

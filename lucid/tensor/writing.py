@@ -12,6 +12,7 @@ from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, DTypeError, LucidError, ShapeError, completed
 from lucid.ir.location import at_line, here
 from lucid.ir.op import Attributes, Op
+from lucid.ir.ops.rules import broadcast_all
 from lucid.ir.strides import Strides, overlaps_itself, view_strides
 from lucid.ir.types import TensorType
 from lucid.tensor.context import context, epoch
@@ -250,17 +251,12 @@ def fitted(target: TensorCore, value: TensorCore, broadcasts: bool = True) -> Te
             f"result type {value.dtype!r} can't be cast to the desired output type "
             f"{target.dtype!r}\n  target: {target._describe()}\n  value:  {value._describe()}"
         )
-    if type.shape and type.shape != wanted.shape:
-        try:
-            fits = np.broadcast_shapes(type.shape, wanted.shape)
-        except ValueError:
-            fits = ()
-        if fits != wanted.shape:
-            raise ShapeError(
-                f"output with shape {list(wanted.shape)} doesn't match the broadcast shape "
-                f"of the value, {list(type.shape)}\n  target: {target._describe()}\n"
-                f"  value:  {value._describe()}"
-            )
+    if type.shape and broadcast_all(type.shape, wanted.shape) != wanted.shape:
+        raise ShapeError(
+            f"output with shape {list(wanted.shape)} doesn't match the broadcast shape "
+            f"of the value, {list(type.shape)}\n  target: {target._describe()}\n"
+            f"  value:  {value._describe()}"
+        )
     if type.dtype is not wanted.dtype:
         value = ops.cast(value, dtype=wanted.dtype)
     if broadcasts and type.shape != wanted.shape:
