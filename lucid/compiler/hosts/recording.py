@@ -407,7 +407,7 @@ class HostRecording:
                 place = host.code, host.line, number, axis
                 if LEAST <= size <= MOST and place in self._opened:
                     if size not in made:
-                        made[size] = self._recorder.sizes.add(size)
+                        made[size] = self._recorder.open_size(size)
                     shape[axis] = made[size]
             found.append(type.with_shape(tuple(shape)))
         return found

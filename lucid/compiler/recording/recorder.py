@@ -35,7 +35,7 @@ from lucid.compiler.results.memory import TracedMemory
 from lucid.ir import ops
 from lucid.ir.attributes import check_arguments
 from lucid.ir.errors import EagerOnlyError, LucidError, TraceError
-from lucid.ir.extents import is_open
+from lucid.ir.extents import Extent, is_open
 from lucid.ir.graph import Node as GraphNode, Region, Value
 from lucid.ir.inference import application
 from lucid.ir.location import LIBRARY, Location, here, location_at, user_frame
@@ -130,11 +130,14 @@ class Recorder(TracedMemory):
     # ------------------------------------------------------------------ recording ops
 
     unheard = staticmethod(unheard)
+    call: Callable[..., Any] = staticmethod(call)
 
-    def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call a public function of the library's; sizes that are open are extents within it."""
-        if not self.sizes.symbols:
-            return call(function, *args, **kwargs)
+    def open_size(self, size: int) -> Extent:
+        self.call = self._call_with_sizes
+        return self.sizes.add(size)
+
+    def _call_with_sizes(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call a public function of the library's, within which open sizes are extents."""
         kwargs = {name: extent_of(value) for name, value in kwargs.items()}
         return self.shown(call(function, *map(extent_of, args), **kwargs))
 
@@ -595,7 +598,7 @@ class Recorder(TracedMemory):
         self.parts.end()
         del self.hosts, self.exits, self.loops, self.foreseen, self.parts
         self.outside = None
-        self.collector = None
+        self.collector, self.call = None, call
         self.arguments = ()
         self.end_numbers()
         self._on_arrays.clear()
