@@ -11,9 +11,13 @@ import numpy as np
 from lucid.autograd.generators import state_of
 from lucid.autograd.host_replay import HostCall, MadeHostCall
 from lucid.ir.errors import LucidError, completed
+from lucid.ir.extents import LEAST, MOST, Extent, is_open
 from lucid.ir.hosts import Frame
 from lucid.ir.location import Location, at_line
 from lucid.ir.types import TensorType, type_of_array
+
+OpenAxis = tuple[object, tuple[str, int] | None, int, int]
+"""An axis of a result whose size values decide: which function, the user's line, which result."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -46,12 +50,61 @@ class Finding(HostCall):
         own = [array if array.base is None else array.copy() for array in found]
         return MadeHostCall(made.host, own, made.state)
 
+    def difference(self, found: Sequence[np.ndarray]) -> str | None:
+        now = self.seen(found)
+        return None if self.sizes_in(now) is not None else self.said(now)
+
+    def sizes_in(self, now: tuple[TensorType, ...]) -> dict[Extent, int] | None:
+        """What the open sizes of the results are in results of these types; None: they aren't."""
+        sizes: dict[Extent, int] = {}
+        if len(now) != len(self.expected):
+            return None
+        for expected, type in zip(self.expected, now, strict=True):
+            if expected.dtype is not type.dtype or expected.ndim != type.ndim:
+                return None
+            for known, size in zip(expected.shape, type.shape, strict=True):
+                if not is_open(known):
+                    if known != size:
+                        return None
+                elif not LEAST <= size <= MOST or sizes.setdefault(known, size) != size:
+                    return None
+        return sizes
+
+    def difference_at_hand(self, found: Sequence[np.ndarray]) -> str | None:
+        sizes = self.sizes_of(found)
+        is_same = all(size.hint == value for size, value in sizes.items())
+        return None if is_same else self.said(self.seen(found))
+
+    def sizes_of(self, found: Sequence[np.ndarray]) -> dict[Extent, int]:
+        """What the open sizes are in what was found, which fits."""
+        return self.sizes_in(self.seen(found)) or {}
+
+    def open_axes(self) -> set[OpenAxis]:
+        return {
+            (self.code, self.line, number, axis)
+            for number, type in enumerate(self.expected)
+            for axis, size in enumerate(type.shape)
+            if is_open(size)
+        }
+
+    def varied(self, found: Sequence[np.ndarray]) -> set[OpenAxis]:
+        """The axes of results whose sizes are others than expected."""
+        now = self.seen(found)
+        if [(x.dtype, x.ndim) for x in now] != [(x.dtype, x.ndim) for x in self.expected]:
+            return set()
+        return {
+            (self.code, self.line, number, axis)
+            for number, (expected, type) in enumerate(zip(self.expected, now, strict=True))
+            for axis, (known, size) in enumerate(zip(expected.shape, type.shape, strict=True))
+            if not is_open(known) and known != size
+        }
+
     def seen(self, found: Sequence[np.ndarray]) -> tuple[TensorType, ...]:
         return tuple(map(type_of_array, found))
 
     def said(self, now: tuple[TensorType, ...]) -> str:
         pairs = zip(self.expected, now, strict=True)
-        return next(f"{before} -> {after}" for before, after in pairs if before != after)
+        return next(f"{a} -> {b}" for a, b in pairs if str(a) != str(b))
 
     def results(self, frame: Frame, found: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
         return found

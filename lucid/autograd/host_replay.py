@@ -8,7 +8,7 @@ the user's code has made and can see, are not made again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +18,7 @@ import numpy as np
 from lucid.autograd.generators import put_state
 from lucid.autograd.host_world import place_text
 from lucid.ir.errors import LucidError
-from lucid.ir.hosts import Frame
+from lucid.ir.hosts import SIZING, Frame
 from lucid.tensor.context import context
 
 _MADE = "what the host calls of this run did"
@@ -43,7 +43,10 @@ class HostCallMismatch(LucidError):  # noqa: N818 - a finding, not an error
     Attributes:
         made: the host calls of this run, in order, the one that differs last.
         reason: how it differs: old -> new.
+        varied: the axes of results whose sizes differ.
     """
+
+    varied: Collection[Any] = ()
 
     def __init__(self, message: str, reason: str, made: Sequence[MadeHostCall]) -> None:
         super().__init__(message)
@@ -73,13 +76,17 @@ class HostCall:
         made = replayed(self.code) or self.make(frame, operands)
         found = self.read(made.found, operands)
         difference = self.difference(found)
+        if difference is None:
+            difference = frame.get(SIZING, _sizes_at_hand)(self, found)
         if difference is not None or self.is_followed:
             calls: list[MadeHostCall] = frame.setdefault(_MADE, [])
             calls.append(self.kept(made, found))
             if difference is not None:
                 reason = f"{self.name}: {difference}"
                 text = f"{reason}, which was otherwise when the step was traced"
-                raise HostCallMismatch(f"{text}{place_text(self.line)}", reason, calls)
+                error = HostCallMismatch(f"{text}{place_text(self.line)}", reason, calls)
+                error.varied = self.varied(found)
+                raise error
         return self.results(frame, found)
 
     def fits(self, made: MadeHostCall) -> bool:
@@ -104,6 +111,18 @@ class HostCall:
         now = self.seen(found)
         return None if now == self.expected else self.said(now)
 
+    def difference_at_hand(self, found: Any) -> str | None:
+        """How sizes that are open are others than while tracing."""
+        return None
+
+    def open_axes(self) -> Collection[Any]:
+        """The axes of results whose sizes are open."""
+        return ()
+
+    def varied(self, found: Any) -> Collection[Any]:
+        """The axes of results whose sizes are others than while tracing."""
+        return ()
+
     def seen(self, found: Any) -> Any:
         """What of it is compared."""
         raise NotImplementedError
@@ -115,6 +134,11 @@ class HostCall:
     def results(self, frame: Frame, found: Any) -> Sequence[np.ndarray]:
         """What the node gives."""
         raise NotImplementedError
+
+
+def _sizes_at_hand(host: HostCall, found: Any) -> str | None:
+    """What stands for the taker of sizes in a program that is made for those of its trace."""
+    return host.difference_at_hand(found)
 
 
 def made_in(frame: Frame) -> Sequence[MadeHostCall]:

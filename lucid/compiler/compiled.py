@@ -76,6 +76,7 @@ from lucid.tensor.write_locks import TRACING, WriteLock
 if TYPE_CHECKING:
     import networkx
 
+    from lucid.autograd.host_finding import OpenAxis
     from lucid.compiler.guards.mutable_sources import Identity, MutableSource
     from lucid.compiler.programs.program import Around, Departure, Program
     from lucid.compiler.recording.trace import Trace
@@ -224,6 +225,8 @@ class Compiled:
         self._programs: dict[Any, list[Program]] = {}
         self._sources: dict[Identity, MutableSource] = {}  # that it binds, or that move
         self._fixed: set[Identity] = set()  # that move, and for which it is traced all the same
+        self._opened: set[OpenAxis] = set()  # whose sizes values decide, and
+        self._closed: set[OpenAxis] = set()  # those of them that must be known
         self._ints: set[str] = set()  # among the arguments, which are read at each call
         self._kept: dict[int, Any] = {}  # lists among them that grow, and are state
         self._lists: list[tuple[Any, list[Any]]] = []  # of numbers, of the last trace's call
@@ -290,9 +293,12 @@ class Compiled:
             raise
 
     def _may_handle(self, program: Program) -> bool:
-        """Whether a call whose run fails goes on op by op, as the step may handle the error."""
+        """Whether a call whose run fails goes on op by op: the step may handle the error.
+
+        Or its message is to have sizes in it that the trace didn't know.
+        """
         may_be_eager = not self._options.fullgraph and self._options.nan == "allow"
-        return program.may_catch and may_be_eager
+        return (program.may_catch or program.decides_sizes) and may_be_eager
 
     def _refusal(self, reason: str) -> TraceError:
         """What a call says that would have to run op by op, and may not."""
@@ -358,9 +364,18 @@ class Compiled:
                 return result, None
         return SLOW_PATH, None
 
+    @property
+    def _may_open(self) -> bool:
+        """Whether sizes may be open that values decide."""
+        options = self._options
+        is_plain = options.nan == "allow" and not options.passes and not self._is_unverified
+        return is_plain and options.mode != "interpret"
+
     def _left(self, program: Program, error: HostCallMismatch | LeavesPath) -> Departure:
         """What a run of a program has found that is another thing than in its trace."""
         self.stats.exits += isinstance(error, LeavesPath)
+        if isinstance(error, HostCallMismatch) and self._may_open:
+            self._opened |= set(error.varied)
         program.used = self.stats.calls
         return program.departure(error)
 
@@ -646,7 +661,9 @@ class Compiled:
         found = self._from_before_ints_moved(call) if self._ints and differs is None else None
         if found is not None:
             return found
-        known = Known(self._ints, self._sources, self._kept)
+        known = Known(
+            self._ints, self._sources, self._kept, opened=self._opened, closed=self._closed
+        )
         known.functions = [] if self._is_unverified else None
         restarts = 0
         while restarts < MOST_RESTARTS:

@@ -22,8 +22,10 @@ from lucid.ir.errors import (
     ShapeError,
     TooLargeError,
 )
+from lucid.ir.extents import is_open
 from lucid.ir.inference import LESS, MOST_ELEMENTS
 from lucid.ir.op import Op
+from lucid.ir.ops import rules
 from lucid.ir.types import Shape, f64, shared_type
 
 _MOST_PARTS = 2**24
@@ -117,10 +119,10 @@ def _with_birthplace(line: str, given: dict[str, Tensor]) -> str:
 
 def common_shape(op: str, **tensors: Tensor) -> Shape:
     """The shape that all broadcast to. Raises `ShapeError`."""
-    try:
-        return tuple(np.broadcast_shapes(*(tensor._type.shape for tensor in tensors.values())))
-    except ValueError:
-        raise ShapeError(f"{op}: the shapes don't broadcast{listed(**tensors)}") from None
+    shape = rules.broadcast_all(*(tensor._type.shape for tensor in tensors.values()))
+    if shape is None:
+        raise ShapeError(f"{op}: the shapes don't broadcast{listed(**tensors)}")
+    return shape
 
 
 def tensor_of(value: Any, op: str, name: str = "input") -> Tensor:
@@ -153,7 +155,7 @@ def kind_of(value: Any) -> str:
 def integer(value: Any, op: str, name: str = "dim") -> int:
     """An int, or what stands for one. Raises `ArgumentError`."""
     try:
-        return operator.index(value)
+        return value if is_open(value) else operator.index(value)
     except TypeError:
         raise ArgumentError(f"{op}: {name} must be an int, not {value!r}") from None
 

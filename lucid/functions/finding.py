@@ -1,7 +1,7 @@
 """Results whose sizes follow from the values: NumPy finds where, and the rest is ops.
 
-A compiled step calls Python there, and is traced anew for each size that it meets. In a trace only
-constants are known.
+A compiled step calls Python there. A size that differs from call to call is open in the trace that
+comes then. In a trace only constants are known.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def found(
 ) -> tuple[Tensor, ...]:
     """Tensors, without history, of the new arrays that `find(array, *options)` gives.
 
-    In a trace the step calls `find` when it runs, and is traced anew for each size of the results
-    that it meets.
+    In a trace the step calls `find` when it runs, and is traced anew when results have other sizes
+    than before, which are open from then on.
 
     Args:
         name: what the user called, for messages.

@@ -414,7 +414,8 @@ def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = Fa
 def masked_select(input: Tensor, mask: Tensor) -> Tensor:
     """Return the elements where the mask holds, as a vector in row-major order.
 
-    How many there are depends on data: a compiled step is traced anew for each size that it meets.
+    How many there are depends on data: a compiled step is traced anew when that changes for the
+    first time, and has one program for all sizes from two on.
 
     Args:
         mask: bools; it broadcasts with `input`.
@@ -437,7 +438,8 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
 def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
     """Return the indices of the elements that aren't zero, in row-major order.
 
-    How many there are depends on data: a compiled step is traced anew for each size that it meets.
+    How many there are depends on data: a compiled step is traced anew when that changes for the
+    first time, and has one program for all sizes from two on.
     NaN isn't zero.
 
     Shapes: (n, ndim), one row for each of n elements; as a tuple, ndim vectors of n.
@@ -490,7 +492,8 @@ def unique(
     """Return the distinct elements in ascending order, or the distinct slices along `dim`.
 
     NaNs are different from each other. How many there are depends on data: a compiled step is
-    traced anew for each size. The result has no history.
+    traced anew when that changes for the first time, and has one program for all sizes from two on.
+    The result has no history.
 
     Args:
         sorted: True or False; they are in order with either.

@@ -35,9 +35,10 @@ from lucid.ir.errors import (
     OptionError,
     ShapeError,
 )
+from lucid.ir.extents import indices_of, taken
 from lucid.ir.location import warn
 from lucid.ir.op import Attributes
-from lucid.ir.ops.rules import broadcast_shapes
+from lucid.ir.ops.rules import broadcast_all
 from lucid.ir.types import Shape, bool_, has_dtype, i64, u8
 from lucid.tensor.arrays import plain_data
 from lucid.tensor.context import context
@@ -238,7 +239,7 @@ class _Parsed:
         """The attributes of the slice and the reshape that make the view; None: it needs none."""
         starts, stops, steps = map(tuple, (self.starts, self.stops, self.steps))
         part = {"starts": starts, "stops": stops, "steps": steps} if starts else None
-        shape, lengths = tuple(self.shape), map(len, map(range, starts, stops, steps))
+        shape, lengths = tuple(self.shape), map(taken, starts, stops, steps)
         return part, {"shape": shape} if not starts or shape != tuple(lengths) else None
 
 
@@ -273,7 +274,8 @@ def _plain_view(x: Tensor, index: Any) -> Tensor | None:
             entries.append(item)
         else:
             return None
-    return _seen(x, *_views(x._type.shape, tuple(entries)))
+    views = _views if context.recorder is None else _views.__wrapped__  # sizes may be open there
+    return _seen(x, *views(x._type.shape, tuple(entries)))
 
 
 @lru_cache(1024)
@@ -402,10 +404,10 @@ def _parse_entry(parsed: _Parsed, item: Any, shape: Shape) -> None:
 
 def _parse_slice(parsed: _Parsed, item: slice, size: int) -> None:
     try:
-        start, stop, step = item.indices(size)
+        start, stop, step = indices_of(item, size)
     except ValueError:
         raise OptionError("indexing: slice step cannot be zero") from None
-    length = len(range(start, stop, step))
+    length = taken(start, stop, step)
     if length == 0:
         start = stop = 0
         step = 1
@@ -484,12 +486,11 @@ def _picked_shape(shape: Shape, picks: Picks) -> Shape:
     rest = [size for axis, size in enumerate(shape) if axis not in {pick.axis for pick in picks}]
     if not picked:
         return tuple(rest)
-    try:
-        common = np.broadcast_shapes(*(pick.index._type.shape for pick in picked))
-    except ValueError:
+    common = broadcast_all(*(pick.index._type.shape for pick in picked))
+    if common is None:
         raise IndexShapeError(
             "indexing: shape mismatch: indexing tensors could not be broadcast together"
-        ) from None
+        )
     axes = [pick.axis - sum(axis < pick.axis for axis in scalars) for pick in picked]
     first = axes[0] if axes == list(range(axes[0], axes[0] + len(axes))) else 0
     return (*rest[:first], *common, *rest[first:])
@@ -540,12 +541,13 @@ def _linear(indices: Sequence[Tensor], sizes: Sequence[int]) -> Tensor:
     if context.recorder is None and not context.levels:
         arrays: Any = tuple([index._array for index in indices])
         return from_array(np.ravel_multi_index(arrays, tuple(sizes), "wrap"))
-    shape = np.broadcast_shapes(*(index._type.shape for index in indices))
+    shape = broadcast_all(*(index._type.shape for index in indices))
+    assert shape is not None
     linear: Any = None
     for index, size in zip(map(_wide, indices), sizes, strict=True):
         wrapped = choose(index < 0, index + size, index)
         linear = wrapped if linear is None else linear * size + wrapped
-    return broadcast(linear, tuple(shape))
+    return broadcast(linear, shape)
 
 
 def replaced(
@@ -597,7 +599,7 @@ def _replaced_slice(
 
 def _fitted(value: Tensor, target: Shape) -> Tensor:
     value = _without_leading_ones(value, len(target))
-    if broadcast_shapes(value._type.shape, target) != target:
+    if broadcast_all(value._type.shape, target) != target:
         raise ShapeError(
             f"indexing: shape mismatch: value tensor of shape {list(value._type.shape)} cannot be "
             f"broadcast to indexing result of shape {list(target)}"
@@ -618,7 +620,7 @@ def _masked(view: Tensor, mask: Tensor | np.ndarray, axis: int, value: Tensor) -
         value = reshaped(value, (*shape[:place], *(1,) * max(ndim, 1), *shape[place + 1 :]))
     condition = mask if isinstance(mask, Tensor) else from_array(mask)
     condition = reshaped(condition, (*(condition._type.shape or (1,)), *(1,) * behind))
-    if broadcast_shapes(value._type.shape, view._type.shape) != view._type.shape:
+    if broadcast_all(value._type.shape, view._type.shape) != view._type.shape:
         raise ShapeError(
             f"indexing: shape mismatch: value tensor of shape {list(shape)} cannot be broadcast to "
             f"the masked part of {list(view._type.shape)}"

@@ -17,6 +17,7 @@ from lucid.functions.arguments import remedy_for
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, OptionError
+from lucid.ir.extents import is_open
 from lucid.ir.op import Op, Operand
 from lucid.ir.types import DType, bool_, i64, limits_of
 from lucid.tensor.context import context
@@ -41,6 +42,8 @@ def scalar_dtype(value: Any, op: str) -> DType:
         return i64
     if isinstance(value, (float, np.floating)):  # a live scalar says that it is a float
         return get_default_dtype()
+    if is_open(value):
+        return i64
     kind_name = value.__class__.__name__
     if op == "tensor":
         raise ArgumentError(f"tensor: data must be numbers, not {kind_name}")

@@ -106,7 +106,7 @@ def mean(
     _require_float(x, "mean")
     axes = axes_of(dim, x.ndim, "mean")
     total = _reduced(ops.sum, x, axes, keepdim)
-    return total / float(_count(x, axes))
+    return total / _count(x, axes)
 
 
 def _count(x: Tensor, axes: tuple[int, ...]) -> int:
@@ -377,7 +377,7 @@ def var_mean(
     axes = axes_of(dim, x.ndim, "var")
     center = mean(x, axes, True) if axes else x
     distance = x - center
-    count = float(_count(x, axes) - correction)
+    count = _count(x, axes) - correction
     spread = _reduced(ops.sum, distance * distance, axes, keepdim) / (count if count > 0 else 0.0)
     if not keepdim and axes:
         center = emit(ops.reshape, (center,), shape=spread._type.shape)

@@ -560,7 +560,7 @@ def repeat_interleave(
     `repeat_interleave(counts)` gives the index of each count, as often as it says.
 
     With one count per element, the result's size depends on data: a compiled step is traced anew
-    for each size.
+    when that changes for the first time, and has one program for all sizes from two on.
 
     Args:
         repeats: an int, or an integer tensor with one count for each index along `dim`. Default:

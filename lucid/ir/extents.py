@@ -16,6 +16,7 @@ import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import product
 from math import prod
+from operator import index
 from typing import Any, NoReturn
 
 LEAST, MOST = 2, 2**24
@@ -46,8 +47,12 @@ class Sizes:
             sizes at hand are equal by chance. Otherwise that is one more assumption.
         bits: the symbols that are no sizes but the bits of other numbers.
         most: the largest size that a symbol stands for.
+        room: for how many symbols there is room, of which `add` makes more.
+        is_generic: two open sizes of different formulas count as different, and nothing is noted.
+            So it is where axes are told apart, and what is made for two is right for equal ones.
 
     Attributes:
+        is_needed: whether code has asked for a size, and was refused.
         has_text: whether extents may be printed, as n0, n1 …
         slots: the formulas whose values code reads while it runs.
     """
@@ -59,13 +64,16 @@ class Sizes:
         is_strict: bool = True,
         bits: Collection[int] = (),
         most: int = MOST,
+        room: int = 0,
+        is_generic: bool = False,
     ) -> None:
         self.is_strict, self.has_text, self.most = is_strict, True, most
+        self.is_generic, self.is_needed = is_generic, False
         self.slots: dict[Polynomial, int] = {}
         self.counted = [number for number in range(len(hints)) if number not in bits]
-        self.hints = list(hints)
+        self.count = max(len(hints), room)
+        self.hints = [*hints, *[LEAST] * (self.count - len(hints))]
         self.symbols = [Extent(self, (((i,), 1),), hint) for i, hint in enumerate(hints)]
-        self.count = len(hints)
         self._quotients: list[_Quotient] = []
         self._numbers: dict[_Quotient, int] = {}
         unknown = -(2**64), 2**64
@@ -73,6 +81,16 @@ class Sizes:
             unknown if number in bits else (LEAST, most) for number in range(self.count)
         ]
         self.assumptions: dict[tuple[Polynomial, str], None] = {}
+
+    def add(self, hint: int) -> Extent:
+        """One more symbol, of this size now. Raises `NotOpenError` where there is no room."""
+        number = len(self.symbols)
+        if number == self.count:
+            raise NotOpenError("there are too many sizes")
+        self.hints[number] = hint
+        self.counted.append(number)
+        self.symbols.append(Extent(self, (((number,), 1),), hint))
+        return self.symbols[number]
 
     def make(self, terms: Mapping[Monomial, int], hint: int) -> Any:
         """The extent of a formula; an int where no symbol is in it."""
@@ -122,6 +140,8 @@ class Sizes:
         low, high = self._bounds(key)
         if low > 0 or high < 0:
             return False
+        if self.is_generic and difference.hint and len([m for m, _ in key if m]) > 1:
+            return False
         found = difference.hint == 0
         if found and self.is_strict and all(a < self.count for m, _ in key for a in m):
             raise NotOpenError("two sizes are equal by chance")
@@ -149,6 +169,48 @@ class Sizes:
         return min(quotients), max(quotients)
 
     # Other sizes --------------------------------------------------------------------------
+
+    def symbols_in(self, key: Polynomial) -> set[int]:
+        """The numbers of the symbols that a formula is made of."""
+        found: set[int] = set()
+        for monomial, _ in key:
+            for atom in monomial:
+                if atom < self.count:
+                    found.add(atom)
+                else:
+                    quotient = self._quotients[atom - self.count]
+                    found |= self.symbols_in(quotient.over) | self.symbols_in(quotient.under)
+        return found
+
+    def renamed(self, symbols: Sequence[Any]) -> Callable[[Extent], Any]:
+        """A function that gives an extent's formula of other symbols, or of ints."""
+        atoms = list(symbols)
+
+        def value(key: Polynomial) -> Any:
+            total: Any = 0
+            for monomial, factor in key:
+                total = total + prod([atoms[atom] for atom in monomial], start=factor)
+            return total
+
+        def of(extent: Extent) -> Any:
+            atoms.extend([None] * (self.count - len(atoms)))
+            for quotient in self._quotients[len(atoms) - self.count :]:
+                atoms.append(value(quotient.over) // value(quotient.under))
+            return value(extent.key)
+
+        return of
+
+    def assume_as(self, other: Sizes, symbols: Sequence[Any]) -> bool:
+        """Assume what another one does, of these symbols; whether it holds for their hints."""
+        rename = other.renamed(symbols)
+        for key, relation in other.assumptions:
+            difference = rename(Extent(other, key, 0))
+            is_less, is_equal = hint(difference) < 0, hint(difference) == 0
+            if not {"<": is_less, ">=": not is_less, "==": is_equal, "!=": not is_equal}[relation]:
+                return False
+            if is_open(difference):
+                self.assumptions[difference.key, relation] = None
+        return True
 
     def at(self, values: Sequence[int]) -> Callable[[Extent], int]:
         """A function that gives an extent's value where the symbols have these."""
@@ -178,7 +240,13 @@ class Sizes:
 
     def checker(self) -> Callable[[Sequence[int]], bool]:
         """A function of the symbols' values: whether all that was assumed holds for them."""
-        tests = [f"{self._text(key)} {relation} 0" for key, relation in self.assumptions]
+        return self.checker_of(self.assumptions)
+
+    def checker_of(
+        self, assumptions: Iterable[tuple[Polynomial, str]]
+    ) -> Callable[[Sequence[int]], bool]:
+        """The same for some of what was assumed."""
+        tests = [f"{self._text(key)} {relation} 0" for key, relation in assumptions]
         tests += [f"{LEAST} <= v[{number}] <= {self.most}" for number in self.counted]
         tests += [f"{self._text(x.under)} != 0" for x in self._quotients]
         function = self._function([" and ".join(tests) or "True"])
@@ -284,6 +352,8 @@ class Extent:
 
     def __eq__(self, other: object) -> bool:
         if other.__class__ is Extent:
+            if other.sizes is not self.sizes:
+                return False
             if other.key == self.key:
                 return True
         elif not isinstance(other, int):
@@ -291,7 +361,7 @@ class Extent:
         return self.sizes.is_zero(self - other)
 
     def __hash__(self) -> int:
-        return hash(self.key)
+        return hash((id(self.sizes), self.key))  # what outlives a program may know its types
 
     def __lt__(self, other: Any) -> bool:
         return NotImplemented if _known(other) is None else self.sizes.is_negative(self - other)
@@ -309,6 +379,7 @@ class Extent:
         return not self.sizes.is_zero(self)
 
     def _needed(self, *_: object) -> NoReturn:
+        self.sizes.is_needed = True
         raise NotOpenError(f"a size is needed, which is {self.hint} now")
 
     __index__ = __int__ = __float__ = __trunc__ = __round__ = _needed
@@ -377,6 +448,24 @@ def taken(start: int, stop: int, step: int) -> int:
     """How many indices a slice takes: len(range(start, stop, step))."""
     gap = stop - start if step > 0 else start - stop
     return -(-gap // abs(step)) if gap > 0 else 0
+
+
+def indices_of(item: slice, size: int) -> tuple[int, int, int]:
+    """`item.indices(size)`, where sizes may be open. Raises what that raises."""
+    if not any(map(is_open, (size, item.start, item.stop, item.step))):
+        return item.indices(size)
+    step = slice(None, None, item.step).indices(1)[2]
+    low, high = (0, size) if step > 0 else (-1, size - 1)
+
+    def bound(given: Any, default: int) -> Any:
+        if given is None:
+            return default
+        place = given if is_open(given) else index(given)
+        place = place + size if place < 0 else place
+        return low if place < low else high if place > high else place
+
+    first, last = (low, high) if step > 0 else (high, low)
+    return bound(item.start, first), bound(item.stop, last), step
 
 
 def ceil_div(a: int, b: int) -> int:

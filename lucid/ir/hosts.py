@@ -8,9 +8,22 @@ from typing import Any, Protocol
 import numpy as np
 
 from lucid.ir.errors import LucidError
+from lucid.ir.extents import Extent
 
 Frame = dict[object, Any]
 """What the host calls of one run of a graph leave for one another."""
+
+
+SIZING = "what takes the sizes that a host call has found; gives why they don't fit, or None"
+"""The key of a frame."""
+
+
+class SizeFinder(Protocol):
+    """A host call that finds sizes which are open in its results."""
+
+    def sizes_of(self, found: Sequence[np.ndarray]) -> Mapping[Extent, int]:
+        """What the open sizes are in what was found."""
+        ...
 
 
 class HostFunction(Protocol):

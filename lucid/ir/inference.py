@@ -12,6 +12,7 @@ from itertools import starmap
 from typing import Any, Protocol
 
 from lucid.ir.errors import LucidError, SizeError, TooLargeError
+from lucid.ir.extents import hint
 from lucid.ir.op import Attributes, Op, Operand
 from lucid.ir.ops.rules import failure
 from lucid.ir.strides import Strides, view_strides
@@ -34,7 +35,7 @@ LESS = "an op computes fewer than 2**40 elements"
 
 def is_many(types: Iterable[TensorType]) -> bool:
     """Whether one of these has `MANY_ELEMENTS`."""
-    return any(type.size >= MANY_ELEMENTS for type in types)
+    return any(hint(type.size) >= MANY_ELEMENTS for type in types)
 
 
 def result_type(op: Op, types: Sequence[TensorType], attributes: Attributes) -> TensorType:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -19,7 +19,7 @@ import numpy as np
 
 from lucid.ir import ops
 from lucid.ir.clone import copy_graph
-from lucid.ir.extents import LEAST, NotOpenError, Sizes
+from lucid.ir.extents import LEAST, Extent, NotOpenError, Sizes, hint, is_open, replaced
 from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.op import Trait
 from lucid.ir.strides import Strides
@@ -223,6 +223,32 @@ def opened(graph: Graph, numbers: Sequence[Any]) -> tuple[Graph, list[Strides]]:
             _retype(entry.value, rest)
         _open_nodes(body, rest, name)
     return copied, strides
+
+
+def reopened(graph: Graph, rename: Callable[[Extent], Any]) -> Graph:
+    """A copy of a graph with other extents."""
+    copied = copy_graph(graph)
+    for part in (copied, *copied.functions.values()):
+        for value in part.values():
+            shape = replaced(value.type.shape, rename)
+            if shape is not value.type.shape:
+                value._type = TensorType(value.type.dtype, shape)
+        for node in part.nodes:
+            node.attributes = replaced(node.attributes, rename)
+    return copied
+
+
+def has_extents(node: Node) -> bool:
+    """Whether a size is open in the attributes or the results of a node."""
+    if any(is_open(size) for value in node.results for size in value.shape):
+        return True
+    return replaced(node.attributes, hint) is not node.attributes
+
+
+def at_hand(node: Node) -> Node:
+    """The node for the sizes at hand, by itself."""
+    types = [x.type.with_shape(replaced(x.type.shape, hint)) for x in node.results]
+    return Node(node.op, node.operands, replaced(node.attributes, hint), types, node.result.graph)
 
 
 def told_node(node: Node, graph: Graph) -> Node:

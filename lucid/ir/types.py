@@ -12,6 +12,7 @@ from math import prod
 import numpy as np
 
 from lucid.ir.errors import DTypeError, SizeError, TooLargeError
+from lucid.ir.extents import is_open
 
 Shape = tuple[int, ...]
 
@@ -193,4 +194,4 @@ def type_of_array(array: np.ndarray) -> TensorType:
 @lru_cache(maxsize=4096)
 def shared_type(dtype: DType, shape: Shape) -> TensorType:
     """One object for equal types, so that most comparisons end at once."""
-    return TensorType(dtype, tuple(map(int, shape)))
+    return TensorType(dtype, tuple(n if is_open(n) else int(n) for n in shape))

@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,6 +19,9 @@ from lucid.runtime.arena import Arena, arenas
 from lucid.runtime.entry.words import IS_READY, IS_TOUCHED
 from lucid.runtime.hosts import CALLBACK, HostCalls
 from lucid.runtime.threads import pool
+
+if TYPE_CHECKING:
+    from lucid.runtime.decided_sizes import Sizing
 
 _RECORD_WORDS = 8
 _NOTHING = object()  # no input is this one
@@ -94,6 +98,7 @@ class Context:
         bound: the arrays whose addresses are in the table; kept alive, so that these stay right.
         entered: the inputs that the native entry enters without a note in `bound`.
         arena: memory for temporaries; None until the next `bind` where another program got it.
+        sizing: takes the sizes that values decide; None: there are none.
         hosts: the calls of Python; `has_hosts`: whether there are any.
         words: whether all inputs are bound, and none is a copy; and whether the native entry has
             entered arguments since, which `bound` doesn't know of.
@@ -106,10 +111,11 @@ class Context:
         arena_bytes: int,
         hosts: HostCalls,
         open_words: int = 0,
+        sizing: Sizing | None = None,
     ) -> None:
         inputs = len(expected)
         self.expected = expected
-        self.hosts = hosts
+        self.hosts, self.sizing = hosts, sizing
         self.has_hosts = bool(hosts)
         self.table = (ctypes.c_uint64 * (inputs + outputs + 6))()
         self.doubles = (ctypes.c_double * inputs).from_buffer(self.table)
@@ -138,6 +144,12 @@ class Context:
         """Run on this arena from now on."""
         self.arena = arena
         self.table[self._arena_at] = arena.address
+
+    def need(self, arena_bytes: int) -> None:
+        """Run on an arena of so many bytes."""
+        if self.arena_bytes != arena_bytes or self.arena is None:
+            self.arena_bytes = arena_bytes
+            self.use_arena(arenas.provide(self))
 
     @property
     def record_at(self) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -22,7 +22,9 @@ from lucid.codegen.program.emit import STEP, StepCode, emit_program, require_rul
 from lucid.codegen.program.program import KernelCall, Program
 from lucid.ir import ops
 from lucid.ir.errors import IndexOutOfRangeError, LeavesPath, LucidError, NotFinite
+from lucid.ir.extents import is_open
 from lucid.ir.graph import Graph, Node
+from lucid.ir.hosts import SIZING
 from lucid.ir.location import Location, at_line
 from lucid.ir.memory import address_of
 from lucid.ir.ops.checks import out_of_range
@@ -42,6 +44,9 @@ from lucid.runtime.stages import Stages
 from lucid.runtime.threads import pool
 from lucid.runtime.timed import TimedStep
 from lucid.runtime.watched import WatchedStep
+
+if TYPE_CHECKING:
+    from lucid.runtime.decided_sizes import DecidedProgram, Sizing
 
 # Releasing and taking back the interpreter's lock takes 30 ns, and others may take it meanwhile.
 SHORT_SECONDS = 50e-6
@@ -82,10 +87,12 @@ class Instance:
 
     Attributes:
         words: what the code reads; code: what must stay loaded.
+        decided: fills in other words for each call, whose sizes values decide; None: no sizes are.
     """
 
     words: ctypes.Array[ctypes.c_int64]
     code: Sequence[object]
+    decided: DecidedProgram | None = None
 
 
 class Executable:
@@ -132,6 +139,9 @@ class Executable:
         self._expected = expected_inputs(graph, strides, facts.written)
         types = [value.type for value in graph.outputs]
         self._outputs = [(type.shape, type.dtype.numpy, type.nbytes) for type in types]
+        self._decided = {
+            n for n, (shape, *_) in enumerate(self._outputs) if any(map(is_open, shape))
+        }
         self._nothing = Reusable([None] * len(self._outputs))
         self._arena_bytes = facts.arena_bytes
         self._hosts = hosts
@@ -211,6 +221,11 @@ class Executable:
 
     @contextmanager
     def _replaced_by(self, step: Callable[[int], int]) -> Iterator[None]:
+        if self.instance is not None and self.instance.decided is not None:
+            raise LucidError(
+                "sizes in this step are decided by values, and other code would be for those of "
+                "one call\nhint: look at a step with a mask, or counts, that don't change"
+            )
         plain, self._step = self._step, step
         self.is_open[0] = 0
         try:
@@ -303,6 +318,9 @@ class Executable:
             if self._is_shared and not pool.awake:
                 pool.start()
             self._enter_outputs(context, reused, results)
+            if context.sizing is not None:
+                context.sizing.begin(context, results)
+                context.hosts.frame[SIZING] = context.sizing
             results.codes.extend(map(self._step, (context.address,)))
             if results.codes[0]:
                 self.raise_error(context)
@@ -313,9 +331,12 @@ class Executable:
         return results
 
     def _new_context(self) -> Context:
-        hosts = HostCalls(self._hosts, self._functions)
-        words = 0 if self.instance is None else ctypes.addressof(self.instance.words)
-        context = Context(self._expected, len(self._outputs), self._arena_bytes, hosts, words)
+        instance = self.instance
+        sizing = None if instance is None or instance.decided is None else instance.decided.sizing()
+        hosts = HostCalls(self._hosts, self._functions, sizing)
+        words = None if instance is None else instance.words if sizing is None else sizing.words
+        at = 0 if words is None else ctypes.addressof(words)
+        context = Context(self._expected, len(self._outputs), self._arena_bytes, hosts, at, sizing)
         context.use_arena(arenas.provide(context, self.free))
         return context
 
@@ -333,6 +354,8 @@ class Executable:
         for number, address in given.addresses:
             table[first + number] = address
         for number in given.missing:
+            if number in self._decided:
+                continue
             array = recycling.empty(*self._outputs[number])
             table[first + number] = address_of(array)
             results[number] = array
@@ -359,7 +382,7 @@ class Executable:
         """Make the error that the record describes, and clear it."""
         number, index = context.record[0] - 1, context.record[1]
         context.record[0] = 0
-        error = self._checks[number].failure(index)
+        error = self._checks[number].failure(index, context.sizing)
         if isinstance(error, (LeavesPath, NotFinite)):
             error.frame = context.hosts.frame
         return error
@@ -371,11 +394,13 @@ class Check(NamedTuple):
     Attributes:
         message: where the index stands where it has `{}`; of an exit its number.
         error: the kind, as of the op `check`; empty for an op that has an index.
+        size: what stands where the message has `{size}`, if it is open.
     """
 
     message: str
     error: str
     location: Location | None
+    size: Any = None
 
     @staticmethod
     def of(node: Node, kernel: CheckKernel) -> Check:
@@ -383,13 +408,18 @@ class Check(NamedTuple):
         given = node.attributes
         if node.op is ops.check:
             return Check(given["message"], given["error"], node.location)
-        problem = f"out of range for axis {given['axis']} with size {kernel.high}"
-        return Check(f"{node.op.name}: index {{}} is {problem}", "", node.location)
+        size = kernel.high if is_open(kernel.high) else None
+        problem = f"out of range for axis {given['axis']} with size "
+        problem += str(kernel.high) if size is None else "{size}"
+        return Check(f"{node.op.name}: index {{}} is {problem}", "", node.location, size)
 
-    def failure(self, index: int) -> LucidError:
+    def failure(self, index: int, sizing: Sizing | None) -> LucidError:
         """The error, of such an index."""
         if not self.error:
-            error: LucidError = IndexOutOfRangeError(self.message.replace("{}", str(index)))
+            message = self.message.replace("{}", str(index))
+            if self.size is not None and sizing is not None:
+                message = message.replace("{size}", str(sizing.known(self.size)))
+            error: LucidError = IndexOutOfRangeError(message)
         else:
             error = out_of_range(index, self.message, self.error)
         if isinstance(error, (LeavesPath, NotFinite)):

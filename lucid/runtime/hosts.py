@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from lucid.codegen.kernels.host import HostKernel
+from lucid.ir.extents import is_open
 from lucid.ir.hosts import Frame, HostFunction, host_function
-from lucid.ir.types import TensorType
+from lucid.ir.types import TensorType, type_of_array
+
+if TYPE_CHECKING:
+    from lucid.runtime.decided_sizes import Sizing
 
 CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
 
@@ -22,8 +27,14 @@ class HostCalls:
         error: what Python raised.
     """
 
-    def __init__(self, kernels: Sequence[HostKernel], hosts: Mapping[str, HostFunction]) -> None:
+    def __init__(
+        self,
+        kernels: Sequence[HostKernel],
+        hosts: Mapping[str, HostFunction],
+        sizing: Sizing | None = None,
+    ) -> None:
         self._calls = [_Call(host_function(hosts, k.name), k) for k in kernels]
+        self._sizing = sizing
         self.frame: Frame = {}
         self.error: BaseException | None = None
 
@@ -57,10 +68,27 @@ class HostCalls:
                 answer = 0
 
     def _run(self, table: int) -> None:
-        call = self._calls[ctypes.c_int64.from_address(table).value]
+        number = ctypes.c_int64.from_address(table).value
+        call = self._calls[number]
+        if call.is_open and self._sizing is not None:
+            self._run_open(number, table + 8, self._sizing)
+            return
         operands, targets = call.lent(table + 8)
         found = call.function(self.frame, operands)
         for target, array in zip(targets, found, strict=True):
+            np.copyto(target, array)
+
+    def _run_open(self, number: int, places: int, sizing: Sizing) -> None:
+        """The same where sizes are open: those of results are known when it has been called."""
+        call = self._calls[number]
+        addresses = call.addresses(places)
+        count = len(call.kernel.operands)
+        types = sizing.known(call.kernel.operands)
+        found = call.function(self.frame, list(map(_array_at, addresses[:count], types)))
+        for result, (address, array) in enumerate(zip(addresses[count:], found, strict=True)):
+            target = sizing.result(number, result)
+            if target is None:
+                target = _array_at(address, type_of_array(array))
             np.copyto(target, array)
 
     def finish(self) -> None:
@@ -73,11 +101,14 @@ class _Call:
     """One call of Python in a step, with arrays on the memory that it gets."""
 
     def __init__(self, function: HostFunction, kernel: HostKernel) -> None:
-        self.function = function
+        self.function, self.kernel = function, kernel
         self._types = (*kernel.operands, *kernel.results)
         self._count = len(kernel.operands)
-        self._read = (ctypes.c_uint64 * len(self._types)).from_address
-        self._addresses: list[int] = []
+        self.addresses: Callable[[int], Sequence[int]]
+        read = (ctypes.c_uint64 * len(self._types)).from_address
+        self.addresses = lambda places: read(places)[:]
+        self.is_open = any(is_open(size) for type in self._types for size in type.shape)
+        self._addresses: Sequence[int] = []
         self._operands: list[np.ndarray] = []
         self._targets: list[np.ndarray] = []
 
@@ -86,7 +117,7 @@ class _Call:
 
         Mostly that is where it was at the latest call; and then the arrays are the same.
         """
-        addresses = self._read(places)[:]
+        addresses = self.addresses(places)
         if addresses != self._addresses:
             arrays = list(map(_array_at, addresses, self._types))
             self._operands, self._targets = arrays[: self._count], arrays[self._count :]

@@ -34,7 +34,7 @@ from lucid.codegen.program.verify import verify_program
 from lucid.ir import ops
 from lucid.ir.environment import VERIFY
 from lucid.ir.extents import NotOpenError, replaced
-from lucid.ir.graph import Graph
+from lucid.ir.graph import Graph, Node
 from lucid.ir.opening import (
     Opening,
     Skeleton,
@@ -122,10 +122,13 @@ class Family:
             return None
 
 
-class OpenProgram:
-    """A program with open sizes, its machine code, and what it takes to run it with given ones.
+class OpenPlan:
+    """A plan with open sizes, and its machine code.
 
     Raises `NotOpenError` where passes or the plan need a size.
+
+    Args:
+        symbolic: a graph with open sizes, which passes change; strides: of its inputs.
 
     Attributes:
         program: the plan.
@@ -133,17 +136,15 @@ class OpenProgram:
     """
 
     def __init__(
-        self, graph: Graph, found: Opening, now: Skeleton, optimize: Pipeline, log: PassLog
+        self, symbolic: Graph, strides: Sequence[Strides], optimize: Pipeline, log: PassLog
     ) -> None:
         self._target = host_target()
-        self._opening = found
-        symbolic, strides = opened(graph, found.numbers)
         optimize(symbolic, log)
         require_rules(symbolic)
         self.optimized = len(log.changed)
         self.program = program = make_program(symbolic, strides, self._target, True, log)
         self.changed = tuple(log.changed)
-        sizes = found.sizes
+        self._arrange()
         self._kernels = {
             number: kernel
             for number, call in enumerate(program.calls)
@@ -153,18 +154,14 @@ class OpenProgram:
         self._used: set[Variant] = set()  # of which the next sizes may be in need
         self._spans = lifetimes(program.calls)
         self._temps = list(self._spans)
-        formulas = [formula for kernel in self._kernels.values() for formula in kernel.formulas]
-        words = [entry[1] for entry in self._emitted.words.entries if entry[0] == "size"]
-        self._numbers_at = sizes.evaluator(
-            [*found.numbers, *(temp.size for temp in self._temps), *formulas, *words]
-        )
-        self._holds = sizes.checker()
-        self._hints = found.values(now)
         emitted, links = self._emitted, self._emitted.links
         text = emitted.module.text()
         write = partial(emitted.module.write_parts, costs.PART_CHARACTERS)
         self._library = compiled(write, self._target, links.exports, links.imports, key=text)
         kernel_code.enter(links, self._library)
+
+    def _arrange(self) -> None:
+        """Change the order of the calls."""
 
     def _emit(self) -> Emitted:
         emitted = emit_program(
@@ -172,6 +169,70 @@ class OpenProgram:
         )
         assert emitted.module.functions  # which numbers the words
         return emitted
+
+    def _checks(self, graph: Graph, at: Callable[[Any], int]) -> list[Check]:
+        """The checks of a graph with sizes."""
+        found = self.program.checks
+        return [Check.of(self._node_of(node, graph), replaced(x, at)) for node, x in found]
+
+    def _node_of(self, node: Node, graph: Graph) -> Node:
+        """The node whose message says what is wrong where a check fails."""
+        return node
+
+    def _hosts(self, at: Callable[[Any], int]) -> list[HostKernel]:
+        """The calls of Python, with sizes."""
+        kernels = [x for call in self.program.calls for x in call.kernel.hosts]
+        return [replaced(x, at) for x in kernels if isinstance(x, HostKernel)]
+
+    # Code ---------------------------------------------------------------------------------
+
+    def _chosen(self, given: dict[int, list[int]]) -> dict[int, Variant]:
+        """The code of each open kernel for these sizes; what there isn't is compiled."""
+        chosen: dict[int, Variant] = {}
+        made: list[tuple[str, Variant]] = []
+        module = Module(self._target)
+        for number, values in given.items():
+            kernel = self._kernels[number]
+            found = open_code.find(kernel.key, values)
+            for key, variant in () if found else made:
+                if key == kernel.key and variant.fits(values):
+                    found = variant
+            if found is None:
+                args = len(self.program.calls[number].args)
+                found = emit_variant(module, f"open{len(made)}", kernel, values, args)
+                made.append((kernel.key, found))
+            chosen[number] = found
+        if made:
+            exports = [symbol for _, variant in made for symbol in variant.symbols.values()]
+            text = f"; {generator_version()}\n{module.text()}"
+            write = partial(module.write_parts, costs.PART_CHARACTERS)
+            library = compiled(write, self._target, exports, key=text)
+            for key, variant in made:
+                variant.library = library
+                open_code.enter(key, variant)
+        self._used.update(chosen.values())
+        return chosen
+
+
+class OpenProgram(OpenPlan):
+    """A program whose arguments may have other sizes, and what it takes to run it with given ones.
+
+    Raises `NotOpenError` where passes or the plan need a size.
+    """
+
+    def __init__(
+        self, graph: Graph, found: Opening, now: Skeleton, optimize: Pipeline, log: PassLog
+    ) -> None:
+        self._opening = found
+        super().__init__(*opened(graph, found.numbers), optimize, log)
+        sizes = found.sizes
+        formulas = [formula for kernel in self._kernels.values() for formula in kernel.formulas]
+        words = [entry[1] for entry in self._emitted.words.entries if entry[0] == "size"]
+        self._numbers_at = sizes.evaluator(
+            [*found.numbers, *(temp.size for temp in self._temps), *formulas, *words]
+        )
+        self._holds = sizes.checker()
+        self._hints = found.values(now)
 
     def fits(self, now: Skeleton) -> bool:
         """Whether a graph of the same skeleton is an instance."""
@@ -214,15 +275,13 @@ class OpenProgram:
 
         if self._emitted.shared:
             pool.load()
-        kernels = [x for call in self.program.calls for x in call.kernel.hosts]
-        found = [replaced(x, at) for x in kernels if isinstance(x, HostKernel)]
         libraries = {variant.library for variant in chosen.values()}
         seconds = time.perf_counter() - begin
         return Executable(
             graph,
             strides,
             Facts(arena_bytes, self.program.written, self._checks(graph, at)),
-            found,
+            self._hosts(at),
             self._emitted,
             self._library,
             lower,
@@ -231,43 +290,10 @@ class OpenProgram:
             instance=Instance(array, [*libraries, self]),
         )
 
-    def _checks(self, graph: Graph, at: Callable[[Any], int]) -> list[Check]:
-        """The checks of a graph with sizes."""
-        found = []
-        for node, kernel in self.program.checks:
-            if node.op is ops.check and is_told_later(node):
-                node = told_node(node, graph)
-            found.append(Check.of(node, replaced(kernel, at)))
-        return found
-
-    # Code ---------------------------------------------------------------------------------
-
-    def _chosen(self, given: dict[int, list[int]]) -> dict[int, Variant]:
-        """The code of each open kernel for these sizes; what there isn't is compiled."""
-        chosen: dict[int, Variant] = {}
-        made: list[tuple[str, Variant]] = []
-        module = Module(self._target)
-        for number, kernel in self._kernels.items():
-            values = given[number]
-            found = open_code.find(kernel.key, values)
-            for key, variant in () if found else made:
-                if key == kernel.key and variant.fits(values):
-                    found = variant
-            if found is None:
-                args = len(self.program.calls[number].args)
-                found = emit_variant(module, f"open{len(made)}", kernel, values, args)
-                made.append((kernel.key, found))
-            chosen[number] = found
-        if made:
-            exports = [symbol for _, variant in made for symbol in variant.symbols.values()]
-            text = f"; {generator_version()}\n{module.text()}"
-            write = partial(module.write_parts, costs.PART_CHARACTERS)
-            library = compiled(write, self._target, exports, key=text)
-            for key, variant in made:
-                variant.library = library
-                open_code.enter(key, variant)
-        self._used.update(chosen.values())
-        return chosen
+    def _node_of(self, node: Node, graph: Graph) -> Node:
+        if node.op is ops.check and is_told_later(node):
+            return told_node(node, graph)
+        return node
 
 
 def _words(

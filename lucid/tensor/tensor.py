@@ -6,7 +6,7 @@ Methods are the functions of `lucid.functions`, which take the tensor as their f
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from lucid import random
 from lucid.dtypes import get_default_dtype
@@ -34,6 +34,7 @@ from lucid.functions import (
     transcendental,
 )
 from lucid.functions.border import enter_border
+from lucid.ir.extents import is_open
 from lucid.ir.frames import edge_of_class
 from lucid.layouts import strided
 from lucid.tensor import formatting
@@ -95,7 +96,10 @@ class Tensor(WrittenInPlace):
     @property
     def shape(self) -> Size:
         """Sizes of the axes."""
-        return new_size(Size, self._type.shape)
+        shape = new_size(Size, self._type.shape)
+        if context.recorder is not None and any(map(is_open, shape)):
+            return cast(Size, context.recorder.shown(shape))
+        return shape
 
     device = attribute(conversion.device_of)
     T = attribute(shapes.reversed_axes)

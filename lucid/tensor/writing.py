@@ -12,7 +12,7 @@ from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, DTypeError, LucidError, ShapeError, completed
 from lucid.ir.location import at_line, here
 from lucid.ir.op import Attributes, Op
-from lucid.ir.ops.rules import broadcast_shapes
+from lucid.ir.ops.rules import broadcast_all
 from lucid.ir.strides import Strides, overlaps_itself, view_strides
 from lucid.ir.types import TensorType
 from lucid.tensor.context import context, epoch
@@ -254,7 +254,7 @@ def fitted(target: TensorCore, value: TensorCore, broadcasts: bool = True) -> Te
             f"result type {value.dtype!r} can't be cast to the desired output type "
             f"{target.dtype!r}\n  target: {target._describe()}\n  value:  {value._describe()}"
         )
-    if type.shape and broadcast_shapes(type.shape, wanted.shape) != wanted.shape:
+    if type.shape and broadcast_all(type.shape, wanted.shape) != wanted.shape:
         raise ShapeError(
             f"output with shape {list(wanted.shape)} doesn't match the broadcast shape "
             f"of the value, {list(type.shape)}\n  target: {target._describe()}\n"

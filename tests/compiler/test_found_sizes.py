@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -312,3 +314,197 @@ def test_sizes_beyond_all_memory_are_errors_of_the_library(function) -> None:
     for run in (function, step):
         with pytest.raises(lucid.TooLargeError, match="more than 64 bits can count"):
             run(lucid.tensor([0, 2**63 - 1]))
+
+
+# Sizes that differ from call to call are open ---------------------------------------------------
+
+
+class _Experts(nn.Module):
+    """A mixture of experts, each of which computes the rows that are given to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = nn.Linear(4, 3)
+        self.experts = nn.ModuleList([nn.Linear(4, 4) for _ in range(3)])
+
+    def forward(self, x):
+        weights, chosen = F.softmax(self.gate(x), -1).max(-1)
+        out = lucid.zeros_like(x)
+        for number, expert in enumerate(self.experts):
+            (places,) = lucid.where(chosen == number)
+            out.index_add_(0, places, expert(x[places]) * weights[places, None])
+        return out
+
+
+def _rows_without_nan(model, x):
+    x = lucid.where(x > 1.5, float("nan"), x)
+    whole = ~lucid.isnan(x).any(dim=1)
+    return F.mse_loss(model(x[whole]), x[whole])
+
+
+def _hard_rows(model, x):
+    losses = (model(x) - x).square().mean(1)
+    hard = losses[losses > losses.detach().median()]
+    return hard.sum() / hard.shape[0] if len(hard) > 0 else losses.mean()
+
+
+def _told_apart(model, x):
+    values, inverse = lucid.unique(x[:, 0].round(), return_inverse=True)
+    return (values[:, None] * model(lucid.ones(values.shape[0], 4)))[inverse].square().mean()
+
+
+def _by_two_sizes(model, x):
+    """The second size is found in what the first one has left."""
+    kept = model(x[x[:, 0] > 0])
+    return kept[kept[:, 1] > kept.mean().detach()].square().sum() + kept.mean()
+
+
+OPEN = {
+    "mean of elements": lambda model, x: (model(x) - 1)[x > 0.3].square().mean(),
+    "rows": lambda model, x: F.mse_loss(model(x[x[:, 0] > 0]), x[x[:, 0] > 0]),
+    "rows without nan": _rows_without_nan,
+    "hard rows": _hard_rows,
+    "nonzero": lambda model, x: model(x)[(x[:, 1] > 0).nonzero().squeeze(1)].square().mean(),
+    "masked_select": lambda model, x: model(x).masked_select(x[:, :1] > 0).view(-1, 4).exp().mean(),
+    "unique": _told_apart,
+    "repeat_interleave": lambda model, x: (
+        model(x.repeat_interleave((x[:, 0] * 3).abs().long() + 1, 0)).square().mean()
+    ),
+    "two sizes": _by_two_sizes,
+    "rows of both kinds": lambda model, x: (
+        model(x[x[:, 0] > 0]).sum().tanh() + model(x[x[:, 0] <= 0]).square().mean()
+    ),
+    "zeros of that size": lambda model, x: (
+        (lucid.zeros_like(x[x[:, 0] > 0]) + model(x)[x[:, 0] > 0]).square().mean()
+    ),
+}
+
+
+def _trained(compile, model, loss, batches):
+    opt = lucid.optim.SGD(model.parameters(), 0.1)
+
+    @compile
+    def step(x):
+        opt.zero_grad()
+        found = loss(model, x)
+        found.backward()
+        opt.step()
+        return found
+
+    return [*map(step, batches), *model.parameters()]
+
+
+def _batches(count, rows=24):
+    rng = np.random.default_rng(7)
+    return [lucid.tensor(rng.standard_normal((rows, 4)).astype("f")) for _ in range(count)]
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_one_program_serves_all_sizes(agree, name):
+    def scenario(compile):
+        lucid.manual_seed(1)
+        return _trained(compile, nn.Linear(4, 4), OPEN[name], _batches(12))
+
+    (step,) = agree(scenario)
+    assert step.stats.traces <= 4 and step.stats.calls == 12
+
+
+def test_a_mixture_of_experts_settles_on_one_program(agree):
+    def loss(model, x):
+        return F.mse_loss(model(x), x)
+
+    def scenario(compile):
+        lucid.manual_seed(1)
+        return _trained(compile, _Experts(), loss, _batches(14, 96))
+
+    (step,) = agree(scenario)
+    assert step.stats.traces <= 4 and step.stats.calls == 14
+
+
+@pytest.mark.parametrize("counts", [(3, 9, 2, 400, 7, 90), (5, 0, 6, 1, 4, 0, 1, 8), (2, 2, 3, 2)])
+def test_sizes_may_be_any(agree, counts):
+    """Few or many elements: those that there was no room for, none, and only one."""
+
+    def loss(model, x):
+        kept = model(x[x[:, 0] > 0])
+        return (kept.softmax(0) @ kept.T.exp()).mean() if len(kept) > 1 else x.mean() + kept.sum()
+
+    def scenario(compile):
+        batches = [lucid.full((400, 4), 0.5) for _ in counts]
+        for batch, count in zip(batches, counts, strict=True):
+            batch[count:, 0] = -1
+        lucid.manual_seed(1)
+        return _trained(compile, nn.Linear(4, 4), loss, batches)
+
+    (step,) = agree(scenario)
+    assert step.stats.traces <= 4 and step.stats.calls == len(counts)
+
+
+SEEN = {
+    "returned": lambda x: (x.sum(), x.shape[0], len(x), x.numel(), x.size()),
+    "computed with": lambda x: (x.shape[0] * 2 + 1, x.sum() / x.size(0), x.shape[0] / 2),
+    "in a text": lambda x: f"{x.shape[0]} rows",
+    "compared": lambda x: x * 2 if x.shape[0] > 10 else x + 1,
+    "as a key": lambda x: {8: "eight"}.get(x.shape[0], "another"),
+    "of an int": lambda x: isinstance(x.shape[0], int) and int(x.shape[0]),
+    "of new tensors": lambda x: (lucid.ones(x.shape[0], 2), lucid.arange(len(x)) * x[:, 0]),
+    "of a slice": lambda x: x[: x.shape[0] // 2] + x[-(x.shape[0] // 2) :],
+    "of a view": lambda x: x.view(-1),
+    "of a list": lambda x: [row.sum() for row in x],
+    "kept in a dict": lambda x: {"count": x.shape[0]},
+    "of statistics": lambda x: (x.mean(0), x.var(0), x.std()),
+    "of a transpose": lambda x: x.T.contiguous(),
+}
+
+
+@pytest.mark.parametrize("name", SEEN)
+def test_python_sees_sizes_of_the_call(agree, name):
+    def scenario(compile):
+        step = compile(lambda x: SEEN[name](x[x[:, 0] > 0] * 1))
+        return [step(x) for x in _batches(8)]
+
+    agree(scenario)
+
+
+def test_what_was_assumed_of_sizes_holds_or_another_program_takes_over(agree):
+    """Two sizes that must be equal, and aren't in the end: eager mode's error."""
+
+    def scenario(compile):
+        step = compile(lambda x: (x[x[:, 0] > 0] * x[x[:, 1] > 0]).sum())
+        found = []
+        for batch in _batches(6):
+            batch[:, 1] = batch[:, 0]
+            found.append(step(batch))
+        batch[0, :2] = lucid.tensor([1.0, -1.0])
+        batch[1, :2] = lucid.tensor([1.0, 1.0])
+        batch[2, :2] = lucid.tensor([1.0, 1.0])
+        with pytest.raises(lucid.ShapeError) as error:
+            step(batch)
+        return [*found, str(error.value).split("\n")[0], step(_batches(1)[0][:, [0, 0, 1, 2]])]
+
+    agree(scenario)
+
+
+def test_an_index_beyond_a_found_size_is_eagers_error(agree):
+    def scenario(compile):
+        step = compile(lambda x, at: x[x > 0][at].sum())
+        ones = [lucid.tensor(row) for row in ([1.0, 2.0, -1.0], [1.0, 1.0, 3.0], [0.0, 1.0, 2.0])]
+        found = [step(x, lucid.tensor([0, 1])) for x in (*ones, *ones)]
+        with pytest.raises(lucid.IndexOutOfRangeError) as error:
+            step(ones[0], lucid.tensor([0, 2]))
+        return [*found, str(error.value).split("\n")[0]]
+
+    agree(scenario)
+
+
+def test_threads_find_sizes_of_their_own():
+    weight = lucid.linspace(-1, 1, 16).reshape(4, 4)
+    step = lucid.compile(lambda x: (x[x[:, 0] > 0] @ weight).exp().sum(0))
+    batches = [x * scale for scale in (1.0, -1.0) for x in _batches(20, 64)]
+    expected = [(x[x[:, 0] > 0] @ weight).exp().sum(0) for x in batches]
+    for x in batches[:3]:
+        step(x)
+    with ThreadPoolExecutor(4) as threads:
+        found = [*threads.map(step, batches)]
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-4)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lucid.autograd.function import Function
+    from lucid.autograd.host_finding import OpenAxis
     from lucid.compiler.guards.mutable_sources import Identity, MutableSource
     from lucid.ir.location import Location
     from lucid.tensor.storage import Storage
@@ -46,6 +47,8 @@ class Known:
             from a container by such as move.
         shared: lines whose `numpy()` is of constants, on memory that the step writes or keeps.
         promoted: what loops carry with tangents, or for each example, though it isn't so at first.
+        opened: axes of what functions find whose sizes differ from call to call; closed: those
+            whose sizes must be known all the same.
         undo: takes back what the trace has created in Python, while nobody has taken over.
         functions: where the trace keeps its calls of custom Functions; None: nobody asks.
     """
@@ -53,6 +56,8 @@ class Known:
     counts: set[str]
     sources: dict[Identity, MutableSource]
     kept: dict[int, Any] = field(default_factory=dict)
+    opened: set[OpenAxis] = field(default_factory=set)
+    closed: set[OpenAxis] = field(default_factory=set)
     hosts: set[object] = field(default_factory=set)
     state: set[Storage] = field(default_factory=set)
     unrolled: set[Location | None] = field(default_factory=set)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import pickle
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -20,7 +20,7 @@ import numpy as np
 from lucid.autograd.function import BackwardCFunction, FunctionCtx, backward_of
 from lucid.autograd.generators import put_state, state_of
 from lucid.autograd.host_calls import HostBackward, HostForward, code_of, template_of
-from lucid.autograd.host_finding import Finding
+from lucid.autograd.host_finding import Finding, OpenAxis
 from lucid.autograd.host_reading import Entry, Evaluated
 from lucid.autograd.host_replay import HostCall, MadeHostCall, replayed
 from lucid.autograd.host_world import Captured, EagerThread, Slot
@@ -31,6 +31,7 @@ from lucid.compiler.inputs.late import is_late
 from lucid.compiler.inputs.present import PresentValues
 from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.results.memory import TracedMemory
+from lucid.ir.extents import LEAST, MOST
 from lucid.ir.graph import Node, Value, unused_name
 from lucid.ir.hosts import Frame, HostFunction
 from lucid.ir.interpret import evaluated
@@ -59,11 +60,16 @@ class HostRecording:
         left: the signal that the user's code was given, and may have caught.
     """
 
-    def __init__(self, recorder: TracedMemory, known: frozenset[object]) -> None:
+    def __init__(
+        self,
+        recorder: TracedMemory,
+        known: frozenset[object],
+        opened: Collection[OpenAxis] = (),
+    ) -> None:
         self._recorder = recorder
-        self._known = known
+        self._known, self._opened = known, opened
         self._attempts: list[tuple[str, tuple[Method, ...]]] = []
-        self.present = PresentValues(recorder.cells, recorder.live_inputs)
+        self.present = PresentValues(recorder.cells, recorder.live_inputs, recorder.sizes)
         self.rounds = 0
         self.in_rounds: dict[HostFunction, Surroundings] = {}
         self._frame: Frame = {}
@@ -391,6 +397,21 @@ class HostRecording:
 
     # ---------------------------------------------------------------- recording
 
+    def _with_open_sizes(self, host: Finding, types: Sequence[TensorType]) -> list[TensorType]:
+        """The types of what is found, where sizes are open that have been others before."""
+        made: dict[int, Any] = {}
+        found = []
+        for number, type in enumerate(types):
+            shape: list[Any] = [*type.shape]
+            for axis, size in enumerate(shape):
+                place = host.code, host.line, number, axis
+                if LEAST <= size <= MOST and place in self._opened:
+                    if size not in made:
+                        made[size] = self._recorder.open_size(size)
+                    shape[axis] = made[size]
+            found.append(type.with_shape(tuple(shape)))
+        return found
+
     def _record(
         self,
         name: str,
@@ -403,6 +424,8 @@ class HostRecording:
         unique = unused_name(name, graph.hosts)
         graph.hosts[unique] = function
         types: list[TensorType] = [type_of_array(array) for array in results]
+        if isinstance(function, Finding) and not self.rounds:
+            function.expected = tuple(types := self._with_open_sizes(function, types))
         line = getattr(function, "line", None)
         with self._recorder.annotated(None if line is None else Location(*line)):
             node = graph.append_host(unique, values, types)

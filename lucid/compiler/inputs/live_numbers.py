@@ -10,8 +10,11 @@ import numpy as np
 
 from lucid.compiler.inputs.cells import FormulaGuard
 from lucid.compiler.inputs.scalars import Formula, Number, SymScalar, SymSource
+from lucid.ir.extents import Extent, Sizes
 from lucid.ir.graph import Graph, Value
 from lucid.ir.types import DType, TensorType
+
+_MOST_SIZES = 256
 
 
 class SymNumbers:
@@ -23,11 +26,13 @@ class SymNumbers:
         live_inputs: those that are inputs of the graph, and such that follow from others, by text.
         formulas: what the trace asked live scalars, by the question's text.
         has_numbers: whether there are any live scalars.
+        sizes: those of tensors that values decide, where they are open.
 
     What it is told and asked besides, the trace has:
         annotated: gives nodes that are appended to the graph directly their location and scope.
         guard_value: specializes the step on a Python value that it looked at.
         written: the text of a number; repeated: a text as often as a number says.
+        open_size: a size that values decide, this one now.
         with_arrays: what a function of NumPy's gives of arrays and live numbers, at each call.
     """
 
@@ -36,6 +41,7 @@ class SymNumbers:
     written: Callable[..., str]
     repeated: Callable[..., str]
     with_arrays: Callable[..., Any]
+    open_size: Callable[[int], Extent]
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -43,6 +49,7 @@ class SymNumbers:
         self.live_inputs: dict[tuple[str, DType], tuple[Value, SymSource]] = {}
         self.formulas: dict[str, FormulaGuard] = {}
         self.has_numbers = False
+        self.sizes = Sizes((), is_strict=False, room=_MOST_SIZES)
 
     def live_scalar(
         self, text: str, now: Number, formula: Formula, read: Callable[[], Any] | None = None

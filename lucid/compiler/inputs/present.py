@@ -13,8 +13,10 @@ from lucid.compiler.inputs.cells import Cell
 from lucid.compiler.inputs.scalars import SymSource
 from lucid.ir.clone import copy_node
 from lucid.ir.errors import LucidError
+from lucid.ir.extents import Sizes
 from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.interpret import evaluated
+from lucid.ir.opening import at_hand, has_extents
 from lucid.ir.ops.contraction import split_indices
 from lucid.ir.types import DType
 from lucid.runtime.open_programs import Families
@@ -60,12 +62,16 @@ def evaluate(
             missing = [operand for operand in node.operands if operand not in known]
             pending += missing
             if not missing:
-                operands = [known[operand] for operand in node.operands]
+                results, operands = node.results, [known[operand] for operand in node.operands]
+                if has_extents(node):
+                    if run is None:
+                        return False
+                    node = at_hand(node)
                 if run is not None and node.op.kind == "region":
                     found = run(node, operands)
                 else:
                     found = evaluated(node, operands, value.graph.functions)
-                known.update(zip(node.results, found, strict=True))
+                known.update(zip(results, found, strict=True))
     return True
 
 
@@ -153,10 +159,11 @@ class PresentValues:
         self,
         cells: Mapping[Storage, Cell],
         live_inputs: Mapping[tuple[str, DType], tuple[Value, SymSource]],
+        sizes: Sizes,
     ) -> None:
         self.stand_ins: dict[Value, tuple[Value, int | None]] = {}
         self.run: Run | None = None
-        self._cells, self._live_inputs = cells, live_inputs
+        self._cells, self._live_inputs, self._sizes = cells, live_inputs, sizes
         self.refuse_unknown: Callable[[], object] = lambda: None
         self._known: dict[Value, np.ndarray] = {}
 
@@ -168,7 +175,7 @@ class PresentValues:
         """The data of values. Raises what their ops raise, such as `IndexOutOfRangeError`."""
         known = self._known
         known.update(self._inputs())
-        if not self.stand_ins:
+        if not self.stand_ins and not self._sizes.symbols:
             _evaluate_natively(values, known)
         try:
             is_known = evaluate(values, known, self.stand_ins, self.run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import operator
 import sys
 import weakref
@@ -26,6 +27,7 @@ from lucid.codegen.lower.schedule import make_program
 from lucid.compiler.guards.age import owner_of
 from lucid.compiler.guards.guard import ArrayGuard, ContentsGuard
 from lucid.compiler.guards.mutable_sources import AppendEffect
+from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.cells import Cell
 from lucid.compiler.inputs.scalars import Formula
 from lucid.compiler.inputs.sharing import Sharing
@@ -51,9 +53,12 @@ from lucid.compiler.results.output_specs import (
 from lucid.dtypes import get_default_dtype
 from lucid.ir import ops
 from lucid.ir.clone import Snapshot, copy_graph, rewritten
+from lucid.ir.environment import VERIFY
 from lucid.ir.errors import LeavesPath, LucidError, NotFinite
+from lucid.ir.extents import NotOpenError, Sizes, hint
 from lucid.ir.graph import Graph, Node
 from lucid.ir.non_finite import first_non_finite
+from lucid.ir.opening import reopened
 from lucid.ir.passes.finite import check_finite, check_finite_exactly, drop_finite_check
 from lucid.ir.passes.pipeline import Pass, PassLog, Pipeline, require_known_names
 from lucid.ir.passes.regions import outline
@@ -61,6 +66,8 @@ from lucid.ir.passes.roll_up import roll_up_rounds
 from lucid.ir.passes.rounds import promising
 from lucid.ir.region_ops import body_names, is_exit
 from lucid.ir.stepping import step_through
+from lucid.ir.strides import contiguous_strides
+from lucid.runtime.decided_sizes import DecidedProgram
 from lucid.runtime.entry.layout import SLOW_PATH
 from lucid.runtime.entry.words import MOST_ARGUMENTS, ROOM
 from lucid.runtime.executable import Executable, Results, compile_graph
@@ -75,6 +82,7 @@ from lucid.tensor.lazy_grads import GradBuffers
 from lucid.tensor.storage import Storage, VersionCounter
 from lucid.tensor.write_locks import Keys, held, lock, unlocked, wait_for
 
+logger = logging.getLogger("lucid")
 PROGRAM_BYTES = 1 << 16  # of Python's objects, besides nodes and guards
 
 
@@ -165,6 +173,7 @@ class Program:
         self.optimize = optimize
         self._graph: Graph | None = None  # the optimized one, where it is interpreted
         self.around: Around | None = None
+        self._decided: DecidedProgram | None = None
         self._variants: dict[tuple[Pass, ...], Executable] = {}  # by passes at the end
         self.executable = self._compile(trace)
         self.sources, self.outline = trace.sources, outline_of(trace)
@@ -211,6 +220,8 @@ class Program:
         require_known_names()
         log, optimize, recorded = PassLog(), self.optimize, None
         graph.drop_dead_nodes()
+        if trace.sizes is not None:
+            return self._compile_decided(trace, trace.sizes, graph, log)
         if self._families is not None and promising(graph.nodes):  # for loops of any length
             before = Snapshot(as_recorded(graph))
             optimize = optimize.begin(graph, roll_up_rounds, log)
@@ -258,6 +269,43 @@ class Program:
         self.stages = Stages(texts).then(executable.stages)
         return executable
 
+    def _compile_decided(
+        self, trace: Trace, sizes: Sizes, graph: Graph, log: PassLog
+    ) -> Executable:
+        """The same where values decide sizes; the trace begins again where they must be known."""
+        self.path, self.questions, self.links, self.cut = trace.path, trace.questions, {}, None
+        self._take_hosts(graph, graph.nodes)
+        for host in self.hosts:  # each may find that others are to be run, or more room
+            host.is_followed = True
+        self.recorded = reopened(as_recorded(graph), hint)  # for who looks, as it was traced
+        full = [
+            contiguous_strides(entry.value.shape) if known is None else known
+            for entry, known in zip(graph.inputs, self._strides, strict=True)
+        ]
+        try:
+            self._decided = DecidedProgram(graph, full, sizes, self.optimize, log)
+        except Exception as error:
+            if not isinstance(error, NotOpenError):  # a defect, but the program is right
+                if VERIFY.read():
+                    raise
+                logger.exception("%s: sizes can't be open", graph.name)
+            if trace.undo is not None:
+                trace.undo()
+            closed = {place for host in self.hosts for place in host.open_axes()}
+            raise RestartTrace("needs sizes that values decide", "closed", closed) from None
+        self.pass_seconds = log.seconds
+        after = cache(partial(texts_of, self.recorded, self.optimize))
+        texts = {"trace": lambda: str(self.recorded)}
+        texts |= {name: partial(_text, after, name) for name in log.changed}
+        executable = self._decided.executable()
+        self.stages = Stages(texts).then(executable.stages)
+        return executable
+
+    @property
+    def decides_sizes(self) -> bool:
+        """Whether values decide sizes that are open in it."""
+        return self._decided is not None
+
     @property
     def nbytes(self) -> int:
         """What it keeps, about: native code, memory of its own, graph, guards, and its backwards.
@@ -303,7 +351,9 @@ class Program:
             return is_way and all(any(host.fits(call) for host in self.hosts) for call in made)
         if len(made) > len(self.hosts) or self.path[: len(path)] != path:
             return False
-        return all(host.fits(call) for host, call in zip(self.hosts, made, strict=False))
+        if not all(host.fits(call) for host, call in zip(self.hosts, made, strict=False)):
+            return False
+        return self._decided is None or self._decided.fits([call.found for call in made])
 
     def answers(self, path: tuple[int, ...]) -> list[tuple[str, int]]:
         """What the first exits ask, with such outcomes."""

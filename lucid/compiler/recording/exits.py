@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lucid.compiler.guards.collector import at_line
-from lucid.compiler.recording.late_numbers import LateScalar
+from lucid.compiler.recording.late_numbers import LateScalar, LateSize
 from lucid.ir import ops
+from lucid.ir.extents import Extent, is_open
 from lucid.ir.location import here
 from lucid.ir.types import DType, f64, i64
 from lucid.tensor.context import context
+from lucid.tensor.size import Size, new_size
 
 if TYPE_CHECKING:
     from lucid.compiler.recording.recorder import Recorder
@@ -49,6 +51,7 @@ class Exits:
         self.texts: list[str] = []
         self._answers: dict[Value, int] = {}
         self._numbers: dict[Any, LateScalar] = {}
+        self._sizes: dict[Extent, LateSize] = {}
 
     def ask(self, question: Value, what: str) -> int:
         """The outcome of an i64[] in this call, which the program is specialized on."""
@@ -74,6 +77,7 @@ class Exits:
     def end(self) -> None:
         """Let go of the numbers, which refer to this."""
         self._numbers.clear()
+        self._sizes.clear()
         self._answers.clear()
 
     def holds(self, condition: Value, what: str) -> bool:
@@ -147,6 +151,19 @@ class Exits:
                 items[i] = self.number(whole, element, (i,), "an element of tolist()")
         return items.reshape(whole.shape).tolist()
 
+    def shown(self, x: Any) -> Any:
+        """Sizes as the user's code sees them: what is open is a number of the call."""
+        if type(x) is Size:
+            return new_size(Size, map(self.shown, x)) if any(map(is_open, x)) else x
+        if not is_open(x):
+            return x
+        if x not in self._sizes:
+            with self.recorder.annotated():
+                value = self.recorder.graph.constant(x, i64)
+            made: Any = self.number(value, value, (), "a size", make=LateSize)
+            made.extent, self._sizes[x] = x, made
+        return self._sizes[x]
+
     def truth(self, value: Value, what: str) -> bool:
         """The outcome of `bool()` of a 0-d value."""
         with self.recorder.annotated():
@@ -177,11 +194,12 @@ class Exits:
         index: tuple[int, ...],
         what: str,
         kind: type | None = None,
+        make: type[LateScalar] = LateScalar,
     ) -> LateScalar:
         """The number that an element is after the call.
 
         base: the output that it is read from.
-        kind: its class; None: `int` or `float`.
+        kind: its class; None: `int` or `float`. make: the class of what stands for it.
         """
         key = base, index
         found = self._numbers.get(key)
@@ -200,6 +218,6 @@ class Exits:
                 return now if kind is None else kind(now)
 
             of = element.dtype.numpy.type().item().__class__ if kind is None else kind
-            found = LateScalar(of, find, formula, what, self, self.recorder, {base: base}, value)
+            found = make(of, find, formula, what, self, self.recorder, {base: base}, value)
             self._numbers[key] = found
         return found

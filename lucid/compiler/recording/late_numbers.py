@@ -13,9 +13,11 @@ import numpy as np
 from lucid.compiler.inputs.late import Applied, Bases, Late
 from lucid.compiler.inputs.scalars import EXTREMES, OPS, WHOLE, Formula, Number, SymScalar, is_live
 from lucid.ir import ops
+from lucid.ir.extents import Extent
 from lucid.ir.memory import read_only
 from lucid.ir.op import Op
 from lucid.ir.types import DType, f64, i64, limits_of
+from lucid.tensor.size import Size
 
 if TYPE_CHECKING:
     from lucid.compiler.inputs.live_numbers import SymNumbers
@@ -247,6 +249,55 @@ class LateScalar(SymScalar, Late):
 
     def __hash__(self) -> int:
         return hash(self._look())
+
+
+_ON_SIZES = (
+    operator.add,
+    operator.sub,
+    operator.mul,
+    operator.neg,
+    operator.floordiv,
+    operator.mod,
+)
+
+
+class LateSize(LateScalar):
+    """A size that values decide, as the user's code sees it; the library gets its extent.
+
+    What is asked of it is assumed of the extent, and so is what arithmetic on it gives.
+    """
+
+    __slots__ = ("extent",)
+
+    extent: Extent
+
+    def applied(self, text: str, meaning: Callable[..., Any], args: Sequence[Any]) -> Any:
+        if meaning in _ON_SIZES and all(isinstance(x, int) and _is_known(x) for x in args):
+            divisor = args[-1] if meaning in (operator.floordiv, operator.mod) else 1
+            if divisor != 0:
+                return self.exits.shown(meaning(*map(extent_of, args)))
+        return super().applied(text, meaning, args)
+
+    def _compare(self, symbol: str, meaning: Callable[..., Any], other: Any) -> Any:
+        if type(other) in (int, LateSize):
+            return meaning(self.extent, extent_of(other))
+        return super()._compare(symbol, meaning, other)
+
+
+def _is_known(number: Any) -> bool:
+    return type(number) is LateSize or not is_live(number)
+
+
+def extent_of(x: Any) -> Any:
+    """Sizes as the library knows them: what the user's code passes, with extents in it."""
+    kind = type(x)
+    if kind is LateSize:
+        return x.extent
+    if kind is slice:
+        return slice(extent_of(x.start), extent_of(x.stop), extent_of(x.step))
+    if kind in (tuple, list, Size):
+        return (list if kind is list else tuple)(map(extent_of, x))
+    return x
 
 
 def operands_of(bases: Bases) -> tuple[list[Value], Callable[[Sequence[np.ndarray]], Bases]]:

@@ -7,7 +7,7 @@ import os
 import sys
 import types
 import weakref
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
@@ -26,6 +26,7 @@ from lucid.compiler.recording import texts
 from lucid.compiler.recording.exits import Exits
 from lucid.compiler.recording.foreseen import Foreseen
 from lucid.compiler.recording.late_arrays import LateArray, LateObject, of_numpy, stand_in_of
+from lucid.compiler.recording.late_numbers import extent_of
 from lucid.compiler.recording.loops import Loops
 from lucid.compiler.recording.moving_parts import MovingParts
 from lucid.compiler.recording.texts import LateText
@@ -34,6 +35,7 @@ from lucid.compiler.results.memory import TracedMemory
 from lucid.ir import ops
 from lucid.ir.attributes import check_arguments
 from lucid.ir.errors import EagerOnlyError, LucidError, TraceError
+from lucid.ir.extents import Extent, is_open
 from lucid.ir.graph import Node as GraphNode, Region, Value
 from lucid.ir.inference import application
 from lucid.ir.location import LIBRARY, Location, here, location_at, user_frame
@@ -43,6 +45,7 @@ from lucid.ir.types import DType, shared_type
 from lucid.ir.whose_code import is_librarys
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, keep_history, of_value, traced_view, with_origins
+from lucid.tensor.size import Size
 from lucid.tensor.storage import Storage, VersionCounter
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.tree import map_tree
@@ -50,6 +53,7 @@ from lucid.tensor.tree import map_tree
 if TYPE_CHECKING:
     from lucid.autograd.engine import BackwardRun
     from lucid.autograd.function import BackwardCFunction
+    from lucid.autograd.host_finding import OpenAxis
     from lucid.compiler.recording.deferred_calls import DeferredCalls
     from lucid.compiler.results.replayed_effects import ReplayedEffect
 
@@ -60,6 +64,10 @@ _WRITERS = (texts.__file__, _PROTOCOLS)
 _BETWEEN = (
     *(__file__, _PROTOCOLS, os.path.join(LIBRARY, "tensor", "formatting.py")),
     *(os.path.join(LIBRARY, "ir", "frames.py"), unheard.__code__.co_filename),
+)
+_AT_BORDER = (
+    *(*_BETWEEN, os.path.join(LIBRARY, "functions", "border.py")),
+    os.path.join(LIBRARY, "tensor", "tensor.py"),
 )
 
 
@@ -95,9 +103,10 @@ class Recorder(TracedMemory):
         name: str,
         leaving: frozenset[object] = frozenset(),
         undo: list[Callable[[], object]] | None = None,
+        opened: Collection[OpenAxis] = (),
     ) -> None:
         super().__init__(name, undo)
-        self.hosts = HostRecording(self, leaving)
+        self.hosts = HostRecording(self, leaving, opened)
         self.exits = Exits(self)
         self.loops = Loops(self)
         self.parts = MovingParts(self)
@@ -122,6 +131,23 @@ class Recorder(TracedMemory):
 
     unheard = staticmethod(unheard)
     call: Callable[..., Any] = staticmethod(call)
+
+    def open_size(self, size: int) -> Extent:
+        self.call = self._call_with_sizes
+        return self.sizes.add(size)
+
+    def _call_with_sizes(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call a public function of the library's, within which open sizes are extents."""
+        kwargs = {name: extent_of(value) for name, value in kwargs.items()}
+        return self.shown(call(function, *map(extent_of, args), **kwargs))
+
+    def shown(self, x: Any) -> Any:
+        """A size or a shape, as who has asked for it sees it: the library, or the user's code."""
+        if not is_open(x) and type(x) is not Size:
+            return x
+        frame = _behind(sys._getframe(1), _AT_BORDER)
+        is_own = frame is not None and frame.f_code.co_filename.startswith(LIBRARY)
+        return x if is_own else self.exits.shown(x)
 
     def apply(self, op: Op, operands: Sequence[TensorCore], attributes: Attributes) -> Tensor:
         """Append an op on tensors, and keep its history. Raises the op's errors."""
@@ -171,6 +197,9 @@ class Recorder(TracedMemory):
                 recorded = self.local(self.live_value(value, dtype))
                 if dtype is not recorded.dtype:
                     recorded = ops.cast(recorded, dtype=dtype)
+        elif is_open(value):
+            with self.annotated():
+                recorded = self.graph.constant(value, dtype)
         else:
             given = {"value": np.array(value, dtype.numpy)[()], "dtype": dtype}
             node = self.graph.append_typed(ops.constant, (), given, shared_type(dtype, ()))
@@ -569,7 +598,7 @@ class Recorder(TracedMemory):
         self.parts.end()
         del self.hosts, self.exits, self.loops, self.foreseen, self.parts
         self.outside = None
-        self.collector = None
+        self.collector, self.call = None, call
         self.arguments = ()
         self.end_numbers()
         self._on_arrays.clear()

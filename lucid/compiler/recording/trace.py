@@ -38,9 +38,11 @@ from lucid.compiler.recording.names import name_gradients, name_inputs
 from lucid.compiler.recording.recorder import Recorder, recording
 from lucid.compiler.recording.stand_in_functions import StandInFunctions
 from lucid.compiler.results.gradients import shared_gradients
+from lucid.compiler.results.output_specs import GraphOutputView
 from lucid.compiler.results.replayed_effects import ReplayedEffect, let_frames_go
 from lucid.compiler.results.side_effects import SideEffects
 from lucid.ir.errors import EagerOnlyError, LucidError, TraceError
+from lucid.ir.extents import Sizes
 from lucid.ir.graph import Graph, Value
 from lucid.ir.location import Location
 from lucid.ir.strides import Strides, is_contiguous
@@ -60,6 +62,7 @@ class Trace:
         sources: the mutable ones that the trace knew from its start.
         path: the outcomes of the exits; questions: what each of them is, for messages.
         may_catch: whether the step may handle an error that a run finds.
+        sizes: the open ones, which values decide; None: there are none.
     """
 
     graph: Graph
@@ -74,6 +77,7 @@ class Trace:
     questions: tuple[str, ...] = ()
     seconds: float = 0.0
     may_catch: bool = False
+    sizes: Sizes | None = None
 
 
 def trace(
@@ -92,7 +96,8 @@ def trace(
     """
     start = time.perf_counter()
     side_effects = SideEffects(function, sources.values())
-    recorder = Recorder(name_of(function), frozenset(known.hosts), known.undo)
+    opened = known.opened - known.closed
+    recorder = Recorder(name_of(function), frozenset(known.hosts), known.undo, opened)
     recorder.loops.unrolled, recorder.loops.promoted = known.unrolled, known.promoted
     recorder.parts.looked_at, recorder.shared = known.looked_at, known.shared
     known.taken.clear()
@@ -106,19 +111,36 @@ def trace(
                 f"{sys.implementation.name} {sys.version.partition(' ')[0]}"
             )
         found = _record(recorder, side_effects, call, known)
-    except UnsupportedError as error:
-        raise EagerOnlyError(f"its instructions can't be followed now: {error}") from None
-    except (EagerOnlyError, TraceError) as error:
-        if known.taken:  # which may be why
-            raise RestartTrace(str(error), "looked_at", [*known.taken]) from None
-        raise
-    except TypeError as error:
-        if recorder.has_numbers and not isinstance(error, LucidError):
-            raise_in_eager_mode(error)  # it may be about the type of what stands for a number
+        if recorder.sizes.is_needed or (found.sizes and _shows_sizes(found.epilogue)):
+            raise RestartTrace(_NEEDS_SIZES, "closed", opened)
+    except Exception as error:
+        if recorder.sizes.symbols:  # which may be why
+            raise RestartTrace(_NEEDS_SIZES, "closed", opened) from error
+        _raise_meaning(recorder, known, error)
         raise
     found.sources = dict(sources)
     found.seconds = time.perf_counter() - start
     return found
+
+
+_NEEDS_SIZES = "needs to know sizes that values decide"
+
+
+def _shows_sizes(epilogue: Epilogue) -> bool:
+    """Whether what each call leaves needs sizes that values decide."""
+    if epilogue.history is not None:
+        return True
+    return any(type(x) is GraphOutputView and x.needs_sizes for x in epilogue.leaves)
+
+
+def _raise_meaning(recorder: Recorder, known: Known, error: Exception) -> None:
+    """Raise what it means that a trace has failed, if that is another error."""
+    if isinstance(error, UnsupportedError):
+        raise EagerOnlyError(f"its instructions can't be followed now: {error}") from None
+    if isinstance(error, (EagerOnlyError, TraceError)) and known.taken:  # which may be why
+        raise RestartTrace(str(error), "looked_at", [*known.taken]) from None
+    if isinstance(error, TypeError) and not isinstance(error, LucidError) and recorder.has_numbers:
+        raise_in_eager_mode(error)  # it may be about the type of what stands for a number
 
 
 def raise_in_eager_mode(
@@ -288,6 +310,7 @@ def _run(
             path=tuple(recorder.exits.path),
             questions=tuple(recorder.exits.texts),
             may_catch=recorder.may_catch,
+            sizes=recorder.sizes if recorder.sizes.symbols else None,
         )
         return found, handles
     except BaseException as error:

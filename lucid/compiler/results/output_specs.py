@@ -13,7 +13,8 @@ from lucid.compiler.inputs.scalars import Formula
 from lucid.compiler.inputs.signature import Call
 from lucid.compiler.results.histories import LostGraph
 from lucid.compiler.results.replayed_effects import Entries
-from lucid.ir.types import TensorType
+from lucid.ir.extents import hint, is_open, replaced
+from lucid.ir.types import TensorType, type_of_array
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, ViewChain, _new
 from lucid.tensor.storage import Storage, VersionCounter, ViewGuard
@@ -150,9 +151,10 @@ class GraphOutput(OutputSpec):
 
     def on(self, array: np.ndarray) -> Tensor:
         """The tensor that owns the output's array."""
-        storage = Storage(self.type)
+        type = type_of_array(array) if any(map(is_open, self.type.shape)) else self.type
+        storage = Storage(type)
         storage.array = array
-        root = _new(storage, self.type, array, ())
+        root = _new(storage, type, array, ())
         if self.version:
             root._counter.now = self.version
         return root
@@ -178,6 +180,11 @@ class GraphOutputView(GraphOutput):
         self.owner = owner
         self.chain = chain
         self.own = own
+
+    @property
+    def needs_sizes(self) -> bool:
+        """Whether sizes stand in it that values decide."""
+        return any(replaced(attributes, hint) is not attributes for _, attributes in self.chain)
 
     def of(self, run: Run) -> Tensor:
         return cast(Tensor, OutputSpec.of(self, run))

@@ -187,9 +187,9 @@ def sum_to_shape(g: Operand, shape: Shape) -> Any:
     >>> ops.sum_to_shape(lucid.ones(2, 3), (3,))
     tensor([2., 2., 2.])
     """
-    if g.shape == shape:
-        return g
     lead = len(g.shape) - len(shape)
+    if not lead and g.shape == shape:
+        return g
     repeated = (axis for axis, size in enumerate(shape) if size == 1 and g.shape[lead + axis] != 1)
     axes = (*range(lead), *(lead + axis for axis in repeated))
     return reshape_to(ops.sum(g, axes=axes) if axes else g, shape)

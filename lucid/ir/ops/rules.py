@@ -136,7 +136,7 @@ def broadcast_shapes(a: Shape, b: Shape) -> Shape | None:
     >>> broadcast_shapes((4, 1), (3,))
     (4, 3)
     """
-    if a == b:
+    if len(a) == len(b) and a == b:  # of open sizes only these are compared
         return a
     if len(a) < len(b):
         a, b = b, a
@@ -147,6 +147,14 @@ def broadcast_shapes(a: Shape, b: Shape) -> Shape | None:
             return None
         sizes.append(n if m == 1 else m)
     return tuple(sizes)
+
+
+def broadcast_all(*shapes: Shape) -> Shape | None:
+    """The shape that all broadcast to; None where they don't fit."""
+    found: Shape | None = ()
+    for shape in shapes:
+        found = None if found is None else broadcast_shapes(found, shape)
+    return found
 
 
 def _no_broadcast(op: str, names: Names, types: Sequence[TensorType]) -> LucidError:
