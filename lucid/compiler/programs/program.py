@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from lucid.autograd.host_finding import Finding
 from lucid.autograd.host_replay import (
     HostCallMismatch,
     MadeHostCall,
@@ -21,6 +22,7 @@ from lucid.autograd.host_replay import (
 )
 from lucid.codegen.lower.legalize import legalize
 from lucid.compiler.guards.age import owner_of
+from lucid.compiler.guards.following import is_known_by_place
 from lucid.compiler.guards.guard import ArrayGuard, ContentsGuard
 from lucid.compiler.guards.mutable_sources import AppendEffect
 from lucid.compiler.inputs.cells import Cell
@@ -34,6 +36,7 @@ from lucid.compiler.recording.names import name_values
 from lucid.compiler.recording.trace import Trace
 from lucid.compiler.results.gradients import Gradients
 from lucid.compiler.results.output_specs import (
+    Constant,
     GraphOutput,
     InputContainer,
     InputNumber,
@@ -161,6 +164,8 @@ class Program:
         self.compile_seconds = sum(self.stage_seconds.values())
         self.native: NativeCalls | None = None
         self.enter: Callable[..., Any] | None = None
+        self._retired: list[NativeCalls] = []
+        self._has_followed = False
         self._types: list[PlainType] | None = None
         self.reads: Sequence[Read] = ()
         self.made_natively: GraphOutput | None = None
@@ -169,6 +174,7 @@ class Program:
         self.default_dtype = get_default_dtype()
         self.guards = trace.guards
         self._side_effects = trace.guards.side_effects
+        self._function = trace.function
         self._take_inputs(trace)
         self._take_epilogue(trace, compiled)
         self._take_claims(trace)
@@ -325,7 +331,8 @@ class Program:
         uses = [*self.guards.grads_read, *(use for use, _ in self.grads)]
         owners = [_owner(cell.storage) for cell in cells if cell.kind == "state"]
         leaves = [use.leaf for use in uses if use.leaf is not None]
-        self.claims: Keys = frozenset(map(id, (*owners, *leaves)))
+        self._claimed: Keys = frozenset(map(id, (*owners, *leaves)))
+        self.claims = self._claimed
         if self._side_effects is not None:
             self.claims |= self._side_effects.claims
         self._written = cells
@@ -354,11 +361,47 @@ class Program:
         for late in epilogue.leaves:
             if isinstance(late, LateOutput):
                 self.early += late.early.values()
+        made = [*epilogue.leaves]
+        for deferred in self._deferred:
+            made += [*deferred.args, *deferred.kwargs.values()]
+        self._constants = [spec for spec in made if isinstance(spec, Constant)]
         self._has_given = any(isinstance(leaf, InputContainer) for leaf in epilogue.leaves)
         specs = (*epilogue.leaves, *(spec for _, spec in self.grads if spec is not None))
         self.gradients = Gradients(self.executable, epilogue.grads, specs)
 
     # ------------------------------------------------------------------ guards
+
+    def follow(self) -> bool:
+        """Look at other containers from now on, where Python has bound such anew; whether it does.
+
+        What a host call or a walk of the user's code holds is not known.
+        """
+        rule = self.differentiable
+        are_users = not all(isinstance(host, Finding) for host in self.hosts)
+        if are_users or (rule is not None and rule.users is not None):
+            return False
+        with lock:
+            images = self.guards.follow(self._held)
+            if images is None:
+                return False
+            for constant in self._constants:
+                constant.value = images.of(constant.value)
+            if self._side_effects is not None:
+                self.claims = self._claimed | self._side_effects.claims
+            self._retire_native()
+            self._has_followed = True
+        return True
+
+    def _held(self) -> list[Any]:
+        """What it holds besides its guards and the places that it reads or binds."""
+        held = [*self._objects, *self.hosts, *(deferred.function for deferred in self._deferred)]
+        held += [x.value for x in self._constants if not is_known_by_place(x.value)]
+        return [*held, self._function]
+
+    def _retire_native(self) -> None:
+        """Have the short way made anew; what another thread is in stays until it has left."""
+        native, self.native, self.enter = self.native, None, None
+        self._retired = [x for x in (*self._retired, native) if x is not None and x.is_running()]
 
     def take_plain(self, call: Call, args: tuple[Any, ...], counted: np.ndarray) -> None:
         """Note that calls with plain tensors of the same types are calls of this program.
@@ -469,9 +512,13 @@ class Program:
             return SLOW_PATH
 
     def prepare_native(self) -> None:
-        """Let native code run calls from now on where it can, after one that bound the state."""
+        """Let native code run calls from now on where it can, after one that bound the state.
+
+        Not for a step that finds another container at each call.
+        """
         is_bound = self.guards.epoch == epoch.count
-        if self._types is not None and self.native is None and is_bound:
+        is_fit, self._has_followed = is_bound and not self._has_followed, False
+        if self._types is not None and self.native is None and is_fit:
             self.native = native_calls(self, self._types)
             self.enter = None if self.native is None else self.native.function
 

@@ -114,6 +114,11 @@ class SideEffects:
         return frozenset(source.identity for source in found)
 
     @property
+    def sources(self) -> list[MutableSource]:
+        """All places that it reads at each call, or binds."""
+        return [*self.read, *self.bound, *self.numbers, *self.growing, *self.arrays]
+
+    @property
     def keeps_guards(self) -> bool:
         """Whether binding the places leaves what is guarded as it is."""
         return all(
