@@ -730,9 +730,12 @@ class Compiled:
 
     def _follows(self, program: Program) -> bool:
         """Whether a program looks at other containers from now on, bound anew by Python."""
-        if not program.follow():
+        images = program.follow()
+        if images is None:
             return False
         places = [*self._sources.values()]
+        for place in places:
+            place.owner = images.of(place.owner)
         self._sources.clear()
         self._sources.update((place.identity, place) for place in places)
         return True

@@ -345,3 +345,19 @@ def test_an_aliased_argument_is_not_the_container_at_a_place(agree):
         return found
 
     agree(scenario)
+
+
+def test_programs_of_one_function_follow_each_their_own(agree):
+    """One program works with two lists, another one with one list in both places."""
+
+    def body(owner, x):
+        owner.log.append(1.0)
+        owner.count += len(owner.other) + len(owner.log)
+        return x
+
+    def one(owner):
+        owner.other = owner.log
+
+    at = lambda: Thing(log=[], other=[], count=0)  # noqa: E731
+    changes = {2: one, 6: bind(log=list), 9: swapped, 10: one, 12: bind(other=list)}
+    check(agree, at, body, changes, names=["log", "other", "count"])

@@ -22,7 +22,7 @@ from lucid.autograd.host_replay import (
 )
 from lucid.codegen.lower.legalize import legalize
 from lucid.compiler.guards.age import owner_of
-from lucid.compiler.guards.following import is_known_by_place
+from lucid.compiler.guards.following import Images, is_known_by_place
 from lucid.compiler.guards.guard import ArrayGuard, ContentsGuard
 from lucid.compiler.guards.mutable_sources import AppendEffect
 from lucid.compiler.inputs.cells import Cell
@@ -371,26 +371,26 @@ class Program:
 
     # ------------------------------------------------------------------ guards
 
-    def follow(self) -> bool:
-        """Look at other containers from now on, where Python has bound such anew; whether it does.
+    def follow(self) -> Images | None:
+        """Look at other containers from now on, where Python has bound such anew; None: as before.
 
         What a host call or a walk of the user's code holds is not known.
         """
         rule = self.differentiable
         are_users = not all(isinstance(host, Finding) for host in self.hosts)
         if are_users or (rule is not None and rule.users is not None):
-            return False
+            return None
         with lock:
             images = self.guards.follow(self._held)
             if images is None:
-                return False
+                return None
             for constant in self._constants:
                 constant.value = images.of(constant.value)
             if self._side_effects is not None:
                 self.claims = self._claimed | self._side_effects.claims
             self._retire_native()
             self._has_followed = True
-        return True
+        return images
 
     def _held(self) -> list[Any]:
         """What it holds besides its guards and the places that it reads or binds."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
+from copy import copy
 from functools import partial
 from typing import Any
 
@@ -76,6 +77,7 @@ class SideEffects:
         self._known: set[Identity] = set()
         self._before: list[Any] = []
         self._given: Sequence[Any] = ()
+        known = [*map(copy, known)]  # other programs of the function may follow other containers
         self.growing = [source for source in known if isinstance(source, GrowingList)]
         self.arrays = [source for source in known if isinstance(source, ChangingArray)]
         lists = {
