@@ -759,10 +759,24 @@ class Compiled:
             if differs is not None and not program.fits(differs):
                 continue
             failure = program.guards.failure(call)
+            if failure is not None and self._follows(program):
+                failure = program.guards.failure(call)
             if failure is None:
                 return program, None
             reason = reason or failure
         return None, reason
+
+    def _follows(self, program: Program) -> bool:
+        """Whether a program looks at other containers from now on, bound anew by Python."""
+        images = program.follow()
+        if images is None:
+            return False
+        places = [*self._sources.values()]
+        for place in places:
+            place.owner = images.of(place.owner)
+        self._sources.clear()
+        self._sources.update((place.identity, place) for place in places)
+        return True
 
     def _from_before_ints_moved(self, call: Call) -> tuple[Call, Program] | None:
         """A program for just the ints and texts of a call, where none that reads them fits."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import statistics
 from collections import deque
 from collections.abc import Callable
@@ -24,8 +23,10 @@ VAIN = 8  # calls in turn that found no program: from then on looks for one are 
 VAIN_SHARE = 0.1  # of the time of calls op by op, which looks in vain may take
 
 
-_EMPTY = re.compile(r" -> (\[\]|\{\}|set\(\)|\w+\(.*(\[\]|\{\})\))$")  # what a container is by now
-
+_REMEDY = (
+    "let what differs from call to call be a tensor or a float, or one of a few values, sizes or "
+    "functions that come back"
+)
 Looks = tuple[object, ...]
 """What can be said of arguments at a glance."""
 
@@ -107,7 +108,7 @@ class TracePace:
             return
         raise NotPaidForError(
             f"it was traced {traces} times in {stats.calls} calls that ran natively, and would be "
-            f"traced again now: {reason}{line()}\nhint: {_remedy(reason)}"
+            f"traced again now: {reason}{line()}\nhint: {_REMEDY}"
         )
 
     def _is_faster(self) -> bool:
@@ -117,13 +118,3 @@ class TracePace:
             return False
         seconds = statistics.median(traced.seconds for traced in latest)
         return seconds <= min(self._eager_seconds)
-
-
-def _remedy(reason: str) -> str:
-    """What would save the trace."""
-    if _EMPTY.search(reason):
-        return "empty the container by clear(), in place of binding a new one"
-    return (
-        "let what differs from call to call be a tensor or a float, or one of a few values, sizes "
-        "or functions that come back"
-    )

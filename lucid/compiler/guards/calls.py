@@ -35,6 +35,7 @@ import numpy as np
 from lucid.autograd.generators import GENERATORS
 from lucid.compiler.guards.collector import BUFFERS, OPAQUE, PLAIN, VIEWS
 from lucid.compiler.guards.events import ARITHMETIC, are_single
+from lucid.compiler.guards.following import is_known_by_place
 from lucid.compiler.guards.guard import ABSENT, CONTENTS, brief, closure_of, instance_dict
 from lucid.compiler.guards.mutable_sources import stands_for_list
 from lucid.compiler.guards.reads import (
@@ -582,6 +583,8 @@ class GuardCollector(Reads):
             self._call_method_in_c(owner, function.__name__, args, kwargs)
             return
         self._look_at_world(function)
+        if function in (id, hash) and args and is_known_by_place(args[0]):
+            self.answer(f"{function.__name__}({self.path_of(args[0])})", function, args[0])
         for value in args:
             self.may_call(value, *_methods_for(function))
         if function in _AS_INSTRUCTIONS:
@@ -773,6 +776,9 @@ class GuardCollector(Reads):
     def read_text(self, value: Any) -> None:
         is_asked = self.substitutes.is_asked
         self.may_call(value, *_OF_TEXTS)
+        shows: Any = type(value).__repr__
+        if shows is object.__repr__ and is_known_by_place(value):
+            self.answer(f"repr({self.path_of(value)})", object.__repr__, value)
         if is_asked(value) or isinstance(value, (*_SHOW_ALL, np.ndarray)):
             self._look_into((value,), {}, objects=True, may_write=False, is_asked=is_asked)
         if isinstance(value, (np.ndarray, np.generic)):

@@ -23,7 +23,7 @@ from lucid.tensor.tree import flatten
 HOLDERS = (list, tuple, deque, dict)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class MovingEntry:
     """An entry of a container that was there before.
 

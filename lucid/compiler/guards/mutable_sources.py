@@ -6,7 +6,7 @@ import functools
 import itertools
 import operator
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -125,13 +125,15 @@ class GrowingList(MutableSource):
     Attributes:
         keys: the entries that are sources of their own.
         done: as of what is appended, by the trace that runs.
+        asked: by class, of which list how many entries there were, when they were of it.
     """
 
-    __slots__ = ("done", "keys")
+    __slots__ = ("asked", "done", "keys")
 
     def __init__(self, path: str, owner: Any) -> None:
         super().__init__(path, owner, CONTENTS)
         self.keys: set[Any] = set()
+        self.asked: dict[type, tuple[Any, int]] = {}
         self.done: list[tuple[str, tuple[Any, ...]]] = []
 
 
@@ -242,10 +244,7 @@ class DynamicNumber(MutableSource):
         kind = type(before)
         text = recorder.unused_text(self.path)
         recorder.guard_value(f"type({text})", lambda: type(self.found()), kind)
-        read: Callable[[], Any] = self.found
-        if type(self.owner) is dict:  # without Python, where calls are native
-            read = functools.partial(dict.__getitem__, self.owner, self.key)
-        scalar = recorder.live_scalar(text, before, lambda call: self.found(), read)
+        scalar = recorder.live_scalar(text, before, lambda call: self.found(), self.found)
         self._before, self._stand_in = before, scalar
         self.put(scalar)
 

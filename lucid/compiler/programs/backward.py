@@ -163,13 +163,13 @@ class Differentiable:
     """The history behind a program's results, and the backwards that calls have needed so far.
 
     Attributes:
-        layers, tape, counters: of the history.
+        layers, tape, counters, users: of the history.
         whole: by layer the backward of all its results, with respect to all that is behind.
         own_leaves: per layer what it leads to, if these are leaves of the state's alone.
     """
 
     def __init__(self, history: History, compiled: CompileWalk) -> None:
-        self.layers, self.tape, self.counters, self._users = history
+        self.layers, self.tape, self.counters, self.users = history
         self._compiled = compiled
         self._kinds: dict[BackwardKind, Any] = {}
         self.whole: dict[int, Any] = {}
@@ -204,7 +204,7 @@ class Differentiable:
         """The compiled function that computes the gradients."""
         found = self._kinds.get(kind)
         if found is None:
-            walk = Walk(kind, self.layers[kind.layer], self.tape, self._users)
+            walk = Walk(kind, self.layers[kind.layer], self.tape, self.users)
             found = self._kinds[kind] = self._compiled(walk)
             is_all = all(kind.sent) and len(kind.wanted) == len(self.layers[kind.layer].ends)
             if is_all and not kind.is_open:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import logging
+import sys
 import types
 import weakref
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ import numpy as np
 from lucid.compiler.guards.guard import ABSENT, CONTENTS, field_of
 from lucid.compiler.guards.mutable_sources import (
     AppendEffect,
+    DynamicNumber,
     MutableSource,
     RequiresGrad,
     TensorData,
@@ -184,6 +186,10 @@ class NativeCalls(Tables):
             return
         if plan[Word.THREAD_ITEMS]:
             _drop(int(plan[Word.THREAD_ITEMS]))
+
+    def is_running(self) -> bool:
+        """Whether somebody has got hold of the function, perhaps to call it."""
+        return sys.getrefcount(self.function) > 2  # this object's and the call's own
 
     def leaving(self, leaves: Sequence[TensorCore], tensor_count: int) -> NativeCalls | None:
         """The form for which results, one for each leaf, are the leaves' gradients; None: none.
@@ -356,11 +362,15 @@ class NativeCalls(Tables):
         index, inner = -1, read
         if isinstance(read, functools.partial) and read.func is item_of:
             inner, index = read.args
+        kind = NUMBER_IN_DICT if index < 0 else NUMBER_IN_TUPLE
+        place = getattr(inner, "__self__", None)
         if isinstance(inner, functools.partial) and inner.func is dict.__getitem__:
-            kind = NUMBER_IN_DICT if index < 0 else NUMBER_IN_TUPLE
             owner, key = inner.args
-            return kind, self._keep(owner), self._keep(key), index
-        return NUMBER_CALLED, self._keep(read), 0, 0
+        elif isinstance(place, DynamicNumber) and type(place.owner) is dict:
+            owner, key = place.owner, place.key
+        else:
+            return NUMBER_CALLED, self._keep(read), 0, 0
+        return kind, self._keep(owner), self._keep(key), index
 
     def _enter_call(self, program: Program, buffers: Context) -> None:
         plan, executable = self._plan, program.executable

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from lucid.autograd.host_finding import Finding
 from lucid.autograd.host_replay import (
     HostCallMismatch,
     MadeHostCall,
@@ -25,6 +26,7 @@ from lucid.codegen.llvm.target import host_target
 from lucid.codegen.lower.legalize import legalize
 from lucid.codegen.lower.schedule import make_program
 from lucid.compiler.guards.age import owner_of
+from lucid.compiler.guards.following import Images, is_known_by_place
 from lucid.compiler.guards.guard import ArrayGuard, ContentsGuard
 from lucid.compiler.guards.mutable_sources import AppendEffect
 from lucid.compiler.guards.restarts import RestartTrace
@@ -40,6 +42,7 @@ from lucid.compiler.recording.names import name_values
 from lucid.compiler.recording.trace import Trace
 from lucid.compiler.results.gradients import Gradients
 from lucid.compiler.results.output_specs import (
+    Constant,
     GraphOutput,
     InputContainer,
     InputNumber,
@@ -184,6 +187,8 @@ class Program:
         self.compile_seconds = sum(self.stage_seconds.values())
         self.native: NativeCalls | None = None
         self.enter: Callable[..., Any] | None = None
+        self._retired: list[NativeCalls] = []
+        self._has_followed = False
         self._types: list[PlainType] | None = None
         self.reads: Sequence[Read] = ()
         self.gathering: Gathering | None = None
@@ -198,6 +203,7 @@ class Program:
         self.default_dtype = get_default_dtype()
         self.guards = trace.guards
         self._side_effects = trace.guards.side_effects
+        self._function = trace.function
         self._take_inputs(trace)
         self._take_epilogue(trace, compiled)
         self._take_claims(trace)
@@ -409,7 +415,8 @@ class Program:
         uses = [*self.guards.grads_read, *(use for use, _ in self.grads)]
         owners = [_owner(cell.storage) for cell in cells if cell.kind == "state"]
         leaves = [use.leaf for use in uses if use.leaf is not None]
-        self.claims: Keys = frozenset(map(id, (*owners, *leaves)))
+        self._claimed: Keys = frozenset(map(id, (*owners, *leaves)))
+        self.claims = self._claimed
         if self._side_effects is not None:
             self.claims |= self._side_effects.claims
         self._written = cells
@@ -438,11 +445,47 @@ class Program:
         for late in epilogue.leaves:
             if isinstance(late, LateOutput):
                 self.early += late.early.values()
+        made = [*epilogue.leaves]
+        for deferred in self._deferred:
+            made += [*deferred.args, *deferred.kwargs.values()]
+        self._constants = [spec for spec in made if isinstance(spec, Constant)]
         self._has_given = any(isinstance(leaf, InputContainer) for leaf in epilogue.leaves)
         specs = (*epilogue.leaves, *(spec for _, spec in self.grads if spec is not None))
         self.gradients = Gradients(self.executable, epilogue.grads, specs)
 
     # ------------------------------------------------------------------ guards
+
+    def follow(self) -> Images | None:
+        """Look at other containers from now on, where Python has bound such anew; None: as before.
+
+        What a host call or a walk of the user's code holds is not known.
+        """
+        rule = self.differentiable
+        are_users = not all(isinstance(host, Finding) for host in self.hosts)
+        if are_users or (rule is not None and rule.users is not None):
+            return None
+        with lock:
+            images = self.guards.follow(self._held)
+            if images is None:
+                return None
+            for constant in self._constants:
+                constant.value = images.of(constant.value)
+            if self._side_effects is not None:
+                self.claims = self._claimed | self._side_effects.claims
+            self._retire_native()
+            self._has_followed = True
+        return images
+
+    def _held(self) -> list[Any]:
+        """What it holds besides its guards and the places that it reads or binds."""
+        held = [*self._objects, *self.hosts, *(deferred.function for deferred in self._deferred)]
+        held += [x.value for x in self._constants if not is_known_by_place(x.value)]
+        return [*held, self._function]
+
+    def _retire_native(self) -> None:
+        """Have the short way made anew; what another thread is in stays until it has left."""
+        native, self.native, self.enter = self.native, None, None
+        self._retired = [x for x in (*self._retired, native) if x is not None and x.is_running()]
 
     def take_plain(self, call: Call, counted: np.ndarray) -> None:
         """Note that calls like this one, if it is a plain one, are calls of this program.
@@ -587,8 +630,12 @@ class Program:
         return found
 
     def prepare_native(self) -> None:
-        """Let native code run calls from now on where it can, after one that bound the state."""
-        if self._types is not None and self.native is None and self.guards.hold_again():
+        """Let native code run calls from now on where it can, after one that bound the state.
+
+        Not for a step that finds another container at each call.
+        """
+        is_fit, self._has_followed = not self._has_followed, False
+        if self._types is not None and self.native is None and is_fit and self.guards.hold_again():
             self.native = native_calls(self, self._types)
             self.enter = None if self.native is None else self.native.function
 

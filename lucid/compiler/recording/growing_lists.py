@@ -201,7 +201,11 @@ class GrowingView(ListPart):
         self._count = count = len(owner)
         self.places = [(i - count, x) for i, x in enumerate(owner)]
         text = recorder.unused_text(f"len({source.path})")
-        self.size = recorder.live_scalar(text, count, lambda call: len(owner), lambda: len(owner))
+
+        def size() -> int:  # of the list that is there in a call
+            return len(source.owner)
+
+        self.size = recorder.live_scalar(text, count, lambda call: size(), size)
         self.size_at_start: Any = self.size
         self.is_from_end = True
         self._listed = None
@@ -230,11 +234,11 @@ class GrowingView(ListPart):
     @property
     def formula(self) -> Formula:  # type: ignore[override]
         """The entries in a call, when so much has been done to them as by now."""
-        owner, kind = self.owner, list if isinstance(self.owner, list) else deque
-        steps = [(getattr(kind, name), _tree(args).formula) for name, args in self.source.done]
+        source, kind = self.source, list if isinstance(self.owner, list) else deque
+        steps = [(getattr(kind, name), _tree(args).formula) for name, args in source.done]
 
         def formula(known: Any) -> Any:
-            found = copy.copy(owner)
+            found = copy.copy(source.owner)
             for change, args in steps:
                 change(found, *args(known))
             return found
@@ -243,11 +247,11 @@ class GrowingView(ListPart):
 
     def tail_of(self, start: int) -> Formula:
         """The last entries of a list in a call, without a look at the others."""
-        done, owner = self.source.done, self.owner
-        if type(owner) is not list or any(name != "append" for name, _ in done):
+        source, done = self.source, self.source.done
+        if type(self.owner) is not list or any(name != "append" for name, _ in done):
             return Applied(_cut, (self, start, None, None)).formula
         added = [formula_of(args[0]) for _, args in done]
-        return lambda known: [*owner[start:], *(of(known) for of in added)][start:]
+        return lambda known: [*source.owner[start:], *(of(known) for of in added)][start:]
 
     def listed(self) -> Any:
         seen(self.size)
@@ -273,7 +277,8 @@ class GrowingView(ListPart):
         return [entry if at is None else self._entry(at, entry) for at, entry in places]
 
     def _entry(self, at: int, entry: Any) -> Any:
-        owner, text, known = self.owner, f"{self.source.path}[{at}]", self.source.keys
+        source, owner = self.source, self.owner
+        text, known = f"{source.path}[{at}]", source.keys
         if at in known:
             if (at + self._count if at < 0 else at - self._count) in known:  # two names of one
                 seen(self.size_at_start)
@@ -282,18 +287,23 @@ class GrowingView(ListPart):
             self.collector.guard_entry(text, owner, at)
             return entry
         kind, text = type(entry), f"{text} at the start"
-        self.recorder.guard_value(f"type({text})", lambda: type(item_at(owner, at)), kind)
-        return self.recorder.live_scalar(text, entry, lambda call: owner[at], lambda: owner[at])
+        self.recorder.guard_value(f"type({text})", lambda: type(item_at(source.owner, at)), kind)
+
+        def found() -> Any:
+            return source.owner[at]
+
+        return self.recorder.live_scalar(text, entry, lambda call: found(), found)
 
     def are_all(self, kind: type) -> bool:
         """Whether all entries are of a class, in each call; of many the last and new ones."""
-        owner, expected, asked = self.owner, frozenset((kind,)), 0
+        source, expected = self.source, frozenset((kind,))
 
         def kinds() -> frozenset[type]:
-            nonlocal asked
+            owner, (whose, asked) = source.owner, source.asked.get(kind, (None, 0))
+            asked = asked if whose is owner else 0
             start = min(asked, len(owner) - _LAST) if asked <= len(owner) else 0
-            asked = len(owner)
-            found = itertools.islice(reversed(owner), asked - max(start, 0))
+            source.asked[kind] = owner, len(owner)
+            found = itertools.islice(reversed(owner), len(owner) - max(start, 0))
             return frozenset(map(type, found)) | expected
 
         found = kinds() == expected

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from lucid.compiler.guards.following import Images, Places, has_another
 from lucid.compiler.guards.guard import Guard, brief
 from lucid.compiler.guards.moving_entries import MovingEntry
 from lucid.compiler.guards.mutable_sources import MutableSource
@@ -33,9 +35,11 @@ class Guards:
         pinned: the tensor arguments that are its state, by position.
         state: the memory of its state, which no other argument may be on.
         side_effects: the places that it reads and binds itself; None: there are none. keys: of each
-            that is read, what kind of value it holds.
+            that is read, what kind of value it holds. sources: these, and what it only reads.
         moving: entries at places that move, which are arguments behind those; keys: of these, too.
         is_own: whether binding those leaves what is guarded as it is.
+        failed: the guard that the last failure was about; None: it was about something else.
+        places: where it has found containers, once another stood in the place of one.
         epoch: the count at which those that move it were last known to hold, which native code
             looks at, and moves on.
     """
@@ -49,9 +53,12 @@ class Guards:
     pinned: dict[int, TensorCore]
     state: set[Storage]
     side_effects: SideEffects | None
+    sources: list[MutableSource]
     moving: list[MovingEntry]
     keys: list[tuple[Any, ...]]
     is_own: bool
+    failed: Guard | None = None
+    places: Places | None = None
     epoch: int = field(default_factory=lambda: epoch.count)
 
     @property
@@ -61,18 +68,43 @@ class Guards:
 
     def failure(self, call: Call) -> str | None:
         """Why they don't hold any more for a call; None if they do."""
+        self.failed = None
         return (
             self._failure_of_places(call)
-            or self.watched.failure()
+            or self._failure_in(self.watched)
             or next(filter(None, (ask.failure(call.floats) for ask in self.formulas)), None)
             or self._failure_of_gradients(call)
             or self._failure_of_state(call)
             or self._gated_failure()
         )
 
+    def follow(self, held: Callable[[], Iterable[Any]]) -> Images | None:
+        """What guards and sources look at from now on, after a failure; None: as before.
+
+        held: gives what the program holds besides these.
+        """
+        if self.failed is None or not has_another(self.failed):
+            return None
+        if self.places is None:
+            self.places = Places(self.guards, held())
+        images = self.places.images(has_moved=self.epoch != epoch.count)
+        if images is None:
+            return None
+        self.places.take(images)
+        self.watched.follow(images)
+        self.gated.follow(images)
+        places: list[MutableSource | MovingEntry] = [*self.sources, *self.moving]
+        for place in places:
+            place.owner = images.of(place.owner)
+        return images
+
     def place_of_failure(self) -> Location | None:
         """The user's line that first read what has changed; None where it isn't known."""
         return next((guard.place() for guard in self.guards if not guard.holds()), None)
+
+    def _failure_in(self, table: GuardTable) -> str | None:
+        self.failed = table.failing()
+        return None if self.failed is None else self.failed.failure()
 
     def _failure_of_places(self, call: Call) -> str | None:
         effects = self.side_effects
@@ -85,6 +117,7 @@ class Guards:
                 call.take_one(place.found(call.floats))
             if call.keys[number] != self.keys[number]:
                 value = call.values[number]
+                self.failed = self.watched.failing()  # who has it may be another one
                 return f"{place.path}: another kind of value, {brief(value)}"
         return None
 
@@ -116,7 +149,7 @@ class Guards:
     def _gated_failure(self) -> str | None:
         """The same for those that move the epoch, which are looked at when it has moved."""
         now = epoch.count
-        failure = None if now == self.epoch else self.gated.failure()
+        failure = None if now == self.epoch else self._failure_in(self.gated)
         if failure is None:
             self.epoch = now  # this very object: native code compares addresses
         return failure

@@ -56,6 +56,7 @@ class Trace:
     """A recorded step: the graph, and how its inputs and outputs connect to Python.
 
     Attributes:
+        function: what was traced.
         guards: what must hold for a call.
         cells: buffers that are inputs of the graph, with their strides where not contiguous.
         undo: takes back the Python state that was created for the step.
@@ -66,6 +67,7 @@ class Trace:
     """
 
     graph: Graph
+    function: Callable[..., Any]
     guards: Guards
     live: list[tuple[Value, SymSource]]
     cells: list[tuple[Cell, Strides | None]]
@@ -295,12 +297,14 @@ def _run(
             pinned=pinned,
             state={cell.storage for cell, _ in cells if cell.kind == "state"},
             side_effects=None if side_effects.is_empty else side_effects,
+            sources=side_effects.sources,
             moving=stand_ins.moving,
             keys=call.keys,
             is_own=not side_effects.is_empty and side_effects.keeps_guards,
         )
         found = Trace(
             graph=recorder.graph,
+            function=function,
             guards=kept,
             live=[*recorder.live_inputs.values()],
             cells=cells,

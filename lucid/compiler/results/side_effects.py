@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
+from copy import copy
 from functools import partial
 from typing import Any
 
@@ -76,6 +77,7 @@ class SideEffects:
         self._known: set[Identity] = set()
         self._before: list[Any] = []
         self._given: Sequence[Any] = ()
+        known = [*map(copy, known)]  # other programs of the function may follow other containers
         self.growing = [source for source in known if isinstance(source, GrowingList)]
         self.arrays = [source for source in known if isinstance(source, ChangingArray)]
         lists = {
@@ -112,6 +114,11 @@ class SideEffects:
         """What the step reads at each call."""
         found = (*self.read, *self.numbers, *self.growing, *self.arrays)
         return frozenset(source.identity for source in found)
+
+    @property
+    def sources(self) -> list[MutableSource]:
+        """All places that it reads at each call, or binds."""
+        return [*self.read, *self.bound, *self.numbers, *self.growing, *self.arrays]
 
     @property
     def keeps_guards(self) -> bool:

@@ -1,0 +1,264 @@
+"""Containers and objects that Python binds anew, and programs that follow them.
+
+A step that appends to `self.log` means the list that is there then. So `self.log = []` at each
+epoch is no reason for another trace: a program knows containers, and objects of the user's, by
+where it has found them. Where others stand there now, of the same classes, and two places show one
+object only if they did so before, its guards and sources look at those from then on. What is in
+them is compared as it was before.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import gc
+import types
+import weakref
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Iterable, Iterator, Sequence, Set
+from typing import Any
+
+import numpy as np
+
+from lucid.compiler.guards.guard import (
+    AnswerGuard,
+    Attributes,
+    ContentsGuard,
+    EntryGuard,
+    Guard,
+    TensorGuard,
+    closure_of,
+    copy_of,
+    item_at,
+)
+from lucid.compiler.guards.mutable_sources import MutableSource, stands_for_list
+from lucid.compiler.inputs.objects import SCALARS
+from lucid.ir.whose_code import is_librarys, is_users
+from lucid.tensor.core import TensorCore
+
+_PYTHONS = frozenset(
+    (object, list, dict, set, deque, OrderedDict, defaultdict, Counter, types.SimpleNamespace)
+)
+_GUARDED = (*SCALARS, TensorCore, type, types.ModuleType, types.FunctionType, types.CodeType)
+_BASES = ("abc", "typing", "collections.abc")
+
+
+class Places:
+    """Where a program has found containers and objects, by its guards; made when it is asked first.
+
+    Args:
+        guards: what the program is specialized on.
+        held: what it holds besides, which goes on meaning the same objects.
+    """
+
+    def __init__(self, guards: Sequence[Guard], held: Iterable[Any]) -> None:
+        self._showing: list[Guard] = []
+        self._of: dict[int, list[Guard]] = {}  # by what they look into
+        self._at: dict[int, list[Guard]] = {}  # by what has to be there
+        for guard in guards:
+            for owner in _owners(guard):
+                self._of.setdefault(id(owner), []).append(guard)
+            shown = [x for x in _shown(guard) if is_known_by_place(x)]
+            for thing in shown:
+                self._at.setdefault(id(thing), []).append(guard)
+            if shown:
+                self._showing.append(guard)
+        self._fixed = {id(x) for x in _behind((*held, *held_by(guards)))}
+
+    def images(self, *, has_moved: bool) -> Images | None:
+        """What stands there now; None: the same, or what can't take its place.
+
+        has_moved: whether guards that the epoch tells of may be about something else.
+        """
+        images, known = Images(), 0
+        images.enter(guard for guard in self._showing if has_moved or not guard.gated)
+        while known < len(images.pairs):
+            news, known = images.pairs[known:], len(images.pairs)
+            for old, _ in news:
+                images.enter(self._of.get(id(old), ()))
+        for old, _ in images.pairs:
+            images.enter(self._at.get(id(old), ()))
+        olds = images.identities
+        others = {id(now) for _, now in images.pairs if self._is_met(now)} - olds
+        is_free = not others and self._fixed.isdisjoint(olds)
+        return images if olds and images.are_clear and is_free else None
+
+    def _is_met(self, thing: object) -> bool:
+        """Whether the program works with an object."""
+        return id(thing) in self._of or id(thing) in self._at or id(thing) in self._fixed
+
+    def take(self, images: Images) -> None:
+        """Have all guards look at the images."""
+        touched: dict[int, Guard] = {}
+        for index in (self._of, self._at):
+            moved = [(new, index.pop(id(old), [])) for old, new in images.pairs]
+            for new, guards in moved:
+                index[id(new)] = guards
+                touched.update((id(guard), guard) for guard in guards)
+        for guard in touched.values():
+            images.take(guard)
+
+
+class Images:
+    """Containers and objects that stand where others were: by what was there.
+
+    Attributes:
+        are_clear: whether each has one image, and no two the same one.
+    """
+
+    def __init__(self) -> None:
+        self._pairs: dict[int, tuple[Any, Any]] = {}
+        self._images: set[int] = set()
+        self.are_clear = True
+
+    @property
+    def identities(self) -> Set[int]:
+        """Those of what was there."""
+        return self._pairs.keys()
+
+    @property
+    def pairs(self) -> list[tuple[Any, Any]]:
+        """What was there, with what is there now; in the order in which they were found."""
+        return [*self._pairs.values()]
+
+    def of(self, thing: Any) -> Any:
+        """What stands for it now: itself, mostly."""
+        if type(thing) is Attributes:
+            owner = self.of(thing.of)
+            return thing if owner is thing.of else Attributes(owner)
+        found = self._pairs.get(id(thing))
+        return thing if found is None else found[1]
+
+    def enter(self, guards: Iterable[Guard]) -> None:
+        """Note what these find."""
+        for guard in guards:
+            for was, now in self._seen_by(guard):
+                known = self._pairs.get(id(was))
+                if known is not None:
+                    self.are_clear &= known[1] is now
+                elif was is not now and _are_alike(was, now):
+                    self.are_clear &= id(now) not in self._images
+                    self._pairs[id(was)] = was, now
+                    self._images.add(id(now))
+
+    def _seen_by(self, guard: Guard) -> Iterator[tuple[Any, Any]]:
+        """Objects that it knows by identity, each with what is there now."""
+        if isinstance(guard, ContentsGuard):
+            was, now = guard.expected, copy_of(self.of(guard.owner))
+            if isinstance(was, dict):
+                yield from ((x, now[key]) for key, x in was.items() if key in now)
+            elif isinstance(was, list) and len(was) == len(now):
+                yield from zip(was, now, strict=True)
+        elif isinstance(guard, EntryGuard):
+            yield guard.expected, item_at(self.of(guard.owner), guard.key)
+        elif isinstance(guard, AnswerGuard) and guard.ask is getattr:
+            asked = AnswerGuard(guard.path, None, getattr, (*map(self.of, guard.args),))
+            yield guard.expected, asked.found()
+
+    def take(self, guard: Guard) -> None:
+        """Let a guard look at what is there now."""
+        if isinstance(guard, (ContentsGuard, EntryGuard)):
+            guard.owner = self.of(guard.owner)
+        if isinstance(guard, AnswerGuard):
+            guard.args = (*map(self.of, guard.args),)
+        if not isinstance(guard, ContentsGuard):
+            guard.expected = self.of(guard.expected)
+        elif isinstance(guard.expected, dict):
+            guard.expected = {key: self.of(x) for key, x in guard.expected.items()}
+        elif isinstance(guard.expected, list):
+            guard.expected = [*map(self.of, guard.expected)]
+
+
+def _owners(guard: Guard) -> Iterable[Any]:
+    """What a guard looks into."""
+    if isinstance(guard, AnswerGuard):
+        return guard.args
+    if isinstance(guard, (ContentsGuard, EntryGuard)):
+        owner = guard.owner
+        return (owner.of if isinstance(owner, Attributes) else owner,)
+    return ()
+
+
+def _shown(guard: Guard) -> Iterable[Any]:
+    """The objects that a guard compares by identity."""
+    if isinstance(guard, ContentsGuard):
+        expected = guard.expected
+        return expected.values() if isinstance(expected, dict) else expected
+    return (guard.expected,)
+
+
+def has_another(guard: Guard) -> bool:
+    """Whether where a guard looks there is another container or object of the same class."""
+    if isinstance(guard, ContentsGuard):
+        pairs = () if isinstance(guard.owner, set) else guard.changed()
+        return any(_are_alike(was, item_at(guard.owner, key)) for key, was in pairs)
+    is_place = isinstance(guard, (EntryGuard, AnswerGuard))
+    return is_place and _are_alike(guard.expected, guard.found())
+
+
+def held_by(guards: Iterable[Guard]) -> Iterator[Any]:
+    """What guards hold besides what `Images` knows of: keys, and what is behind other objects."""
+    for guard in guards:
+        if isinstance(guard, EntryGuard):
+            yield guard.key
+        if isinstance(guard, ContentsGuard):
+            is_dict, before = isinstance(guard.expected, dict), guard.expected
+            if is_dict or isinstance(before, frozenset):
+                yield from before  # keys
+            entries = before.values() if is_dict else before
+            yield from (x for x in entries if not is_known_by_place(x))
+        elif isinstance(guard, TensorGuard):
+            yield from guard.hooks.values()
+        elif not is_known_by_place(guard.expected):
+            yield guard.expected
+        if isinstance(guard, AnswerGuard):
+            yield guard.ask
+            yield from (x for x in guard.args if not is_known_by_place(x))
+
+
+def is_known_by_place(thing: Any) -> bool:
+    """Whether it is known by its place: a container, or an object of a class of the user's."""
+    kind = type(thing)
+    if kind in (list, dict):
+        return True
+    if isinstance(thing, (*_GUARDED, enum.Enum)) or is_librarys(kind):
+        return False
+    return all(map(_is_open, kind.__mro__))
+
+
+@functools.cache
+def _is_open(kind: type) -> bool:
+    """Whether all that matters of its objects is in their entries and attributes."""
+    is_pythons = kind in _PYTHONS or kind.__module__ in _BASES
+    return is_pythons or (is_users(kind) and not is_librarys(kind))
+
+
+def _are_alike(was: Any, now: Any) -> bool:
+    """Whether one may be in the place of another."""
+    if type(was) is not type(now) or not is_known_by_place(was):
+        return False
+    if isinstance(was, deque):
+        return bool(was.maxlen == now.maxlen)
+    return not isinstance(was, defaultdict) or was.default_factory == now.default_factory
+
+
+def _behind(held: Iterable[Any]) -> Iterator[Any]:
+    """The objects that are held, and those behind such as can't be bound anew."""
+    seen: set[int] = set()
+    waiting = [*held]
+    while waiting:
+        thing = waiting.pop()
+        if id(thing) in seen:
+            continue
+        seen.add(id(thing))
+        if isinstance(thing, types.FunctionType) and not is_users(thing):
+            waiting += closure_of(thing).values()
+        if isinstance(thing, (*_GUARDED, MutableSource)) or stands_for_list(thing):
+            continue
+        yield thing
+        if isinstance(thing, np.ndarray):
+            waiting += thing.ravel().tolist() if thing.dtype.hasobject else ()
+        elif isinstance(thing, weakref.ReferenceType):
+            waiting.append(thing())
+        elif not is_known_by_place(thing):
+            waiting += gc.get_referents(thing)
