@@ -235,7 +235,8 @@ def bisect(
         )
     step._refuse_eager("bisect")
     found = None if path is None else Path(path)
-    return find(lambda: step(*args, **kwargs), step._latest_program, found)
+    with step.with_known_sizes():
+        return find(lambda: step(*args, **kwargs), step._latest_program, found)
 
 
 frames.edge_of_module(__name__)

@@ -227,6 +227,7 @@ class Compiled:
         self._fixed: set[Identity] = set()  # that move, and for which it is traced all the same
         self._opened: set[OpenAxis] = set()  # whose sizes values decide, and
         self._closed: set[OpenAxis] = set()  # those of them that must be known
+        self._knows_sizes = False  # whether all must be
         self._ints: set[str] = set()  # among the arguments, which are read at each call
         self._kept: dict[int, Any] = {}  # lists among them that grow, and are state
         self._lists: list[tuple[Any, list[Any]]] = []  # of numbers, of the last trace's call
@@ -330,7 +331,7 @@ class Compiled:
         while not differs.made:
             link = differs.program.links.get(differs.path)
             program = None if link is None else link()
-            if program is None or program.enter is None:
+            if program is None or program.enter is None or self._refuses(program):
                 break
             try:
                 result = program.call_native(args, kwargs)
@@ -369,7 +370,27 @@ class Compiled:
         """Whether sizes may be open that values decide."""
         options = self._options
         is_plain = options.nan == "allow" and not options.passes and not self._is_unverified
-        return is_plain and options.mode != "interpret"
+        return is_plain and options.mode != "interpret" and not self._knows_sizes
+
+    def _refuses(self, program: Program) -> bool:
+        """Whether values decide sizes of a program, and they must be known."""
+        return self._knows_sizes and program.decides_sizes
+
+    @contextmanager
+    def with_known_sizes(self) -> Iterator[None]:
+        """Have calls in the block run programs whose sizes are known: someone looks at code."""
+        if not self._opened:
+            yield
+            return
+        self._credit()
+        kept = self._latest, self._recent, self._opened
+        self._latest, self._recent, self._opened, self._knows_sizes = None, {}, set(), True
+        try:
+            yield
+        finally:
+            self._credit()
+            self._latest, self._recent, self._opened = kept
+            self._knows_sizes = False
 
     def _left(self, program: Program, error: HostCallMismatch | LeavesPath) -> Departure:
         """What a run of a program has found that is another thing than in its trace."""
@@ -756,7 +777,7 @@ class Compiled:
         """The program for a call; or None, and the guard that failed for the latest one."""
         reason = None if differs is None else differs.reason
         for program in reversed(self._programs.get(call.key, [])):
-            if differs is not None and not program.fits(differs):
+            if self._refuses(program) or (differs is not None and not program.fits(differs)):
                 continue
             failure = program.guards.failure(call)
             if failure is not None and self._follows(program):
@@ -1147,14 +1168,15 @@ class Compiled:
         from lucid.compiler.reports.profiling import profile
 
         self._refuse_eager("profile")
-        return profile(
-            name_of(self.__wrapped__),
-            lambda: self(*args, **kwargs),
-            self._latest_program,
-            calls,
-            by,
-            top,
-        )
+        with self.with_known_sizes():
+            return profile(
+                name_of(self.__wrapped__),
+                lambda: self(*args, **kwargs),
+                self._latest_program,
+                calls,
+                by,
+                top,
+            )
 
     def check(self, *args: Any, **kwargs: Any) -> Check:
         """Call the step twice, and compare what it did with the NumPy meaning of its ops.
@@ -1176,7 +1198,8 @@ class Compiled:
         from lucid.compiler.reports.checking import check
 
         self._refuse_eager("check")
-        return check(lambda: self(*args, **kwargs), self._latest_program)
+        with self.with_known_sizes():
+            return check(lambda: self(*args, **kwargs), self._latest_program)
 
     def _refuse_eager(self, method: str) -> None:
         if self._is_eager():
@@ -1249,9 +1272,12 @@ class Compiled:
         """
         from lucid.compiler.reports.page import Report
 
-        given = bool(args or kwargs)
-        profile = self.profile(*args, calls=calls, **kwargs) if given else None
-        report = Report(self.explain(), profile, self._latest_program())
+        if not (args or kwargs):
+            report = Report(self.explain(), None, self._latest_program())
+        else:
+            with self.with_known_sizes():
+                profile = self.profile(*args, calls=calls, **kwargs)
+                report = Report(self.explain(), profile, self._latest_program())
         if path is not None:
             report.save(path)
         return report

@@ -409,6 +409,24 @@ def test_one_program_serves_all_sizes(agree, name):
     assert step.stats.traces <= 4 and step.stats.calls == 12
 
 
+def test_who_looks_at_code_sees_that_of_sizes_that_are_known(tmp_path):
+    model, batches = nn.Linear(4, 4), _batches(4)
+    step = lucid.compile(lambda x: OPEN["rows"](model, x).detach())
+    for x in batches:
+        step(x)
+    before = step.stats.traces
+    found = step.profile(batches[3], calls=2)
+    assert {"take", "matmul"} <= {total.name for total in found.totals("op")}
+    assert step.check(batches[3]).agrees
+    assert lucid.debug.bisect(step, batches[3]).culprit == ""
+    step.report(tmp_path / "page.html", batches[3], calls=1)
+    assert "nonzero" in (tmp_path / "page.html").read_text()
+    assert step.stats.traces == before + 1
+    for x in batches:  # by the programs that were there
+        step(x)
+    assert step.stats.traces == before + 1
+
+
 def test_a_mixture_of_experts_settles_on_one_program(agree):
     def loss(model, x):
         return F.mse_loss(model(x), x)
