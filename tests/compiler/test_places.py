@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextvars
 import functools
 import types
 import weakref
@@ -361,3 +362,17 @@ def test_programs_of_one_function_follow_each_their_own(agree):
     at = lambda: Thing(log=[], other=[], count=0)  # noqa: E731
     changes = {2: one, 6: bind(log=list), 9: swapped, 10: one, 12: bind(other=list)}
     check(agree, at, body, changes, names=["log", "other", "count"])
+
+
+def test_what_a_context_variable_holds_is_known_by_its_place(agree):
+    log = contextvars.ContextVar("log")
+
+    def scenario(compile):
+        step, found = compile(lambda x: (log.get().append(x.sum().item()), len(log.get()))[1]), []
+        for i in range(14):
+            if i % 4 == 0:
+                log.set([])
+            found.append((step(lucid.ones(2) * i), [*log.get()]))
+        return found
+
+    agree(scenario, traces=1)

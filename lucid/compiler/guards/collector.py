@@ -39,6 +39,7 @@ from lucid.compiler.guards.guard import (
     identity_of_key,
     item_at,
     size_of,
+    value_in,
 )
 from lucid.compiler.guards.moving_entries import MovingEntry
 from lucid.compiler.guards.mutable_sources import (
@@ -68,7 +69,7 @@ PLAIN = (list, dict, set, deque)  # containers whose entries can change
 # What only C looks into: all that they hold is asked for anew at each call.
 BUFFERS = (bytearray, memoryview, array.array, mmap.mmap)
 OPAQUE: dict[type, Callable[[Any], Any]] = {
-    ContextVar: lambda variable: variable.get(ABSENT),
+    ContextVar: value_in,
     types.MappingProxyType: lambda proxy: tuple(proxy.items()),
     **dict.fromkeys(BUFFERS, bytes),
 }

@@ -13,6 +13,7 @@ import types
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Set
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -390,7 +391,12 @@ class AnswerGuard(Guard):
             answer = self.ask(*self.args)
         except Exception as error:
             return type(error)
-        return frozen(answer)
+        return answer if self.ask is value_in else frozen(answer)
+
+
+def value_in(variable: ContextVar[Any]) -> Any:
+    """What a context variable holds, a container itself; `ABSENT`: nothing."""
+    return variable.get(ABSENT)
 
 
 _FLAGS = type(np.empty(0).flags)
