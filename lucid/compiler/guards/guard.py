@@ -184,10 +184,18 @@ class Attributes:
             raise KeyError(name) from None
 
     def __setitem__(self, name: str, value: Any) -> None:
-        setattr(self.of, name, value)
+        bind = setattr if _writes_alone(self.of, "__setattr__") else object.__setattr__
+        bind(self.of, name, value)
 
     def __delitem__(self, name: str) -> None:
-        delattr(self.of, name)
+        unbind = delattr if _writes_alone(self.of, "__delattr__") else object.__delattr__
+        unbind(self.of, name)
+
+
+def _writes_alone(owner: Any, name: str) -> bool:
+    """Whether a method of an object isn't Python code: what that does, a step has done already."""
+    is_pythons = isinstance(getattr(type(owner), name), types.FunctionType)
+    return isinstance(owner, type) or not is_pythons
 
 
 class ClassAttributes(Attributes):
