@@ -1,7 +1,8 @@
 """How the short way finds what a program is given, where that isn't tensors alone.
 
 Arguments may be containers of tensors, arrays and numbers, others are known by their values or
-identities, numbers stand in places, and which entry of a container is meant follows from numbers.
+identities, numbers stand in places, which entry of a container is meant follows from numbers, and
+leaves have gradients from before.
 What `Call.key` says of a call is compared on the way.
 """
 
@@ -14,9 +15,11 @@ import numpy as np
 
 from lucid.compiler.guards.moving_entries import MovingEntry
 from lucid.compiler.guards.mutable_sources import MutableSource
+from lucid.compiler.inputs.cells import GradUse
 from lucid.compiler.inputs.functions import Kept
 from lucid.compiler.inputs.objects import BY_VALUE, SCALARS, data_of
 from lucid.compiler.inputs.scalars import is_whole
+from lucid.compiler.inputs.sharing import Sharing
 from lucid.compiler.inputs.signature import LiveArgument, live_text
 from lucid.tensor.core import TensorCore
 from lucid.tensor.tensor import Tensor
@@ -61,6 +64,9 @@ class Gathering:
     Args:
         given: the arguments of the call that was traced, with those marked that are read live.
         reads: the places; moving: entries at places that move, and what they were.
+        gradients: those of leaves that the step reads; they come last, where they were there.
+        sharing: raises where inputs share memory, and one is written; None: no such one is.
+        entered: the inputs among what is found: their numbers, and the places there.
 
     Raises: `NotReadableError`.
     """
@@ -70,12 +76,17 @@ class Gathering:
         given: tuple[Any, ...],
         reads: Sequence[Read],
         moving: Iterable[tuple[MovingEntry, Any]],
+        gradients: Sequence[GradUse] = (),
+        sharing: Sharing | None = None,
+        entered: Sequence[tuple[int, int]] = (),
     ) -> None:
         self._arguments = reader_of(given)
         self._reads = reads
         self._moving = [
             (entry, reader_of(live_text(value), in_place=True)) for entry, value in moving
         ]
+        self._leaves: list[tuple[Any, bool]] = [(x.leaf, x.found is not None) for x in gradients]
+        self._sharing, self._entered = sharing, entered
         self.numbers: list[Any] = []  # of the call that runs
 
     def __call__(self, *args: Any) -> tuple[Any, ...] | None:
@@ -91,6 +102,11 @@ class Gathering:
                     found.tensors.append(value)
                 elif not read(value, found):
                     return None
+            if not self._find_gradients(found):
+                return None
+            if self._sharing is not None:
+                arrays = [x if type(x) is np.ndarray else x._array for x in found.tensors]
+                self._sharing.check([(number, arrays[place]) for number, place in self._entered])
         except Exception:  # of the user's class: the long way meets it again
             return None
         owners = found.owners
@@ -113,6 +129,17 @@ class Gathering:
                     found.numbers.append(leaf)
                 else:
                     return False
+        return True
+
+    def _find_gradients(self, found: Found) -> bool:
+        for leaf, is_there in self._leaves:
+            gradient = leaf._grad
+            if (gradient is not None) is not is_there:
+                return False
+            if gradient is not None:
+                if gradient._chain:  # part of other memory
+                    return False
+                found.tensors.append(gradient)
         return True
 
 

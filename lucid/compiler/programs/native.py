@@ -61,6 +61,7 @@ from lucid.runtime.threads import pool
 from lucid.tensor.context import context, epoch
 from lucid.tensor.core import TensorCore
 from lucid.tensor.objects import Offsets, Tables, measured, own, template_of
+from lucid.tensor.storage import VersionCounter
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.write_locks import Keys, exchange_lock, held, lock, take_back
 
@@ -296,7 +297,7 @@ class NativeCalls(Tables):
 
     def _enter_arguments(self, program: Program, buffers: Context, tensor_count: int) -> None:
         records = []
-        inputs = {position: number for number, position in program.arguments}
+        inputs = {position: number for number, position in program.entered}
         arrays = program.arrays
         for number, (type, strides, _) in enumerate(self._types):
             is_array = number >= tensor_count or number in arrays
@@ -314,7 +315,7 @@ class NativeCalls(Tables):
         plan[Word.ARGUMENT_COUNT] = len(records)
         plan[Word.ARGUMENTS_AT] = self._words([word for record in records for word in record])
         plan[Word.HELD_AT] = self._words([0] * len(records))
-        buffers.entered = [number for number, _ in program.arguments]
+        buffers.entered = [number for number, _ in program.entered]
         spans = program.sharing.written_spans
         self._table(Word.SPANS, [(low, high) for low, high, _ in spans])
         table = _hash_table([id(storage) for storage in program.guards.state])
@@ -385,6 +386,7 @@ class NativeCalls(Tables):
         counters = [
             (self._keep(counter) + self._offsets.fields["counter_now"], self._keep(delta))
             for counter, delta in program.counters
+            if isinstance(counter, VersionCounter)
         ]
         self._table(Word.COUNTERS, counters)
 
@@ -406,6 +408,7 @@ class NativeCalls(Tables):
         gradients.share(self._offsets.gradient)
         plan[Word.SPARES] = self._keep(gradients.spares)
         plan[Word.LATEST] = self._keep(gradients.latest)
+        plan[Word.FILL] = self._keep(gradients.fill)
 
     def _enter_result(self, program: Program, leaves: Sequence[TensorCore]) -> None:
         plan, result = self._plan, program.result

@@ -24,10 +24,10 @@ from lucid.codegen.lower.legalize import legalize
 from lucid.compiler.guards.age import owner_of
 from lucid.compiler.guards.guard import ArrayGuard, ContentsGuard
 from lucid.compiler.guards.mutable_sources import AppendEffect
-from lucid.compiler.inputs.cells import Cell
+from lucid.compiler.inputs.cells import Cell, GradUse
 from lucid.compiler.inputs.scalars import Formula
 from lucid.compiler.inputs.sharing import Sharing
-from lucid.compiler.inputs.signature import Call, Description, PlainType
+from lucid.compiler.inputs.signature import Call, Description, PlainType, types_of
 from lucid.compiler.programs.audits import outline_of
 from lucid.compiler.programs.backward import CallRecord, CompileWalk, Differentiable
 from lucid.compiler.programs.gathering import Gathering, NotReadableError, Read
@@ -134,6 +134,8 @@ class Program:
         reads: how the short way reads the places; made_natively: the result, where it makes that.
         gathering: how it finds what a call gives; None: that is tensors, and such are in places.
             names: of the arguments by keyword; given_count: of all; arrays: which are no tensors.
+            tensor_count: with the tensors in places; behind them are the gradients that it finds.
+        entered: which of these are inputs: their numbers, and the places among those tensors.
         is_direct: whether `enter` takes the arguments by position, and gives the result.
         is_simple: whether a short call has nothing to do after the step but to return its result.
         differentiable: how results get their history; None: they have none. cut: what it keeps.
@@ -178,7 +180,8 @@ class Program:
         self.successor: weakref.ref[Program] | None = None
         self.names: tuple[str, ...] = ()
         self.is_direct = True
-        self.given_count = 0
+        self.given_count = self.tensor_count = 0
+        self.entered: list[tuple[int, int]] = []
         self.arrays: frozenset[int] = frozenset()
         self.made_natively: GraphOutput | None = None
         self._begun: Run | None = None
@@ -364,6 +367,7 @@ class Program:
     def _take_epilogue(self, trace: Trace, compiled: CompileWalk) -> None:
         epilogue = trace.epilogue
         self.counters = epilogue.counters
+        self._found_counters = [x for x in self.counters if not isinstance(x[0], VersionCounter)]
         self.grads = epilogue.grads
         self._effects = trace.effects
         history = epilogue.history
@@ -397,43 +401,63 @@ class Program:
         (args, kwargs), (marked, marked_kwargs) = call.given, call.marked
         given = (*args, *kwargs.values())
         tensors: Sequence[Any] = call.tensors
-        is_gathered = self.guards.moving or any(any(read.kinds) for read in reads)
+        gradients = self.guards.grads_read
+        is_gathered = self.guards.moving or gradients or any(any(read.kinds) for read in reads)
         count = len(tensors) - sum(len(read.kinds) for read in reads)
         if is_gathered or len(given) != count or any(map(operator.is_not, given, tensors)):
             moving = zip(self.guards.moving, call.values[len(reads) :], strict=True)
             try:
-                self.gathering = Gathering((*marked, *marked_kwargs.values()), reads, moving)
+                self.gathering = Gathering(
+                    (*marked, *marked_kwargs.values()),
+                    reads,
+                    moving,
+                    gradients,
+                    self.sharing if self.sharing.writes_arguments else None,
+                    self.entered,
+                )
             except NotReadableError:
                 return
             found = self.gathering(*given)
             if found is None:
                 return
             self.arrays = frozenset(i for i, x in enumerate(found) if type(x) is np.ndarray)
-        self._types, self.reads = plain, reads
+            plain += types_of(found[len(plain) :])
+        self._types, self.reads, self.tensor_count = plain, reads, len(tensors)
         self.names, self.given_count = (*kwargs,), len(given)
         later = self._finals or self.early or self._effects or self._deferred
-        self.is_simple = not (self.gradients.others or later)
+        self.is_simple = not (self.gradients.others or later or self._found_counters)
         self.is_direct = not (kwargs or self._deferred)
         if type(self.result) is GraphOutput and self.result.has_equal_history:
             self.made_natively = self.result
 
     def _is_plain(self, count: int) -> bool:
-        """Whether a call does nothing about gradients or effects but leave and record gradients."""
+        """Whether a call does nothing about gradients or effects but find, leave and record them.
+
+        count: of its arguments.
+        """
         arguments = {number for number, _ in self.arguments}
-        rule = self.differentiable
+        rule, guards, uses = self.differentiable, self.guards, self.guards.grads_read
+        leaves = [id(use.leaf) for use in uses if use.found is not None]
+        targets = [x for x, _ in self.counters if not isinstance(x, VersionCounter)]
         rare = (
-            count > MOST_ARGUMENTS,
+            count + len(leaves) > MOST_ARGUMENTS,
             self.hosts,
-            self.guards.pinned,
-            self._found,
-            self.guards.grads_read,
+            guards.pinned,
+            any(use.leaf is None or use.storage is not None for use in uses),
+            guards.grads_shared != [*range(count, count + len(uses))],
+            uses and self.asks_user,
+            any(id(cell.leaf) not in leaves for _, cell in self._found),
+            not all(isinstance(x, GradUse) and id(x.leaf) in leaves for x in targets),
             not all(type(early) is InputNumber for early in self.early),
             any(use.leaf is None for use, _ in self.gradients.others),
             self._has_given,
-            self.sharing.writes_arguments,
+            self._claimed_memory,
             rule is not None and not rule.is_plain(arguments),
         )
-        return not any(rare) and all(isinstance(x, VersionCounter) for x, _ in self.counters)
+        self.entered = [*self.arguments]
+        for number, cell in self._found if not any(rare) else ():
+            self.entered.append((number, count + leaves.index(id(cell.leaf))))
+        return not any(rare)
 
     @property
     def found_numbers(self) -> list[Any]:
@@ -445,7 +469,7 @@ class Program:
         """Whether a call on the short way is more than what it finds after the native step."""
         bound = () if self._side_effects is None else self._side_effects.bound
         is_added_to = any(isinstance(place, AppendEffect) for place in bound)
-        return bool(self.early or self._effects) or is_added_to
+        return bool(self.early or self._effects or self._found_counters) or is_added_to
 
     @property
     def asks_user(self) -> bool:
@@ -459,6 +483,7 @@ class Program:
         run = Run(call, self.output_count, ())
         for spec in self.early:
             spec.of(run)
+        self._count(run, self._found_counters)
         if self._effects:
             run.changed = self._effects[-1].forecast.entries()
         self._begun = run
@@ -471,6 +496,7 @@ class Program:
         outputs: arrays; a tensor where native code has made the result already.
         """
         rule, record = self.differentiable, None
+        args = args[: self.tensor_count]
         if self.arrays:
             args = [of_array(x) if type(x) is np.ndarray else x for x in args]
         inputs: dict[int, Any] = {}
@@ -598,11 +624,15 @@ class Program:
         for early in self.early:
             early.of(run)
         run.inputs = self._arrays(call)
-        for target, delta in self.counters:
-            counter = counter_of(target, call)
-            run.versions[counter] = run.versions.get(counter, counter.now) + delta
+        self._count(run, self.counters)
         if self._effects:
             run.changed = self._effects[-1].forecast.take()
+
+    def _count(self, run: Run, counters: Iterable[tuple[Any, int]]) -> None:
+        """Note which versions the run comes to."""
+        for target, delta in counters:
+            counter = counter_of(target, run.call)
+            run.versions[counter] = run.versions.get(counter, counter.now) + delta
 
     def _run_native(self, run: Run, memory: Reusable | None) -> None:
         """Raises `NonFiniteError` where the step would leave what it has made a NaN or inf of."""

@@ -383,12 +383,16 @@ def _define_fits(module: Module, layout: Layout) -> None:
             b.require(b.ne(b.call("arguments", "i64", plan, args), 0))
         for guard in ("here", "holds", "numbers"):
             b.require(b.ne(b.call(guard, "i64", plan), 0))
+        spares = b.word(plan, Word.SPARES)
+        with b.if_(b.ne(spares, 0)), b.if_(b.eq(b.api("PyList_Size", spares), 0)):
+            filled = b.api("PyObject_CallNoArgs", b.word(plan, Word.FILL))
+            b.require_found(filled)
+            b.drop(filled)
         b.require(b.ne(b.call("arguments", "i64", plan, args), 0))
         with records(b, plan, Word.TENSORS, 5) as record:
             place = b.word(record, 4)
             with b.if_(b.ne(place, 0)):
                 b.require(b.eq(b.word(place), b.word(plan, Word.NONE)))
-        spares = b.word(plan, Word.SPARES)
         with b.if_(b.eq(spares, 0)):
             b.answer(1)
         count = b.api("PyList_Size", spares)

@@ -184,6 +184,7 @@ class Word(IntEnum):
     INTERRUPT_AT = 62  # an exception that is to be raised after the call, in three words
     GATHER = 63  # a callable that finds them all in what the caller gives; or 0
     ASKS_USER = 64  # whether a question calls the user's code: of a call that fits only
+    FILL = 65  # a callable that makes a spare batch of gradients, where none is left
 
 
 class Checked(IntEnum):
