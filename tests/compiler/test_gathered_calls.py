@@ -391,8 +391,6 @@ MEDDLING = {
     "the argument": lambda a, b, x: setattr(a, "grad", x),
     "the leaf itself": lambda a, b, x: setattr(a, "grad", a.detach()),
     "the other leaf": lambda a, b, x: setattr(a, "grad", b.detach()),
-    "a leaf's memory": lambda a, b, x: setattr(a, "grad", lucid.from_numpy(b.detach().numpy())),
-    "the argument's memory": lambda a, b, x: setattr(a, "grad", lucid.from_numpy(x.numpy())),
     "memory that overlaps": _overlap,
     "another dtype": lambda a, b, x: _refused(a, lucid.ones(2, 2).double()),
     "another shape": lambda a, b, x: _refused(a, lucid.ones(3)),
@@ -406,6 +404,33 @@ MEDDLING = {
 @pytest.mark.parametrize("kind", MEDDLING)
 def test_gradients_that_others_have_set_are_seen(agree, kind):
     agree(lambda compile: accumulating(compile, _each_fourth, MEDDLING[kind]))
+
+
+def _read_only(first, second, x):
+    array = np.ones((2, 2), np.float32)
+    first.grad = lucid.from_numpy(array)
+    array.flags.writeable = False
+
+
+# Whose memory a gradient is on that a step would write.
+MEMORY = {
+    "a leaf's": lambda a, b, x: setattr(a, "grad", lucid.from_numpy(b.detach().numpy())),
+    "the argument's": lambda a, b, x: setattr(b, "grad", lucid.from_numpy(x.numpy())),
+    "another gradient's": _overlap,
+    "somebody's who lets nobody write": _read_only,
+}
+
+
+@pytest.mark.parametrize("kind", MEMORY)
+def test_a_gradient_on_memory_of_others_is_left_to_the_long_way(kind):
+    first, second = (lucid.ones(2, 2, requires_grad=True) for _ in range(2))
+    step = lucid.compile(lambda x: (x * first * second).sum().backward())
+    x = lucid.ones(2, 2)
+    for _ in range(4):
+        step(x)
+    assert is_native(step, x)
+    MEMORY[kind](first, second, x)
+    assert not is_native(step, x)
 
 
 def test_gradients_are_promised_natively_where_those_before_were_read():

@@ -19,7 +19,6 @@ from lucid.compiler.inputs.cells import GradUse
 from lucid.compiler.inputs.functions import Kept
 from lucid.compiler.inputs.objects import BY_VALUE, SCALARS, data_of
 from lucid.compiler.inputs.scalars import is_whole
-from lucid.compiler.inputs.sharing import Sharing
 from lucid.compiler.inputs.signature import LiveArgument, live_text
 from lucid.tensor.core import TensorCore
 from lucid.tensor.tensor import Tensor
@@ -65,8 +64,6 @@ class Gathering:
         given: the arguments of the call that was traced, with those marked that are read live.
         reads: the places; moving: entries at places that move, and what they were.
         gradients: those of leaves that the step reads; they come last, where they were there.
-        sharing: raises where inputs share memory, and one is written; None: no such one is.
-        entered: the inputs among what is found: their numbers, and the places there.
 
     Raises: `NotReadableError`.
     """
@@ -77,8 +74,6 @@ class Gathering:
         reads: Sequence[Read],
         moving: Iterable[tuple[MovingEntry, Any]],
         gradients: Sequence[GradUse] = (),
-        sharing: Sharing | None = None,
-        entered: Sequence[tuple[int, int]] = (),
     ) -> None:
         self._arguments = reader_of(given)
         self._reads = reads
@@ -86,7 +81,6 @@ class Gathering:
             (entry, reader_of(live_text(value), in_place=True)) for entry, value in moving
         ]
         self._leaves: list[tuple[Any, bool]] = [(x.leaf, x.found is not None) for x in gradients]
-        self._sharing, self._entered = sharing, entered
         self.numbers: list[Any] = []  # of the call that runs
 
     def __call__(self, *args: Any) -> tuple[Any, ...] | None:
@@ -104,9 +98,6 @@ class Gathering:
                     return None
             if not self._find_gradients(found):
                 return None
-            if self._sharing is not None:
-                arrays = [x if type(x) is np.ndarray else x._array for x in found.tensors]
-                self._sharing.check([(number, arrays[place]) for number, place in self._entered])
         except Exception:  # of the user's class: the long way meets it again
             return None
         owners = found.owners
@@ -133,10 +124,10 @@ class Gathering:
 
     def _find_gradients(self, found: Found) -> bool:
         for leaf, is_there in self._leaves:
-            gradient = leaf._grad
-            if (gradient is not None) is not is_there:
+            if (leaf._gradient is not None) is not is_there:
                 return False
-            if gradient is not None:
+            if is_there:
+                gradient = leaf._grad
                 if gradient._chain:  # part of other memory
                     return False
                 found.tensors.append(gradient)

@@ -303,13 +303,14 @@ class NativeCalls(Tables):
             is_array = number >= tensor_count or number in arrays
             kind = np.ndarray if is_array else Tensor
             place = inputs.get(number)
-            low = high = at = 0
+            low = high = at = is_written = 0
             if place is not None:
                 expected = buffers.expected[place]
                 low, high, at = expected.low, expected.high, buffers.address + 8 * place
+                is_written = program.sharing.is_written(place)
             axes = len(type.shape), self._keep(type.dtype.numpy)
             given = self._words(type.shape), self._words(strides), at, low, high
-            records.append((*axes, *given, self._keep(kind)))
+            records.append((*axes, *given, self._keep(kind), is_written))
         plan = self._plan
         self._enter_places(program)
         plan[Word.ARGUMENT_COUNT] = len(records)
@@ -318,6 +319,7 @@ class NativeCalls(Tables):
         buffers.entered = [number for number, _ in program.entered]
         spans = program.sharing.written_spans
         self._table(Word.SPANS, [(low, high) for low, high, _ in spans])
+        self._table(Word.STATE_SPANS, program.sharing.spans)
         table = _hash_table([id(storage) for storage in program.guards.state])
         plan[Word.STATE_MASK], plan[Word.STATE_AT] = len(table) - 1, self._words(table)
 
@@ -389,6 +391,8 @@ class NativeCalls(Tables):
             if isinstance(counter, VersionCounter)
         ]
         self._table(Word.COUNTERS, counters)
+        moved = [(place, self._keep(delta)) for place, delta in program.counted_at]
+        self._table(Word.FOUND_COUNTERS, moved)
 
     def _enter_claims(self, claims: Keys) -> None:
         plan, keep = self._plan, self._keep

@@ -31,7 +31,7 @@ from lucid.compiler.inputs.signature import Call, Description, PlainType, types_
 from lucid.compiler.programs.audits import outline_of
 from lucid.compiler.programs.backward import CallRecord, CompileWalk, Differentiable
 from lucid.compiler.programs.gathering import Gathering, NotReadableError, Read
-from lucid.compiler.programs.native import NativeCalls, native_calls, plain_reads
+from lucid.compiler.programs.native import NativeCalls, is_measured, native_calls, plain_reads
 from lucid.compiler.recording.names import name_values
 from lucid.compiler.recording.trace import Trace
 from lucid.compiler.results.gradients import Gradients
@@ -69,7 +69,7 @@ from lucid.runtime.stages import Stages
 from lucid.tensor.context import context, epoch
 from lucid.tensor.core import TensorCore, of_array
 from lucid.tensor.lazy_grads import GradBuffers
-from lucid.tensor.storage import Storage, VersionCounter
+from lucid.tensor.storage import Storage
 from lucid.tensor.write_locks import Keys, held, lock, unlocked, wait_for
 
 PROGRAM_BYTES = 1 << 16  # of Python's objects, besides nodes and guards
@@ -135,7 +135,8 @@ class Program:
         gathering: how it finds what a call gives; None: that is tensors, and such are in places.
             names: of the arguments by keyword; given_count: of all; arrays: which are no tensors.
             tensor_count: with the tensors in places; behind them are the gradients that it finds.
-        entered: which of these are inputs: their numbers, and the places among those tensors.
+            entered: which of these are inputs: their numbers, and the places among those tensors;
+            counted_at: where versions move there, and by how much.
         is_direct: whether `enter` takes the arguments by position, and gives the result.
         is_simple: whether a short call has nothing to do after the step but to return its result.
         differentiable: how results get their history; None: they have none. cut: what it keeps.
@@ -182,6 +183,7 @@ class Program:
         self.is_direct = True
         self.given_count = self.tensor_count = 0
         self.entered: list[tuple[int, int]] = []
+        self.counted_at: list[tuple[int, int]] = []
         self.arrays: frozenset[int] = frozenset()
         self.made_natively: GraphOutput | None = None
         self._begun: Run | None = None
@@ -367,7 +369,6 @@ class Program:
     def _take_epilogue(self, trace: Trace, compiled: CompileWalk) -> None:
         epilogue = trace.epilogue
         self.counters = epilogue.counters
-        self._found_counters = [x for x in self.counters if not isinstance(x[0], VersionCounter)]
         self.grads = epilogue.grads
         self._effects = trace.effects
         history = epilogue.history
@@ -407,14 +408,8 @@ class Program:
         if is_gathered or len(given) != count or any(map(operator.is_not, given, tensors)):
             moving = zip(self.guards.moving, call.values[len(reads) :], strict=True)
             try:
-                self.gathering = Gathering(
-                    (*marked, *marked_kwargs.values()),
-                    reads,
-                    moving,
-                    gradients,
-                    self.sharing if self.sharing.writes_arguments else None,
-                    self.entered,
-                )
+                values = (*marked, *marked_kwargs.values())
+                self.gathering = Gathering(values, reads, moving, gradients)
             except NotReadableError:
                 return
             found = self.gathering(*given)
@@ -425,7 +420,7 @@ class Program:
         self._types, self.reads, self.tensor_count = plain, reads, len(tensors)
         self.names, self.given_count = (*kwargs,), len(given)
         later = self._finals or self.early or self._effects or self._deferred
-        self.is_simple = not (self.gradients.others or later or self._found_counters)
+        self.is_simple = not (self.gradients.others or later)
         self.is_direct = not (kwargs or self._deferred)
         if type(self.result) is GraphOutput and self.result.has_equal_history:
             self.made_natively = self.result
@@ -437,8 +432,9 @@ class Program:
         """
         arguments = {number for number, _ in self.arguments}
         rule, guards, uses = self.differentiable, self.guards, self.guards.grads_read
-        leaves = [id(use.leaf) for use in uses if use.found is not None]
-        targets = [x for x, _ in self.counters if not isinstance(x, VersionCounter)]
+        places = [id(use.leaf) for use in uses if use.found is not None]
+        leaves = {leaf: place for place, leaf in enumerate(places, count)}
+        counted = [(x, n) for x, n in self.counters if isinstance(x, GradUse)]
         rare = (
             count + len(leaves) > MOST_ARGUMENTS,
             self.hosts,
@@ -447,17 +443,19 @@ class Program:
             guards.grads_shared != [*range(count, count + len(uses))],
             uses and self.asks_user,
             any(id(cell.leaf) not in leaves for _, cell in self._found),
-            not all(isinstance(x, GradUse) and id(x.leaf) in leaves for x in targets),
+            any(isinstance(x, int) for x, _ in self.counters),
+            any(id(x.leaf) not in leaves for x, _ in counted),
             not all(type(early) is InputNumber for early in self.early),
             any(use.leaf is None for use, _ in self.gradients.others),
             self._has_given,
             self._claimed_memory,
             rule is not None and not rule.is_plain(arguments),
         )
-        self.entered = [*self.arguments]
-        for number, cell in self._found if not any(rare) else ():
-            self.entered.append((number, count + leaves.index(id(cell.leaf))))
-        return not any(rare)
+        if any(rare):
+            return False
+        self.entered = [*self.arguments, *((n, leaves[id(x.leaf)]) for n, x in self._found)]
+        self.counted_at = [(leaves[id(x.leaf)], delta) for x, delta in counted]
+        return True
 
     @property
     def found_numbers(self) -> list[Any]:
@@ -469,7 +467,7 @@ class Program:
         """Whether a call on the short way is more than what it finds after the native step."""
         bound = () if self._side_effects is None else self._side_effects.bound
         is_added_to = any(isinstance(place, AppendEffect) for place in bound)
-        return bool(self.early or self._effects or self._found_counters) or is_added_to
+        return bool(self.early or self._effects) or is_added_to
 
     @property
     def asks_user(self) -> bool:
@@ -483,7 +481,6 @@ class Program:
         run = Run(call, self.output_count, ())
         for spec in self.early:
             spec.of(run)
-        self._count(run, self._found_counters)
         if self._effects:
             run.changed = self._effects[-1].forecast.entries()
         self._begun = run
@@ -551,9 +548,13 @@ class Program:
 
     def prepare_native(self) -> None:
         """Let native code run calls from now on where it can, after one that bound the state."""
-        if self._types is not None and self.native is None and self.guards.hold_again():
-            self.native = native_calls(self, self._types)
-            self.enter = None if self.native is None else self.native.function
+        if self._types is None or self.native is not None or not self.guards.hold_again():
+            return
+        is_measured()  # which may compile: no other step is to wait for that
+        with lock:  # the form that threads run is never replaced: it would end under them
+            if self.native is None:
+                self.native = native_calls(self, self._types)
+                self.enter = None if self.native is None else self.native.function
 
     def backward_outside(self) -> Program | None:
         """The program of the backward that was called last on results of this one; None: none."""
@@ -624,15 +625,11 @@ class Program:
         for early in self.early:
             early.of(run)
         run.inputs = self._arrays(call)
-        self._count(run, self.counters)
+        for target, delta in self.counters:
+            counter = counter_of(target, call)
+            run.versions[counter] = run.versions.get(counter, counter.now) + delta
         if self._effects:
             run.changed = self._effects[-1].forecast.take()
-
-    def _count(self, run: Run, counters: Iterable[tuple[Any, int]]) -> None:
-        """Note which versions the run comes to."""
-        for target, delta in counters:
-            counter = counter_of(target, run.call)
-            run.versions[counter] = run.versions.get(counter, counter.now) + delta
 
     def _run_native(self, run: Run, memory: Reusable | None) -> None:
         """Raises `NonFiniteError` where the step would leave what it has made a NaN or inf of."""
