@@ -36,6 +36,7 @@ from lucid.runtime.entry.apply import (
 from lucid.runtime.entry.common import Common
 from lucid.runtime.entry.layout import NativeFunctions
 from lucid.runtime.entry.walk import MOST_ARRAYS, STEP_OPERANDS, WALK, Derive
+from lucid.runtime.once import Once
 from lucid.tensor import slow_ops
 from lucid.tensor.context import context
 from lucid.tensor.core import MISSED, TensorCore
@@ -211,7 +212,7 @@ def _contiguous(array: Any) -> np.ndarray:
     return array if array.flags.c_contiguous else row_major(array)
 
 
-@functools.cache
+@Once
 def applied() -> Applied | None:
     """What machine code does of ops; None where it does nothing."""
     found = measured()

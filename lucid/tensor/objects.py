@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import logging
 from collections.abc import Sequence
 from typing import Any
@@ -18,6 +17,7 @@ from lucid.ir.memory import address_of
 from lucid.ir.types import TensorType
 from lucid.runtime.entry.layout import UnknownLayoutError, constructor_of, layout_of, slot_offset
 from lucid.runtime.entry.words import Layout
+from lucid.runtime.once import Once
 from lucid.tensor.context import epoch
 from lucid.tensor.core import TensorCore, _new
 from lucid.tensor.lazy_grads import GradBuffers
@@ -74,7 +74,7 @@ def _slots(value: object) -> dict[str, int]:
     return {name: slot_offset(value, name) for name in names if not name.startswith("__")}
 
 
-@functools.cache
+@Once
 def measured() -> tuple[Layout, Offsets] | None:
     """The layout that native code is made for; None where calls stay in Python."""
     if not NATIVE_CALLS.read():

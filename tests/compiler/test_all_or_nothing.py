@@ -49,18 +49,21 @@ class Doubled(lucid.autograd.Function):
 class Trainer:
     """A model with an optimizer, and what a step does besides."""
 
-    def __init__(self, *, counts: bool = False, leaves: bool = False, size: int = 4) -> None:
+    def __init__(
+        self, *, counts: bool = False, leaves: bool = False, adds: bool = False, size: int = 4
+    ) -> None:
         lucid.manual_seed(3)
         layers = nn.Linear(size, size), nn.Dropout(0.3), nn.Linear(size, 1)
         self.model = nn.Sequential(*layers).double()
         self.opt = lucid.optim.Adam(self.model.parameters(), lr=0.01)
         self.sch = lucid.optim.lr_scheduler.StepLR(self.opt, 1, 0.9)
-        self.counts, self.leaves = counts, leaves
+        self.counts, self.leaves, self.adds = counts, leaves, adds
         self.n, self.log, self.last = 0, [], lucid.zeros((), dtype=lucid.float64)
         self.random = lucid.get_rng_state()
 
     def step(self, x: lucid.Tensor) -> lucid.Tensor:
-        self.opt.zero_grad()
+        if not self.adds:
+            self.opt.zero_grad()
         y = self.model(x)
         if self.leaves:
             y = Doubled.apply(y)
@@ -98,6 +101,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "plain": {},
     "large": {"size": 32},
     "with places, logs and a scheduler": {"counts": True},
+    "with gradients from before": {"adds": True},
     "with host calls": {"leaves": True},
     "with all of it": {"leaves": True, "counts": True, "size": 32},
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import threading
 from collections import OrderedDict, namedtuple
 
@@ -12,6 +13,8 @@ import pytest
 import lucid
 from lucid import nn
 from lucid.runtime.entry.layout import SLOW_PATH
+
+from .conftest import observed
 
 pytestmark = pytest.mark.usefixtures("unaudited")
 
@@ -294,3 +297,155 @@ def test_threads_that_call_one_step_have_their_own_numbers():
     for scale, results in found.items():
         assert all(twice == 2 * scale for _, twice in results)
         assert all(np.array_equal(y.numpy(), x.numpy() * scale) for y, _ in results)
+
+
+def _each_fourth(opt, number, **how):
+    if number % 4 == 3:
+        opt.step()
+        opt.zero_grad(**how)
+
+
+def _clipped(opt, number):
+    nn.utils.clip_grad_norm_(opt.param_groups[0]["params"], 0.5)
+    _each_fourth(opt, number)
+
+
+def _by_hand_each_third(opt, number):
+    first, second = opt.param_groups[0]["params"]
+    if number % 3 == 2:
+        opt.step()
+        first.grad.zero_()
+        second.grad = None
+
+
+# What a step does with the gradients that it has added to, in the call of this number.
+ENDS = {
+    "each fourth": _each_fourth,
+    "keeping their memory": functools.partial(_each_fourth, set_to_none=False),
+    "clipped": _clipped,
+    "by hand": _by_hand_each_third,
+    "never": lambda opt, number: None,
+}
+
+
+def accumulating(compile, end, meddle=None):
+    """A step that adds to gradients, 20 calls of it, and what is there after most of them."""
+    first, second = leaves = [lucid.randn(2, 2).requires_grad_() for _ in range(2)]
+    opt = lucid.optim.SGD(leaves, lr=0.05, momentum=0.9)
+    count = 0
+
+    @compile
+    def step(x):
+        nonlocal count
+        loss = (x * first * second).sum()
+        loss.backward()
+        end(opt, count)
+        count += 1
+        return loss
+
+    found, kept = [], []
+    for i, x in enumerate(rows(20, (2, 2))):
+        if meddle is not None and i in (9, 11, 14, 16, 18):
+            kept.append(meddle(first, second, x))
+        found.append(step(x).item())
+        if i % 3:
+            found.append(observed([first, second, x, first.grad is second.grad]))
+    return found, kept
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_gradients_from_before_are_found_natively(agree, end):
+    (step,) = agree(lambda compile: accumulating(compile, ENDS[end]))
+    x = rows(1, (2, 2))[0]
+    assert is_native(step, x) or step._enter_recent((x,), {})[0] is not SLOW_PATH
+
+
+def _share(first, second, x):
+    first.grad = second.grad = lucid.ones(2, 2)
+
+
+def _overlap(first, second, x):
+    whole = np.ones((3, 2), np.float32)
+    first.grad, second.grad = lucid.from_numpy(whole[:2]), lucid.from_numpy(whole[1:])
+
+
+def _halved(leaf):
+    leaf.grad.mul_(0.5)
+
+
+def _refused(first, value):
+    with pytest.raises(lucid.LucidError):
+        first.grad = value
+
+
+# What happens to gradients between two calls.
+MEDDLING = {
+    "none": lambda a, b, x: setattr(a, "grad", None),
+    "all none": lambda a, b, x: (setattr(a, "grad", None), setattr(b, "grad", None)),
+    "zero": lambda a, b, x: a.grad is None or a.grad.zero_(),
+    "another": lambda a, b, x: setattr(a, "grad", lucid.full((2, 2), 0.5)),
+    "transposed": lambda a, b, x: setattr(a, "grad", lucid.rand(2, 2).t()),
+    "a row of others": lambda a, b, x: setattr(a, "grad", lucid.rand(3, 2, 2)[1]),
+    "shared": _share,
+    "swapped": lambda a, b, x: (setattr(a, "grad", b.grad), setattr(b, "grad", a.grad)),
+    "the argument": lambda a, b, x: setattr(a, "grad", x),
+    "the leaf itself": lambda a, b, x: setattr(a, "grad", a.detach()),
+    "the other leaf": lambda a, b, x: setattr(a, "grad", b.detach()),
+    "memory that overlaps": _overlap,
+    "another dtype": lambda a, b, x: _refused(a, lucid.ones(2, 2).double()),
+    "another shape": lambda a, b, x: _refused(a, lucid.ones(3)),
+    "kept": lambda a, b, x: [a.grad, b.grad],
+    "a hook": lambda a, b, x: a.register_hook(lambda gradient: 2 * gradient) and None,
+    "a hook behind": lambda a, b, x: a.register_post_accumulate_grad_hook(_halved) and None,
+    "op by op": lambda a, b, x: (x * a * b).mean().backward(),
+}
+
+
+@pytest.mark.parametrize("kind", MEDDLING)
+def test_gradients_that_others_have_set_are_seen(agree, kind):
+    agree(lambda compile: accumulating(compile, _each_fourth, MEDDLING[kind]))
+
+
+def _read_only(first, second, x):
+    array = np.ones((2, 2), np.float32)
+    first.grad = lucid.from_numpy(array)
+    array.flags.writeable = False
+
+
+# Whose memory a gradient is on that a step would write.
+MEMORY = {
+    "a leaf's": lambda a, b, x: setattr(a, "grad", lucid.from_numpy(b.detach().numpy())),
+    "the argument's": lambda a, b, x: setattr(b, "grad", lucid.from_numpy(x.numpy())),
+    "another gradient's": _overlap,
+    "somebody's who lets nobody write": _read_only,
+}
+
+
+@pytest.mark.parametrize("kind", MEMORY)
+def test_a_gradient_on_memory_of_others_is_left_to_the_long_way(kind):
+    first, second = (lucid.ones(2, 2, requires_grad=True) for _ in range(2))
+    step = lucid.compile(lambda x: (x * first * second).sum().backward())
+    x = lucid.ones(2, 2)
+    for _ in range(4):
+        step(x)
+    assert is_native(step, x)
+    MEMORY[kind](first, second, x)
+    assert not is_native(step, x)
+
+
+def test_gradients_are_promised_natively_where_those_before_were_read():
+    leaf = lucid.ones(3, requires_grad=True)
+
+    @lucid.compile
+    def step(x):
+        leaf.grad = None
+        (leaf * x).sum().backward()
+
+    kept = []
+    for i in range(6):
+        x = lucid.full((3,), float(i))
+        if i > 2:
+            assert is_native(step, x)
+        step(x)
+        kept.append(leaf.grad)
+    assert [x.tolist() for x in kept] == [[float(i)] * 3 for i in range(6)]

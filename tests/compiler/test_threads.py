@@ -6,6 +6,7 @@ import faulthandler
 import os
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,6 +18,7 @@ import lucid
 import lucid.nn.functional as F
 from lucid import nn
 from lucid.autograd import Function
+from lucid.compiler.programs import program
 from lucid.tensor import write_locks
 
 SHORT, LONG = 3, 200_000  # elements: a step that keeps the interpreter's lock, and one that doesn't
@@ -431,3 +433,21 @@ def test_training_modules_in_threads_gives_what_one_thread_gives() -> None:
     expected = train()
     in_threads(*[lambda: found.append(train())] * 4)
     assert found == [expected] * 4
+
+
+def test_threads_that_call_a_step_first_make_its_short_way_once(monkeypatch):
+    made, make = [], program.native_calls
+
+    def slowly(*args):
+        made.append(args)
+        time.sleep(0.02)
+        return make(*args)
+
+    monkeypatch.setattr(program, "native_calls", slowly)
+    step, x = lucid.compile(lambda x: x * 2), lucid.ones(3)
+    threads = [threading.Thread(target=lambda: [step(x) for _ in range(3)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == 1

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import hypothesis
@@ -25,6 +26,7 @@ from lucid.ir.interpret import interpret
 from lucid.ir.location import Location
 from lucid.ir.types import DType, TensorType, f32, f64, i64
 from lucid.runtime import Executable, compile_graph
+from lucid.runtime.once import Once
 from lucid.runtime.threads import (
     default_num_threads,
     pool,
@@ -480,3 +482,22 @@ def test_control_groups_of_the_first_version_count(tmp_path: Path) -> None:
 
 def test_no_control_group_is_no_limit(tmp_path: Path) -> None:
     assert processor_quota(tmp_path) is None
+
+
+def test_what_threads_ask_for_at_a_time_is_made_once() -> None:
+    """Of machine code that two of them make, one would end while a thread is in it."""
+
+    @Once
+    def made(name: str) -> object:
+        asked.append(name)
+        time.sleep(0.05)
+        return (inner(), object()) if name == "outer" else object()
+
+    def inner() -> object:
+        return made("inner")
+
+    asked: list[str] = []
+    with ThreadPoolExecutor(4) as threads:
+        found = [*threads.map(lambda _: made("outer"), range(4))]
+    assert len({*map(id, found)}) == 1
+    assert asked == ["outer", "inner"]

@@ -54,6 +54,19 @@ class Sharing:
         self.writes_arguments = any(arrays[i] is None for i in self._written)
         self._refuse_overlaps(spans)
 
+    def is_written(self, number: int) -> bool:
+        """Whether the step writes the input of this number."""
+        return number in self._written
+
+    @property
+    def spans(self) -> list[Span]:
+        """Addresses of the state, sorted; those that overlap are one."""
+        found: list[Span] = []
+        for low, high, _ in self._spans:
+            before = found.pop() if found and low < found[-1][1] else (low, high)
+            found.append((before[0], max(before[1], high)))
+        return found
+
     def check(self, given: Sequence[tuple[int, np.ndarray]]) -> None:
         """Look at the arrays of one call; `given` are inputs by number, without those of state.
 

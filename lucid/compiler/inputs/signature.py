@@ -227,7 +227,7 @@ class Call:
         tensors: Sequence[Any] = self.tensors
         if len(self._storages) != len(tensors) or not all(map(is_plain, tensors)):
             return None
-        return [(x._type, x._array.strides, x._requires_grad) for x in tensors]
+        return types_of(tensors)
 
     def owners(self) -> list[Any]:
         """The containers and objects in arguments and places, in order; as the call found them."""
@@ -335,6 +335,11 @@ def _memory_of(array: np.ndarray) -> TensorCore:
     except LucidError as error:
         reason = str(error).partition("\n")[0]
         raise EagerOnlyError(f"it is given an array that no tensor can lie on: {reason}") from None
+
+
+def types_of(tensors: Sequence[Any]) -> list[PlainType]:
+    """What native code compares of each of them."""
+    return [(x._type, x._array.strides, x._requires_grad) for x in tensors]
 
 
 def is_plain(tensor: TensorCore) -> bool:

@@ -1,7 +1,8 @@
 """How the short way finds what a program is given, where that isn't tensors alone.
 
 Arguments may be containers of tensors, arrays and numbers, others are known by their values or
-identities, numbers stand in places, and which entry of a container is meant follows from numbers.
+identities, numbers stand in places, which entry of a container is meant follows from numbers, and
+leaves have gradients from before.
 What `Call.key` says of a call is compared on the way.
 """
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from lucid.compiler.guards.moving_entries import MovingEntry
 from lucid.compiler.guards.mutable_sources import MutableSource
+from lucid.compiler.inputs.cells import GradUse
 from lucid.compiler.inputs.functions import Kept
 from lucid.compiler.inputs.objects import BY_VALUE, SCALARS, data_of
 from lucid.compiler.inputs.scalars import is_whole
@@ -61,6 +63,7 @@ class Gathering:
     Args:
         given: the arguments of the call that was traced, with those marked that are read live.
         reads: the places; moving: entries at places that move, and what they were.
+        gradients: those of leaves that the step reads; they come last, where they were there.
 
     Raises: `NotReadableError`.
     """
@@ -70,12 +73,14 @@ class Gathering:
         given: tuple[Any, ...],
         reads: Sequence[Read],
         moving: Iterable[tuple[MovingEntry, Any]],
+        gradients: Sequence[GradUse] = (),
     ) -> None:
         self._arguments = reader_of(given)
         self._reads = reads
         self._moving = [
             (entry, reader_of(live_text(value), in_place=True)) for entry, value in moving
         ]
+        self._leaves: list[tuple[Any, bool]] = [(x.leaf, x.found is not None) for x in gradients]
         self.numbers: list[Any] = []  # of the call that runs
 
     def __call__(self, *args: Any) -> tuple[Any, ...] | None:
@@ -91,6 +96,8 @@ class Gathering:
                     found.tensors.append(value)
                 elif not read(value, found):
                     return None
+            if not self._find_gradients(found):
+                return None
         except Exception:  # of the user's class: the long way meets it again
             return None
         owners = found.owners
@@ -113,6 +120,17 @@ class Gathering:
                     found.numbers.append(leaf)
                 else:
                     return False
+        return True
+
+    def _find_gradients(self, found: Found) -> bool:
+        for leaf, is_there in self._leaves:
+            if (leaf._gradient is not None) is not is_there:
+                return False
+            if is_there:
+                gradient = leaf._grad
+                if gradient._chain:  # part of other memory
+                    return False
+                found.tensors.append(gradient)
         return True
 
 

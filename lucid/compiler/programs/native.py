@@ -59,10 +59,12 @@ from lucid.runtime.entry.words import (
     Checked,
     Word,
 )
+from lucid.runtime.once import Once
 from lucid.runtime.threads import pool
 from lucid.tensor.context import context, epoch
 from lucid.tensor.core import TensorCore
 from lucid.tensor.objects import Offsets, Tables, measured, own, template_of
+from lucid.tensor.storage import VersionCounter
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.write_locks import Keys, exchange_lock, held, lock, take_back
 
@@ -113,7 +115,7 @@ def _kind(leaf: Any) -> Kind:
     return type(leaf) if type(leaf) in (int, float) else object
 
 
-@functools.cache
+@Once
 def _measured() -> tuple[Entry, Offsets] | None:
     """The native entry and the layout it is made for; None where calls stay in Python."""
     found = measured()
@@ -302,27 +304,29 @@ class NativeCalls(Tables):
 
     def _enter_arguments(self, program: Program, buffers: Context, tensor_count: int) -> None:
         records = []
-        inputs = {position: number for number, position in program.arguments}
+        inputs = {position: number for number, position in program.entered}
         arrays = program.arrays
         for number, (type, strides, _) in enumerate(self._types):
             is_array = number >= tensor_count or number in arrays
             kind = np.ndarray if is_array else Tensor
             place = inputs.get(number)
-            low = high = at = 0
+            low = high = at = is_written = 0
             if place is not None:
                 expected = buffers.expected[place]
                 low, high, at = expected.low, expected.high, buffers.address + 8 * place
+                is_written = program.sharing.is_written(place)
             axes = len(type.shape), self._keep(type.dtype.numpy)
             given = self._words(type.shape), self._words(strides), at, low, high
-            records.append((*axes, *given, self._keep(kind)))
+            records.append((*axes, *given, self._keep(kind), is_written))
         plan = self._plan
         self._enter_places(program)
         plan[Word.ARGUMENT_COUNT] = len(records)
         plan[Word.ARGUMENTS_AT] = self._words([word for record in records for word in record])
         plan[Word.HELD_AT] = self._words([0] * len(records))
-        buffers.entered = [number for number, _ in program.arguments]
+        buffers.entered = [number for number, _ in program.entered]
         spans = program.sharing.written_spans
         self._table(Word.SPANS, [(low, high) for low, high, _ in spans])
+        self._table(Word.STATE_SPANS, program.sharing.spans)
         table = _hash_table([id(storage) for storage in program.guards.state])
         plan[Word.STATE_MASK], plan[Word.STATE_AT] = len(table) - 1, self._words(table)
 
@@ -395,8 +399,11 @@ class NativeCalls(Tables):
         counters = [
             (self._keep(counter) + self._offsets.fields["counter_now"], self._keep(delta))
             for counter, delta in program.counters
+            if isinstance(counter, VersionCounter)
         ]
         self._table(Word.COUNTERS, counters)
+        moved = [(place, self._keep(delta)) for place, delta in program.counted_at]
+        self._table(Word.FOUND_COUNTERS, moved)
 
     def _enter_claims(self, claims: Keys) -> None:
         plan, keep = self._plan, self._keep
@@ -416,6 +423,7 @@ class NativeCalls(Tables):
         gradients.share(self._offsets.gradient)
         plan[Word.SPARES] = self._keep(gradients.spares)
         plan[Word.LATEST] = self._keep(gradients.latest)
+        plan[Word.FILL] = self._keep(gradients.fill)
 
     def _enter_result(self, program: Program, leaves: Sequence[TensorCore]) -> None:
         plan, result = self._plan, program.result

@@ -30,14 +30,14 @@ from lucid.compiler.guards.following import Images, is_known_by_place
 from lucid.compiler.guards.guard import ArrayGuard, ContentsGuard
 from lucid.compiler.guards.mutable_sources import AppendEffect
 from lucid.compiler.guards.restarts import RestartTrace
-from lucid.compiler.inputs.cells import Cell
+from lucid.compiler.inputs.cells import Cell, GradUse
 from lucid.compiler.inputs.scalars import Formula
 from lucid.compiler.inputs.sharing import Sharing
-from lucid.compiler.inputs.signature import Call, Description, PlainType
+from lucid.compiler.inputs.signature import Call, Description, PlainType, types_of
 from lucid.compiler.programs.audits import outline_of
 from lucid.compiler.programs.backward import CallRecord, CompileWalk, Differentiable
 from lucid.compiler.programs.gathering import Gathering, NotReadableError, Read
-from lucid.compiler.programs.native import NativeCalls, native_calls, plain_reads
+from lucid.compiler.programs.native import NativeCalls, is_measured, native_calls, plain_reads
 from lucid.compiler.recording.names import name_values
 from lucid.compiler.recording.trace import Trace
 from lucid.compiler.results.gradients import Gradients
@@ -82,7 +82,7 @@ from lucid.runtime.stages import Stages
 from lucid.tensor.context import context, epoch
 from lucid.tensor.core import TensorCore, of_array
 from lucid.tensor.lazy_grads import GradBuffers
-from lucid.tensor.storage import Storage, VersionCounter
+from lucid.tensor.storage import Storage
 from lucid.tensor.write_locks import Keys, held, lock, unlocked, wait_for
 
 logger = logging.getLogger("lucid")
@@ -148,6 +148,9 @@ class Program:
         reads: how the short way reads the places; made_natively: the result, where it makes that.
         gathering: how it finds what a call gives; None: that is tensors, and such are in places.
             names: of the arguments by keyword; given_count: of all; arrays: which are no tensors.
+            tensor_count: with the tensors in places; behind them are the gradients that it finds.
+            entered: which of these are inputs: their numbers, and the places among those tensors;
+            counted_at: where versions move there, and by how much.
         is_direct: whether `enter` takes the arguments by position, and gives the result.
         is_simple: whether a short call has nothing to do after the step but to return its result.
         differentiable: how results get their history; None: they have none. cut: what it keeps.
@@ -195,7 +198,9 @@ class Program:
         self.successor: weakref.ref[Program] | None = None
         self.names: tuple[str, ...] = ()
         self.is_direct = True
-        self.given_count = 0
+        self.given_count = self.tensor_count = 0
+        self.entered: list[tuple[int, int]] = []
+        self.counted_at: list[tuple[int, int]] = []
         self.arrays: frozenset[int] = frozenset()
         self.made_natively: GraphOutput | None = None
         self._begun: Run | None = None
@@ -503,19 +508,22 @@ class Program:
         (args, kwargs), (marked, marked_kwargs) = call.given, call.marked
         given = (*args, *kwargs.values())
         tensors: Sequence[Any] = call.tensors
-        is_gathered = self.guards.moving or any(any(read.kinds) for read in reads)
+        gradients = self.guards.grads_read
+        is_gathered = self.guards.moving or gradients or any(any(read.kinds) for read in reads)
         count = len(tensors) - sum(len(read.kinds) for read in reads)
         if is_gathered or len(given) != count or any(map(operator.is_not, given, tensors)):
             moving = zip(self.guards.moving, call.values[len(reads) :], strict=True)
             try:
-                self.gathering = Gathering((*marked, *marked_kwargs.values()), reads, moving)
+                values = (*marked, *marked_kwargs.values())
+                self.gathering = Gathering(values, reads, moving, gradients)
             except NotReadableError:
                 return
             found = self.gathering(*given)
             if found is None:
                 return
             self.arrays = frozenset(i for i, x in enumerate(found) if type(x) is np.ndarray)
-        self._types, self.reads = plain, reads
+            plain += types_of(found[len(plain) :])
+        self._types, self.reads, self.tensor_count = plain, reads, len(tensors)
         self.names, self.given_count = (*kwargs,), len(given)
         later = self._finals or self.early or self._effects or self._deferred
         self.is_simple = not (self.gradients.others or later)
@@ -524,22 +532,36 @@ class Program:
             self.made_natively = self.result
 
     def _is_plain(self, count: int) -> bool:
-        """Whether a call does nothing about gradients or effects but leave and record gradients."""
+        """Whether a call does nothing about gradients or effects but find, leave and record them.
+
+        count: of its arguments.
+        """
         arguments = {number for number, _ in self.arguments}
-        rule = self.differentiable
+        rule, guards, uses = self.differentiable, self.guards, self.guards.grads_read
+        places = [id(use.leaf) for use in uses if use.found is not None]
+        leaves = {leaf: place for place, leaf in enumerate(places, count)}
+        counted = [(x, n) for x, n in self.counters if isinstance(x, GradUse)]
         rare = (
-            count > MOST_ARGUMENTS,
+            count + len(leaves) > MOST_ARGUMENTS,
             self.hosts,
-            self.guards.pinned,
-            self._found,
-            self.guards.grads_read,
+            guards.pinned,
+            any(use.leaf is None or use.storage is not None for use in uses),
+            guards.grads_shared != [*range(count, count + len(uses))],
+            uses and self.asks_user,
+            any(id(cell.leaf) not in leaves for _, cell in self._found),
+            any(isinstance(x, int) for x, _ in self.counters),
+            any(id(x.leaf) not in leaves for x, _ in counted),
             not all(type(early) is InputNumber for early in self.early),
             any(use.leaf is None for use, _ in self.gradients.others),
             self._has_given,
-            self.sharing.writes_arguments,
+            self._claimed_memory,
             rule is not None and not rule.is_plain(arguments),
         )
-        return not any(rare) and all(isinstance(x, VersionCounter) for x, _ in self.counters)
+        if any(rare):
+            return False
+        self.entered = [*self.arguments, *((n, leaves[id(x.leaf)]) for n, x in self._found)]
+        self.counted_at = [(leaves[id(x.leaf)], delta) for x, delta in counted]
+        return True
 
     @property
     def found_numbers(self) -> list[Any]:
@@ -577,6 +599,7 @@ class Program:
         outputs: arrays; a tensor where native code has made the result already.
         """
         rule, record = self.differentiable, None
+        args = args[: self.tensor_count]
         if self.arrays:
             args = [of_array(x) if type(x) is np.ndarray else x for x in args]
         inputs: dict[int, Any] = {}
@@ -635,9 +658,15 @@ class Program:
         Not for a step that finds another container at each call.
         """
         is_fit, self._has_followed = not self._has_followed, False
-        if self._types is not None and self.native is None and is_fit and self.guards.hold_again():
-            self.native = native_calls(self, self._types)
-            self.enter = None if self.native is None else self.native.function
+        if not is_fit or self._types is None or self.native is not None:
+            return
+        if not self.guards.hold_again():
+            return
+        is_measured()  # which may compile: no other step is to wait for that
+        with lock:  # one that threads run is never replaced: it would end under them
+            if self.native is None:
+                self.native = native_calls(self, self._types)
+                self.enter = None if self.native is None else self.native.function
 
     def backward_outside(self) -> Program | None:
         """The program of the backward that was called last on results of this one; None: none."""

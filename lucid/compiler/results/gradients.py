@@ -101,6 +101,11 @@ class Gradients:
             batch.words = self._words(batch)
         return batch
 
+    def fill(self) -> None:
+        """Let native code leave gradients where others keep those of all calls before."""
+        if self._is_kept and not self.spares:
+            self.spares.append(self.begin())
+
     def _words(self, batch: GradBuffers) -> np.ndarray:
         assert self._place is not None
         addresses = dict(batch.outputs.addresses)

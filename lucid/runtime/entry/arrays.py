@@ -6,7 +6,6 @@ is wrong with values is left to `Executable.call_known`, which says it.
 
 from __future__ import annotations
 
-import functools
 import logging
 from collections.abc import Callable, Sequence
 from enum import IntEnum
@@ -20,6 +19,7 @@ from lucid.ir.environment import NATIVE_CALLS
 from lucid.ir.memory import ALIGNED_FROM, address_of
 from lucid.runtime.entry.layout import NativeFunctions, UnknownLayoutError, general_layout
 from lucid.runtime.entry.words import CONTIGUOUS, EntryBuilder, entry_function
+from lucid.runtime.once import Once
 from lucid.runtime.recycling import recycling
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class _Plan(np.ndarray):
     kept: list[Any]
 
 
-@functools.cache
+@Once
 def _native() -> NativeFunctions | None:
     if not NATIVE_CALLS.read():
         return None

@@ -9,6 +9,7 @@ from lucid.codegen.llvm.builder import Module, const
 from lucid.runtime.entry.words import (
     NUMBER_CALLED,
     NUMBER_IN_TUPLE,
+    WRITEABLE,
     Checked,
     Layout,
     Word,
@@ -110,13 +111,22 @@ def _define_arguments(module: Module, layout: Layout) -> None:
         table = b.word(plan, Word.ARGUMENTS_AT)
         with b.loop(0, b.word(plan, Word.ARGUMENT_COUNT)) as loop:
             given = b.word(args, loop.index)
-            record = b.record(table, loop.index, 8)
+            record = b.record(table, loop.index, 9)
             array = b.call("argument", "i64", plan, given, record)
             b.require(b.ne(array, 0))
             memory = b.call("memory", "i64", plan, given)
+            data, is_written = b.field(array, layout.array_data), b.word(record, 8)
+            low, high = b.add(data, b.word(record, 5)), b.add(data, b.word(record, 6))
             with b.loop(0, loop.index) as others:
                 other = b.word(args, others.index)
                 b.require(b.ne(memory, b.call("memory", "i64", plan, other)))
+                before = b.record(table, others.index, 9)
+                with b.if_(b.ne(b.or_(is_written, b.word(before, 8)), 0)):
+                    held = b.word(b.word(plan, Word.HELD_AT), others.index)
+                    data = b.field(held, layout.array_data)
+                    start, stop = b.add(data, b.word(before, 5)), b.add(data, b.word(before, 6))
+                    ends_before, ends_behind = b.ge(low, stop), b.ge(start, high)
+                    b.require(b.or_(ends_before, ends_behind))
             b.set_word(b.word(plan, Word.HELD_AT), loop.index, array)
         b.answer(1)
 
@@ -124,7 +134,7 @@ def _define_arguments(module: Module, layout: Layout) -> None:
 def _define_argument(module: Module, layout: Layout) -> None:
     _define_same_axes(module)
     _define_is_state(module)
-    _define_is_written(module)
+    _define_meets(module)
     _define_memory(module, layout)
     _define_array(module, layout)
     with entry_function(module, "argument", "plan", "given", "record") as b:
@@ -143,7 +153,11 @@ def _define_argument(module: Module, layout: Layout) -> None:
         with b.if_(b.ne(place, 0)):
             data = b.field(array, layout.array_data)
             low, high = b.add(data, b.word(record, 5)), b.add(data, b.word(record, 6))
-            b.require(b.eq(b.call("is_written", "i64", plan, low, high), 0))
+            is_written = b.ne(b.word(record, 8), 0)
+            with b.if_(is_written):
+                b.require(b.ne(b.and_(b.field(array, layout.array_flags, "i32"), WRITEABLE), 0))
+            spans = b.select(is_written, *(const("i64", x) for x in (Word.STATE_SPANS, Word.SPANS)))
+            b.require(b.eq(b.call("meets", "i64", plan, spans, low, high), 0))
             b.set_word(place, 0, data)
         b.answer(array)
 
@@ -197,11 +211,14 @@ def _define_is_state(module: Module) -> None:
         b.answer(0)
 
 
-def _define_is_written(module: Module) -> None:
-    """Whether the step writes any byte from `low` up to `high`: a binary search."""
-    with entry_function(module, "is_written", "plan", "low", "high") as b:
-        plan, low, high = b.args
-        table, count = b.word(plan, Word.SPANS_AT), b.word(plan, Word.SPANS)
+def _define_meets(module: Module) -> None:
+    """Whether any byte from `low` up to `high` is in one of the spans: a binary search.
+
+    spans: the plan's word of these.
+    """
+    with entry_function(module, "meets", "plan", "spans", "low", "high") as b:
+        plan, spans, low, high = b.args
+        count, table = b.word(plan, spans), b.word(plan, b.add(spans, 1))
         with b.loop(0, 64, carried=[const("i64", 0), count]) as loop:
             first, last = loop.carried
             with b.if_(b.ge(first, last)):

@@ -19,6 +19,7 @@ from lucid.ir.errors import UnsupportedPythonError
 from lucid.runtime.cache import compiled
 from lucid.runtime.entry.text import ENTER, entry_text
 from lucid.runtime.entry.words import CONTIGUOUS, IMPORTS, Layout
+from lucid.runtime.once import Once
 
 if sysconfig.get_config_var("Py_GIL_DISABLED"):
     raise UnsupportedPythonError(
@@ -203,7 +204,7 @@ class Entry(NativeFunctions):
         self.layout = layout
 
 
-@functools.cache
+@Once
 def entry_for(layout: Layout) -> Entry:
     """The entry; made once."""
     return Entry(layout)

@@ -218,7 +218,7 @@ def _define_tensors(module: Module) -> None:
 def _define_enter(module: Module, layout: Layout) -> None:
     _define_attempt(module, layout)
     _define_fails(module)
-    _define_finish(module)
+    _define_finish(module, layout)
     with entry_function(module, ENTER, "self", "args", "count", internal=False) as b:
         holder, args, count = b.args
         plan = b.field(holder, layout.array_data)
@@ -387,12 +387,16 @@ def _define_fits(module: Module, layout: Layout) -> None:
             b.require(b.ne(b.call("arguments", "i64", plan, args), 0))
         for guard in ("here", "holds", "numbers"):
             b.require(b.ne(b.call(guard, "i64", plan), 0))
+        spares = b.word(plan, Word.SPARES)
+        with b.if_(b.ne(spares, 0)), b.if_(b.eq(b.api("PyList_Size", spares), 0)):
+            filled = b.api("PyObject_CallNoArgs", b.word(plan, Word.FILL))
+            b.require_found(filled)
+            b.drop(filled)
         b.require(b.ne(b.call("arguments", "i64", plan, args), 0))
         with records(b, plan, Word.TENSORS, 5) as record:
             place = b.word(record, 4)
             with b.if_(b.ne(place, 0)):
                 b.require(b.eq(b.word(place), b.word(plan, Word.NONE)))
-        spares = b.word(plan, Word.SPARES)
         with b.if_(b.eq(spares, 0)):
             b.answer(1)
         count = b.api("PyList_Size", spares)
@@ -435,19 +439,27 @@ def _drop_arrays(b: EntryBuilder, plan: Val) -> None:
         b.drop(b.word(arrays, loop.index))
 
 
-def _define_finish(module: Module) -> None:
+def _define_finish(module: Module, layout: Layout) -> None:
     """What happens after a step that succeeded."""
+    with entry_function(module, "count_on", "place", "increment") as b:
+        place, increment = b.args
+        before = b.word(place)
+        now = b.api("PyNumber_Add", before, increment)
+        b.require(b.ne(now, 0))
+        b.set_word(place, 0, now)
+        b.drop(before)
+        b.answer(1)
     with entry_function(module, "finish", "plan", "args", "batch") as b:
         plan, args, batch = b.args
         with b.if_(b.ne(batch, 0)):
             b.call("leave", "i64", plan, batch)
         with records(b, plan, Word.COUNTERS, 2) as record:
-            place = b.word(record)
-            before = b.word(place)
-            now = b.api("PyNumber_Add", before, b.word(record, 1))
-            b.require(b.ne(now, 0))
-            b.set_word(place, 0, now)
-            b.drop(before)
+            counted = b.call("count_on", "i64", b.word(record), b.word(record, 1))
+            b.require(b.ne(counted, 0))
+        with records(b, plan, Word.FOUND_COUNTERS, 2) as record:
+            counter = b.field(b.word(args, b.word(record)), layout.tensor_counter)
+            place = b.add(counter, layout.counter_now)
+            b.require(b.ne(b.call("count_on", "i64", place, b.word(record, 1)), 0))
         calls = b.word(plan, Word.CALLS_AT)
         b.set_word(calls, 0, b.add(b.word(calls), 1))
         b.answer(b.call("result", "i64", plan, args))

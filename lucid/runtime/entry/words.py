@@ -58,9 +58,10 @@ IMPORTS = (
     "Py_IncRef",
     "Py_SetRecursionLimit",
 )
-MOST_ARGUMENTS = 64
+MOST_ARGUMENTS = 512  # each is compared with each
 ROOM = 500  # calls above the recursion limit, for what a step that has run leaves
-CONTIGUOUS = 1  # of an array's flags: row-major and without gaps
+# Of an array's flags: row-major and without gaps; that it can be written.
+CONTIGUOUS, WRITEABLE = 1, 0x400
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,7 @@ class Word(IntEnum):
     CALLS_AT = 1  # counts the calls that came through here; then: which one Python looks at
     SLOW_PATH = 2
     ARGUMENT_COUNT = 3
-    # axes, dtype, shape at, strides at, table place or 0, first and last byte, class
+    # axes, dtype, shape at, strides at, table place or 0, first and last byte, class, is it written
     ARGUMENTS_AT = 4
     EPOCH_AT = 5
     KNOWN_EPOCH_AT = 6  # the count for which the guards that move it hold
@@ -187,6 +188,11 @@ class Word(IntEnum):
     INTERRUPT_AT = 62  # an exception that is to be raised after the call, in three words
     GATHER = 63  # a callable that finds them all in what the caller gives; or 0
     ASKS_USER = 64  # whether a question calls the user's code: of a call that fits only
+    STATE_SPANS = 65  # first and last byte of the state, sorted
+    STATE_SPANS_AT = 66
+    FOUND_COUNTERS = 67  # argument, increment
+    FOUND_COUNTERS_AT = 68
+    FILL = 69  # a callable that makes a spare batch of gradients, where none is left
 
 
 class Checked(IntEnum):
