@@ -6,6 +6,7 @@ import collections
 import copy
 import itertools
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -552,6 +553,41 @@ def test_what_a_schedule_has_set_is_read_later_in_the_step(schedule_of: Any, rea
     _, expected, expected_p = scenario(lambda function: function)
     assert found == expected and not step.stats.eager_reasons
     assert_allclose(p, expected_p, rtol=1e-5)
+
+
+@pytest.mark.parametrize("is_own", [False, True])
+@pytest.mark.parametrize("read", [lambda run: run.count, lambda run: len(run.losses)])
+def test_a_schedule_that_looks_at_what_the_step_changes_runs_op_by_op(
+    read: Callable[[Any], int], is_own: bool
+) -> None:
+    def scenario(compile: Callable[[Any], Any]) -> Any:
+        p = nn.Parameter(lucid.ones(2))
+        opt = optim.SGD([p], lr=0.5)
+        run = SimpleNamespace(count=0, losses=[])
+
+        class Own(schedules.LRScheduler):
+            def get_lr(self) -> list[float]:
+                return [rate * 0.5 ** read(run) for rate in self.base_lrs]
+
+        schedule = Own(opt) if is_own else schedules.LambdaLR(opt, lambda _: 0.5 ** read(run))
+
+        @compile
+        def step() -> None:
+            opt.zero_grad()
+            loss = p.square().sum()
+            loss.backward()
+            opt.step()
+            run.count += 1
+            run.losses.append(loss.item())
+            schedule.step()
+
+        found = [(step(), opt.param_groups[0]["lr"]) for _ in range(4)]
+        return step, found
+
+    step, found = scenario(lucid.compile)
+    assert found == scenario(lambda function: function)[1]
+    assert len(step.stats.eager_reasons) == 4
+    assert step.stats.eager_reasons[0].startswith("schedule.step(), a host call, reads ")
 
 
 def test_schedules_of_two_optimizers_are_read_later_in_the_step() -> None:

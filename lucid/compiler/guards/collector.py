@@ -558,6 +558,15 @@ class Collector:
         """Whether the step has bound an entry."""
         return identity_of(owner, key) in self._lines or identity_of(owner, CONTENTS) in self._lines
 
+    def has_changed_for(self, guard: Guard) -> bool:
+        """Whether the step has changed what another collector's guard looks at."""
+        if isinstance(guard, EntryGuard):
+            return self.was_there(guard.owner) and self.has_written(guard.owner, guard.key)
+        if not isinstance(guard, (ContentsGuard, ArrayGuard, AnswerGuard)):
+            return False
+        looked_at = id(_subject(guard))
+        return any(owner == looked_at for owner, _ in self._lines)
+
     def field(self, path: str, owner: Any, name: str, *, gated: bool = False) -> None:
         """A part of an object that no dict holds is about to be read."""
         attributes = Attributes(owner)
