@@ -50,7 +50,7 @@ class Foreseen:
         forecast = effect.forecast = Forecast(self.recorder.effects)
         collector = self.recorder.collector
         assert collector is not None
-        found = _left_by(forecast) if effect.is_foreseen else []
+        found = _left_by(forecast)
         for owner, key in entries:
             before = dict.__getitem__(owner, key)
             if not found or (id(owner), key) in self._told:
@@ -70,6 +70,9 @@ class Foreseen:
                     for i, x in enumerate(after)
                 ]
                 standing = type(before)(numbers)
+            elif not effect.is_foreseen:
+                self._refuse(owner, key, effect.what)
+                continue
             else:
                 if key in effect.anew or isinstance(before, (*SCALARS, tuple, TensorCore)):
                     depend = partial(self._depend, text, effect.what, before, after, read)
