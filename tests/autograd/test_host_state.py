@@ -429,6 +429,23 @@ def test_a_container_that_the_step_fills_and_a_host_call_looks_at_runs_op_by_op(
     assert reason in step.stats.eager_reasons
 
 
+def test_a_host_call_natively_asks_for_the_length_of_a_list_whose_entries_the_step_sets():
+    losses = [0.0] * 4
+
+    class Scaled(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return lucid.tensor(x.numpy() * len(losses))
+
+    @lucid.compile
+    def step(x):
+        losses[1] = x.item()
+        return Scaled.apply(x)
+
+    assert [step(lucid.tensor(i)).item() for i in (1.0, 2.0)] == [4.0, 8.0]
+    assert losses == [0.0, 2.0, 0.0, 0.0] and not step.stats.eager_reasons
+
+
 @pytest.mark.parametrize("is_first", [True, False])
 @pytest.mark.parametrize("kind", ["bound", "added to"])
 def test_what_the_traced_code_and_a_host_call_change_holds_what_the_later_one_left(

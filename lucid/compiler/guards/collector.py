@@ -564,8 +564,12 @@ class Collector:
             return self.was_there(guard.owner) and self.has_written(guard.owner, guard.key)
         if not isinstance(guard, (ContentsGuard, ArrayGuard, AnswerGuard)):
             return False
-        looked_at = id(_subject(guard))
-        return any(owner == looked_at for owner, _ in self._lines)
+        looked_at = _subject(guard)
+        is_length = type(looked_at) is list and isinstance(guard, AnswerGuard) and guard.ask is len
+        return any(
+            owner == id(looked_at) and (key is CONTENTS or not is_length)
+            for owner, key in self._lines
+        )
 
     def field(self, path: str, owner: Any, name: str, *, gated: bool = False) -> None:
         """A part of an object that no dict holds is about to be read."""
