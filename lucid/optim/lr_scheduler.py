@@ -169,7 +169,7 @@ class LRScheduler:
     def step(self, epoch: int | None = None) -> None:
         """Go to the next epoch; inside a compiled step, after each call of it.
 
-        What it sets may be read later in the step, where the class is one of the library's.
+        What it sets may be read later in the step; of a class of the user's, only numbers.
 
         epoch: deprecated; the epoch to go to.
         """

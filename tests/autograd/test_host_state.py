@@ -394,6 +394,58 @@ def test_a_number_that_the_step_counts_and_a_host_call_reads_runs_op_by_op():
     }
 
 
+@pytest.mark.parametrize(
+    ("look", "path"),
+    [
+        (lambda seen, named: len(seen), "len(seen)"),
+        (lambda seen, named: sum(seen), "seen"),
+        (lambda seen, named: max([0.0, *seen]), "seen"),
+        (lambda seen, named: seen[-1] if seen else 0, "len(seen)"),
+        (lambda seen, named: len(named), "len(named)"),
+        (lambda seen, named: "a" in named, "'a' in named"),
+        (lambda seen, named: len([*named.values()]), "named"),
+    ],
+)
+def test_a_container_that_the_step_fills_and_a_host_call_looks_at_runs_op_by_op(look, path):
+    def scenario(compile):
+        seen, named = [], {}
+
+        class Scaled(Function):
+            @staticmethod
+            def forward(ctx, x):
+                return lucid.tensor(x.numpy() * look(seen, named))
+
+        @compile
+        def step(x):
+            seen.append(3.0)
+            named["a"] = True
+            return Scaled.apply(x)
+
+        return step, [step(lucid.tensor(1.0)).item() for _ in range(3)]
+
+    step, found = scenario(lucid.compile)
+    assert found == scenario(lambda function: function)[1]
+    reason = f"Scaled.forward, a host call, reads {path}, which the step has changed"
+    assert reason in step.stats.eager_reasons
+
+
+def test_a_host_call_natively_asks_for_the_length_of_a_list_whose_entries_the_step_sets():
+    losses = [0.0] * 4
+
+    class Scaled(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return lucid.tensor(x.numpy() * len(losses))
+
+    @lucid.compile
+    def step(x):
+        losses[1] = x.item()
+        return Scaled.apply(x)
+
+    assert [step(lucid.tensor(i)).item() for i in (1.0, 2.0)] == [4.0, 8.0]
+    assert losses == [0.0, 2.0, 0.0, 0.0] and not step.stats.eager_reasons
+
+
 @pytest.mark.parametrize("is_first", [True, False])
 @pytest.mark.parametrize("kind", ["bound", "added to"])
 def test_what_the_traced_code_and_a_host_call_change_holds_what_the_later_one_left(

@@ -153,6 +153,15 @@ def test_functions_of_math(agree: Any) -> None:
     natively([step])
 
 
+def test_functions_of_math_take_tensors(agree: Any) -> None:
+    def body(x: Any) -> Any:
+        if math.isnan(x) or not math.isfinite(x.numpy().sum()):
+            raise ValueError("not finite")
+        return math.exp(x), math.sqrt(x * x), math.log(x, 2), math.copysign(1.0, x)
+
+    natively(agree(calling(body, scalars(2.25, 3.5, 2.75, 1e-3))))
+
+
 def test_the_least_and_the_largest_have_one_path(agree: Any) -> None:
     """Whichever it is, and whatever comes first: of NaN, and of zeros, Python takes that one."""
 

@@ -57,6 +57,21 @@ def test_attributes_can_be_replaced_and_deleted() -> None:
     assert "scale" in dir(net)
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("half", "models are of float32 or float64: float(), double()"),
+        ("bfloat16", "models are of float32 or float64: float(), double()"),
+        ("cuda", "lucid runs on the CPU, to(device) takes 'cpu'"),
+    ],
+)
+def test_what_ported_programs_call_and_modules_lack_has_a_hint(name: str, hint: str) -> None:
+    for model in (Net(), lucid.compile(Net())):
+        with pytest.raises(AttributeError) as caught:
+            getattr(model, name)()
+        assert str(caught.value) == f"'Net' object has no attribute '{name}'\nhint: {hint}"
+
+
 def test_wrong_assignments_are_refused() -> None:
     net = Net()
     with pytest.raises(

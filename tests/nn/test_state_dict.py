@@ -49,6 +49,19 @@ def test_loading_copies_in_place() -> None:
     assert weight.detach().numpy().any()
 
 
+@pytest.mark.parametrize("kind", [nn.BatchNorm1d, nn.InstanceNorm1d])
+def test_weights_without_a_count_of_batches_load(kind: Any) -> None:
+    norm = kind(2, affine=True, track_running_stats=True)
+    norm.num_batches_tracked += 5
+    state = {f"0.{name}": x for name, x in norm.state_dict().items()}
+    del state["0.num_batches_tracked"]
+    net = nn.Sequential(norm)
+    assert repr(net.load_state_dict(state)) == "<All keys matched successfully>"
+    assert norm.num_batches_tracked.item() == 5 and "0.num_batches_tracked" not in state
+    del state["0.running_mean"]
+    assert net.load_state_dict(state, strict=False).missing_keys == ["0.running_mean"]
+
+
 def test_arrays_and_other_dtypes_load() -> None:
     net = nn.Linear(2, 1)
     net.load_state_dict({"weight": np.ones((1, 2)), "bias": lucid.tensor([2.0])})

@@ -6,6 +6,7 @@ import collections
 import copy
 import itertools
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -554,6 +555,41 @@ def test_what_a_schedule_has_set_is_read_later_in_the_step(schedule_of: Any, rea
     assert_allclose(p, expected_p, rtol=1e-5)
 
 
+@pytest.mark.parametrize("is_own", [False, True])
+@pytest.mark.parametrize("read", [lambda run: run.count, lambda run: len(run.losses)])
+def test_a_schedule_that_looks_at_what_the_step_changes_runs_op_by_op(
+    read: Callable[[Any], int], is_own: bool
+) -> None:
+    def scenario(compile: Callable[[Any], Any]) -> Any:
+        p = nn.Parameter(lucid.ones(2))
+        opt = optim.SGD([p], lr=0.5)
+        run = SimpleNamespace(count=0, losses=[])
+
+        class Own(schedules.LRScheduler):
+            def get_lr(self) -> list[float]:
+                return [rate * 0.5 ** read(run) for rate in self.base_lrs]
+
+        schedule = Own(opt) if is_own else schedules.LambdaLR(opt, lambda _: 0.5 ** read(run))
+
+        @compile
+        def step() -> None:
+            opt.zero_grad()
+            loss = p.square().sum()
+            loss.backward()
+            opt.step()
+            run.count += 1
+            run.losses.append(loss.item())
+            schedule.step()
+
+        found = [(step(), opt.param_groups[0]["lr"]) for _ in range(4)]
+        return step, found
+
+    step, found = scenario(lucid.compile)
+    assert found == scenario(lambda function: function)[1]
+    assert len(step.stats.eager_reasons) == 4
+    assert step.stats.eager_reasons[0].startswith("schedule.step(), a host call, reads ")
+
+
 def test_schedules_of_two_optimizers_are_read_later_in_the_step() -> None:
     def scenario(compile: Callable[[Any], Any]) -> Any:
         optimizers = [optim.SGD([nn.Parameter(lucid.ones(2))], lr=lr) for lr in (0.5, 0.25)]
@@ -645,18 +681,19 @@ def test_a_function_is_called_once_however_often_a_call_is_traced(kind: str) -> 
     assert scenario(lucid.compile) == scenario(lambda step: step)
 
 
-@pytest.mark.parametrize("name", ["phase", "asked", "last_epoch", "_last_lr"])
-def test_what_a_schedule_of_the_users_own_has_set_is_read_op_by_op(name: str) -> None:
-    """Its code may do more than set numbers, so no trace may run it."""
+@pytest.mark.parametrize("name", ["phase", "asked", "last_epoch", "_last_lr", "turns"])
+def test_of_what_a_schedule_of_the_users_own_has_set_numbers_are_read_natively(name: str) -> None:
+    """Its code may do more than set numbers: what else it leaves is read op by op."""
 
     class Warmup(schedules.LRScheduler):
         def __init__(self, opt: Any) -> None:
-            self.phase, self.asked = "up", []  # type: tuple[str, list[int]]
+            self.phase, self.asked, self.turns = "up", [], 0  # type: tuple[str, list[int], int]
             super().__init__(opt)
 
         def get_lr(self) -> list[float]:
             self.asked.append(self.last_epoch)
             self.phase = "up" if self.last_epoch < 2 else "down"
+            self.turns += self.last_epoch == 2
             return [lr * min(1.0, self.last_epoch / 2) for lr in self.base_lrs]
 
     def scenario(compile: Callable[[Any], Any]) -> Any:
@@ -669,15 +706,16 @@ def test_what_a_schedule_of_the_users_own_has_set_is_read_op_by_op(name: str) ->
             p.square().sum().backward()
             opt.step()
             schedule.step()
-            return repr(getattr(schedule, name))
+            return copy.copy(getattr(schedule, name))
 
         run = compile(step)
-        return run, [run() for _ in range(4)], p.tolist()
+        return run, [(run(), [*schedule.asked]) for _ in range(4)], p.tolist()
 
     step, found, p = scenario(lucid.compile)
     assert (found, p) == (scenario(lambda function: function)[1:])
-    reason = f"it reads {name.lstrip('_')!r} after schedule.step(), which takes place after"
-    assert step.stats.eager_reasons[0].startswith(reason)
+    reasons = [text.split(", which")[0] for text in step.stats.eager_reasons]
+    by_steps = f"it reads {name!r} after schedule.step()"
+    assert reasons == ([by_steps] * 4 if name in ("phase", "asked") else [])
 
 
 def test_a_schedule_that_follows_a_rate_of_the_steps_own_runs_op_by_op() -> None:

@@ -559,6 +559,19 @@ class Collector:
         """Whether the step has bound an entry."""
         return identity_of(owner, key) in self._lines or identity_of(owner, CONTENTS) in self._lines
 
+    def has_changed_for(self, guard: Guard) -> bool:
+        """Whether the step has changed what another collector's guard looks at."""
+        if isinstance(guard, EntryGuard):
+            return self.was_there(guard.owner) and self.has_written(guard.owner, guard.key)
+        if not isinstance(guard, (ContentsGuard, ArrayGuard, AnswerGuard)):
+            return False
+        looked_at = _subject(guard)
+        is_length = type(looked_at) is list and isinstance(guard, AnswerGuard) and guard.ask is len
+        return any(
+            owner == id(looked_at) and (key is CONTENTS or not is_length)
+            for owner, key in self._lines
+        )
+
     def field(self, path: str, owner: Any, name: str, *, gated: bool = False) -> None:
         """A part of an object that no dict holds is about to be read."""
         attributes = Attributes(owner)

@@ -99,12 +99,14 @@ class Surroundings:
                 self._take_up(f"{path}.grad", gradient, first)
 
     @contextmanager
-    def untouched(self) -> Iterator[None]:
+    def untouched(self, *, are_writes_known: bool = False) -> Iterator[None]:
         """Undo what the block changes in Python: it is an evaluation more than eager has.
 
         Gives the trace up where traced code reads or changes the same, or has changed what the
         block reads, or where the block fails since it needs what another one has changed so.
         The trace is suspended: another one may run inside, on the same tensors.
+
+        are_writes_known: whether the trace knows by itself what the block changes.
         """
         outer = self._recorder.collector
         assert outer is not None
@@ -141,12 +143,11 @@ class Surroundings:
             changed = [guard for guard in guards if not guard.holds()]
             collector.put_back()
             epoch.count += 1  # which objects of the library's go by
-            given = {id(value) for path, value in self._roots if path}
-            outer.note_host(self._name, changed, given)
-            for guard in guards:
-                if not isinstance(guard, EntryGuard) or not outer.was_there(guard.owner):
-                    continue
-                if outer.has_written(guard.owner, guard.key):
+            if not are_writes_known:
+                given = {id(value) for path, value in self._roots if path}
+                outer.note_host(self._name, changed, given)
+            for guard in collector.guards.values():
+                if outer.has_changed_for(guard):
                     self._recorder.run_op_by_op(
                         f"{self._name}, a host call, reads {guard.path}, which the step has changed"
                     )

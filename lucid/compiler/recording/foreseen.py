@@ -8,12 +8,13 @@ find out what these are before they run. In the graph they are inputs, like all 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lucid.compiler.guards.guard import is_number
 from lucid.compiler.guards.mutable_sources import MutableSource
+from lucid.compiler.hosts.state import Surroundings
 from lucid.compiler.inputs.late import Applied
 from lucid.compiler.inputs.objects import SCALARS, is_same
 from lucid.compiler.inputs.scalars import Number, SymScalar, is_live
@@ -44,11 +45,12 @@ class Foreseen:
     def add(self, effect: ReplayedEffect, entries: Iterable[Entry]) -> None:
         """Let what an effect, after those before it, leaves in some entries stand there."""
         self._take_away()
+        self._try(effect)
         self.recorder.effects.append(effect)
         forecast = effect.forecast = Forecast(self.recorder.effects)
         collector = self.recorder.collector
         assert collector is not None
-        found = _left_by(forecast) if effect.is_foreseen else []
+        found = _left_by(forecast)
         for owner, key in entries:
             before = dict.__getitem__(owner, key)
             if not found or (id(owner), key) in self._told:
@@ -68,6 +70,9 @@ class Foreseen:
                     for i, x in enumerate(after)
                 ]
                 standing = type(before)(numbers)
+            elif not effect.is_foreseen:
+                self._refuse(owner, key, effect.what)
+                continue
             else:
                 if key in effect.anew or isinstance(before, (*SCALARS, tuple, TensorCore)):
                     depend = partial(self._depend, text, effect.what, before, after, read)
@@ -75,6 +80,21 @@ class Foreseen:
                 continue
             self._standing[id(owner), key] = owner, standing, before
         self._stand()
+
+    def _try(self, effect: ReplayedEffect) -> None:
+        """Do it once for nothing, and give up where it reads what the step has changed by now.
+
+        It is found out before the native step what effects leave. Errors are for the call.
+        """
+        around = Surroundings(self.recorder, effect.what, (), (), 0)
+        with _holding(_as_found(effect.owners)):
+            before = [*map(Entries, effect.owners)]
+            try:
+                with around.untouched(are_writes_known=True), suppress(Exception):
+                    effect.call()
+            finally:
+                for entries in before:
+                    entries.put()
 
     def tell(
         self,

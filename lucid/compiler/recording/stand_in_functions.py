@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import os
 import pickle
 import pprint
@@ -33,7 +34,7 @@ from lucid.compiler.guards.calls import is_heard, written_by
 from lucid.compiler.guards.collector import PLAIN, Substitutes
 from lucid.compiler.guards.events import used_in, without_first
 from lucid.compiler.inputs.late import is_late
-from lucid.compiler.inputs.scalars import ONLY_COMPUTE, is_known_before, is_live
+from lucid.compiler.inputs.scalars import ONLY_COMPUTE, is_known_before, is_live, live_function
 from lucid.compiler.recording.growing_lists import of_lists
 from lucid.compiler.recording.late_arrays import LateArray, computed, of_numpy, stand_in_of
 from lucid.compiler.recording.late_numbers import LateScalar
@@ -70,6 +71,14 @@ _HAND_ON: frozenset[Any] = frozenset(
         *(iter, list, tuple, dict, set, frozenset, enumerate, zip, map, filter, reversed, range),
         *(slice, sum, min, max, sorted, any, all, abs, round, pow, divmod, bool, hash, super),
         *(object, complex, *TEXTS),
+    }
+)
+# What Python gives the float that a tensor with one element is.
+_OF_FLOATS: frozenset[Any] = frozenset(
+    {
+        *(math.isnan, math.isfinite, math.isinf, math.isclose, math.fabs, math.copysign),
+        *(math.exp, math.expm1, math.log, math.log2, math.log10, math.log1p, math.sqrt),
+        *(math.sin, math.cos, math.tan, math.tanh, math.erf, math.degrees, math.radians),
     }
 )
 # Functions that each call of a step calls: clocks, and what gives random bytes.
@@ -173,6 +182,8 @@ class StandInFunctions(Substitutes):
         only: Any = args[0] if len(args) == 1 and not kwargs else None
         if (function is float or function is int) and self._is_number(only):
             return functools.partial(_as_number, function)
+        if function in _OF_FLOATS and any(map(self._is_number, args)):
+            return functools.partial(_of_floats, function)
         if isinstance(owner, str):
             return self._of_text(function, args, kwargs)
         makes = owner if isinstance(owner, type) else function
@@ -432,6 +443,11 @@ def _as_number(kind: type, value: Any) -> Any:
     if not is_live(number):
         return kind(number)
     return number if number.__class__ is kind else number.apply(kind.__name__, kind)
+
+
+def _of_floats(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    numbers = [_as_number(float, x) if isinstance(x, (TensorCore, LateArray)) else x for x in args]
+    return (live_function(function, numbers, kwargs) or function)(*numbers, **kwargs)
 
 
 def _joined(separator: str, parts: Any) -> str:

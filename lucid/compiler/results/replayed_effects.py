@@ -22,8 +22,8 @@ class ReplayedEffect:
         call: does it, as a function and its arguments; what: its name, for messages.
         owners: the dicts whose entries it sets.
         anew: the keys of lists that it makes anew, each as long as before.
-        is_foreseen: whether it may be asked for what it will do while a step is traced, which may
-            begin again; code of the user's may do more than set entries.
+        is_foreseen: whether all that it leaves may be read later in the step, not only numbers:
+            code of the user's may do more than set entries.
         forecast: what it and those before it leave.
     """
 

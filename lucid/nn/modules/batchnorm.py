@@ -67,6 +67,14 @@ class _NormBase(_Tracking):
             self.register_buffer(name, tensor if self.track_running_stats else None)
         self.reset_parameters()
 
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, *rest: Any, **named: Any
+    ) -> None:
+        """Weights of other programs often come without a count of batches: it stays as it is."""
+        if self.num_batches_tracked is not None:
+            state_dict.setdefault(f"{prefix}num_batches_tracked", self.num_batches_tracked)
+        super()._load_from_state_dict(state_dict, prefix, *rest, **named)
+
     def reset_running_stats(self) -> None:
         """Forget all batches."""
         if self.running_mean is not None and self.running_var is not None:

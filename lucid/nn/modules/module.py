@@ -52,10 +52,16 @@ _EXPECTED = {
     "_parameters": "lucid.nn.Parameter", "_buffers": "lucid.Tensor", "_modules": "lucid.nn.Module",
 }  # fmt: skip
 _REGISTERS = tuple(_EXPECTED)
+_INSTEAD_OF = {
+    **dict.fromkeys(("half", "bfloat16"), "models are of float32 or float64: float(), double()"),
+    "cuda": "lucid runs on the CPU, to(device) takes 'cpu'",
+}
 
 
 def _no_attribute(module: Module, name: str) -> NoSuchAttributeError:
-    error = NoSuchAttributeError(f"'{type(module).__name__}' object has no attribute '{name}'")
+    hint = f"\nhint: {_INSTEAD_OF[name]}" if name in _INSTEAD_OF else ""
+    text = f"'{type(module).__name__}' object has no attribute '{name}'{hint}"
+    error = NoSuchAttributeError(text)
     error.name, error.obj = name, module  # Python suggests a similar name
     return error
 
