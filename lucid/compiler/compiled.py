@@ -377,7 +377,7 @@ class Compiled:
         return self._knows_sizes and program.decides_sizes
 
     @contextmanager
-    def with_known_sizes(self) -> Iterator[None]:
+    def _with_known_sizes(self) -> Iterator[None]:
         """Have calls in the block run programs whose sizes are known: someone looks at code."""
         if not self._opened:
             yield
@@ -1168,7 +1168,7 @@ class Compiled:
         from lucid.compiler.reports.profiling import profile
 
         self._refuse_eager("profile")
-        with self.with_known_sizes():
+        with self._with_known_sizes():
             return profile(
                 name_of(self.__wrapped__),
                 lambda: self(*args, **kwargs),
@@ -1198,7 +1198,7 @@ class Compiled:
         from lucid.compiler.reports.checking import check
 
         self._refuse_eager("check")
-        with self.with_known_sizes():
+        with self._with_known_sizes():
             return check(lambda: self(*args, **kwargs), self._latest_program)
 
     def _refuse_eager(self, method: str) -> None:
@@ -1275,7 +1275,7 @@ class Compiled:
         if not (args or kwargs):
             report = Report(self.explain(), None, self._latest_program())
         else:
-            with self.with_known_sizes():
+            with self._with_known_sizes():
                 profile = self.profile(*args, calls=calls, **kwargs)
                 report = Report(self.explain(), profile, self._latest_program())
         if path is not None:
