@@ -112,7 +112,7 @@ WRONG = {
     "a kernel": (
         lambda: nn.Conv2d(1, 2, "a"),
         TypeError,
-        "Conv2d: can't be made of (int, int, str): invalid literal for int() with base 10: 'a'",
+        "Conv2d: kernel_size must be an int, not 'a'",
     ),
     "a missing size": (
         lambda: nn.Linear(2),

@@ -29,6 +29,7 @@ from lucid.compiler.guards.guard import (
     TensorGuard,
     closure_of,
     copy_of,
+    instance_dict,
     item_at,
     value_in,
 )
@@ -134,13 +135,17 @@ class Images:
         """Note what these find."""
         for guard in guards:
             for was, now in self._seen_by(guard):
-                known = self._pairs.get(id(was))
-                if known is not None:
-                    self.are_clear &= known[1] is now
-                elif was is not now and _are_alike(was, now):
-                    self.are_clear &= id(now) not in self._images
-                    self._pairs[id(was)] = was, now
-                    self._images.add(id(now))
+                self._note(was, now)
+
+    def _note(self, was: Any, now: Any) -> None:
+        known = self._pairs.get(id(was))
+        if known is not None:
+            self.are_clear &= known[1] is now
+        elif was is not now and _are_alike(was, now):
+            self.are_clear &= id(now) not in self._images
+            self._pairs[id(was)] = was, now
+            self._images.add(id(now))
+            self._note(instance_dict(was), instance_dict(now))  # who looks into it may not say so
 
     def _seen_by(self, guard: Guard) -> Iterator[tuple[Any, Any]]:
         """Objects that it knows by identity, each with what is there now."""
