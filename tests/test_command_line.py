@@ -294,12 +294,12 @@ def test_the_cache_is_counted_and_cleared(
     monkeypatch.setenv("LUCID_CACHE", "on")
     monkeypatch.setenv("LUCID_CACHE_DIR", str(tmp_path))
     assert main(["cache", "info"]) == 0
-    assert "entries  0 of at most 4096\n" in capsys.readouterr().out
+    assert "entries  0 of at most 8192\n" in capsys.readouterr().out
     lucid.compile(lambda x: (x * 3.25).tanh() - 1.625)(lucid.ones(3, 7))
     (folder,) = tmp_path.iterdir()
     (folder / "note.txt").write_text("mine")
     assert main(["cache", "info"]) == 0
-    assert "entries  1 of at most 4096\n" in capsys.readouterr().out
+    assert "entries  1 of at most 8192\n" in capsys.readouterr().out
     assert main(["cache", "clear"]) == 0
     assert capsys.readouterr().out.startswith("removed 1 entries, ")
     assert [path.name for path in folder.iterdir()] == ["note.txt"]

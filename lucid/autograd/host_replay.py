@@ -46,11 +46,16 @@ class HostCallMismatch(LucidError):  # noqa: N818 - a finding, not an error
         varied: the axes of results whose sizes differ.
     """
 
-    varied: Collection[Any] = ()
-
-    def __init__(self, message: str, reason: str, made: Sequence[MadeHostCall]) -> None:
+    def __init__(
+        self,
+        message: str,
+        reason: str,
+        made: Sequence[MadeHostCall],
+        varied: Collection[Any] = (),
+    ) -> None:
         super().__init__(message)
         self.reason = reason
+        self.varied = varied
         self.made = made
 
 
@@ -84,9 +89,8 @@ class HostCall:
             if difference is not None:
                 reason = f"{self.name}: {difference}"
                 text = f"{reason}, which was otherwise when the step was traced"
-                error = HostCallMismatch(f"{text}{place_text(self.line)}", reason, calls)
-                error.varied = self.varied(found)
-                raise error
+                text += place_text(self.line)
+                raise HostCallMismatch(text, reason, calls, self.varied(found))
         return self.results(frame, found)
 
     def fits(self, made: MadeHostCall) -> bool:

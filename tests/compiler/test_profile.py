@@ -315,7 +315,7 @@ def test_only_a_timed_step_reads_the_clock() -> None:
     timed = emit_program(executable.lower(), host_target(), timed=True)
     body = timed.module.functions["step"]
     assert body.count("counter()") == executable.kernel_count + 1
-    assert timed.kernels == executable.function_count
+    assert len(timed.functions) == executable.function_count
 
 
 def test_a_compiled_module_has_one_too() -> None:

@@ -8,6 +8,7 @@ import gc
 import inspect
 import sys
 import time
+import traceback
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -117,7 +118,8 @@ def trace(
             raise RestartTrace(_NEEDS_SIZES, "closed", opened)
     except Exception as error:
         if recorder.sizes.symbols:  # which may be why
-            raise RestartTrace(_NEEDS_SIZES, "closed", opened) from error
+            traceback.clear_frames(error.__traceback__)
+            raise RestartTrace(_NEEDS_SIZES, "closed", opened) from None
         _raise_meaning(recorder, known, error)
         raise
     found.sources = dict(sources)
