@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 import lucid
@@ -115,6 +117,8 @@ def test_a_model_that_is_too_deep_for_a_trace_runs_op_by_op():
     for _ in range(150):
         model = nn.Sequential(model)
     x, step = lucid.ones(2, 3), lucid.compile(lambda x: model(x).sum())
-    assert [step(x).item() for _ in range(2)] == [model(x).sum().item()] * 2
-    (reason,) = {*step.stats.eager_reasons}
-    assert reason.startswith("with calls of its own on the stack its trace fails: RecursionError")
+    assert [step(x).item() for _ in range(2)] == pytest.approx([model(x).sum().item()] * 2)
+    if sys.version_info < (3, 12):  # from then on calls in C have a limit of their own
+        (reason,) = {*step.stats.eager_reasons}
+        why = "with calls of its own on the stack its trace fails: RecursionError"
+        assert reason.startswith(why)
