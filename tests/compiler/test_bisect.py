@@ -30,10 +30,10 @@ def without_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LUCID_CACHE", "0")
 
 
-def training_step() -> tuple[Any, tuple[lucid.Tensor, lucid.Tensor]]:
+def training_step(kind: Any = lucid.optim.Adam) -> tuple[Any, tuple[lucid.Tensor, lucid.Tensor]]:
     lucid.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.LayerNorm(8), nn.Linear(8, 3))
-    opt = lucid.optim.Adam(model.parameters(), lr=1e-2)
+    opt = kind(model.parameters(), lr=1e-2)
 
     @lucid.compile
     def step(x, y):
@@ -46,9 +46,9 @@ def training_step() -> tuple[Any, tuple[lucid.Tensor, lucid.Tensor]]:
     return step, (lucid.randn(5, 6), lucid.tensor([0, 1, 2, 1, 0]))
 
 
-def bisected(path: Path) -> Any:
+def bisected(path: Path, kind: Any = lucid.optim.Adam) -> Any:
     """What is found of a training step, whose file says the same as the graph."""
-    step, batch = training_step()
+    step, batch = training_step(kind)
     checked = step.check(*batch)
     found = lucid.debug.bisect(step, *batch, path=path)
     assert not checked.agrees and checked.culprit == found.culprit
@@ -112,7 +112,7 @@ def test_a_wrong_plan_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     monkeypatch.setenv("LUCID_VERIFY", "0")
     monkeypatch.setenv("LUCID_CACHE", "0")  # which would keep the wrong plan
     monkeypatch.setattr(schedule, "place", placed)
-    found = bisected(tmp_path / "small.lir")
+    found = bisected(tmp_path / "small.lir", lucid.optim.SGD)
     assert found.culprit.startswith("kernels: k")
 
 

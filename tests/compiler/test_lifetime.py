@@ -336,12 +336,12 @@ def test_what_traces_leave_behind_is_found_in_time(monkeypatch: pytest.MonkeyPat
 
     before = alive()
     try:
-        for k in range(20):
+        for k in range(5):
             lucid.compile(lambda x, k=k: (x * k).sum())(lucid.ones(3))
-        assert alive() - before < 20
+        assert alive() - before < 5
         gc.disable()
-        for k in range(20):  # who has switched it off does this himself
+        for k in range(5):  # who has switched it off does this himself
             lucid.compile(lambda x, k=k: (x * k).sum())(lucid.ones(3))
-        assert alive() - before >= 20
+        assert alive() - before >= 5
     finally:
         gc.set_threshold(700, 10, 10)

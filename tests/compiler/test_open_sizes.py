@@ -167,12 +167,9 @@ def agrees_at(layers: Sequence[Layer], sizes: Sequence[int], dtype: str) -> Any:
     return compiled
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", LAYERS)
-def test_a_step_with_other_sizes_is_right_and_runs_code_that_is_there(
-    name: str, dtype: str
-) -> None:
-    stats = agrees_at([LAYERS[name]], SIZES, dtype).stats
+def test_a_step_with_other_sizes_is_right_and_runs_code_that_is_there(name: str) -> None:
+    stats = agrees_at([LAYERS[name]], SIZES, "float32").stats
     assert stats.traces == len(SIZES)
     assert not stats.eager_reasons
     assert stats.reused == len(SIZES) - 1

@@ -119,7 +119,7 @@ def _chosen(spec: Contraction, rows: int, target: Target) -> Plan:
         width=width,
         block=min(rows, -(-spec.m // height) * height),
         pack_a=pack_a,
-        pack_b=(large or spec.b_strides[1] != 1) and not dots,
+        pack_b=(large or spec.b_strides[1] != 1 or spec.m >= costs.PACK_ALL_ROWS) and not dots,
         dots=dots,
     )
 
