@@ -22,7 +22,7 @@ demo: .venv/examples.stamp  ## train on handwritten digits, eager against compil
 
 test: lint       ## lint, types, tests, doctests, examples
 	$(BIN)/python -m pytest -n auto --dist worksteal
-	$(BIN)/python -m pytest --doctest-modules lucid
+	$(BIN)/python -m pytest -n auto --doctest-modules lucid
 
 fuzz: .venv/test.stamp  ## 20,000 random graphs by graph, kernel interpreter and native code; more random steps
 	FUZZED=20000 $(BIN)/python -m pytest -n auto -k random $(addprefix tests/, \
