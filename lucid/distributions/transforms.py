@@ -13,7 +13,6 @@ from lucid.compiler.recording import hooks
 from lucid.distributions import constraints
 from lucid.distributions.distribution import Distribution, OfFormulas
 from lucid.docstrings import ending, like
-from lucid.ir import frames
 from lucid.ir.errors import MissingRuleError, OptionError, ShapeError
 from lucid.nn import functional as F
 from lucid.tensor.tensor import Tensor
@@ -844,6 +843,3 @@ class StackTransform(_Joined):
 
 identity_transform = ComposeTransform([])
 identity_transform.domain = identity_transform.codomain = constraints.real
-
-
-frames.edge_of_module(__name__)

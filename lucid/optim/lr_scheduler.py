@@ -31,7 +31,6 @@ from lucid.compiler.results.replayed_effects import ReplayedEffect, do_at_once
 from lucid.docstrings import ending, like
 from lucid.functions.arguments import integer, kind_of
 from lucid.functions.border import constructors_at_border
-from lucid.ir import frames
 from lucid.ir.errors import ArgumentError, MissingRuleError, OptionError
 from lucid.ir.location import warn
 from lucid.ir.whose_code import is_librarys
@@ -1085,5 +1084,3 @@ class SequentialLR(_Composed):
 _LRScheduler = LRScheduler  # the name that older programs import
 
 constructors_at_border(dict(vars()), "lucid.optim.")
-
-frames.edge_of_module(__name__)
