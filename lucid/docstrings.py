@@ -63,6 +63,34 @@ def like(other: Callable[..., Any], axes: int = 1, **renamed: str) -> Callable[[
     return fill
 
 
+def maps(*operands: str) -> Callable[[T], T]:
+    """Let a docstring end with an example: the function's operands, and last what it makes of them.
+
+    A text that begins with a bracket is the elements of a tensor.
+
+    >>> from lucid.docstrings import maps
+    >>> @maps("[1.0, 4.0]", "2", "[3.0, 6.0]")
+    ... def add(input, other):
+    ...     "Add."
+    >>> add.__doc__.splitlines()[2:]
+    ['>>> lucid.add(lucid.tensor([1.0, 4.0]), 2)', 'tensor([3.0, 6.0])']
+    """
+
+    def complete(function: T) -> T:
+        *given, result = [f"tensor({text})" if text[0] == "[" else text for text in operands]
+        given = [f"lucid.{text}" if text[:7] == "tensor(" else text for text in given]
+        home = "F" if function.__module__.startswith("lucid.nn.") else "lucid"
+        return ending(function, f">>> {home}.{function.__name__}({', '.join(given)})", result)
+
+    return complete
+
+
+def ending(value: T, *lines: str) -> T:
+    """Let a docstring end with the lines of an example, and return what it describes."""
+    value.__doc__ = "\n".join([inspect.cleandoc(value.__doc__ or ""), "", *lines])
+    return value
+
+
 def described(value: T) -> T:
     """Describe the parameters that a docstring leaves out as its module's or package's has them.
 

@@ -58,7 +58,7 @@ _make_modules()
 border.constructors_at_border(dict(vars()), "lucid.distributions.")
 
 
-frames.edge_of_module(__name__)
+frames.edge_of_module(__name__, "constraints", "transforms", "constraint_registry")
 
 
 def __getattr__(name: str) -> typing.Any:

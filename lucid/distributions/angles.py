@@ -8,7 +8,13 @@ from typing import Any, ClassVar
 import lucid
 from lucid.distributions import constraints
 from lucid.distributions.discrete import OfProbability
-from lucid.distributions.distribution import Distribution, Shape, parameters_of, uniform_like
+from lucid.distributions.distribution import (
+    Distribution,
+    Shape,
+    example,
+    parameters_of,
+    uniform_like,
+)
 from lucid.docstrings import like
 from lucid.nn import functional as F
 from lucid.tensor.tensor import Tensor
@@ -19,6 +25,7 @@ _ROUNDS = 24  # all of them reject with a probability below 1e-11: each accepts 
 
 
 @like(Distribution)
+@example("0.5, 2.0", "0.3", variance="0.3022", log_prob="-0.7017")
 class VonMises(Distribution):
     """Angles around `loc`, what the normal distribution is on a line.
 
@@ -31,10 +38,6 @@ class VonMises(Distribution):
         loc: the mean angle, a number or a tensor.
         concentration: above 0, the reciprocal of a variance where it is large; it broadcasts with
             `loc`.
-
-    >>> found = lucid.distributions.VonMises(0.5, 2.0)
-    >>> found.variance, found.log_prob(lucid.tensor(0.3))
-    (tensor(0.3022), tensor(-0.7017))
     """
 
     arg_constraints: ClassVar = {"loc": constraints.real, "concentration": constraints.positive}
@@ -78,6 +81,7 @@ class VonMises(Distribution):
 
 
 @like(Distribution)
+@example("0.3", "0.2", mean="0.4302", log_prob="0.2245")
 class ContinuousBernoulli(OfProbability):
     """Numbers from 0 to 1 whose density is a power of the odds `probs / (1 - probs)`.
 
@@ -93,10 +97,6 @@ class ContinuousBernoulli(OfProbability):
     Raises:
         OptionError: both or neither of `probs` and `logits` are given, or, where that is checked, a
             parameter is out of range.
-
-    >>> found = lucid.distributions.ContinuousBernoulli(0.3)
-    >>> found.mean, found.log_prob(lucid.tensor(0.2))
-    (tensor(0.4302), tensor(0.2245))
     """
 
     support = constraints.unit_interval

@@ -7,7 +7,6 @@ from typing import Any
 
 from lucid.distributions import constraints, transforms
 from lucid.distributions.constraints import Constraint
-from lucid.ir import frames
 from lucid.ir.errors import ArgumentError, MissingRuleError
 from lucid.ir.frames import edge_of_class
 
@@ -137,5 +136,3 @@ _register_all(biject_to)
 _register_all(transform_to)
 biject_to.register(constraints.simplex, lambda _: transforms.StickBreakingTransform())
 transform_to.register(constraints.simplex, lambda _: transforms.SoftmaxTransform())
-
-frames.edge_of_module(__name__)

@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 
 import lucid
 from lucid.docstrings import like
-from lucid.ir import frames
 from lucid.ir.errors import MissingRuleError
 from lucid.tensor.context import context
 from lucid.tensor.tensor import Tensor
@@ -408,5 +407,3 @@ positive_definite = _Stated(
     lambda x: _is_symmetric(x) & (lucid.linalg.cholesky_ex(x).info == 0),
     event_dim=2,
 )
-
-frames.edge_of_module(__name__)

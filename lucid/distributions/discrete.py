@@ -15,6 +15,7 @@ from lucid.distributions.distribution import (
     Distribution,
     Shape,
     exactly_one,
+    example,
     parameters_of,
     require_axis,
     uniform_like,
@@ -73,6 +74,7 @@ class OfProbability(Distribution):
 
 
 @like(Distribution)
+@example("probs=0.25", "1.0", variance="0.1875", log_prob="-1.3863")
 class Bernoulli(OfProbability):
     """1 with probability `probs`, else 0.
 
@@ -85,10 +87,6 @@ class Bernoulli(OfProbability):
     Raises:
         OptionError: both or neither of `probs` and `logits` are given, or, where that is checked, a
             parameter is out of range.
-
-    >>> found = lucid.distributions.Bernoulli(probs=0.25)
-    >>> found.variance, found.log_prob(lucid.tensor(1.0))
-    (tensor(0.1875), tensor(-1.3863))
     """
 
     has_enumerate_support = True
@@ -119,6 +117,7 @@ class Bernoulli(OfProbability):
 
 
 @like(Bernoulli)
+@example("probs=0.25", "2.0", mean="3.", log_prob="-1.9617")
 class Geometric(OfProbability):
     """How many failures come before the first success.
 
@@ -126,10 +125,6 @@ class Geometric(OfProbability):
 
     Args:
         probs: the probability of a success, above 0 and up to 1. Default: None, by `logits`.
-
-    >>> found = lucid.distributions.Geometric(probs=0.25)
-    >>> found.mean, found.log_prob(lucid.tensor(2.0))
-    (tensor(3.), tensor(-1.9617))
     """
 
     arg_constraints: ClassVar = {"probs": constraints.open_below(0, 1), "logits": constraints.real}
@@ -157,6 +152,7 @@ class Geometric(OfProbability):
 
 
 @like(Bernoulli)
+@example("probs=lucid.tensor([1.0, 3.0])", "1", probs="[0.2500, 0.7500]", log_prob="-0.2877")
 class Categorical(Distribution):
     """One of k categories, by the last axis of `probs` (normalized) or `logits`.
 
@@ -166,10 +162,6 @@ class Categorical(Distribution):
         probs: weights of the categories along the last axis, at least 0, which are normalized.
             Default: None, by `logits`.
         logits: logarithms of such weights, of any sum. Default: None, by `probs`.
-
-    >>> found = lucid.distributions.Categorical(probs=lucid.tensor([1.0, 3.0]))
-    >>> found.probs, found.log_prob(lucid.tensor(1))
-    (tensor([0.2500, 0.7500]), tensor(-0.2877))
     """
 
     has_enumerate_support = True
@@ -313,6 +305,7 @@ class OneHotCategoricalStraightThrough(OneHotCategorical):
 
 
 @like(Distribution)
+@example("4.0", "3.0", mean="4.", log_prob="-1.6329")
 class Poisson(Distribution):
     """How many events come in a unit of time, of `rate` on average.
 
@@ -320,10 +313,6 @@ class Poisson(Distribution):
 
     Args:
         rate: the mean number, at least 0.
-
-    >>> found = lucid.distributions.Poisson(4.0)
-    >>> found.mean, found.log_prob(lucid.tensor(3.0))
-    (tensor(4.), tensor(-1.6329))
     """
 
     arg_constraints: ClassVar = {"rate": constraints.nonnegative}
@@ -361,6 +350,7 @@ class _OfTrials(OfProbability):
 
 
 @like(Bernoulli)
+@example("4, probs=0.25", "1.0", mean="1.", log_prob="-0.8630")
 class Binomial(_OfTrials):
     """How many of `total_count` independent trials succeed.
 
@@ -369,10 +359,6 @@ class Binomial(_OfTrials):
     Args:
         total_count: the number of trials, a whole number or a tensor of them.
         probs: the probability of a success, from 0 to 1. Default: None, by `logits`.
-
-    >>> found = lucid.distributions.Binomial(4, probs=0.25)
-    >>> found.mean, found.log_prob(lucid.tensor(1.0))
-    (tensor(1.), tensor(-0.8630))
     """
 
     has_enumerate_support = True
@@ -415,16 +401,13 @@ class Binomial(_OfTrials):
 
 
 @like(Binomial)
+@example("3.0, probs=0.5", "2.0", mean="3.", log_prob="-1.6740")
 class NegativeBinomial(_OfTrials):
     """Successes, of probability `probs`, before `total_count` failures.
 
     Args:
         total_count: the number of failures, at least 0; it needn't be whole.
         probs: the probability of a success, from 0 on, below 1. Default: None, by `logits`.
-
-    >>> found = lucid.distributions.NegativeBinomial(3.0, probs=0.5)
-    >>> found.mean, found.log_prob(lucid.tensor(2.0))
-    (tensor(3.), tensor(-1.6740))
     """
 
     arg_constraints: ClassVar = {
@@ -451,6 +434,7 @@ class NegativeBinomial(_OfTrials):
 
 
 @like(Distribution)
+@example("4, probs=lucid.tensor([1.0, 3.0])", "[1.0, 3.0]", mean="[1., 3.]", log_prob="-0.8630")
 class Multinomial(OfCategories):
     """How often each of k categories comes among `total_count` draws.
 
@@ -466,10 +450,6 @@ class Multinomial(OfCategories):
     Raises:
         OptionError: `total_count` is negative, both or neither of `probs` and `logits` are given,
             or, where that is checked, a parameter is out of range.
-
-    >>> found = lucid.distributions.Multinomial(4, probs=lucid.tensor([1.0, 3.0]))
-    >>> found.mean, found.log_prob(lucid.tensor([1.0, 3.0]))
-    (tensor([1., 3.]), tensor(-0.8630))
     """
 
     _formulas: ClassVar = {

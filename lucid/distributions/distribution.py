@@ -8,12 +8,13 @@ Args:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import lucid
 from lucid.autograd.modes import no_grad
 from lucid.compiler.recording import hooks
 from lucid.distributions.constraints import Constraint, is_dependent
+from lucid.docstrings import ending
 from lucid.dtypes import get_default_dtype
 from lucid.functions.arguments import kind_of, tensor_of, typed
 from lucid.functions.checks import require
@@ -25,6 +26,7 @@ from lucid.tensor.tensor import Tensor
 __all__ = ["Distribution"]
 
 Shape = Sequence[int]
+D = TypeVar("D", bound="type[Distribution]")
 _defaults: dict[str, Any] = {"validate_args": __debug__}
 
 
@@ -38,6 +40,18 @@ class OfFormulas:
         for name, formula in vars(cls).get("_formulas", {}).items():
             formula.__name__, formula.__qualname__ = name, f"{cls.__qualname__}.{name}"
             setattr(cls, name, formula if callable(getattr(cls, name)) else property(formula))
+
+
+def example(arguments: str, at: str, **found: str) -> Callable[[D], D]:
+    """Show in a docstring what these arguments give: `log_prob` at a value, and properties."""
+    calls = [f"{name}(lucid.tensor({at}))" if name == "log_prob" else name for name in found]
+
+    def complete(cls: D) -> D:
+        made = f">>> found = lucid.distributions.{cls.__name__}({arguments})"
+        asked = f">>> {', '.join(f'found.{call}' for call in calls)}"
+        return ending(cls, made, asked, f"({', '.join(f'tensor({x})' for x in found.values())})")
+
+    return complete
 
 
 class Distribution(OfFormulas):

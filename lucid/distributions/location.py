@@ -7,7 +7,13 @@ from typing import Any, ClassVar
 
 import lucid
 from lucid.distributions import constraints
-from lucid.distributions.distribution import Distribution, Shape, parameters_of, uniform_like
+from lucid.distributions.distribution import (
+    Distribution,
+    Shape,
+    example,
+    parameters_of,
+    uniform_like,
+)
 from lucid.docstrings import like
 from lucid.functions.checks import require
 from lucid.tensor.tensor import Tensor
@@ -51,6 +57,7 @@ class _Gaussian(_LocationScale):
 
 
 @like(Distribution)
+@example("0.0, 2.0", "1.0", variance="4.", log_prob="-1.7371")
 class Normal(_Gaussian):
     """The normal distribution with mean `loc` and standard deviation `scale`.
 
@@ -59,10 +66,6 @@ class Normal(_Gaussian):
     Args:
         loc: the mean: a number or a tensor.
         scale: the standard deviation, above 0; it broadcasts with `loc`.
-
-    >>> found = lucid.distributions.Normal(0.0, 2.0)
-    >>> found.variance, found.log_prob(lucid.tensor(1.0))
-    (tensor(4.), tensor(-1.7371))
     """
 
     _formulas: ClassVar = {"stddev": lambda d: d.scale, "variance": lambda d: d.scale**2}
@@ -73,6 +76,7 @@ class Normal(_Gaussian):
 
 
 @like(Normal)
+@example("0.0, 2.0", "1.0", variance="8.", log_prob="-1.8863")
 class Laplace(_LocationScale):
     """The double exponential distribution around `loc`.
 
@@ -80,10 +84,6 @@ class Laplace(_LocationScale):
 
     Args:
         scale: the mean distance from it, above 0; it broadcasts with `loc`.
-
-    >>> found = lucid.distributions.Laplace(0.0, 2.0)
-    >>> found.variance, found.log_prob(lucid.tensor(1.0))
-    (tensor(8.), tensor(-1.8863))
     """
 
     _formulas: ClassVar = {
@@ -139,6 +139,7 @@ class Cauchy(_LocationScale):
 
 
 @like(Normal)
+@example("0.0, 2.0", "1.0", mean="1.1544", log_prob="-1.7997")
 class Gumbel(_LocationScale):
     """The distribution of the largest of many numbers.
 
@@ -147,10 +148,6 @@ class Gumbel(_LocationScale):
     Args:
         loc: the mode: a number or a tensor.
         scale: the scale, above 0; it broadcasts with `loc`.
-
-    >>> found = lucid.distributions.Gumbel(0.0, 2.0)
-    >>> found.mean, found.log_prob(lucid.tensor(1.0))
-    (tensor(1.1544), tensor(-1.7997))
     """
 
     _formulas: ClassVar = {
@@ -170,16 +167,13 @@ class Gumbel(_LocationScale):
 
 
 @like(Distribution)
+@example("0.0, 1.0", "2.0", mean="1.6487", log_prob="-1.8523")
 class LogNormal(_Gaussian):
     """The exponential of a normal number, so positive; a product of many factors is nearly so.
 
     Args:
         loc: the mean of the logarithm: a number or a tensor.
         scale: the standard deviation of the logarithm, above 0; it broadcasts with `loc`.
-
-    >>> found = lucid.distributions.LogNormal(0.0, 1.0)
-    >>> found.mean, found.log_prob(lucid.tensor(2.0))
-    (tensor(1.6487), tensor(-1.8523))
     """
 
     support = constraints.positive
@@ -212,6 +206,7 @@ class LogNormal(_Gaussian):
 
 
 @like(Normal)
+@example("2.0", "1.0", mean="1.5958", log_prob="-1.0439")
 class HalfNormal(Distribution):
     """The absolute value of a normal number with mean 0.
 
@@ -219,10 +214,6 @@ class HalfNormal(Distribution):
 
     Args:
         scale: the standard deviation of the normal number, above 0.
-
-    >>> found = lucid.distributions.HalfNormal(2.0)
-    >>> found.mean, found.log_prob(lucid.tensor(1.0))
-    (tensor(1.5958), tensor(-1.0439))
     """
 
     arg_constraints: ClassVar = {"scale": constraints.positive}
@@ -250,6 +241,7 @@ class HalfNormal(Distribution):
 
 
 @like(Distribution)
+@example("0.0, 4.0", "1.0", mean="2.", log_prob="-1.3863")
 class Uniform(Distribution):
     """Numbers from [low, high), all as likely.
 
@@ -261,10 +253,6 @@ class Uniform(Distribution):
 
     Raises:
         OptionError: `low` isn't less than `high`, where that is checked.
-
-    >>> found = lucid.distributions.Uniform(0.0, 4.0)
-    >>> found.mean, found.log_prob(lucid.tensor(1.0))
-    (tensor(2.), tensor(-1.3863))
     """
 
     arg_constraints: ClassVar = {"low": constraints.dependent, "high": constraints.dependent}

@@ -13,6 +13,7 @@ from lucid.distributions.constraints import positive, real
 from lucid.distributions.distribution import (
     Distribution,
     Shape,
+    example,
     parameters_of,
     require_axis,
     uniform_like,
@@ -85,6 +86,7 @@ def gamma_slope(a: Tensor, x: Tensor) -> Tensor:
 
 
 @like(Distribution)
+@example("2.0", "1.0", mean="0.5000", log_prob="-1.3069")
 class Exponential(Distribution):
     """The time to the next event, of `rate` per unit.
 
@@ -92,10 +94,6 @@ class Exponential(Distribution):
 
     Args:
         rate: how many events come per unit, above 0.
-
-    >>> found = lucid.distributions.Exponential(2.0)
-    >>> found.mean, found.log_prob(lucid.tensor(1.0))
-    (tensor(0.5000), tensor(-1.3069))
     """
 
     arg_constraints: ClassVar = {"rate": positive}
@@ -120,6 +118,7 @@ class Exponential(Distribution):
 
 
 @like(Exponential)
+@example("3.0, 2.0", "1.0", mean="1.5000", log_prob="-0.6137")
 class Gamma(Distribution):
     """The gamma distribution: the time to the event number `concentration`, of `rate` per unit.
 
@@ -129,10 +128,6 @@ class Gamma(Distribution):
     Args:
         concentration: the shape, above 0.
         rate: how many events come per unit, above 0; it broadcasts with the concentration.
-
-    >>> found = lucid.distributions.Gamma(3.0, 2.0)
-    >>> found.mean, found.log_prob(lucid.tensor(1.0))
-    (tensor(1.5000), tensor(-0.6137))
     """
 
     arg_constraints: ClassVar = {"concentration": positive, "rate": positive}
@@ -168,15 +163,12 @@ class Gamma(Distribution):
 
 
 @like(Distribution)
+@example("3.0", "1.0", mean="3.", log_prob="-1.4189")
 class Chi2(Gamma):
     """The sum of the squares of `df` normal numbers: a `Gamma` of concentration df / 2, rate 1/2.
 
     Args:
         df: the degrees of freedom, above 0; they needn't be whole.
-
-    >>> found = lucid.distributions.Chi2(3.0)
-    >>> found.mean, found.log_prob(lucid.tensor(1.0))
-    (tensor(3.), tensor(-1.4189))
     """
 
     arg_constraints: ClassVar = {"df": positive}
@@ -187,6 +179,7 @@ class Chi2(Gamma):
 
 
 @like(Exponential)
+@example("2.0, 3.0", "0.5", mean="0.4000", log_prob="0.4055")
 class Beta(Distribution):
     """Proportions, by two concentrations.
 
@@ -195,10 +188,6 @@ class Beta(Distribution):
     Args:
         concentration1: a, above 0.
         concentration0: b, above 0; it broadcasts with a.
-
-    >>> found = lucid.distributions.Beta(2.0, 3.0)
-    >>> found.mean, found.log_prob(lucid.tensor(0.5))
-    (tensor(0.4000), tensor(0.4055))
     """
 
     arg_constraints: ClassVar = {"concentration1": positive, "concentration0": positive}
@@ -252,6 +241,7 @@ def _mode_of_shares(concentration: Tensor) -> Tensor:
 
 
 @like(Exponential)
+@example("lucid.tensor([1.0, 3.0])", "[0.5, 0.5]", mean="[0.2500, 0.7500]", log_prob="-0.2877")
 class Dirichlet(Distribution):
     """Proportions of several parts, by their concentrations: `Beta` for more than two.
 
@@ -260,10 +250,6 @@ class Dirichlet(Distribution):
 
     Args:
         concentration: a tensor of numbers above 0, with at least one axis.
-
-    >>> found = lucid.distributions.Dirichlet(lucid.tensor([1.0, 3.0]))
-    >>> found.mean, found.log_prob(lucid.tensor([0.5, 0.5]))
-    (tensor([0.2500, 0.7500]), tensor(-0.2877))
     """
 
     arg_constraints: ClassVar = {"concentration": constraints.independent(positive, 1)}
@@ -306,6 +292,7 @@ class Dirichlet(Distribution):
 
 
 @like(Exponential)
+@example("3.0", "1.0", variance="3.", log_prob="-1.5763")
 class StudentT(Distribution):
     """A normal number over the root of an independent mean square; moved and scaled.
 
@@ -315,10 +302,6 @@ class StudentT(Distribution):
         df: the degrees of freedom, above 0.
         loc: what is added.
         scale: the factor before that, above 0.
-
-    >>> found = lucid.distributions.StudentT(3.0)
-    >>> found.variance, found.log_prob(lucid.tensor(1.0))
-    (tensor(3.), tensor(-1.5763))
     """
 
     arg_constraints: ClassVar = {"df": positive, "loc": real, "scale": positive}
@@ -373,6 +356,7 @@ _EULER = 0.5772156649015329
 
 
 @like(Distribution)
+@example("2.0, 1.0", "1.0", mean="2.", log_prob="-1.1931")
 class Weibull(Distribution):
     """An exponential number to the power of 1 / `concentration`, times `scale`.
 
@@ -381,10 +365,6 @@ class Weibull(Distribution):
     Args:
         scale: the factor, above 0.
         concentration: the shape, above 0: with 1 it is the exponential distribution.
-
-    >>> found = lucid.distributions.Weibull(2.0, 1.0)
-    >>> found.mean, found.log_prob(lucid.tensor(1.0))
-    (tensor(2.), tensor(-1.1931))
     """
 
     arg_constraints: ClassVar = {"scale": positive, "concentration": positive}
@@ -425,6 +405,7 @@ class Weibull(Distribution):
 
 
 @like(Weibull)
+@example("1.0, 3.0", "2.0", mean="1.5000", log_prob="-1.6740")
 class Pareto(Distribution):
     """`scale` times the exponential of an exponential number of rate `alpha`.
 
@@ -434,10 +415,6 @@ class Pareto(Distribution):
     Args:
         scale: the least value, above 0.
         alpha: the rate, above 0: the less, the heavier the tail.
-
-    >>> found = lucid.distributions.Pareto(1.0, 3.0)
-    >>> found.mean, found.log_prob(lucid.tensor(2.0))
-    (tensor(1.5000), tensor(-1.6740))
     """
 
     arg_constraints: ClassVar = {"scale": positive, "alpha": positive}
@@ -474,6 +451,7 @@ class Pareto(Distribution):
 
 
 @like(Weibull)
+@example("0.0, 1.0, 0.5", "2.0", mean="2.", log_prob="-2.0794")
 class GeneralizedPareto(Distribution):
     """What is left above a high limit: the tails of most distributions come near it.
 
@@ -486,10 +464,6 @@ class GeneralizedPareto(Distribution):
         loc: the limit, the least value.
         scale: how wide it is, above 0.
         concentration: how heavy the tail is.
-
-    >>> found = lucid.distributions.GeneralizedPareto(0.0, 1.0, 0.5)
-    >>> found.mean, found.log_prob(lucid.tensor(2.0))
-    (tensor(2.), tensor(-2.0794))
     """
 
     arg_constraints: ClassVar = {"loc": real, "scale": positive, "concentration": real}
@@ -577,6 +551,7 @@ class HalfCauchy(Distribution):
 
 
 @like(Weibull)
+@example("3.0, 2.0", "1.0", mean="1.", log_prob="-0.6137")
 class InverseGamma(Distribution):
     """The reciprocal of a gamma number.
 
@@ -585,10 +560,6 @@ class InverseGamma(Distribution):
     Args:
         concentration: the gamma distribution's shape, above 0.
         rate: its rate, above 0; it broadcasts with the concentration.
-
-    >>> found = lucid.distributions.InverseGamma(3.0, 2.0)
-    >>> found.mean, found.log_prob(lucid.tensor(1.0))
-    (tensor(1.), tensor(-0.6137))
     """
 
     arg_constraints: ClassVar = {"concentration": positive, "rate": positive}
@@ -685,6 +656,7 @@ class Kumaraswamy(Distribution):
 
 
 @like(Weibull)
+@example("3.0, 6.0", "1.0", mean="1.5000", log_prob="-0.9829")
 class FisherSnedecor(Distribution):
     """The quotient of two independent mean squares of `df1` and `df2` normal numbers.
 
@@ -693,10 +665,6 @@ class FisherSnedecor(Distribution):
     Args:
         df1: how many the upper mean square has, above 0.
         df2: how many the lower one has, above 0.
-
-    >>> found = lucid.distributions.FisherSnedecor(3.0, 6.0)
-    >>> found.mean, found.log_prob(lucid.tensor(1.0))
-    (tensor(1.5000), tensor(-0.9829))
     """
 
     arg_constraints: ClassVar = {"df1": positive, "df2": positive}

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, TypeVar
 
 import lucid
 from lucid.choices import check_choice
 from lucid.compiler.recording import hooks
 from lucid.distributions import constraints
 from lucid.distributions.distribution import Distribution, OfFormulas
-from lucid.docstrings import like
-from lucid.ir import frames
+from lucid.docstrings import ending, like
 from lucid.ir.errors import MissingRuleError, OptionError, ShapeError
 from lucid.nn import functional as F
 from lucid.tensor.tensor import Tensor
@@ -25,6 +24,9 @@ __all__ = [
     "SigmoidTransform", "SoftmaxTransform", "SoftplusTransform", "StackTransform",
     "StickBreakingTransform", "TanhTransform", "Transform", "identity_transform",
 ]  # fmt: skip
+
+
+T = TypeVar("T", bound="type[Transform]")
 
 
 def _are_equal(a: Any, b: Any) -> bool:
@@ -40,6 +42,22 @@ def _with_axes(constraint: Any, axes: int) -> Any:
 
 def _sum_last(slope: Tensor, axes: int) -> Tensor:
     return slope.sum(tuple(range(-axes, 0))) if axes else slope
+
+
+def example(arguments: str, x: str, *found: str) -> Callable[[T], T]:
+    """Show in a docstring what a transform makes of elements: result, inverse, slope."""
+
+    def complete(cls: T) -> T:
+        made = f"lucid.distributions.{cls.__name__}({arguments})"
+        lines = (
+            f">>> transform, x = {made}, lucid.tensor({x})",
+            ">>> y = transform(x)",
+            ">>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)",
+            f"({', '.join(f'tensor({elements})' for elements in found)})",
+        )
+        return like(Transform)(ending(cls, *lines))
+
+    return complete
 
 
 class Transform(OfFormulas):
@@ -272,7 +290,7 @@ class ComposeTransform(Transform):
         return sum(slopes[1:], slopes[0])
 
 
-@like(Transform)
+@example("1.0, 2.0", "[0.0, 3.0]", "[1., 7.]", "[0., 3.]", "[0.6931, 0.6931]")
 class AffineTransform(Transform):
     """The function loc + scale * x.
 
@@ -282,11 +300,6 @@ class AffineTransform(Transform):
         loc: what is added, a number or a tensor.
         scale: the factor, not 0.
         event_dim: how many axes at the end are transformed together.
-
-    >>> transform, x = lucid.distributions.AffineTransform(1.0, 2.0), lucid.tensor([0.0, 3.0])
-    >>> y = transform(x)
-    >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
-    (tensor([1., 7.]), tensor([0., 3.]), tensor([0.6931, 0.6931]))
     """
 
     _made_of = ("loc", "scale")
@@ -330,15 +343,9 @@ def _inside(share: Tensor) -> Tensor:
     return share.clamp(float(info.tiny), 1.0 - float(info.eps))
 
 
-@like(Transform)
+@example("", "[0.0, 1.0]", "[1.0000, 2.7183]", "[0.0000, 1.0000]", "[0., 1.]")
 class ExpTransform(_OfNumbers):
-    """The function exp(x), whose inverse is the logarithm: numbers to positive ones.
-
-    >>> transform, x = lucid.distributions.ExpTransform(), lucid.tensor([0.0, 1.0])
-    >>> y = transform(x)
-    >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
-    (tensor([1.0000, 2.7183]), tensor([0.0000, 1.0000]), tensor([0., 1.]))
-    """
+    """The function exp(x), whose inverse is the logarithm: numbers to positive ones."""
 
     sign = 1
     _formulas: ClassVar = {
@@ -348,15 +355,9 @@ class ExpTransform(_OfNumbers):
     }
 
 
-@like(Transform)
+@example("", "[0.0, 2.0]", "[0.5000, 0.8808]", "[0.0000, 2.0000]", "[-1.3863, -2.2539]")
 class SigmoidTransform(_OfNumbers):
-    """The function sigmoid(x): numbers to those between 0 and 1, neither of which it reaches.
-
-    >>> transform, x = lucid.distributions.SigmoidTransform(), lucid.tensor([0.0, 2.0])
-    >>> y = transform(x)
-    >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
-    (tensor([0.5000, 0.8808]), tensor([0.0000, 2.0000]), tensor([-1.3863, -2.2539]))
-    """
+    """The function sigmoid(x): numbers to those between 0 and 1, neither of which it reaches."""
 
     sign = 1
     codomain = constraints.unit_interval
@@ -367,15 +368,9 @@ class SigmoidTransform(_OfNumbers):
     }
 
 
-@like(Transform)
+@example("", "[0.0, 1.0]", "[0.0000, 0.7616]", "[0., 1.]", "[ 0.0000, -0.8676]")
 class TanhTransform(_OfNumbers):
-    """The function tanh(x), whose inverse is atanh: numbers to those between -1 and 1.
-
-    >>> transform, x = lucid.distributions.TanhTransform(), lucid.tensor([0.0, 1.0])
-    >>> y = transform(x)
-    >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
-    (tensor([0.0000, 0.7616]), tensor([0., 1.]), tensor([ 0.0000, -0.8676]))
-    """
+    """The function tanh(x), whose inverse is atanh: numbers to those between -1 and 1."""
 
     sign = 1
     codomain = constraints.interval(-1, 1)
@@ -386,17 +381,12 @@ class TanhTransform(_OfNumbers):
     }
 
 
-@like(Transform)
+@example("2.0", "[1.0, 3.0]", "[1., 9.]", "[1., 3.]", "[0.6931, 1.7918]")
 class PowerTransform(Transform):
     """The function x ** exponent of positive x, whose inverse is the power 1 / exponent.
 
     Args:
         exponent: a number or a tensor, not 0.
-
-    >>> transform, x = lucid.distributions.PowerTransform(2.0), lucid.tensor([1.0, 3.0])
-    >>> y = transform(x)
-    >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
-    (tensor([1., 9.]), tensor([1., 3.]), tensor([0.6931, 1.7918]))
     """
 
     _made_of = ("exponent",)
@@ -418,15 +408,9 @@ class PowerTransform(Transform):
         return exponent.sign()
 
 
-@like(Transform)
+@example("", "[0.5, 1.0]", "[0.9741, 1.3133]", "[0.5000, 1.0000]", "[-0.4741, -0.3133]")
 class SoftplusTransform(_OfNumbers):
-    """The function log(1 + exp(x)): numbers to positive ones, large ones nearly to themselves.
-
-    >>> transform, x = lucid.distributions.SoftplusTransform(), lucid.tensor([0.5, 1.0])
-    >>> y = transform(x)
-    >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
-    (tensor([0.9741, 1.3133]), tensor([0.5000, 1.0000]), tensor([-0.4741, -0.3133]))
-    """
+    """The function log(1 + exp(x)): numbers to positive ones, large ones nearly to themselves."""
 
     sign = 1
     _formulas: ClassVar = {
@@ -470,16 +454,11 @@ class SoftmaxTransform(_OfNumbers):
     _formulas: ClassVar = {"_call": lambda t, x: F.softmax(x, -1), "_inverse": lambda t, y: y.log()}
 
 
-@like(Transform)
+@example("", "[0.5, 1.0]", "[0.4519, 0.4007, 0.1474]", "[0.5000, 1.0000]", "-3.6234")
 class StickBreakingTransform(Transform):
     """n numbers to n + 1 parts of a stick: each number breaks a part off the rest.
 
     Zeros make equal parts. Shapes: (…, n) to (…, n + 1), whose sum is 1.
-
-    >>> transform, x = lucid.distributions.StickBreakingTransform(), lucid.tensor([0.5, 1.0])
-    >>> y = transform(x)
-    >>> y, transform.inv(y), transform.log_abs_det_jacobian(x, y)
-    (tensor([0.4519, 0.4007, 0.1474]), tensor([0.5000, 1.0000]), tensor(-3.6234))
     """
 
     _made_of = ()
@@ -864,6 +843,3 @@ class StackTransform(_Joined):
 
 identity_transform = ComposeTransform([])
 identity_transform.domain = identity_transform.codomain = constraints.real
-
-
-frames.edge_of_module(__name__)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from lucid.device import check_device
-from lucid.docstrings import like
+from lucid.docstrings import like, maps
 from lucid.dtypes import as_dtype
 from lucid.functions.arguments import (
     axis_of,
@@ -85,6 +85,7 @@ def atleast_1d(*tensors: Any) -> Any:
     return _each(lambda x: x if x.ndim else reshaped(x, (1,)), tensors)
 
 
+@maps("[1, 2]", "[[1, 2]]")
 def atleast_2d(*tensors: Any) -> Any:
     """Return each tensor with at least two axes: a vector as a row, a 0-d one as a (1, 1) matrix.
 
@@ -92,9 +93,6 @@ def atleast_2d(*tensors: Any) -> Any:
 
     Args:
         *tensors: one tensor, several, or one list of them; for several the result is a tuple.
-
-    >>> lucid.atleast_2d(lucid.tensor([1, 2]))
-    tensor([[1, 2]])
     """
     return _each(lambda x: x if x.ndim >= 2 else reshaped(x, (1, x.numel())), tensors)
 
@@ -360,12 +358,9 @@ def hsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
 
 
 @like(hsplit)
+@maps("[[1, 2], [3, 4]]", "2", "(tensor([[1, 2]]), tensor([[3, 4]]))")
 def vsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
-    """Return views of equal groups of rows; with a list of indices it is `tensor_split`.
-
-    >>> lucid.vsplit(lucid.tensor([[1, 2], [3, 4]]), 2)
-    (tensor([[1, 2]]), tensor([[3, 4]]))
-    """
+    """Return views of equal groups of rows; with a list of indices it is `tensor_split`."""
     return _equal_parts("vsplit", input, indices_or_sections, 0)
 
 
@@ -568,6 +563,7 @@ def _indices(places: Any, dtype: Any) -> Tensor:
     return from_numpy(np.stack(places).astype(as_dtype(dtype, "tril_indices").numpy))
 
 
+@maps("[0, 5]", "(2, 3)", "(tensor([0, 1]), tensor([0, 2]))")
 def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
     """Return the coordinates of places in a flattened tensor: for each axis of `shape` one tensor.
 
@@ -581,9 +577,6 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
     Raises:
         ShapeError: a size is negative.
         DTypeError: the indices aren't integers.
-
-    >>> lucid.unravel_index(lucid.tensor([0, 5]), (2, 3))
-    (tensor([0, 1]), tensor([0, 2]))
     """
     rest, found = tensor_of(indices, "unravel_index", "indices"), []
     if rest._type.dtype.kind != "int":
@@ -761,6 +754,7 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
     return reshaped(indexed("put", op, (flat, at, values), 0, True, given), x._type.shape)
 
 
+@maps("[1, 2]", "(1, 2)", "7", "[7, 1, 2, 7, 7]")
 def constant_pad_nd(input: Tensor, pad: Any, value: float = 0) -> Tensor:
     """Return the tensor with `value` around it; negative widths cut.
 
@@ -770,8 +764,5 @@ def constant_pad_nd(input: Tensor, pad: Any, value: float = 0) -> Tensor:
 
     Raises:
         ShapeError: there is an odd number of widths, or more than two for each axis.
-
-    >>> lucid.constant_pad_nd(lucid.tensor([1, 2]), (1, 2), 7)
-    tensor([7, 1, 2, 7, 7])
     """
     return _padded(input, pad, value=value)

@@ -80,14 +80,20 @@ def require(
     error: "state" for `LucidError`, "zero" for `DivisionByZeroError`, "singular" for `LinAlgError`.
     text, hint, given: as in `in_range`.
     """
+    if _is_at_hand(condition) and condition._array.all():  # type: ignore[union-attr]
+        return
     fails = emit(ops.logical_not, (condition,))
     fails = emit(ops.any, (fails,), axes=tuple(range(condition.ndim)))
     said = partial(_said, text, hint, given)
     _check(emit(ops.cast, (fails,), dtype=i64), 0, 1, said, error)
 
 
+def _is_at_hand(values: Tensor) -> bool:
+    return context.recorder is None and not context.levels and values._array is not None
+
+
 def _check(values: Tensor, low: int, high: int, message: Callable[[], str], error: str) -> None:
-    if context.recorder is None and not context.levels and values._array is not None:
+    if _is_at_hand(values):
         try:
             examine(values._array, low, high, message, error)
         except LucidError as wrong:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from lucid.docstrings import like
+from lucid.docstrings import like, maps
 from lucid.functions.promotion import Number, binary, promoted, truth
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
@@ -46,6 +46,7 @@ def _widened(x: Any, other: Any) -> Any:
     return x if least <= other <= greatest else emit(ops.cast, (x,), dtype=i64)
 
 
+@maps("[1.0, 2.0, 3.0]", "2", "[False,  True, False]")
 def eq(input: Operand, other: Operand) -> Tensor:
     """Return whether elements are equal, as bools; NaN equals nothing.
 
@@ -60,20 +61,14 @@ def eq(input: Operand, other: Operand) -> Tensor:
         ArgumentError: neither of them is a tensor.
         ShapeError: the shapes don't broadcast.
         OptionError: an int that int64 can't hold, and a tensor of integers.
-
-    >>> lucid.eq(lucid.tensor([1.0, 2.0, 3.0]), 2)
-    tensor([False,  True, False])
     """
     return _compared(ops.eq, input, other)
 
 
 @like(eq)
+@maps("[1.0, 2.0, 3.0]", "2", "[ True, False,  True]")
 def ne(input: Operand, other: Operand) -> Tensor:
-    """Return whether elements differ, as bools; NaN differs from everything, itself included.
-
-    >>> lucid.ne(lucid.tensor([1.0, 2.0, 3.0]), 2)
-    tensor([ True, False,  True])
-    """
+    """Return whether elements differ, as bools; NaN differs from everything, itself included."""
     return _compared(ops.ne, input, other)
 
 
@@ -81,12 +76,9 @@ not_equal = ne
 
 
 @like(eq)
+@maps("[1.0, 2.0, 3.0]", "2", "[ True, False, False]")
 def lt(input: Operand, other: Operand) -> Tensor:
-    """Return whether `input < other`, as bools; false where either is NaN.
-
-    >>> lucid.lt(lucid.tensor([1.0, 2.0, 3.0]), 2)
-    tensor([ True, False, False])
-    """
+    """Return whether `input < other`, as bools; false where either is NaN."""
     return _compared(ops.lt, input, other)
 
 
@@ -94,12 +86,9 @@ less = lt
 
 
 @like(eq)
+@maps("[1.0, 2.0, 3.0]", "2", "[ True,  True, False]")
 def le(input: Operand, other: Operand) -> Tensor:
-    """Return whether `input <= other`, as bools; false where either is NaN.
-
-    >>> lucid.le(lucid.tensor([1.0, 2.0, 3.0]), 2)
-    tensor([ True,  True, False])
-    """
+    """Return whether `input <= other`, as bools; false where either is NaN."""
     return _compared(ops.le, input, other)
 
 
@@ -107,12 +96,9 @@ less_equal = le
 
 
 @like(eq)
+@maps("[1.0, 2.0, 3.0]", "2", "[False, False,  True]")
 def gt(input: Operand, other: Operand) -> Tensor:
-    """Return whether `input > other`, as bools; false where either is NaN.
-
-    >>> lucid.gt(lucid.tensor([1.0, 2.0, 3.0]), 2)
-    tensor([False, False,  True])
-    """
+    """Return whether `input > other`, as bools; false where either is NaN."""
     return _compared(ops.gt, input, other)
 
 
@@ -120,12 +106,9 @@ greater = gt
 
 
 @like(eq)
+@maps("[1.0, 2.0, 3.0]", "2", "[False,  True,  True]")
 def ge(input: Operand, other: Operand) -> Tensor:
-    """Return whether `input >= other`, as bools; false where either is NaN.
-
-    >>> lucid.ge(lucid.tensor([1.0, 2.0, 3.0]), 2)
-    tensor([False,  True,  True])
-    """
+    """Return whether `input >= other`, as bools; false where either is NaN."""
     return _compared(ops.ge, input, other)
 
 
@@ -149,6 +132,7 @@ def operator_ne(input: Tensor, other: Any) -> Tensor:
     return _compared(ops.ne, input, other)
 
 
+@maps("[1, 2]", "[1.0, 2.0]", "True")
 def equal(input: Tensor, other: Tensor) -> bool:
     """Return whether both tensors have one shape and equal elements, as a Python bool.
 
@@ -158,15 +142,13 @@ def equal(input: Tensor, other: Tensor) -> bool:
     Args:
         input: a tensor.
         other: a tensor of any shape and dtype.
-
-    >>> lucid.equal(lucid.tensor([1, 2]), lucid.tensor([1.0, 2.0]))
-    True
     """
     if input._type.shape != other._type.shape:
         return False
     return bool(_whole(ops.all, eq(input, other)).item())
 
 
+@maps("[1.0, 2.0]", "[1.000001, 2.1]", "[ True, False]")
 def isclose(
     input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
 ) -> Tensor:
@@ -186,9 +168,6 @@ def isclose(
         DTypeError: the dtypes differ.
         ShapeError: the shapes don't broadcast.
         OptionError: a tolerance is negative.
-
-    >>> lucid.isclose(lucid.tensor([1.0, 2.0]), lucid.tensor([1.000001, 2.1]))
-    tensor([ True, False])
     """
     if input._type.dtype is not other._type.dtype:
         raise DTypeError(f"isclose: {input.dtype!r} did not match {other.dtype!r}")
@@ -206,15 +185,13 @@ def isclose(
 
 
 @like(isclose)
+@maps("[1.0, 2.0]", "[1.000001, 2.0]", "True")
 def allclose(
     input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
 ) -> bool:
     """Return whether all elements are close, as `isclose` has it, as a Python bool.
 
     A compiled step has a path for each answer.
-
-    >>> lucid.allclose(lucid.tensor([1.0, 2.0]), lucid.tensor([1.000001, 2.0]))
-    True
     """
     return bool(_whole(ops.all, isclose(input, other, rtol, atol, equal_nan)).item())
 
@@ -223,21 +200,15 @@ def _whole(op: Op, x: Tensor) -> Tensor:
     return emit(op, (x,), axes=tuple(range(x.ndim)))
 
 
+@maps('[float("nan"), float("inf"), 1.0]', "[ True, False, False]")
 def isnan(input: Tensor) -> Tensor:
-    """Return whether each element is NaN, as bools; of integers and bools none is.
-
-    >>> lucid.isnan(lucid.tensor([float("nan"), float("inf"), 1.0]))
-    tensor([ True, False, False])
-    """
+    """Return whether each element is NaN, as bools; of integers and bools none is."""
     return emit(ops.ne, (input, input))
 
 
+@maps('[float("nan"), float("inf"), 1.0]', "[False,  True, False]")
 def isinf(input: Tensor) -> Tensor:
-    """Return whether each element is an infinity of either sign, as bools; no integer is.
-
-    >>> lucid.isinf(lucid.tensor([float("nan"), float("inf"), 1.0]))
-    tensor([False,  True, False])
-    """
+    """Return whether each element is an infinity of either sign, as bools; no integer is."""
     if input._type.dtype.kind != "float":
         return emit(ops.ne, (input, input))
     return eq(input.abs(), math.inf)
@@ -254,6 +225,7 @@ def isfinite(input: Tensor) -> Tensor:
     return ne(input.abs(), math.inf) & emit(ops.eq, (input, input))
 
 
+@maps("[0.0, 2.0, 3.0]", "[True, True, False]", "[False,  True, False]")
 def logical_and(input: Tensor, other: Tensor) -> Tensor:
     """Return whether both elements are true, as bools, broadcast.
 
@@ -265,39 +237,27 @@ def logical_and(input: Tensor, other: Tensor) -> Tensor:
 
     Raises:
         ShapeError: the shapes don't broadcast.
-
-    >>> lucid.logical_and(lucid.tensor([0.0, 2.0, 3.0]), lucid.tensor([True, True, False]))
-    tensor([False,  True, False])
     """
     return emit(ops.logical_and, (truth(input, "logical_and"), truth(other, "logical_and")))
 
 
 @like(logical_and)
+@maps("[0.0, 2.0, 3.0]", "[True, True, False]", "[True, True, True]")
 def logical_or(input: Tensor, other: Tensor) -> Tensor:
-    """Return whether either element is true, as bools, broadcast.
-
-    >>> lucid.logical_or(lucid.tensor([0.0, 2.0, 3.0]), lucid.tensor([True, True, False]))
-    tensor([True, True, True])
-    """
+    """Return whether either element is true, as bools, broadcast."""
     return emit(ops.logical_or, (truth(input, "logical_or"), truth(other, "logical_or")))
 
 
 @like(logical_and)
+@maps("[0.0, 2.0, 3.0]", "[True, True, False]", "[ True, False,  True]")
 def logical_xor(input: Tensor, other: Tensor) -> Tensor:
-    """Return whether just one of the elements is true, as bools, broadcast.
-
-    >>> lucid.logical_xor(lucid.tensor([0.0, 2.0, 3.0]), lucid.tensor([True, True, False]))
-    tensor([ True, False,  True])
-    """
+    """Return whether just one of the elements is true, as bools, broadcast."""
     return emit(ops.logical_xor, (truth(input, "logical_xor"), truth(other, "logical_xor")))
 
 
+@maps("[0.0, 2.0]", "[ True, False]")
 def logical_not(input: Tensor) -> Tensor:
-    """Return whether each element is zero, as bools; a NaN is not.
-
-    >>> lucid.logical_not(lucid.tensor([0.0, 2.0]))
-    tensor([ True, False])
-    """
+    """Return whether each element is zero, as bools; a NaN is not."""
     return emit(ops.logical_not, (truth(input, "logical_not"),))
 
 
@@ -309,6 +269,7 @@ def _bits(bits: Op, logic: Op, input: Any, other: Any, name: str) -> Tensor:
     return emit(logic if kind == "bool" else bits, (x, y))
 
 
+@maps("[5, 12]", "6", "[4, 4]")
 def bitwise_and(input: Operand, other: Operand) -> Tensor:
     """Return the bits set in both; of bools, whether both are true.
 
@@ -319,33 +280,25 @@ def bitwise_and(input: Operand, other: Operand) -> Tensor:
     Raises:
         DTypeError: the common dtype is one of floats.
         ArgumentError: neither of them is a tensor.
-
-    >>> lucid.bitwise_and(lucid.tensor([5, 12]), 6)
-    tensor([4, 4])
     """
     return _bits(ops.bit_and, ops.logical_and, input, other, "bitwise_and")
 
 
 @like(bitwise_and)
+@maps("[5, 12]", "6", "[ 7, 14]")
 def bitwise_or(input: Operand, other: Operand) -> Tensor:
-    """Return the bits set in either; of bools, whether either is true.
-
-    >>> lucid.bitwise_or(lucid.tensor([5, 12]), 6)
-    tensor([ 7, 14])
-    """
+    """Return the bits set in either; of bools, whether either is true."""
     return _bits(ops.bit_or, ops.logical_or, input, other, "bitwise_or")
 
 
 @like(bitwise_and)
+@maps("[5, 12]", "6", "[ 3, 10]")
 def bitwise_xor(input: Operand, other: Operand) -> Tensor:
-    """Return the bits set in just one; of bools, whether just one is true.
-
-    >>> lucid.bitwise_xor(lucid.tensor([5, 12]), 6)
-    tensor([ 3, 10])
-    """
+    """Return the bits set in just one; of bools, whether just one is true."""
     return _bits(ops.bit_xor, ops.logical_xor, input, other, "bitwise_xor")
 
 
+@maps("[0, 5]", "[-1, -6]")
 def bitwise_not(input: Tensor) -> Tensor:
     """Return the bits that are not set, `-input - 1` of signed integers; of bools, the negation.
 
@@ -354,9 +307,6 @@ def bitwise_not(input: Tensor) -> Tensor:
 
     Raises:
         DTypeError: a tensor of floats.
-
-    >>> lucid.bitwise_not(lucid.tensor([0, 5]))
-    tensor([-1, -6])
     """
     if input._type.dtype.kind == "float":
         raise DTypeError(f"bitwise_not: defined for integers and bools, not {input.dtype!r}")
@@ -370,6 +320,7 @@ def _shift(op: Op, input: Any, other: Any, name: str) -> Tensor:
     return emit(op, (x, y))
 
 
+@maps("[1, 3]", "[4, 1]", "[16,  6]")
 def bitwise_left_shift(input: Operand, other: Operand) -> Tensor:
     """Return `input * 2**other` without the bits that don't fit: 0 where all are shifted out.
 
@@ -380,14 +331,12 @@ def bitwise_left_shift(input: Operand, other: Operand) -> Tensor:
     Raises:
         DTypeError: the common dtype isn't one of integers.
         ArgumentError: neither of them is a tensor.
-
-    >>> lucid.bitwise_left_shift(lucid.tensor([1, 3]), lucid.tensor([4, 1]))
-    tensor([16,  6])
     """
     return _shift(ops.shift_left, input, other, "bitwise_left_shift")
 
 
 @like(bitwise_left_shift)
+@maps("[20, -20]", "3", "[ 2, -3]")
 def bitwise_right_shift(input: Operand, other: Operand) -> Tensor:
     """Return `input // 2**other`, rounded down; a negative number stays negative.
 
@@ -395,9 +344,6 @@ def bitwise_right_shift(input: Operand, other: Operand) -> Tensor:
 
     Args:
         other: by how many bits; below 0 counts as all of them.
-
-    >>> lucid.bitwise_right_shift(lucid.tensor([20, -20]), 3)
-    tensor([ 2, -3])
     """
     return _shift(ops.shift_right, input, other, "bitwise_right_shift")
 

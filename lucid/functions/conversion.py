@@ -8,7 +8,7 @@ from typing import Any
 from lucid import dtypes
 from lucid.choices import check_flag
 from lucid.device import CPU, check_device, device
-from lucid.docstrings import like
+from lucid.docstrings import like, maps
 from lucid.functions.arguments import tensor_of
 from lucid.functions.elementwise import clone
 from lucid.functions.tensors import Tensor
@@ -310,12 +310,9 @@ def is_same_size(input: Tensor, other: Tensor) -> bool:
     return input._type.shape == other._type.shape
 
 
+@maps("[1, 2], dtype=lucid.uint8", "False")
 def is_signed(input: Tensor) -> bool:
-    """Return whether the tensor's dtype has negative numbers, as floats have.
-
-    >>> lucid.is_signed(lucid.tensor([1, 2], dtype=lucid.uint8))
-    False
-    """
+    """Return whether the tensor's dtype has negative numbers, as floats have."""
     return tensor_of(input, "is_signed")._type.dtype.numpy.kind in "if"
 
 
@@ -334,12 +331,9 @@ def device_of(input: Tensor) -> device:
     return CPU
 
 
+@maps("[1, 2]", "False")
 def is_floating_point(input: Tensor) -> bool:
-    """Return whether the tensor's dtype is one of floats, float32 or float64.
-
-    >>> lucid.is_floating_point(lucid.tensor([1, 2]))
-    False
-    """
+    """Return whether the tensor's dtype is one of floats, float32 or float64."""
     return tensor_of(input, "is_floating_point")._type.dtype.is_floating_point
 
 
@@ -352,6 +346,7 @@ def is_complex(input: Tensor) -> bool:
     return tensor_of(input, "is_complex")._type.dtype.is_complex
 
 
+@maps("[0.5]", "True")
 def is_nonzero(input: Tensor) -> bool:
     """Return whether the only element is not zero, as a Python bool.
 
@@ -362,9 +357,6 @@ def is_nonzero(input: Tensor) -> bool:
 
     Raises:
         OptionError: several elements, or none.
-
-    >>> lucid.is_nonzero(lucid.tensor([0.5]))
-    True
     """
     return bool(tensor_of(input, "is_nonzero"))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lucid.autograd.native import composite
+from lucid.docstrings import maps
 from lucid.functions.arguments import tensor_of
 from lucid.functions.reduction import norm
 from lucid.functions.shape import reshaped, unsqueeze
@@ -23,6 +24,7 @@ _DISTANCE_MODES = (
 )
 
 
+@maps("[1.0, 2.0]", "[4.0, 6.0]", "tensor(5.)")
 def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
     """Return the p-norm of the difference of two tensors, over all elements: a 0-d tensor.
 
@@ -32,13 +34,11 @@ def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
 
     Raises:
         DTypeError: the difference is no tensor of floats.
-
-    >>> lucid.dist(lucid.tensor([1.0, 2.0]), lucid.tensor([4.0, 6.0]))
-    tensor(5.)
     """
     return norm(input - other, p)
 
 
+@maps("[[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]]", "[5.0000, 1.0000, 4.2426]")
 def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     """Return the p-norms of the differences of all pairs of rows.
 
@@ -52,9 +52,6 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     Raises:
         ShapeError: `input` is no matrix.
         OptionError: `p` is negative.
-
-    >>> lucid.pdist(lucid.tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]]))
-    tensor([5.0000, 1.0000, 4.2426])
     """
     x = tensor_of(input, "pdist")
     if x.ndim != 2:
@@ -72,6 +69,7 @@ def _distances_of_pairs(x: Tensor, p: float) -> Tensor:
     return ops.take(reshaped(_differences(x, x, p), (rows * rows,)), places, axis=0)
 
 
+@maps("[[0.0, 0.0]]", "[[3.0, 4.0], [0.0, 1.0]]", "[[5., 1.]]")
 def cdist(
     x1: Tensor,
     x2: Tensor,
@@ -93,9 +91,6 @@ def cdist(
     Raises:
         OptionError: another `compute_mode`, or a negative `p`.
         ShapeError: one of them is no matrix, or their rows differ in size.
-
-    >>> lucid.cdist(lucid.tensor([[0.0, 0.0]]), lucid.tensor([[3.0, 4.0], [0.0, 1.0]]))
-    tensor([[5., 1.]])
     """
     if p < 0:
         raise OptionError(f"cdist: only supports non-negative p values, not {p}")

@@ -9,7 +9,7 @@ from typing import Any, overload
 import numpy as np
 
 from lucid.autograd.native import fused
-from lucid.docstrings import like
+from lucid.docstrings import like, maps
 from lucid.functions.arguments import common_shape, listed, tensor_of
 from lucid.functions.checks import require
 from lucid.functions.promotion import Number, binary, common_dtype, floating, operand, promoted
@@ -33,6 +33,7 @@ __all__ = [
 Operand = Tensor | Number
 
 
+@maps("[1.0, 2.0]", "3", "alpha=2", "[7., 8.]")
 def add(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
     """Return `input + alpha * other`; of two bools, whether either is true.
 
@@ -42,9 +43,6 @@ def add(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
         input: a tensor or a number.
         other: what is added, broadcast.
         alpha: a factor of `other`.
-
-    >>> lucid.add(lucid.tensor([1.0, 2.0]), 3, alpha=2)
-    tensor([7., 8.])
     """
     x, y = promoted(input, other, "add")
     if type(alpha) is not int or alpha != 1:
@@ -53,6 +51,7 @@ def add(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
     return apply_op(op, (x, y), {})  # type: ignore[return-value]
 
 
+@maps("[5, 7]", "[1, 2]", "[4, 5]")
 def sub(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
     """Return `input - alpha * other`, broadcast and promoted to a common dtype.
 
@@ -63,9 +62,6 @@ def sub(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
 
     Raises:
         DTypeError: one of them is of bools, which have no difference.
-
-    >>> lucid.sub(lucid.tensor([5, 7]), lucid.tensor([1, 2]))
-    tensor([4, 5])
     """
     for value in (input, other):
         if isinstance(value, bool) or (isinstance(value, Tensor) and value.dtype.kind == "bool"):
@@ -83,6 +79,7 @@ def sub(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
 subtract = sub
 
 
+@maps("[1.0, 2.0]", "10", "[9., 8.]")
 def rsub(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
     """Return `other - alpha * input`: `sub` with its operands exchanged.
 
@@ -90,9 +87,6 @@ def rsub(input: Operand, other: Operand, *, alpha: Number = 1) -> Tensor:
         input: what is subtracted.
         other: a tensor or a number.
         alpha: a factor of `input`.
-
-    >>> lucid.rsub(lucid.tensor([1.0, 2.0]), 10)
-    tensor([9., 8.])
     """
     return sub(other, input, alpha=alpha)
 
@@ -123,6 +117,7 @@ def mul(input: Operand, other: Operand) -> Tensor:
 multiply = mul
 
 
+@maps("[7, -7]", "2", 'rounding_mode="floor"', "[ 3, -4]")
 def div(input: Operand, other: Operand, *, rounding_mode: str | None = None) -> Tensor:
     """Return the quotient, a float; with a rounding mode one of the common dtype.
 
@@ -137,9 +132,6 @@ def div(input: Operand, other: Operand, *, rounding_mode: str | None = None) -> 
     Raises:
         DivisionByZeroError: integers are divided by zero with a rounding mode.
         OptionError: another `rounding_mode`.
-
-    >>> lucid.div(lucid.tensor([7, -7]), 2, rounding_mode="floor")
-    tensor([ 3, -4])
     """
     if rounding_mode is None:
         x, y = promoted(input, other, "div")
@@ -174,12 +166,9 @@ def _truncated_quotient(input: Operand, other: Operand) -> Tensor:
 
 
 @like(mul)
+@maps("[7, -7]", "2", "[ 3, -4]")
 def floor_divide(input: Operand, other: Operand) -> Tensor:
-    """Return the quotient rounded towards minus infinity, in the common dtype, as Python's `//`.
-
-    >>> lucid.floor_divide(lucid.tensor([7, -7]), 2)
-    tensor([ 3, -4])
-    """
+    """Return the quotient rounded towards minus infinity, in the common dtype, as Python's `//`."""
     return _divided("floor_divide", ops.floor_div, input, other)
 
 
@@ -189,13 +178,11 @@ def rfloor_divide(input: Operand, other: Operand) -> Tensor:
 
 
 @like(mul)
+@maps("[7, -7]", "3", "[1, 2]")
 def remainder(input: Operand, other: Operand) -> Tensor:
     """Return the rest of the division, with the sign of the divisor, as Python's `%`.
 
     `input - other * floor(input / other)`; of floats by zero it is NaN.
-
-    >>> lucid.remainder(lucid.tensor([7, -7]), 3)
-    tensor([1, 2])
     """
     return _divided("remainder", ops.remainder, input, other)
 
@@ -227,13 +214,11 @@ def _refuse_zero(name: str, x: Tensor, y: Tensor, given: Operand) -> None:
 
 @like(mul)
 @fused
+@maps("[7, -7]", "3", "[ 1, -1]")
 def fmod(input: Operand, other: Operand) -> Tensor:
     """Return the rest of the division, with the sign of the dividend, as C's `fmod`.
 
     `input - other * trunc(input / other)`; of floats by zero it is NaN.
-
-    >>> lucid.fmod(lucid.tensor([7, -7]), 3)
-    tensor([ 1, -1])
     """
     x, y = promoted(input, other, "fmod")
     if x._type.dtype.kind != "float":  # an absolute value need not fit
@@ -245,6 +230,7 @@ def fmod(input: Operand, other: Operand) -> Tensor:
     return choose((x == 0) & (y != 0), x + 0.0 * rest, signed)
 
 
+@maps("[1.0, 4.0, 9.0]", "0.5", "[1., 2., 3.]")
 def pow(input: Operand, exponent: Operand) -> Tensor:
     """Return `input ** exponent`, broadcast and promoted.
 
@@ -256,9 +242,6 @@ def pow(input: Operand, exponent: Operand) -> Tensor:
 
     Raises:
         OptionError: integers to a negative integer number.
-
-    >>> lucid.pow(lucid.tensor([1.0, 4.0, 9.0]), 0.5)
-    tensor([1., 2., 3.])
     """
     if isinstance(input, Tensor) and isinstance(exponent, (int, float)):
         kind = input._type.dtype.kind
@@ -277,50 +260,42 @@ def rpow(input: Operand, other: Operand) -> Tensor:
     return binary(ops.pow, other, input)
 
 
+@maps("[-2.0, 3.0]", "[4., 9.]")
 def square(input: Tensor) -> Tensor:
     """Return `input * input`, in the tensor's dtype; of bools, int64.
 
     Integers wrap around where the square doesn't fit.
-
-    >>> lucid.square(lucid.tensor([-2.0, 3.0]))
-    tensor([4., 9.])
     """
     x = tensor_of(input, "square")
     return x.long() ** 2 if x._type.dtype.kind == "bool" else mul(x, x)
 
 
+@maps("[2.0, -4.0, 0.0]", "[ 0.5000, -0.2500,     inf]")
 def reciprocal(input: Tensor) -> Tensor:
     """Return `1 / input`, a float: an infinity with the sign of the zero where the element is 0.
 
     Args:
         input: a tensor; integers and bools give the default float dtype.
-
-    >>> lucid.reciprocal(lucid.tensor([2.0, -4.0, 0.0]))
-    tensor([ 0.5000, -0.2500,     inf])
     """
     return emit(ops.reciprocal, (floating(input, "reciprocal"),))
 
 
+@maps("[4.0, 2.0, -1.0]", "[2.0000, 1.4142,    nan]")
 def sqrt(input: Tensor) -> Tensor:
     """Return the square root, a float; NaN of negative numbers, and -0 of -0.
 
     Args:
         input: a tensor; integers and bools give the default float dtype.
-
-    >>> lucid.sqrt(lucid.tensor([4.0, 2.0, -1.0]))
-    tensor([2.0000, 1.4142,    nan])
     """
     return emit(ops.sqrt, (floating(input, "sqrt"),))
 
 
+@maps("[4.0, 0.25]", "[0.5000, 2.0000]")
 def rsqrt(input: Tensor) -> Tensor:
     """Return `1 / sqrt(input)`, a float; inf of 0, NaN of negative numbers.
 
     Args:
         input: a tensor; integers and bools give the default float dtype.
-
-    >>> lucid.rsqrt(lucid.tensor([4.0, 0.25]))
-    tensor([0.5000, 2.0000])
     """
     return emit(ops.rsqrt, (floating(input, "rsqrt"),))
 
@@ -338,14 +313,12 @@ _POWERS: dict[Any, Callable[[Tensor], Tensor]] = {
 }  # fmt: skip
 
 
+@maps("[1.0, -2.0]", "[-1.,  2.]")
 def neg(input: Tensor) -> Tensor:
     """Return `-input`, which for unsigned integers wraps around.
 
     Raises:
         DTypeError: bools; `~` inverts these.
-
-    >>> lucid.neg(lucid.tensor([1.0, -2.0]))
-    tensor([-1.,  2.])
     """
     if tensor_of(input, "neg")._type.dtype.kind == "bool":
         raise DTypeError(
@@ -359,6 +332,7 @@ def neg(input: Tensor) -> Tensor:
 negative = neg
 
 
+@maps("[1.0, -2.0]", "[ 1., -2.]")
 def positive(input: Tensor) -> Tensor:
     """Return the tensor itself, not a copy, as `+input` does.
 
@@ -367,45 +341,33 @@ def positive(input: Tensor) -> Tensor:
 
     Raises:
         DTypeError: bools, which have no sign.
-
-    >>> lucid.positive(lucid.tensor([1.0, -2.0]))
-    tensor([ 1., -2.])
     """
     if input._type.dtype.kind == "bool":
         raise DTypeError("positive: The `+` operator, on a bool tensor is not supported.")
     return input
 
 
+@maps("[True, False]", "[ True, False]")
 def real(input: Tensor) -> Tensor:
-    """Return the tensor itself, not a copy, of whatever dtype: there are no complex numbers.
-
-    >>> lucid.real(lucid.tensor([True, False]))
-    tensor([ True, False])
-    """
+    """Return the tensor itself, not a copy, of whatever dtype: there are no complex numbers."""
     return input
 
 
 conj = conj_physical = resolve_conj = resolve_neg = real
 
 
+@maps("[-1.5, 0.0, 2.0]", "[1.5000, 0.0000, 2.0000]")
 def abs(input: Tensor) -> Tensor:
-    """Return the absolute value, in the tensor's dtype; its derivative at 0 is 0.
-
-    >>> lucid.abs(lucid.tensor([-1.5, 0.0, 2.0]))
-    tensor([1.5000, 0.0000, 2.0000])
-    """
+    """Return the absolute value, in the tensor's dtype; its derivative at 0 is 0."""
     return _numeric(ops.abs, input)
 
 
 absolute = abs
 
 
+@maps("[-2.5, 0.0, 3.0]", "[-1.,  0.,  1.]")
 def sign(input: Tensor) -> Tensor:
-    """Return -1, 0 or 1 in the tensor's dtype; a bool is its own sign, and the derivative is 0.
-
-    >>> lucid.sign(lucid.tensor([-2.5, 0.0, 3.0]))
-    tensor([-1.,  0.,  1.])
-    """
+    """Return -1, 0 or 1 in the tensor's dtype; a bool is its own sign, and the derivative is 0."""
     if tensor_of(input, "sign")._type.dtype.kind == "bool":
         return clone(input)
     return _numeric(ops.sign, input)
@@ -415,6 +377,7 @@ def _numeric(op: Op, input: Tensor) -> Tensor:
     return emit(op, (tensor_of(input, op.name),))
 
 
+@maps("[0.0, 10.0]", "[4.0, 20.0]", "0.25", "[ 1.0000, 12.5000]")
 def lerp(input: Tensor, end: Tensor, weight: Operand) -> Tensor:
     """Interpolate linearly, `input + weight * (end - input)`; exact at both ends.
 
@@ -428,9 +391,6 @@ def lerp(input: Tensor, end: Tensor, weight: Operand) -> Tensor:
 
     Raises:
         DTypeError: the dtypes differ.
-
-    >>> lucid.lerp(lucid.tensor([0.0, 10.0]), lucid.tensor([4.0, 20.0]), 0.25)
-    tensor([ 1.0000, 12.5000])
     """
     for tensor in (end, weight):
         if isinstance(tensor, Tensor) and tensor._type.dtype is not input._type.dtype:
@@ -490,39 +450,32 @@ def _scaled(tensor: Tensor, value: Number) -> Tensor:
     return tensor if type(value) is int and value == 1 else tensor * value
 
 
+@maps("[1.7, -1.2]", "[ 1., -2.]")
 def floor(input: Tensor) -> Tensor:
     """Return the largest whole number not above each element.
 
     In the tensor's dtype; integers are copied.
-
-    >>> lucid.floor(lucid.tensor([1.7, -1.2]))
-    tensor([ 1., -2.])
     """
     return _rounded(ops.floor, input)
 
 
 @like(floor)
+@maps("[1.2, -1.7]", "[ 2., -1.]")
 def ceil(input: Tensor) -> Tensor:
-    """Return the smallest whole number not below each element.
-
-    >>> lucid.ceil(lucid.tensor([1.2, -1.7]))
-    tensor([ 2., -1.])
-    """
+    """Return the smallest whole number not below each element."""
     return _rounded(ops.ceil, input)
 
 
+@maps("[1.7, -1.7]", "[ 1., -1.]")
 def trunc(input: Tensor) -> Tensor:
-    """Return each element without its fraction, towards zero; integers are copied.
-
-    >>> lucid.trunc(lucid.tensor([1.7, -1.7]))
-    tensor([ 1., -1.])
-    """
+    """Return each element without its fraction, towards zero; integers are copied."""
     return _rounded(ops.trunc, input)
 
 
 fix = trunc
 
 
+@maps("[2.345]", "decimals=1", "[2.3000]")
 def round(input: Tensor, *, decimals: int = 0) -> Tensor:
     """Round to `decimals` places, halves to the even neighbour, as NumPy; integers are copied.
 
@@ -531,9 +484,6 @@ def round(input: Tensor, *, decimals: int = 0) -> Tensor:
 
     Raises:
         DTypeError: `decimals` other than 0 of integers or bools.
-
-    >>> lucid.round(lucid.tensor([2.345]), decimals=1)
-    tensor([2.3000])
     """
     if decimals == 0:
         return _rounded(ops.round, input)
@@ -546,14 +496,12 @@ def round(input: Tensor, *, decimals: int = 0) -> Tensor:
 
 
 @fused
+@maps("[1.25, -1.25]", "[ 0.2500, -0.2500]")
 def frac(input: Tensor) -> Tensor:
     """Return each element's fraction, `input - trunc(input)`, with its sign.
 
     Args:
         input: a tensor of floats.
-
-    >>> lucid.frac(lucid.tensor([1.25, -1.25]))
-    tensor([ 0.2500, -0.2500])
     """
     return input - trunc(floating(input, "frac"))
 
@@ -571,6 +519,7 @@ def _numeric_dtype(input: Tensor, op: str) -> DType:
     return dtype
 
 
+@maps("[-2.0, 0.5, 3.0]", "min=-1", "max=1", "[-1.0000,  0.5000,  1.0000]")
 def clamp(input: Tensor, min: Operand | None = None, max: Operand | None = None) -> Tensor:
     """Bring each element into [min, max]; a NaN stays NaN, and `max` wins where `min` > `max`.
 
@@ -584,9 +533,6 @@ def clamp(input: Tensor, min: Operand | None = None, max: Operand | None = None)
     Raises:
         ArgumentError: neither bound is given.
         DTypeError: bools, which have no order.
-
-    >>> lucid.clamp(lucid.tensor([-2.0, 0.5, 3.0]), min=-1, max=1)
-    tensor([-1.0000,  0.5000,  1.0000])
     """
     if min is None and max is None:
         raise ArgumentError("clamp: At least one of 'min' or 'max' must not be None")
@@ -609,30 +555,27 @@ def _limits(dtype: DType) -> tuple[Number, Number]:
     return limits_of(dtype)
 
 
+@maps("[-2.0, 0.5]", "0", "[0.0000, 0.5000]")
 def clamp_min(input: Tensor, min: Operand) -> Tensor:
     """Return `clamp(input, min=min)`: no element below the bound.
 
     Args:
         min: a number or a tensor.
-
-    >>> lucid.clamp_min(lucid.tensor([-2.0, 0.5]), 0)
-    tensor([0.0000, 0.5000])
     """
     return clamp(input, min=min)
 
 
+@maps("[0.5, 3.0]", "1", "[0.5000, 1.0000]")
 def clamp_max(input: Tensor, max: Operand) -> Tensor:
     """Return `clamp(input, max=max)`: no element above the bound.
 
     Args:
         max: a number or a tensor.
-
-    >>> lucid.clamp_max(lucid.tensor([0.5, 3.0]), 1)
-    tensor([0.5000, 1.0000])
     """
     return clamp(input, max=max)
 
 
+@maps("[1.0, 4.0]", "[3.0, 2.0]", "[3., 4.]")
 def maximum(input: Tensor, other: Tensor) -> Tensor:
     """Return the greater of two elements, broadcast; NaN where either is NaN.
 
@@ -640,24 +583,19 @@ def maximum(input: Tensor, other: Tensor) -> Tensor:
 
     Args:
         other: a tensor.
-
-    >>> lucid.maximum(lucid.tensor([1.0, 4.0]), lucid.tensor([3.0, 2.0]))
-    tensor([3., 4.])
     """
     return binary(ops.maximum, input, other)
 
 
 @like(maximum)
+@maps("[1.0, 4.0]", "[3.0, 2.0]", "[1., 2.]")
 def minimum(input: Tensor, other: Tensor) -> Tensor:
-    """Return the smaller of two elements, broadcast; NaN where either is NaN.
-
-    >>> lucid.minimum(lucid.tensor([1.0, 4.0]), lucid.tensor([3.0, 2.0]))
-    tensor([1., 2.])
-    """
+    """Return the smaller of two elements, broadcast; NaN where either is NaN."""
     return binary(ops.minimum, input, other)
 
 
 @fused
+@maps('[float("nan"), 1.0]', "nan=-1.0", "[-1.,  1.]")
 def nan_to_num(
     input: Tensor, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
 ) -> Tensor:
@@ -667,9 +605,6 @@ def nan_to_num(
         nan: for NaN.
         posinf: for inf. Default: the dtype's largest number.
         neginf: for -inf. Default: the dtype's smallest number.
-
-    >>> lucid.nan_to_num(lucid.tensor([float("nan"), 1.0]), nan=-1.0)
-    tensor([-1.,  1.])
     """
     dtype = input._type.dtype
     if dtype.kind != "float":
@@ -685,6 +620,7 @@ def nan_to_num(
 def where(condition: Tensor) -> tuple[Tensor, ...]: ...
 @overload
 def where(condition: Tensor, input: Operand, other: Operand) -> Tensor: ...
+@maps("[True, False]", "[1.0, 2.0]", "0.0", "[1., 0.]")
 def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     """Return `input` where `condition` holds and `other` elsewhere, broadcast and promoted.
 
@@ -697,9 +633,6 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
 
     Raises:
         DTypeError: a condition that isn't bool.
-
-    >>> lucid.where(lucid.tensor([True, False]), lucid.tensor([1.0, 2.0]), 0.0)
-    tensor([1., 0.])
     """
     if input is None and other is None:
         from lucid.functions.gathering import nonzero
@@ -743,24 +676,19 @@ def masked_fill(input: Tensor, mask: Tensor, value: Operand) -> Tensor:
     return choose(mask, operand(value, dtype, "masked_fill"), input)
 
 
+@maps("[1.0, 2.0]", "[1., 2.]")
 def clone(input: Tensor, *, memory_format: object = None) -> Tensor:
     """Return a copy with row-major memory of its own, through which gradients flow.
 
     Raises:
         ArgumentError: what is no memory format.
-
-    >>> lucid.clone(lucid.tensor([1.0, 2.0]))
-    tensor([1., 2.])
     """
     if memory_format is not None:
         check_memory_format(memory_format, "clone")
     return emit(ops.cast, (input,), dtype=input._type.dtype)
 
 
+@maps("[-2.5, 0.0]", "[-1.,  0.]")
 def sgn(input: Tensor) -> Tensor:
-    """Return `sign(input)`: lucid has no complex numbers, for which PyTorch's function differs.
-
-    >>> lucid.sgn(lucid.tensor([-2.5, 0.0]))
-    tensor([-1.,  0.])
-    """
+    """Return `sign(input)`: lucid has no complex numbers, for which PyTorch's function differs."""
     return sign(input)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from lucid.docstrings import like
+from lucid.docstrings import like, maps
 from lucid.functions.arguments import common_shape, integer
 from lucid.functions.bessel import erfc
 from lucid.functions.conversion import cast
@@ -140,14 +140,22 @@ def _polygamma_of_large_order(x: Tensor, n: int) -> Tensor:
     return cast(value if n % 2 else -value, dtype)
 
 
+@maps("[1.0, 10.0, -1.0]", "[-0.5772,  2.2518,     nan]")
+def digamma(input: Tensor) -> Tensor:
+    """Return the derivative of `lgamma`, the logarithmic derivative of the gamma function.
+
+    At 0 it is an infinity of the other sign than the zero's, at negative integers NaN.
+    """
+    x = floating(input, "digamma")
+    return choose(x == 0, choose(1 / x < 0, math.inf, -math.inf), _digamma(x))
+
+
 @curve(lambda g, x: g * digamma(x))
+@maps("[1.0, 5.0, 0.5, 0.0]", "[1.7764e-15, 3.1781e+00, 5.7236e-01,        inf]")
 def lgamma(input: Tensor) -> Tensor:
     """Return the logarithm of the absolute value of the gamma function.
 
     It is infinite at 0 and the negative integers, where the gamma function has its poles.
-
-    >>> lucid.lgamma(lucid.tensor([1.0, 5.0, 0.5, 0.0]))
-    tensor([1.7764e-15, 3.1781e+00, 5.7236e-01,        inf])
     """
     x = cast(input, f64)  # large terms cancel
     left = x < 0  # where the reflection formula holds
@@ -156,18 +164,6 @@ def lgamma(input: Tensor) -> Tensor:
     reflected = math.log(math.pi) - log(absolute(sin(way * math.pi))) - right
     value = choose((way == 0) | (absolute(x) == math.inf), math.inf, choose(left, reflected, right))
     return cast(value, input._type.dtype)
-
-
-def digamma(input: Tensor) -> Tensor:
-    """Return the derivative of `lgamma`, the logarithmic derivative of the gamma function.
-
-    At 0 it is an infinity of the other sign than the zero's, at negative integers NaN.
-
-    >>> lucid.digamma(lucid.tensor([1.0, 10.0, -1.0]))
-    tensor([-0.5772,  2.2518,     nan])
-    """
-    x = floating(input, "digamma")
-    return choose(x == 0, choose(1 / x < 0, math.inf, -math.inf), _digamma(x))
 
 
 def polygamma(n: int, input: Tensor) -> Tensor:
@@ -201,6 +197,7 @@ def polygamma_of(input: Tensor, n: int) -> Tensor:
     return polygamma(n, input)
 
 
+@maps("[2.0, 3.0]", "2", "[0.4516, 1.5502]")
 def mvlgamma(input: Tensor, p: int) -> Tensor:
     """Return the logarithm of the multivariate gamma function of dimension `p`.
 
@@ -213,9 +210,6 @@ def mvlgamma(input: Tensor, p: int) -> Tensor:
 
     Raises:
         OptionError: a `p` below 1.
-
-    >>> lucid.mvlgamma(lucid.tensor([2.0, 3.0]), 2)
-    tensor([0.4516, 1.5502])
     """
     x, size = floating(input, "mvlgamma"), integer(p, "mvlgamma", "p")
     if size < 1:
@@ -253,12 +247,9 @@ def _quantile(q: Tensor, rest: Tensor) -> Tensor:
 
 
 @curve(lambda g, y: g * (math.sqrt(math.pi) / 2) * exp(y * y))
+@maps("[0.0, 0.5, -1.0]", "[0.0000, 0.4769,   -inf]")
 def erfinv(input: Tensor) -> Tensor:
-    """Return the number whose error function is `input`; infinite at -1 and 1, NaN beyond.
-
-    >>> lucid.erfinv(lucid.tensor([0.0, 0.5, -1.0]))
-    tensor([0.0000, 0.4769,   -inf])
-    """
+    """Return the number whose error function is `input`; infinite at -1 and 1, NaN beyond."""
     q = input * 0.5
     return _quantile(q, 0.5 - absolute(q)) * math.sqrt(0.5)
 
@@ -403,6 +394,7 @@ def _incomplete(input: Tensor, other: Tensor, upper: bool) -> Tensor:
     return _incomplete_gamma(a.expand(*shape), x.expand(*shape), upper)
 
 
+@maps("[1.0, 2.0]", "[1.0, 1.0]", "[0.6321, 0.2642]")
 def igamma(input: Tensor, other: Tensor) -> Tensor:
     """Return the regularized lower incomplete gamma function, between 0 and 1.
 
@@ -416,21 +408,16 @@ def igamma(input: Tensor, other: Tensor) -> Tensor:
     Raises:
         NotDifferentiableError: a backward asks for the derivative by `input`.
         ShapeError: the shapes don't broadcast.
-
-    >>> lucid.igamma(lucid.tensor([1.0, 2.0]), lucid.tensor([1.0, 1.0]))
-    tensor([0.6321, 0.2642])
     """
     return _incomplete(input, other, False)
 
 
 @like(igamma)
+@maps("[1.0, 2.0]", "[1.0, 40.0]", "[3.6788e-01, 1.7418e-16]")
 def igammac(input: Tensor, other: Tensor) -> Tensor:
     """Return the upper incomplete gamma function: `1 - igamma`, without loss where it is small.
 
     It is computed by Python, in a compiled step as well. Differentiable by `other`.
-
-    >>> lucid.igammac(lucid.tensor([1.0, 2.0]), lucid.tensor([1.0, 40.0]))
-    tensor([3.6788e-01, 1.7418e-16])
     """
     return _incomplete(input, other, True)
 

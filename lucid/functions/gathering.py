@@ -8,7 +8,7 @@ import numpy as np
 
 from lucid.autograd.native import fused
 from lucid.choices import check_choice, check_flag
-from lucid.docstrings import like
+from lucid.docstrings import like, maps
 from lucid.functions.arguments import axis_of, common_shape, integer, tensor_of
 from lucid.functions.checks import in_range, indexed, require
 from lucid.functions.conversion import cast
@@ -126,6 +126,7 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
     return indexed("take_along_dim", ops.gather, pair, axis, True, given)
 
 
+@maps("[[1, 2], [3, 4]]", "[0, -1]", "[1, 4]")
 def take(input: Tensor, index: Tensor) -> Tensor:
     """Return the elements of the flattened tensor at `index`, in the shape of the index.
 
@@ -136,9 +137,6 @@ def take(input: Tensor, index: Tensor) -> Tensor:
     Raises:
         IndexOutOfRangeError: an index isn't in the tensor.
         DTypeError: the index holds no integers.
-
-    >>> lucid.take(lucid.tensor([[1, 2], [3, 4]]), lucid.tensor([0, -1]))
-    tensor([1, 4])
     """
     x = tensor_of(input, "take")
     flat = reshaped(x, (x._type.size,))
@@ -332,6 +330,7 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
     return _slices("index_copy", ops.index_set, input, dim, index, source)
 
 
+@maps("[1, 2, 3]", "0", "[0, -1]", "9", "[9, 2, 9]")
 def index_fill(input: Tensor, dim: int, index: Tensor, value: Number | Tensor) -> Tensor:
     """Return a copy with one value in all of the slices along `dim` that a vector of indices names.
 
@@ -342,9 +341,6 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Number | Tensor) -
     Raises:
         ShapeError: the value is a tensor that isn't 0-d.
         IndexOutOfRangeError: an index isn't in the axis.
-
-    >>> lucid.index_fill(lucid.tensor([1, 2, 3]), 0, lucid.tensor([0, -1]), 9)
-    tensor([9, 2, 9])
     """
     if isinstance(value, Tensor) and value.ndim:
         raise ShapeError("index_fill: only supports a 0-dimensional value")
@@ -536,6 +532,7 @@ def where_method(input: Tensor, condition: Tensor, other: Tensor | Number) -> Te
     return choose(condition, input, other)
 
 
+@maps("[1, 1, 2, 1]", "return_counts=True", "(tensor([1, 2, 1]), tensor([2, 1, 1]))")
 def unique_consecutive(
     input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: Any = None
 ) -> Any:
@@ -549,9 +546,6 @@ def unique_consecutive(
 
     Raises:
         OptionError: a `dim`.
-
-    >>> lucid.unique_consecutive(lucid.tensor([1, 1, 2, 1]), return_counts=True)
-    (tensor([1, 2, 1]), tensor([2, 1, 1]))
     """
     if dim is not None:
         raise OptionError("unique_consecutive: only of the flattened tensor, without dim")
@@ -829,6 +823,7 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     return emit(ops.index_add, (zeros, cast(x, i64), weights), axis=0)
 
 
+@maps("[1.0, 2.0, 1.0, 4.0]", "bins=4", "min=0", "max=4", "[0., 2., 1., 1.]")
 def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     """Return how many elements fall into each of `bins` equal parts of [min, max].
 
@@ -848,9 +843,6 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
         DTypeError: `input` holds integers, of whose dtype the result would be.
         OptionError: `bins` isn't above 0.
         OptionError: the range isn't finite, or `max` is below `min`.
-
-    >>> lucid.histc(lucid.tensor([1.0, 2.0, 1.0, 4.0]), bins=4, min=0, max=4)
-    tensor([0., 2., 1., 1.])
     """
     x = tensor_of(input, "histc")
     if not x._type.dtype.is_floating_point:

@@ -15,7 +15,7 @@ import numpy as np
 
 from lucid.autograd.native import fused
 from lucid.choices import check_choice
-from lucid.docstrings import like
+from lucid.docstrings import like, maps
 from lucid.functions.arguments import (
     axis_of,
     distinct_axes,
@@ -257,6 +257,7 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
 
 
 @like(chunk)
+@maps("[[1, 2], [3, 4]]", "1", "(tensor([1, 3]), tensor([2, 4]))")
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """Return a tuple of views, one for each index along `dim`, without that axis.
 
@@ -264,9 +265,6 @@ def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
 
     Raises:
         ShapeError: the tensor is 0-d.
-
-    >>> lucid.unbind(lucid.tensor([[1, 2], [3, 4]]), 1)
-    (tensor([1, 3]), tensor([2, 4]))
     """
     x = tensor_of(input, "unbind")
     axis = axis_of(dim, x.ndim, "unbind")
@@ -427,6 +425,7 @@ def _column(rows: int, columns: int) -> Tensor:
     return emit(ops.iota, (), shape=(rows, columns), axis=1, dtype=i64)
 
 
+@maps("[[1.0, 2.0], [3.0, 4.0]]", "tensor(5.)")
 def trace(input: Tensor) -> Tensor:
     """Return the sum of the elements on a matrix's main diagonal, as a 0-d tensor.
 
@@ -437,9 +436,6 @@ def trace(input: Tensor) -> Tensor:
 
     Raises:
         ShapeError: it is no matrix.
-
-    >>> lucid.trace(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]))
-    tensor(5.)
     """
     if input.ndim != 2:
         raise ShapeError(f"trace: expected a matrix, but got tensor with dim {input.ndim}")

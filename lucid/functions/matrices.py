@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 from lucid import linalg, return_types
-from lucid.docstrings import like
+from lucid.docstrings import like, maps
 from lucid.functions.arguments import integer
 from lucid.functions.creation import eye
 from lucid.functions.elementwise import choose
@@ -48,6 +48,7 @@ def inverse(input: Tensor) -> Tensor:
     return inv(input)
 
 
+@maps("[[2.0], [0.0]]", "[[0.5000, 0.0000]]")
 def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
     """Return Moore and Penrose's inverse, for matrices of any shape and rank.
 
@@ -60,13 +61,11 @@ def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
     Raises:
         ShapeError: no matrices.
         DTypeError: no floats.
-
-    >>> lucid.pinverse(lucid.tensor([[2.0], [0.0]]))
-    tensor([[0.5000, 0.0000]])
     """
     return pinv(input, rtol=rcond)
 
 
+@maps("[[4.0, 2.0], [2.0, 3.0]]", "tensor(2.0794)")
 def logdet(input: Tensor) -> Tensor:
     """Return the logarithm of the determinant: -inf where that is 0, NaN where it is negative.
 
@@ -78,9 +77,6 @@ def logdet(input: Tensor) -> Tensor:
     Raises:
         ShapeError: no square matrices.
         DTypeError: no floats.
-
-    >>> lucid.logdet(lucid.tensor([[4.0, 2.0], [2.0, 3.0]]))
-    tensor(2.0794)
     """
     sign, logarithm = slogdet(input)
     return choose(sign < 0, math.nan, logarithm)

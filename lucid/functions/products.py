@@ -6,7 +6,7 @@ from functools import reduce
 from math import prod
 from typing import Any
 
-from lucid.docstrings import like
+from lucid.docstrings import like, maps
 from lucid.functions.arguments import axis_of, integer, tensor_of, typed
 from lucid.functions.creation import eye
 from lucid.functions.elementwise import mul, scaled
@@ -43,6 +43,7 @@ def _ranked(input: Any, other: Any, ranks: tuple[int, int], op: str) -> tuple[Te
     return a, b
 
 
+@maps("[[1.0, 2.0], [3.0, 4.0]]", "[1.0, 1.0]", "[3., 7.]")
 def matmul(input: Tensor, other: Tensor) -> Tensor:
     """Return the matrix product; vectors are rows or columns, leading axes are batches.
 
@@ -56,9 +57,6 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
     Raises:
         ShapeError: the inner sizes differ, the batches don't broadcast, or one has no axis.
         DTypeError: the dtypes differ; products don't promote.
-
-    >>> lucid.matmul(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), lucid.tensor([1.0, 1.0]))
-    tensor([3., 7.])
     """
     if _is_sparse(input, other):
         return _sparse_product(input, other)
@@ -162,29 +160,25 @@ def bmm(input: Tensor, mat2: Tensor) -> Tensor:
 
 
 @like(spmm)
+@maps("[[1.0, 2.0], [3.0, 4.0]]", "[1.0, 1.0]", "[3., 7.]")
 def mv(input: Tensor, vec: Tensor) -> Tensor:
     """Return the product of a matrix and a vector: (n, k) and (k,) give (n,).
 
     Args:
         input: a matrix.
         vec: a vector of the same dtype.
-
-    >>> lucid.mv(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), lucid.tensor([1.0, 1.0]))
-    tensor([3., 7.])
     """
     return matmul(*_ranked(input, vec, (2, 1), "mv"))
 
 
 @like(spmm)
+@maps("[1.0, 2.0]", "[3.0, 4.0]", "tensor(11.)")
 def dot(input: Tensor, tensor: Tensor) -> Tensor:
     """Return the scalar product of two vectors: the sum of the products of their elements.
 
     Args:
         input: a vector.
         tensor: a vector of the same size and dtype.
-
-    >>> lucid.dot(lucid.tensor([1.0, 2.0]), lucid.tensor([3.0, 4.0]))
-    tensor(11.)
     """
     a, b = _ranked(input, tensor, (1, 1), "dot")
     if a._type.shape != b._type.shape:
@@ -237,6 +231,7 @@ def addmm(
 
 
 @like(addmm)
+@maps("[10.0, 20.0]", "lucid.eye(2)", "[1.0, 2.0]", "[11., 22.]")
 def addmv(
     input: Tensor, mat: Tensor, vec: Tensor, *, beta: Number = 1, alpha: Number = 1
 ) -> Tensor:
@@ -247,9 +242,6 @@ def addmv(
     Args:
         mat: a matrix.
         vec: a vector of the same dtype.
-
-    >>> lucid.addmv(lucid.tensor([10.0, 20.0]), lucid.eye(2), lucid.tensor([1.0, 2.0]))
-    tensor([11., 22.])
     """
     return combined("addmv", input, mv(mat, vec), beta, alpha)
 
@@ -356,6 +348,7 @@ def kron(input: Tensor, other: Tensor) -> Tensor:
     return reshaped(product, tuple(x * y for x, y in zip(first, second, strict=True)))
 
 
+@maps("[[1.0, 2.0], [3.0, 4.0]]", "[1.0, 1.0]", "[3., 7.]")
 def inner(input: Tensor, other: Tensor) -> Tensor:
     """Return the sums of products over the last axes of both; the product with a 0-d tensor.
 
@@ -367,9 +360,6 @@ def inner(input: Tensor, other: Tensor) -> Tensor:
     Raises:
         ShapeError: the last axes differ in size.
         DTypeError: the dtypes differ, and both have axes.
-
-    >>> lucid.inner(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), lucid.tensor([1.0, 1.0]))
-    tensor([3., 7.])
     """
     if not input.ndim or not other.ndim:
         return mul(input, other)
@@ -410,6 +400,7 @@ def addr(
     return combined("addr", input, outer(vec1, vec2), beta, alpha)
 
 
+@maps("[1.0, 0.0, 0.0]", "[0.0, 1.0, 0.0]", "[0., 0., 1.]")
 def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     """Return the vector products of vectors of three elements along `dim`.
 
@@ -422,9 +413,6 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
 
     Raises:
         ShapeError: `dim` hasn't the size 3, or the shapes don't broadcast.
-
-    >>> lucid.cross(lucid.tensor([1.0, 0.0, 0.0]), lucid.tensor([0.0, 1.0, 0.0]))
-    tensor([0., 0., 1.])
     """
     x, y = tensor_of(input, "cross"), tensor_of(other, "cross", "other")
     if dim is None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from lucid import return_types
 from lucid.autograd.native import fused
-from lucid.docstrings import like
+from lucid.docstrings import like, maps
 from lucid.dtypes import as_dtype
 from lucid.functions import softmax as softmaxes
 from lucid.functions.arguments import Dims, axes_of, axis_of, tensor_of
@@ -32,6 +32,7 @@ from lucid.ir.errors import ArgumentError, DTypeError, OptionError, ShapeError
 from lucid.ir.op import Op
 from lucid.ir.types import DType, i64, u8
 from lucid.return_types import Kind
+from lucid.tensor.context import context
 from lucid.tensor.core import constant, emit
 
 __all__ = [
@@ -86,6 +87,7 @@ def sum(
     return _reduced(ops.sum, x, axes, keepdim)
 
 
+@maps("[[1.0, 2.0], [3.0, 6.0]]", "0", "[2., 4.]")
 def mean(
     input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Tensor:
@@ -96,9 +98,6 @@ def mean(
 
     Raises:
         DTypeError: integers or bools without a `dtype` of floats.
-
-    >>> lucid.mean(lucid.tensor([[1.0, 2.0], [3.0, 6.0]]), 0)
-    tensor([2., 4.])
     """
     x = tensor_of(input, "mean")
     if dtype is not None:
@@ -121,6 +120,7 @@ def _require_float(x: Tensor, op: str) -> None:
         )
 
 
+@maps("[[1, 2], [3, 4]]", "1", "[ 2, 12]")
 def prod(
     input: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Tensor:
@@ -133,9 +133,6 @@ def prod(
 
     Raises:
         ArgumentError: several axes.
-
-    >>> lucid.prod(lucid.tensor([[1, 2], [3, 4]]), 1)
-    tensor([ 2, 12])
     """
     x = _summable(input, dtype, "prod")
     if dim is not None:
@@ -144,6 +141,7 @@ def prod(
     return _reduced(ops.all if x._type.dtype.kind == "bool" else ops.prod, x, axes, keepdim)
 
 
+@maps("[[1, 5], [7, 2]]", "1", "[5, 7]")
 def amax(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
     """Return the greatest element over `dim`, of all by default; NaN where there is one.
 
@@ -154,22 +152,17 @@ def amax(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
 
     Raises:
         ShapeError: an axis has no elements.
-
-    >>> lucid.amax(lucid.tensor([[1, 5], [7, 2]]), 1)
-    tensor([5, 7])
     """
     x = tensor_of(input, "amax")
     return _reduced(ops.amax, x, axes_of(dim, x.ndim, "amax"), keepdim)
 
 
 @like(amax)
+@maps("[[1, 5], [7, 2]]", "1", "[1, 2]")
 def amin(input: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
     """Return the smallest element over `dim`, of all by default; NaN where there is one.
 
     Equal ones share the gradient, unlike those of `min` along an axis.
-
-    >>> lucid.amin(lucid.tensor([[1, 5], [7, 2]]), 1)
-    tensor([1, 2])
     """
     x = tensor_of(input, "amin")
     return _reduced(ops.amin, x, axes_of(dim, x.ndim, "amin"), keepdim)
@@ -285,13 +278,11 @@ def _position(op: Op, input: Tensor, dim: int | None, keepdim: bool) -> Tensor:
 
 
 @like(sum)
+@maps("[[0, 2], [0, 0]]", "1", "[ True, False]")
 def any(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """Return whether any element over `dim` is true, that is, not zero; of nothing it is False.
 
     dtype: bool; of uint8 a uint8, as PyTorch's.
-
-    >>> lucid.any(lucid.tensor([[0, 2], [0, 0]]), 1)
-    tensor([ True, False])
     """
     x = truth(tensor_of(input, "any"), "any")
     found = _reduced(ops.any, x, axes_of(dim, x.ndim, "any"), keepdim)
@@ -299,28 +290,23 @@ def any(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
 
 
 @like(any)
+@maps("[[3, 2], [0, 1]]", "1", "[ True, False]")
 def all(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """Return whether all elements over `dim` are true, that is, not zero; of nothing it is True.
-
-    >>> lucid.all(lucid.tensor([[3, 2], [0, 1]]), 1)
-    tensor([ True, False])
-    """
+    """Return whether all elements over `dim` are true, that is, not zero; of nothing it is True."""
     x = truth(tensor_of(input, "all"), "all")
     found = _reduced(ops.all, x, axes_of(dim, x.ndim, "all"), keepdim)
     return emit(ops.cast, (found,), dtype=u8) if input.dtype is u8 else found
 
 
 @fused
+@maps("[[0, 2], [3, 4]]", "0", "[1, 2]")
 def count_nonzero(input: Tensor, dim: Dims = None) -> Tensor:
-    """Return how many elements over `dim` are not zero, as int64; a NaN is not zero.
-
-    >>> lucid.count_nonzero(lucid.tensor([[0, 2], [3, 4]]), 0)
-    tensor([1, 2])
-    """
+    """Return how many elements over `dim` are not zero, as int64; a NaN is not zero."""
     return sum(truth(tensor_of(input, "count_nonzero"), "count_nonzero"), dim)
 
 
 @fused
+@maps("[1.0, 2.0, 3.0, 4.0]", "correction=0", "tensor(1.2500)")
 def var(
     input: Tensor,
     dim: Any = None,
@@ -345,14 +331,12 @@ def var(
     Raises:
         DTypeError: integers or bools.
         ArgumentError: both `unbiased` and `correction`.
-
-    >>> lucid.var(lucid.tensor([1.0, 2.0, 3.0, 4.0]), correction=0)
-    tensor(1.2500)
     """
     return var_mean(input, dim, unbiased, keepdim, correction=correction)[0]
 
 
 @like(var)
+@maps("[[1.0, 2.0], [3.0, 4.0]]", "0", "(tensor([2., 2.]), tensor([2., 3.]))")
 def var_mean(
     input: Tensor,
     dim: Any = None,
@@ -361,11 +345,7 @@ def var_mean(
     *,
     correction: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the variance and the mean over `dim`, in this order; see `var`.
-
-    >>> lucid.var_mean(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), 0)
-    (tensor([2., 2.]), tensor([2., 3.]))
-    """
+    """Return the variance and the mean over `dim`, in this order; see `var`."""
     x = tensor_of(input, "var")
     _require_float(x, "var")
     if isinstance(dim, bool):
@@ -386,6 +366,7 @@ def var_mean(
 
 @like(var)
 @fused
+@maps("[1.0, 2.0, 3.0]", "tensor(1.)")
 def std(
     input: Tensor,
     dim: Any = None,
@@ -397,14 +378,12 @@ def std(
     """Return the standard deviation over `dim`, the square root of `var`.
 
     Where it is 0, so is its derivative.
-
-    >>> lucid.std(lucid.tensor([1.0, 2.0, 3.0]))
-    tensor(1.)
     """
     return _root(var(input, dim, unbiased, keepdim, correction=correction))
 
 
 @like(var_mean)
+@maps("[[1.0, 2.0], [3.0, 4.0]]", "0", "(tensor([1.4142, 1.4142]), tensor([2., 3.]))")
 def std_mean(
     input: Tensor,
     dim: Any = None,
@@ -416,9 +395,6 @@ def std_mean(
     """Return the standard deviation and the mean over `dim`, in this order.
 
     The deviation is the square root of the variance; where it is 0, so is its derivative.
-
-    >>> lucid.std_mean(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), 0)
-    (tensor([1.4142, 1.4142]), tensor([2., 3.]))
     """
     spread, center = var_mean(input, dim, unbiased, keepdim, correction=correction)
     return _root(spread), center
@@ -426,6 +402,8 @@ def std_mean(
 
 def _root(x: Tensor) -> Tensor:
     """Square root with derivative 0, rather than infinity, at 0."""
+    if not (x.requires_grad or context.levels or context.forward or context.recorder):
+        return sqrt(x)  # nobody asks for the derivative
     zero = x == 0
     return choose(zero, 0.0, sqrt(choose(zero, 1.0, x)))
 
@@ -493,15 +471,13 @@ def _power(x: Tensor, exponent: float) -> Tensor:
     return choose(is_zero, at_zero, choose(is_zero, 1.0, x) ** exponent)
 
 
+@maps("[1000.0, 1000.0]", "0", "tensor(1000.6932)")
 def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
     """Return `log(sum(exp(input)))` over `dim`, computed without overflow.
 
     Args:
         input: a tensor; integers and bools give the default float dtype.
         dim: an axis or several, which the result lacks. Of nothing it is -inf.
-
-    >>> lucid.logsumexp(lucid.tensor([1000.0, 1000.0]), 0)
-    tensor(1000.6932)
     """
     x = tensor_of(input, "logsumexp")
     if x._type.dtype.kind != "float":
@@ -535,28 +511,24 @@ def cumsum(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
 
 
 @like(mean)
+@maps("[0.0, 0.0, 1000.0]", "0", "[0., 0., 1.]")
 def softmax(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
     """Return `exp(input) / sum(exp(input))` along `dim`, computed without overflow.
 
     Args:
         dim: the axis whose elements sum to 1 then.
-
-    >>> lucid.softmax(lucid.tensor([0.0, 0.0, 1000.0]), 0)
-    tensor([0., 0., 1.])
     """
     x = input if dtype is None else _summable(input, dtype, "softmax")
     return softmaxes.softmax(x, dim)
 
 
 @like(mean)
+@maps("[0.0, 0.0, 1000.0]", "0", "[-1000., -1000.,     0.]")
 def log_softmax(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
     """Return `log(softmax(input))` along `dim`, accurate where the softmax is near 0.
 
     Args:
         dim: the axis along which the exponentials of the result sum to 1.
-
-    >>> lucid.log_softmax(lucid.tensor([0.0, 0.0, 1000.0]), 0)
-    tensor([-1000., -1000.,     0.])
     """
     x = input if dtype is None else _summable(input, dtype, "log_softmax")
     return softmaxes.log_softmax(x, dim)
@@ -584,6 +556,7 @@ def aminmax(
 
 
 @fused
+@maps('[1.0, float("nan"), 2.0]', "tensor(3.)")
 def nansum(
     input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Tensor:
@@ -591,9 +564,6 @@ def nansum(
 
     Args:
         input: a tensor of any dtype; integers and bools are summed as int64.
-
-    >>> lucid.nansum(lucid.tensor([1.0, float("nan"), 2.0]))
-    tensor(3.)
     """
     x = tensor_of(input, "nansum")
     return sum(choose(x != x, 0, x), dim, keepdim, dtype=dtype)
@@ -601,6 +571,7 @@ def nansum(
 
 @like(nansum)
 @fused
+@maps('[1.0, float("nan"), 2.0]', "tensor(1.5000)")
 def nanmean(
     input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Tensor:
@@ -609,9 +580,6 @@ def nanmean(
     Args:
         input: a tensor of any dtype; of integers and bools the mean is a float.
         dtype: the dtype to sum in.
-
-    >>> lucid.nanmean(lucid.tensor([1.0, float("nan"), 2.0]))
-    tensor(1.5000)
     """
     x = tensor_of(input, "nanmean")
     count = sum(x == x, dim, keepdim)

@@ -15,7 +15,7 @@ from lucid import return_types
 from lucid.autograd.function import Function
 from lucid.autograd.native import runs_natively
 from lucid.choices import check_choice
-from lucid.docstrings import like
+from lucid.docstrings import like, maps
 from lucid.functions.arguments import (
     axes_of,
     axis_of,
@@ -43,6 +43,7 @@ __all__ = [
 ]  # fmt: skip
 
 
+@maps("[1, 2, 3, 4]", "0", "[ 1,  2,  6, 24]")
 def cumprod(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
     """Return the running products along `dim`: element i is the product of elements 0 to i.
 
@@ -51,23 +52,18 @@ def cumprod(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
     Args:
         input: a tensor of any dtype.
         dtype: what the elements are converted to before.
-
-    >>> lucid.cumprod(lucid.tensor([1, 2, 3, 4]), 0)
-    tensor([ 1,  2,  6, 24])
     """
     x = _summable(input, dtype, "cumprod")
     axis = axis_of(dim, x.ndim, "cumprod")
     return emit(ops.cumprod, (x,), axis=axis) if x.ndim else clone(x)
 
 
+@maps("[1000.0, 1000.0, 1000.0]", "0", "[1000.0000, 1000.6932, 1001.0986]")
 def logcumsumexp(input: Tensor, dim: int) -> Tensor:
     """Return the running `logsumexp` along `dim`, computed without overflow.
 
     Args:
         input: a tensor; integers and bools give the default float dtype.
-
-    >>> lucid.logcumsumexp(lucid.tensor([1000.0, 1000.0, 1000.0]), 0)
-    tensor([1000.0000, 1000.6932, 1001.0986])
     """
     x = floating(input, "logcumsumexp")
     axis = axis_of(dim, x.ndim, "logcumsumexp")
@@ -207,15 +203,13 @@ def _steps(points: Tensor, axis: int, ndim: int) -> Tensor:
 
 
 @like(diff)
+@maps("[1.0, 2.0, 3.0]", "[1.5000, 4.0000]")
 def cumulative_trapezoid(
     y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int = -1
 ) -> Tensor:
     """Return the running integral along `dim` by the trapezoidal rule, from the second point on.
 
     Shapes: that of `y`, with one element less along the axis.
-
-    >>> lucid.cumulative_trapezoid(lucid.tensor([1.0, 2.0, 3.0]))
-    tensor([1.5000, 4.0000])
     """
     axis = axis_of(dim, y.ndim, "cumulative_trapezoid")
     size = y._type.shape[axis]

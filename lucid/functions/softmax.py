@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from lucid.docstrings import like
+from lucid.docstrings import like, maps
 from lucid.functions.elementwise import where
 from lucid.functions.gradients import with_gradient
 from lucid.functions.tensors import Tensor
@@ -80,6 +80,7 @@ def _along(
     return x.clone() if 0 in shape else function(x, dim % rank)
 
 
+@maps("[1.0, 2.0, 3.0]", "0", "[0.0900, 0.2447, 0.6652]")
 def softmax(input: Tensor, dim: int | None = None, dtype: DType | None = None) -> Tensor:
     """Return exp(input) divided by its sum along `dim`, the largest logit subtracted first.
 
@@ -92,21 +93,16 @@ def softmax(input: Tensor, dim: int | None = None, dtype: DType | None = None) -
 
     Raises:
         DTypeError: integers without a dtype.
-
-    >>> lucid.softmax(lucid.tensor([1.0, 2.0, 3.0]), 0)
-    tensor([0.0900, 0.2447, 0.6652])
     """
     return _along(_softmax, "softmax", input, dim, dtype)
 
 
 @like(softmax)
+@maps("[0.0, 1000.0]", "0", "[-1000.,     0.]")
 def log_softmax(input: Tensor, dim: int | None = None, dtype: DType | None = None) -> Tensor:
     """Return log(softmax(input, dim)), accurate where the softmax underflows.
 
     It is `input - logsumexp(input, dim)`.
-
-    >>> lucid.log_softmax(lucid.tensor([0.0, 1000.0]), 0)
-    tensor([-1000.,     0.])
     """
     return _along(_log_softmax, "log_softmax", input, dim, dtype)
 

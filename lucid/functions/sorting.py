@@ -12,7 +12,7 @@ import numpy as np
 
 from lucid import return_types
 from lucid.choices import check_choice, check_flag
-from lucid.docstrings import like
+from lucid.docstrings import like, maps
 from lucid.functions.arguments import axis_of, integer, tensor_of, typed
 from lucid.functions.checks import require
 from lucid.functions.conversion import cast
@@ -36,6 +36,7 @@ __all__ = [
 ]  # fmt: skip
 
 
+@maps("[3, 1, 2]", "[1, 2, 0]")
 def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
     """Return the indices that sort the elements along `dim`, as int64.
 
@@ -48,9 +49,6 @@ def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool
 
     Raises:
         ArgumentError: `stable` is no bool.
-
-    >>> lucid.argsort(lucid.tensor([3, 1, 2]))
-    tensor([1, 2, 0])
     """
     x = tensor_of(input, "argsort")
     check_flag(stable, "stable", "argsort", or_none=True)
@@ -183,13 +181,11 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
 
 
 @like(median)
+@maps('[1.0, float("nan"), 3.0, 2.0]', "tensor(2.)")
 def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """Return the `median` of the elements that are no NaN; of NaN alone it is NaN.
 
     Of an even number it is the lower one of the two in the middle.
-
-    >>> lucid.nanmedian(lucid.tensor([1.0, float("nan"), 3.0, 2.0]))
-    tensor(2.)
     """
     return _median(return_types.nanmedian, input, dim, keepdim)
 
@@ -266,6 +262,7 @@ def quantile(
 
 
 @like(quantile)
+@maps('[1.0, float("nan"), 2.0]', "0.5", "tensor(1.5000)")
 def nanquantile(
     input: Tensor,
     q: Tensor | float,
@@ -274,11 +271,7 @@ def nanquantile(
     *,
     interpolation: str = "linear",
 ) -> Tensor:
-    """Return the `quantile` of the elements that are no NaN; of NaN alone it is NaN.
-
-    >>> lucid.nanquantile(lucid.tensor([1.0, float("nan"), 2.0]), 0.5)
-    tensor(1.5000)
-    """
+    """Return the `quantile` of the elements that are no NaN; of NaN alone it is NaN."""
     return _quantile(input, q, dim, keepdim, interpolation, "nanquantile")
 
 
@@ -419,6 +412,7 @@ def _places(row: Any, wanted: Any, side: Any) -> np.ndarray:
     return found
 
 
+@maps("[1, 2, 9]", "[1, 5]", "[0, 1, 2]")
 def bucketize(
     input: Tensor | Number, boundaries: Tensor, *, out_int32: bool = False, right: bool = False
 ) -> Tensor:
@@ -435,9 +429,6 @@ def bucketize(
     Raises:
         ShapeError: boundaries without an axis.
         ShapeError: the boundaries are no vector.
-
-    >>> lucid.bucketize(lucid.tensor([1, 2, 9]), lucid.tensor([1, 5]))
-    tensor([0, 1, 2])
     """
     rows = tensor_of(boundaries, "bucketize", "boundaries")
     if rows.ndim != 1:

@@ -13,7 +13,7 @@ import numpy as np
 
 from lucid import return_types
 from lucid.autograd.native import fused
-from lucid.docstrings import like
+from lucid.docstrings import like, maps
 from lucid.functions.arguments import common_shape, tensor_of
 from lucid.functions.elementwise import abs as absolute, choose, maximum
 from lucid.functions.gradients import with_gradient
@@ -53,6 +53,7 @@ def _distance(x: Tensor, y: Tensor) -> Tensor:
     return choose(same, 0.0, x - y)
 
 
+@maps("[0.0, 1000.0]", "[0.0, 1000.0]", "[6.9315e-01, 1.0007e+03]")
 def logaddexp(input: Tensor, other: Tensor) -> Tensor:
     """Return `log(exp(input) + exp(other))`, a float, without overflow.
 
@@ -61,9 +62,6 @@ def logaddexp(input: Tensor, other: Tensor) -> Tensor:
     Args:
         input: a tensor.
         other: a tensor, broadcast and promoted.
-
-    >>> lucid.logaddexp(lucid.tensor([0.0, 1000.0]), lucid.tensor([0.0, 1000.0]))
-    tensor([6.9315e-01, 1.0007e+03])
     """
     x, y = promoted(input, other, "logaddexp")
     return _logaddexp(floating(x, "logaddexp"), floating(y, "logaddexp"))
@@ -71,13 +69,11 @@ def logaddexp(input: Tensor, other: Tensor) -> Tensor:
 
 @like(logaddexp)
 @fused
+@maps("[3.0, 1000.0]", "[3.0, 1000.0]", "[   4., 1001.]")
 def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
     """Return `log2(2**input + 2**other)`, a float, without overflow.
 
     Adds numbers that are kept as logarithms to base 2.
-
-    >>> lucid.logaddexp2(lucid.tensor([3.0, 1000.0]), lucid.tensor([3.0, 1000.0]))
-    tensor([   4., 1001.])
     """
     x, y = promoted(input, other, "logaddexp2")
     return (
@@ -86,15 +82,13 @@ def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
 
 
 @fused
+@maps("[0.0, 2.0]", "[0.0, 3.0]", "[0.0000, 2.1972]")
 def xlogy(input: Tensor | Number, other: Tensor | Number) -> Tensor:
     """Return `input * log(other)`, a float, and 0 where `input` is 0 unless `other` is NaN.
 
     Args:
         input: a tensor or a number.
         other: likewise, broadcast and promoted; one of the two is a tensor.
-
-    >>> lucid.xlogy(lucid.tensor([0.0, 2.0]), lucid.tensor([0.0, 3.0]))
-    tensor([0.0000, 2.1972])
     """
     x, y = promoted(input, other, "xlogy")
     x, y = floating(x, "xlogy"), floating(y, "xlogy")
@@ -102,6 +96,7 @@ def xlogy(input: Tensor | Number, other: Tensor | Number) -> Tensor:
     return choose(nothing, 0.0, x * log(choose(nothing, 1.0, y)))
 
 
+@maps("[0.0, 0.5, 0.9]", "eps=0.1", "[-2.1972,  0.0000,  2.1972]")
 def logit(input: Tensor, eps: float | None = None) -> Tensor:
     """Return `log(input / (1 - input))`, the inverse of `sigmoid`.
 
@@ -110,9 +105,6 @@ def logit(input: Tensor, eps: float | None = None) -> Tensor:
     Args:
         input: a tensor; integers and bools give the default float dtype.
         eps: the input is clamped to [eps, 1 - eps] first. Default: None, it isn't.
-
-    >>> lucid.logit(lucid.tensor([0.0, 0.5, 0.9]), eps=0.1)
-    tensor([-2.1972,  0.0000,  2.1972])
     """
     x = floating(input, "logit")
     if eps is not None:
@@ -120,6 +112,7 @@ def logit(input: Tensor, eps: float | None = None) -> Tensor:
     return log(x / (1 - x))
 
 
+@maps("[-1.0, 0.0, 2.0]", "lucid.tensor(0.5)", "[0.0000, 0.5000, 1.0000]")
 def heaviside(input: Tensor, values: Tensor) -> Tensor:
     """Return the unit step: 0 below 0, 1 above it, and `values` at 0.
 
@@ -128,23 +121,18 @@ def heaviside(input: Tensor, values: Tensor) -> Tensor:
     Args:
         input: a tensor.
         values: what is taken at 0, broadcast and promoted.
-
-    >>> lucid.heaviside(lucid.tensor([-1.0, 0.0, 2.0]), lucid.tensor(0.5))
-    tensor([0.0000, 0.5000, 1.0000])
     """
     x, at_zero = promoted(input, values, "heaviside")
     step = choose(x > 0, constant(1, x._type.dtype), constant(0, x._type.dtype))
     return choose(x == 0, at_zero, choose(x != x, x, step))
 
 
+@maps("[-1.0, -0.0, 0.0]", "[ True,  True, False]")
 def signbit(input: Tensor) -> Tensor:
     """Return whether the sign is negative, that of -0.0 too; a NaN's is not looked at.
 
     Args:
         input: a tensor of numbers.
-
-    >>> lucid.signbit(lucid.tensor([-1.0, -0.0, 0.0]))
-    tensor([ True,  True, False])
     """
     if not input.dtype.is_floating_point:
         return input < 0
@@ -152,15 +140,13 @@ def signbit(input: Tensor) -> Tensor:
 
 
 @fused
+@maps("[1.0, -2.0]", "[-0.0, 3.0]", "[-1.,  2.]")
 def copysign(input: Tensor, other: Any) -> Tensor:
     """Return the absolute value of `input` with the sign of `other`, that of -0.0 too; a float.
 
     Args:
         input: a tensor or a number.
         other: whose signs are taken, a tensor or a number, broadcast.
-
-    >>> lucid.copysign(lucid.tensor([1.0, -2.0]), lucid.tensor([-0.0, 3.0]))
-    tensor([-1.,  2.])
     """
     x, y = promoted(input, other, "copysign")
     x, y = floating(x, "copysign"), floating(y, "copysign")
@@ -169,21 +155,20 @@ def copysign(input: Tensor, other: Any) -> Tensor:
 
 
 @fused
+@maps("[2, 4]", "-1", "[0.5000, 0.2500], dtype=lucid.float64")
 def float_power(input: Tensor | Number, exponent: Tensor | Number) -> Tensor:
     """Return `input ** exponent`, computed in float64, whatever the dtypes are.
 
     Args:
         input: a tensor or a number.
         exponent: a tensor or a number, broadcast.
-
-    >>> lucid.float_power(lucid.tensor([2, 4]), -1)
-    tensor([0.5000, 0.2500], dtype=lucid.float64)
     """
     base, power = (v.double() if isinstance(v, Tensor) else float(v) for v in (input, exponent))
     return base**power
 
 
 @fused
+@maps('[1.0, float("nan")]', "[3.0, 2.0]", "[3., 2.]")
 def fmax(input: Tensor, other: Tensor) -> Tensor:
     """Return the greater of two elements, broadcast; where one is a NaN, the other.
 
@@ -191,9 +176,6 @@ def fmax(input: Tensor, other: Tensor) -> Tensor:
 
     Args:
         other: a tensor or a number.
-
-    >>> lucid.fmax(lucid.tensor([1.0, float("nan")]), lucid.tensor([3.0, 2.0]))
-    tensor([3., 2.])
     """
     x, y = promoted(input, other, "fmax")
     return choose((x >= y) | (y != y), x, y)
@@ -201,16 +183,14 @@ def fmax(input: Tensor, other: Tensor) -> Tensor:
 
 @like(fmax)
 @fused
+@maps('[1.0, float("nan")]', "[3.0, 2.0]", "[1., 2.]")
 def fmin(input: Tensor, other: Tensor) -> Tensor:
-    """Return the smaller of two elements, broadcast; where one is a NaN, the other.
-
-    >>> lucid.fmin(lucid.tensor([1.0, float("nan")]), lucid.tensor([3.0, 2.0]))
-    tensor([1., 2.])
-    """
+    """Return the smaller of two elements, broadcast; where one is a NaN, the other."""
     x, y = promoted(input, other, "fmin")
     return choose((x <= y) | (y != y), x, y)
 
 
+@maps("[12, 7]", "[18, 0]", "[6, 7]")
 def gcd(input: Tensor, other: Tensor) -> Tensor:
     """Return the greatest common divisor of two integers, broadcast, by Euclid's algorithm.
 
@@ -222,9 +202,6 @@ def gcd(input: Tensor, other: Tensor) -> Tensor:
 
     Raises:
         DTypeError: floats or bools.
-
-    >>> lucid.gcd(lucid.tensor([12, 7]), lucid.tensor([18, 0]))
-    tensor([6, 7])
     """
     x, y = promoted(input, other, "gcd")
     if x._type.dtype.kind != "int":
@@ -234,18 +211,16 @@ def gcd(input: Tensor, other: Tensor) -> Tensor:
 
 @like(gcd)
 @fused
+@maps("[4, 7]", "[6, 0]", "[12,  0]")
 def lcm(input: Tensor, other: Tensor) -> Tensor:
-    """Return the least common multiple of two integers, broadcast; 0 where one is 0.
-
-    >>> lucid.lcm(lucid.tensor([4, 7]), lucid.tensor([6, 0]))
-    tensor([12,  0])
-    """
+    """Return the least common multiple of two integers, broadcast; 0 where one is 0."""
     x, y = promoted(input, other, "lcm")
     divisor = gcd(x, y)
     return (x // choose(divisor == 0, 1, divisor) * y).abs()
 
 
 @fused
+@maps("[1.0, 3.0]", "[4, -1]", "[16.0000,  1.5000]")
 def ldexp(input: Tensor, other: Tensor) -> Tensor:
     """Return `input * 2 ** other`, broadcast, as a float: the inverse of taking it apart.
 
@@ -255,9 +230,6 @@ def ldexp(input: Tensor, other: Tensor) -> Tensor:
 
     Raises:
         ArgumentError: a number in place of a tensor.
-
-    >>> lucid.ldexp(lucid.tensor([1.0, 3.0]), lucid.tensor([4, -1]))
-    tensor([16.0000,  1.5000])
     """
     return floating(input, "ldexp") * 2.0 ** floating(other, "ldexp")
 
@@ -325,21 +297,15 @@ def _nextafter(x: np.ndarray, other: np.ndarray) -> np.ndarray:
     return np.asarray(np.nextafter(x, other))
 
 
+@maps('[1.0, float("inf"), -float("inf")]', "[False,  True, False]")
 def isposinf(input: Tensor) -> Tensor:
-    """Return whether each element is positive infinity, which no integer is.
-
-    >>> lucid.isposinf(lucid.tensor([1.0, float("inf"), -float("inf")]))
-    tensor([False,  True, False])
-    """
+    """Return whether each element is positive infinity, which no integer is."""
     return _equals(input, math.inf, "isposinf")
 
 
+@maps('[1.0, float("inf"), -float("inf")]', "[False, False,  True]")
 def isneginf(input: Tensor) -> Tensor:
-    """Return whether each element is negative infinity, which no integer is.
-
-    >>> lucid.isneginf(lucid.tensor([1.0, float("inf"), -float("inf")]))
-    tensor([False, False,  True])
-    """
+    """Return whether each element is negative infinity, which no integer is."""
     return _equals(input, -math.inf, "isneginf")
 
 
@@ -347,25 +313,20 @@ def _equals(input: Tensor, value: Number, op: str) -> Tensor:
     return floating(input, op) == value
 
 
+@maps("[1.0, 2.0]", "[True, True]")
 def isreal(input: Tensor) -> Tensor:
-    """Return whether each element is real: always, as lucid has no complex numbers.
-
-    >>> lucid.isreal(lucid.tensor([1.0, 2.0]))
-    tensor([True, True])
-    """
+    """Return whether each element is real: always, as lucid has no complex numbers."""
     x = tensor_of(input, "isreal")
     return emit(ops.broadcast, (constant(True, bool_),), shape=x._type.shape)
 
 
 @fused
+@maps("[2.0, -2.0]", "[0.0000, 3.1416]")
 def angle(input: Tensor) -> Tensor:
     """Return the angle on the complex plane: 0, or pi of negative numbers; NaN of NaN.
 
     Args:
         input: a tensor; integers and bools give the default float dtype.
-
-    >>> lucid.angle(lucid.tensor([2.0, -2.0]))
-    tensor([0.0000, 3.1416])
     """
     x = floating(input, "angle")
     return choose(x != x, x, choose(x < 0, constant(math.pi, x._type.dtype), 0.0))

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from lucid.docstrings import maps
 from lucid.functions.elementwise import (
     abs as absolute,
     choose,
@@ -59,106 +60,75 @@ _ATAN_UNDER = (
 )
 
 
+@maps("[0.0, 1.0]", "[1.0000, 2.7183]")
 def exp(input: Tensor) -> Tensor:
-    """Return e to the power of `input`, a float; inf where that is above the dtype's range.
-
-    >>> lucid.exp(lucid.tensor([0.0, 1.0]))
-    tensor([1.0000, 2.7183])
-    """
+    """Return e to the power of `input`, a float; inf where that is above the dtype's range."""
     return emit(ops.exp, (floating(input, "exp"),))
 
 
+@maps("[0, 3, -1]", "[1.0000, 8.0000, 0.5000]")
 def exp2(input: Tensor) -> Tensor:
-    """Return 2 to the power of `input`, a float; exact for whole exponents in range.
-
-    >>> lucid.exp2(lucid.tensor([0, 3, -1]))
-    tensor([1.0000, 8.0000, 0.5000])
-    """
+    """Return 2 to the power of `input`, a float; exact for whole exponents in range."""
     x = floating(input, "exp2")
     return emit(ops.pow, (constant(2.0, x._type.dtype), x))
 
 
+@maps("[1e-8, 1.0], dtype=lucid.float64", "[1.0000e-08, 1.7183e+00], dtype=lucid.float64")
 def expm1(input: Tensor) -> Tensor:
-    """Return `exp(input) - 1`, accurate near zero, where the difference would cancel.
-
-    >>> lucid.expm1(lucid.tensor([1e-8, 1.0], dtype=lucid.float64))
-    tensor([1.0000e-08, 1.7183e+00], dtype=lucid.float64)
-    """
+    """Return `exp(input) - 1`, accurate near zero, where the difference would cancel."""
     return emit(ops.expm1, (floating(input, "expm1"),))
 
 
+@maps("[1.0, 2.718281828, 0.0]", "[0., 1., -inf]")
 def log(input: Tensor) -> Tensor:
-    """Return the natural logarithm, a float; -inf of 0, NaN of negative numbers.
-
-    >>> lucid.log(lucid.tensor([1.0, 2.718281828, 0.0]))
-    tensor([0., 1., -inf])
-    """
+    """Return the natural logarithm, a float; -inf of 0, NaN of negative numbers."""
     return emit(ops.log, (floating(input, "log"),))
 
 
+@maps("[1, 2, 8]", "[0., 1., 3.]")
 def log2(input: Tensor) -> Tensor:
-    """Return the logarithm to base 2, a float; -inf of 0, NaN of negative numbers.
-
-    >>> lucid.log2(lucid.tensor([1, 2, 8]))
-    tensor([0., 1., 3.])
-    """
+    """Return the logarithm to base 2, a float; -inf of 0, NaN of negative numbers."""
     return log(input) / math.log(2)
 
 
+@maps("[1, 10, 1000]", "[0., 1., 3.]")
 def log10(input: Tensor) -> Tensor:
-    """Return the logarithm to base 10, a float; -inf of 0, NaN of negative numbers.
-
-    >>> lucid.log10(lucid.tensor([1, 10, 1000]))
-    tensor([0., 1., 3.])
-    """
+    """Return the logarithm to base 10, a float; -inf of 0, NaN of negative numbers."""
     return log(input) / math.log(10)
 
 
+@maps("[0.0, 1.0, -1.0]", "[0.0000, 0.6931,   -inf]")
 def log1p(input: Tensor) -> Tensor:
-    """Return `log(1 + input)`, accurate near zero; -inf of -1, NaN below.
-
-    >>> lucid.log1p(lucid.tensor([0.0, 1.0, -1.0]))
-    tensor([0.0000, 0.6931,   -inf])
-    """
+    """Return `log(1 + input)`, accurate near zero; -inf of -1, NaN below."""
     return emit(ops.log1p, (floating(input, "log1p"),))
 
 
+@maps("[0.0, 1.0]", "[0.0000, 0.8415]")
 def sin(input: Tensor) -> Tensor:
-    """Return the sine of angles in radians, a float; NaN of infinities.
-
-    >>> lucid.sin(lucid.tensor([0.0, 1.0]))
-    tensor([0.0000, 0.8415])
-    """
+    """Return the sine of angles in radians, a float; NaN of infinities."""
     return emit(ops.sin, (floating(input, "sin"),))
 
 
+@maps("[0.0, 1.0]", "[1.0000, 0.5403]")
 def cos(input: Tensor) -> Tensor:
-    """Return the cosine of angles in radians, a float; NaN of infinities.
-
-    >>> lucid.cos(lucid.tensor([0.0, 1.0]))
-    tensor([1.0000, 0.5403])
-    """
+    """Return the cosine of angles in radians, a float; NaN of infinities."""
     return emit(ops.cos, (floating(input, "cos"),))
 
 
+@maps("[0.0, 1.0, -20.0]", "[ 0.0000,  0.7616, -1.0000]")
 def tanh(input: Tensor) -> Tensor:
     """Return the hyperbolic tangent, a float in [-1, 1].
 
     Derivative: 1 - tanh(x)**2.
-
-    >>> lucid.tanh(lucid.tensor([0.0, 1.0, -20.0]))
-    tensor([ 0.0000,  0.7616, -1.0000])
     """
     return emit(ops.tanh, (floating(input, "tanh"),))
 
 
+@maps("[0.0, 2.0, -100.0]", "[5.0000e-01, 8.8080e-01, 3.7835e-44]")
 def sigmoid(input: Tensor) -> Tensor:
     """Return `1 / (1 + exp(-input))`, a float in [0, 1].
 
     Nothing overflows for large negative numbers.
-
-    >>> lucid.sigmoid(lucid.tensor([0.0, 2.0, -100.0]))
-    tensor([5.0000e-01, 8.8080e-01, 3.7835e-44])
     """
     return emit(ops.sigmoid, (floating(input, "sigmoid"),))
 
@@ -218,22 +188,16 @@ def _cathetus(x: Tensor) -> Tensor:
 
 
 @curve(lambda g, x: g * reciprocal(square(cos(x))))
+@maps("[0.0, 1.0]", "[0.0000, 1.5574]")
 def tan(input: Tensor) -> Tensor:
-    """Return the tangent of angles in radians, a float; NaN of infinities.
-
-    >>> lucid.tan(lucid.tensor([0.0, 1.0]))
-    tensor([0.0000, 1.5574])
-    """
+    """Return the tangent of angles in radians, a float; NaN of infinities."""
     return sin(input) / cos(input)
 
 
 @curve(lambda g, x: g * reciprocal(_cathetus(x)))
+@maps("[0.0, 1.0, 2.0]", "[0.0000, 1.5708,    nan]")
 def asin(input: Tensor) -> Tensor:
-    """Return the angle in [-pi/2, pi/2] with this sine; NaN beyond [-1, 1].
-
-    >>> lucid.asin(lucid.tensor([0.0, 1.0, 2.0]))
-    tensor([0.0000, 1.5708,    nan])
-    """
+    """Return the angle in [-pi/2, pi/2] with this sine; NaN beyond [-1, 1]."""
     return 2 * _odd(_right_atan, input / (1 + _cathetus(input)))
 
 
@@ -241,12 +205,9 @@ arcsin = asin
 
 
 @curve(lambda g, x: -g * reciprocal(_cathetus(x)))
+@maps("[1.0, -1.0]", "[0.0000, 3.1416]")
 def acos(input: Tensor) -> Tensor:
-    """Return the angle in [0, pi] with this cosine; NaN beyond [-1, 1].
-
-    >>> lucid.acos(lucid.tensor([1.0, -1.0]))
-    tensor([0.0000, 3.1416])
-    """
+    """Return the angle in [0, pi] with this cosine; NaN beyond [-1, 1]."""
     return 2 * _right_atan(sqrt((1 - input) / (1 + input)))
 
 
@@ -254,12 +215,9 @@ arccos = acos
 
 
 @curve(lambda g, x: g * reciprocal(x * x + 1))
+@maps("[0.0, 1.0]", "[0.0000, 0.7854]")
 def atan(input: Tensor) -> Tensor:
-    """Return the angle in [-pi/2, pi/2] with this tangent; the bounds for infinities.
-
-    >>> lucid.atan(lucid.tensor([0.0, 1.0]))
-    tensor([0.0000, 0.7854])
-    """
+    """Return the angle in [-pi/2, pi/2] with this tangent; the bounds for infinities."""
     return _odd(_right_atan, input)
 
 
@@ -290,6 +248,7 @@ def _is_negative(x: Tensor) -> Tensor:
     return (x < 0) | ((x == 0) & (1 / x < 0))
 
 
+@maps("[0.0, 1.0]", "[-1.0, 0.0]", "[3.1416, 1.5708]")
 def atan2(input: Tensor, other: Tensor) -> Tensor:
     """Return the angle of the points (other, input), in [-pi, pi]: 0 along positive `other`.
 
@@ -298,9 +257,6 @@ def atan2(input: Tensor, other: Tensor) -> Tensor:
     Args:
         input: the points' second coordinate.
         other: their first one.
-
-    >>> lucid.atan2(lucid.tensor([0.0, 1.0]), lucid.tensor([-1.0, 0.0]))
-    tensor([3.1416, 1.5708])
     """
     y, x = promoted(input, other, "atan2")
     return _atan2(floating(y, "atan2"), floating(x, "atan2"))
@@ -319,6 +275,7 @@ def _hypot(a: Tensor, b: Tensor) -> Tensor:
     return choose((absolute(a) == math.inf) | (absolute(b) == math.inf), math.inf, length)
 
 
+@maps("[3.0]", "[4.0]", "[5.]")
 def hypot(input: Tensor, other: Tensor) -> Tensor:
     """Return the length of the hypotenuse over legs of these lengths.
 
@@ -327,69 +284,55 @@ def hypot(input: Tensor, other: Tensor) -> Tensor:
     Args:
         input: one leg.
         other: the other one.
-
-    >>> lucid.hypot(lucid.tensor([3.0]), lucid.tensor([4.0]))
-    tensor([5.])
     """
     x, y = promoted(input, other, "hypot")
     return _hypot(floating(x, "hypot"), floating(y, "hypot"))
 
 
+@maps("[0.0, 0.5]", "[1.0000, 0.6366]")
 def sinc(input: Tensor) -> Tensor:
-    """Return `sin(pi x) / (pi x)`, the normalized cardinal sine, and 1 at 0.
-
-    >>> lucid.sinc(lucid.tensor([0.0, 0.5]))
-    tensor([1.0000, 0.6366])
-    """
+    """Return `sin(pi x) / (pi x)`, the normalized cardinal sine, and 1 at 0."""
     x = floating(input, "sinc") * math.pi
     zero = x == 0
     return choose(zero, 1.0, sin(x) / choose(zero, 1.0, x))
 
 
+@maps("[0.0, 180.0]", "[0.0000, 3.1416]")
 def deg2rad(input: Tensor) -> Tensor:
     """Return angles in degrees as radians: times pi / 180.
 
     Args:
         input: angles; integers give the default float dtype.
-
-    >>> lucid.deg2rad(lucid.tensor([0.0, 180.0]))
-    tensor([0.0000, 3.1416])
     """
     return floating(input, "deg2rad") * (math.pi / 180)
 
 
+@maps("[0.0, 1.0]", "[ 0.0000, 57.2958]")
 def rad2deg(input: Tensor) -> Tensor:
     """Return angles in radians as degrees: times 180 / pi.
 
     Args:
         input: angles; integers give the default float dtype.
-
-    >>> lucid.rad2deg(lucid.tensor([0.0, 1.0]))
-    tensor([ 0.0000, 57.2958])
     """
     return floating(input, "rad2deg") * (180 / math.pi)
 
 
 @curve(lambda g, x: g * cosh(x))
+@maps("[0.0, 1.0]", "[0.0000, 1.1752]")
 def sinh(input: Tensor) -> Tensor:
     """Return the hyperbolic sine, a float: (exp(x) - exp(-x)) / 2.
 
     It overflows to an infinity of the element's sign.
-
-    >>> lucid.sinh(lucid.tensor([0.0, 1.0]))
-    tensor([0.0000, 1.1752])
     """
     return _odd(_right_sinh, input)
 
 
 @curve(lambda g, x: g * sinh(x))
+@maps("[0.0, 1.0]", "[1.0000, 1.5431]")
 def cosh(input: Tensor) -> Tensor:
     """Return the hyperbolic cosine, a float: (exp(x) + exp(-x)) / 2.
 
     It overflows to inf on both sides.
-
-    >>> lucid.cosh(lucid.tensor([0.0, 1.0]))
-    tensor([1.0000, 1.5431])
     """
     size = absolute(input)
     large = size > _ROOT_FROM
@@ -399,12 +342,9 @@ def cosh(input: Tensor) -> Tensor:
 
 
 @curve(lambda g, x: g * rsqrt(x * x + 1))
+@maps("[0.0, 1.0]", "[0.0000, 0.8814]")
 def asinh(input: Tensor) -> Tensor:
-    """Return the inverse hyperbolic sine, a float: log(x + sqrt(x**2 + 1)).
-
-    >>> lucid.asinh(lucid.tensor([0.0, 1.0]))
-    tensor([0.0000, 0.8814])
-    """
+    """Return the inverse hyperbolic sine, a float: log(x + sqrt(x**2 + 1))."""
     return _odd(_right_asinh, input)
 
 
@@ -412,12 +352,9 @@ arcsinh = asinh
 
 
 @curve(lambda g, x: g * rsqrt((x - 1) * (x + 1)))
+@maps("[1.0, 2.0]", "[0.0000, 1.3170]")
 def acosh(input: Tensor) -> Tensor:
-    """Return the inverse hyperbolic cosine, a float; NaN below 1.
-
-    >>> lucid.acosh(lucid.tensor([1.0, 2.0]))
-    tensor([0.0000, 1.3170])
-    """
+    """Return the inverse hyperbolic cosine, a float; NaN below 1."""
     large = input > 1e8
     above = choose(large, 1.0, choose(input < 1, math.nan, input - 1))
     return choose(large, log(input) + _LOG_2, log1p(above + sqrt(above * (above + 2))))
@@ -427,12 +364,9 @@ arccosh = acosh
 
 
 @curve(lambda g, x: g * reciprocal((1 - x) * (1 + x)))
+@maps("[0.0, 0.5]", "[0.0000, 0.5493]")
 def atanh(input: Tensor) -> Tensor:
-    """Return the inverse hyperbolic tangent, a float; infinite at -1 and 1, NaN beyond.
-
-    >>> lucid.atanh(lucid.tensor([0.0, 0.5]))
-    tensor([0.0000, 0.5493])
-    """
+    """Return the inverse hyperbolic tangent, a float; infinite at -1 and 1, NaN beyond."""
     return _odd(lambda a: 0.5 * log1p(2 * a / (1 - a)), input)
 
 

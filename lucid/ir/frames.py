@@ -143,11 +143,13 @@ def _edged(value: Any) -> Any:
     return _edge(described(value))
 
 
-def edge_of_module(name: str) -> None:
-    """Let a module's public functions, and its own classes' methods, be such functions.
+def edge_of_module(name: str, *parts: str) -> None:
+    """Let public functions of a module and its parts, and their own classes' methods, be such.
 
     What their docstrings leave out, they have from that of the module where they are.
     """
+    for part in parts:
+        edge_of_module(f"{name}.{part}")
     module = sys.modules[name]
     names = vars(module)
     own = [key for key, value in names.items() if getattr(value, "__module__", None) == name]

@@ -37,7 +37,7 @@ border.modules_at_border(dict(vars()))
 border.constructors_at_border(dict(vars()), "lucid.nn.modules.")
 
 
-frames.edge_of_module(__name__)
+frames.edge_of_module(__name__, "grad", "parameter")
 
 
 def __getattr__(name: str) -> typing.Any:

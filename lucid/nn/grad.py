@@ -14,7 +14,6 @@ import sys
 from collections.abc import Sequence
 
 from lucid.functions.border import explain_calls
-from lucid.ir import frames
 from lucid.ir.errors import ShapeError
 from lucid.nn.functional.convolution import (
     Geometry,
@@ -116,4 +115,3 @@ conv1d_input, conv2d_input, conv3d_input = of_each_rank(_convnd_input)
 conv1d_weight, conv2d_weight, conv3d_weight = of_each_rank(_convnd_weight)
 
 explain_calls(sys.modules[__name__], dict(vars()), __name__)
-frames.edge_of_module(__name__)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Self
 
 import lucid
-from lucid.ir import frames
 from lucid.ir.errors import ArgumentError
 from lucid.ir.location import user_spot
 from lucid.tensor.storage import VersionCounter
@@ -103,6 +102,3 @@ class TransientBuffer(Buffer):
 
 def _restore(cls: type[Parameter], array: Any, requires_grad: bool) -> Parameter:
     return cls._of(lucid.from_numpy(array), requires_grad)
-
-
-frames.edge_of_module(__name__)

@@ -25,4 +25,4 @@ __all__ = [
     "NAdam", "Optimizer", "RAdam", "RMSprop", "Rprop", "SparseAdam", "lr_scheduler", "swa_utils",
 ]  # fmt: skip
 
-frames.edge_of_module(__name__)
+frames.edge_of_module(__name__, "lr_scheduler", "swa_utils")

@@ -16,7 +16,6 @@ Args:
 
 from __future__ import annotations
 
-import inspect
 import math
 from bisect import bisect_right
 from collections import Counter
@@ -29,10 +28,9 @@ from lucid.autograd.modes import no_grad
 from lucid.choices import check_choice
 from lucid.compiler.recording import hooks
 from lucid.compiler.results.replayed_effects import ReplayedEffect, do_at_once
-from lucid.docstrings import like
+from lucid.docstrings import ending, like
 from lucid.functions.arguments import integer, kind_of
 from lucid.functions.border import constructors_at_border
-from lucid.ir import frames
 from lucid.ir.errors import ArgumentError, MissingRuleError, OptionError
 from lucid.ir.location import warn
 from lucid.ir.whose_code import is_librarys
@@ -272,7 +270,7 @@ def example(arguments: str, rates: list[float], made: str = "lr=1.0") -> Callabl
     """
 
     def complete(cls: S) -> S:
-        lines = [
+        lines = (
             f">>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], {made})",
             f">>> scheduler = lucid.optim.lr_scheduler.{cls.__name__}({arguments})",
             ">>> rates = []",
@@ -282,10 +280,8 @@ def example(arguments: str, rates: list[float], made: str = "lr=1.0") -> Callabl
             "...     rates.append(round(scheduler.get_last_lr()[0], 4))",
             ">>> rates",
             repr(rates),
-        ]
-        own = inspect.cleandoc(cls.__doc__ or "")
-        cls.__doc__ = "\n".join([f"{own}\n", *lines])
-        return like(LRScheduler)(cls)
+        )
+        return like(LRScheduler)(ending(cls, *lines))
 
     return complete
 
@@ -1088,5 +1084,3 @@ class SequentialLR(_Composed):
 _LRScheduler = LRScheduler  # the name that older programs import
 
 constructors_at_border(dict(vars()), "lucid.optim.")
-
-frames.edge_of_module(__name__)

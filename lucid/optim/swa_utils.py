@@ -16,7 +16,6 @@ from lucid.autograd.modes import no_grad
 from lucid.choices import check_choice
 from lucid.device import check_device
 from lucid.docstrings import like
-from lucid.ir import frames
 from lucid.ir.errors import OptionError
 from lucid.nn.modules.batchnorm import _BatchNorm
 from lucid.nn.modules.module import Module
@@ -270,6 +269,3 @@ class SWALR(LRScheduler):
             start = target if before == 1 else (rate - before * target) / (1 - before)
             found.append(target * now + start * (1 - now))
         return found
-
-
-frames.edge_of_module(__name__)

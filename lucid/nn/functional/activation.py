@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import lucid
-from lucid.docstrings import like
+from lucid.docstrings import like, maps
 from lucid.functions import rectifiers
 from lucid.functions.arguments import axis_of
 from lucid.functions.elementwise import where
@@ -107,13 +107,11 @@ def source_of(x: Tensor, inplace: bool) -> Tensor:
     return x.clone() if inplace else x
 
 
+@maps("[-2.0, 0.5, 3.0]", "[0.0000, 0.5000, 3.0000]")
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
     """max(input, 0), elementwise.
 
     The result is as large as the input, and of its dtype.
-
-    >>> F.relu(lucid.tensor([-2.0, 0.5, 3.0]))
-    tensor([0.0000, 0.5000, 3.0000])
     """
     return result_of(input, rectifiers.relu(input), inplace)
 
@@ -128,14 +126,12 @@ def relu6(input: Tensor, inplace: bool = False) -> Tensor:
 
 
 @like(relu)
+@maps("[-2.0, 0.5, 3.0]", "[-0.0200,  0.5000,  3.0000]")
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     """input where it is positive, else `negative_slope * input`.
 
     Args:
         negative_slope: the slope below 0.
-
-    >>> F.leaky_relu(lucid.tensor([-2.0, 0.5, 3.0]))
-    tensor([-0.0200,  0.5000,  3.0000])
     """
     return result_of(input, _leaky_relu(source_of(input, inplace), negative_slope), inplace)
 
@@ -144,14 +140,12 @@ leaky_relu_ = in_place(leaky_relu)
 
 
 @like(relu)
+@maps("[-2.0, 0.5, 3.0]", "[-0.8647,  0.5000,  3.0000]")
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """input where it is positive, else `alpha * (exp(input) - 1)`.
 
     Args:
         alpha: what it falls to, negated.
-
-    >>> F.elu(lucid.tensor([-2.0, 0.5, 3.0]))
-    tensor([-0.8647,  0.5000,  3.0000])
     """
     return result_of(input, _elu(source_of(input, inplace), alpha), inplace)
 
@@ -159,6 +153,7 @@ def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
 elu_ = in_place(elu)
 
 
+@maps("[-2.0, 0.5, 3.0]", "[-0.0455,  0.3457,  2.9960]")
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     """input times the normal CDF of input; `approximate="tanh"` for the cheaper form.
 
@@ -171,9 +166,6 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
 
     Raises:
         OptionError: another `approximate`.
-
-    >>> F.gelu(lucid.tensor([-2.0, 0.5, 3.0]))
-    tensor([-0.0455,  0.3457,  2.9960])
     """
     if approximate == "none":
         return _gelu(input)
@@ -183,37 +175,29 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
 
 
 @like(relu)
+@maps("[-2.0, 0.5, 3.0]", "[-0.2384,  0.3112,  2.8577]")
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
-    """input * sigmoid(input), elementwise.
-
-    >>> F.silu(lucid.tensor([-2.0, 0.5, 3.0]))
-    tensor([-0.2384,  0.3112,  2.8577])
-    """
+    """input * sigmoid(input), elementwise."""
     return result_of(input, _silu(source_of(input, inplace)), inplace)
 
 
 @like(relu)
+@maps("[-2.0, 0.5, 3.0]", "[-2.1269, -0.4741, -0.0486]")
 def logsigmoid(input: Tensor) -> Tensor:
-    """log(sigmoid(input)), accurate for inputs of any size.
-
-    >>> F.logsigmoid(lucid.tensor([-2.0, 0.5, 3.0]))
-    tensor([-2.1269, -0.4741, -0.0486])
-    """
+    """log(sigmoid(input)), accurate for inputs of any size."""
     return _log_sigmoid(input)
 
 
 @like(relu)
+@maps("[-2.0, 0.5, 3.0]", "[-0.2525,  0.3752,  2.9865]")
 def mish(input: Tensor, inplace: bool = False) -> Tensor:
-    """input * tanh(softplus(input)), elementwise.
-
-    >>> F.mish(lucid.tensor([-2.0, 0.5, 3.0]))
-    tensor([-0.2525,  0.3752,  2.9865])
-    """
+    """input * tanh(softplus(input)), elementwise."""
     x = source_of(input, inplace)
     return result_of(input, x * softplus(x).tanh(), inplace)
 
 
 @like(relu)
+@maps("[-2.0, 0.5, 3.0]", "[-1.0000,  0.5000,  1.0000]")
 def hardtanh(
     input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
 ) -> Tensor:
@@ -226,9 +210,6 @@ def hardtanh(
     Raises:
         OptionError: `min_val` is above `max_val`.
         DTypeError: bools.
-
-    >>> F.hardtanh(lucid.tensor([-2.0, 0.5, 3.0]))
-    tensor([-1.0000,  0.5000,  1.0000])
     """
     if min_val > max_val:
         raise OptionError(f"hardtanh: min_val={min_val} is greater than max_val={max_val}")
@@ -244,37 +225,29 @@ hardtanh_ = in_place(hardtanh)
 
 
 @like(relu)
+@maps("[-2.0, 0.5, 3.0]", "[0.1667, 0.5833, 1.0000]")
 def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
-    """input / 6 + 1 / 2, brought into [0, 1]; the derivative at -3 and 3 is 0.
-
-    >>> F.hardsigmoid(lucid.tensor([-2.0, 0.5, 3.0]))
-    tensor([0.1667, 0.5833, 1.0000])
-    """
+    """input / 6 + 1 / 2, brought into [0, 1]; the derivative at -3 and 3 is 0."""
     return result_of(input, hardtanh(input + 3.0, 0.0, 6.0) / 6.0, inplace)
 
 
 @like(relu)
+@maps("[-2.0, 0.5, 3.0]", "[-0.3333,  0.2917,  3.0000]")
 def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
-    """input * hardsigmoid(input).
-
-    >>> F.hardswish(lucid.tensor([-2.0, 0.5, 3.0]))
-    tensor([-0.3333,  0.2917,  3.0000])
-    """
+    """input * hardsigmoid(input)."""
     x = source_of(input, inplace)
     inner = hardtanh(x, -3.0, 3.0)
     return result_of(input, where(x < 3.0, inner * (inner + 3.0) / 6.0, x), inplace)
 
 
 @like(relu)
+@maps("[-2.0, 0.5, 3.0]", "1.0", "0.0", "[0., 0., 3.]")
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
     """input where it is above the threshold, else `value`; a NaN stays a NaN.
 
     Args:
         threshold: what the input must be above.
         value: what stands for the rest.
-
-    >>> F.threshold(lucid.tensor([-2.0, 0.5, 3.0]), 1.0, 0.0)
-    tensor([0., 0., 3.])
     """
     x = source_of(input, inplace)
     return result_of(input, where(x <= threshold, value, x), inplace)
@@ -284,12 +257,9 @@ threshold_ = in_place(threshold)
 
 
 @like(relu)
+@maps("[-2.0, 0.5, 3.0]", "[-1.5202,  0.5254,  3.1521]")
 def selu(input: Tensor, inplace: bool = False) -> Tensor:
-    """elu with the two constants that keep mean 0 and variance 1.
-
-    >>> F.selu(lucid.tensor([-2.0, 0.5, 3.0]))
-    tensor([-1.5202,  0.5254,  3.1521])
-    """
+    """elu with the two constants that keep mean 0 and variance 1."""
     return result_of(input, elu(source_of(input, inplace), SELU_ALPHA) * SELU_SCALE, inplace)
 
 
@@ -312,25 +282,20 @@ celu_ = in_place(celu)
 
 
 @like(relu)
+@maps("[-2.0, 0.5, 3.0]", "[-0.6667,  0.3333,  0.7500]")
 def softsign(input: Tensor) -> Tensor:
-    """input / (1 + |input|).
-
-    >>> F.softsign(lucid.tensor([-2.0, 0.5, 3.0]))
-    tensor([-0.6667,  0.3333,  0.7500])
-    """
+    """input / (1 + |input|)."""
     return input / (input.abs() + 1.0)
 
 
 @like(relu)
+@maps("[-2.0, 0.5, 3.0]", "[-1.0360,  0.0379,  2.0049]")
 def tanhshrink(input: Tensor) -> Tensor:
-    """input - tanh(input).
-
-    >>> F.tanhshrink(lucid.tensor([-2.0, 0.5, 3.0]))
-    tensor([-1.0360,  0.0379,  2.0049])
-    """
+    """input - tanh(input)."""
     return input - input.tanh()
 
 
+@maps("[-2.0, 0.5, 3.0]", "[-1.5000,  0.0000,  2.5000]")
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """input moved towards 0 by lambd, not beyond it.
 
@@ -341,9 +306,6 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
 
     Raises:
         OptionError: a threshold below 0.
-
-    >>> F.softshrink(lucid.tensor([-2.0, 0.5, 3.0]))
-    tensor([-1.5000,  0.0000,  2.5000])
     """
     if lambd < 0:
         raise OptionError(f"softshrink: lambd must be at least 0, not {lambd}")
@@ -351,15 +313,13 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
 
 
 @like(softshrink)
+@maps("[-2.0, 0.5, 3.0]", "[-2.,  0.,  3.]")
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
-    """input, and 0 where it is within [-lambd, lambd].
-
-    >>> F.hardshrink(lucid.tensor([-2.0, 0.5, 3.0]))
-    tensor([-2.,  0.,  3.])
-    """
+    """input, and 0 where it is within [-lambd, lambd]."""
     return where((input >= -lambd) & (input <= lambd), 0.0, input)
 
 
+@maps("[-2.0, 3.0]", "[0.25]", "[-0.5000,  3.0000]")
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """input where it is positive, else `weight * input`; one weight, or one per channel (axis 1).
 
@@ -370,9 +330,6 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
 
     Raises:
         ShapeError: another number of weights.
-
-    >>> F.prelu(lucid.tensor([-2.0, 3.0]), lucid.tensor([0.25]))
-    tensor([-0.5000,  3.0000])
     """
     if weight.numel() != 1:
         channels = input.shape[1] if input.ndim > 1 else 1
@@ -384,6 +341,7 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
     return where(input > 0.0, input, input * weight)
 
 
+@maps("[1.0, 2.0, 0.0, 0.0]", "[0.5000, 1.0000]")
 def glu(input: Tensor, dim: int = -1) -> Tensor:
     """The first half along `dim` times the sigmoid of the second.
 
@@ -393,9 +351,6 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
 
     Raises:
         ShapeError: the size along `dim` is odd.
-
-    >>> F.glu(lucid.tensor([1.0, 2.0, 0.0, 0.0]))
-    tensor([0.5000, 1.0000])
     """
     if input.ndim == 0 or input.shape[axis_of(dim, input.ndim, "glu")] % 2:
         raise ShapeError(f"glu: the size of dim {dim} must be even")
@@ -431,6 +386,7 @@ def gumbel_softmax(
 
 
 @like(relu)
+@maps("[-2.0, 0.5, 3.0]", "0.2", "0.4", "[-0.6000,  0.5000,  3.0000]")
 def rrelu(
     input: Tensor,
     lower: float = 1.0 / 8,
@@ -447,9 +403,6 @@ def rrelu(
 
     Raises:
         OptionError: `lower` is above `upper`.
-
-    >>> F.rrelu(lucid.tensor([-2.0, 0.5, 3.0]), 0.2, 0.4)
-    tensor([-0.6000,  0.5000,  3.0000])
     """
     if lower > upper:
         raise OptionError(f"rrelu: lower={lower} must not be above upper={upper}")

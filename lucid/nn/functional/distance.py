@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from lucid.docstrings import maps
 from lucid.functions.elementwise import where
 from lucid.functions.joining import broadcast_tensors
 from lucid.tensor.tensor import Tensor
@@ -31,28 +32,24 @@ def _norm(x: Tensor, p: float, dim: int) -> Tensor:
     return (size**p).sum(dim, keepdim=True) ** (1.0 / p)
 
 
+@maps("[[3.0, 4.0]]", "[[0.6000, 0.8000]]")
 def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
     """Divide by the p-norm along `dim`, or by eps where the norm is smaller.
 
     Args:
         p: the order of the norm.
         eps: norms count as this much at least.
-
-    >>> F.normalize(lucid.tensor([[3.0, 4.0]]))
-    tensor([[0.6000, 0.8000]])
     """
     return input / _norm(input, p, dim).clamp(min=eps)
 
 
+@maps("[[1.0, 0.0]]", "[[1.0, 1.0]]", "[0.7071]")
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """Cosine of the angle between vectors along `dim`; a norm counts as eps at least.
 
     Args:
         x1: vectors along `dim`.
         x2: vectors; the two broadcast.
-
-    >>> F.cosine_similarity(lucid.tensor([[1.0, 0.0]]), lucid.tensor([[1.0, 1.0]]))
-    tensor([0.7071])
     """
     x1, x2 = broadcast_tensors(x1, x2)
     first = x1 / _euclidean(x1, dim).clamp(min=eps)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from lucid.autograd.native import composite
-from lucid.docstrings import like
+from lucid.docstrings import like, maps
 from lucid.functions.checks import require
 from lucid.functions.elementwise import where
 from lucid.functions.gradients import with_gradient
@@ -59,6 +59,7 @@ _SMALLEST_LOG = -100.0  # a loss stays finite for a probability of 0
 _SMALLEST_VARIANCE = 1e-12
 
 
+@maps("[1.0, 3.0]", "lucid.zeros(2)", "tensor(5.)")
 def mse_loss(
     input: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None
 ) -> Tensor:
@@ -73,9 +74,6 @@ def mse_loss(
 
     Raises:
         ShapeError: `weight` has another shape.
-
-    >>> F.mse_loss(lucid.tensor([1.0, 3.0]), lucid.zeros(2))
-    tensor(5.)
     """
     warn_if_broadcast("mse_loss", input, target)
     _check_weight("mse_loss", weight, input)
@@ -89,14 +87,11 @@ def _mse_loss(input: Tensor, target: Tensor, weight: Tensor | None, reduction: s
 
 
 @like(mse_loss)
+@maps("[1.0, 3.0]", "lucid.zeros(2)", "tensor(2.)")
 def l1_loss(
     input: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None
 ) -> Tensor:
-    """|input - target|, reduced.
-
-    >>> F.l1_loss(lucid.tensor([1.0, 3.0]), lucid.zeros(2))
-    tensor(2.)
-    """
+    """|input - target|, reduced."""
     warn_if_broadcast("l1_loss", input, target)
     _check_weight("l1_loss", weight, input)
     # The derivative asks for the difference alone: who writes the input afterwards may.
@@ -120,6 +115,7 @@ def _weighted(loss: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
     return total / weight.sum() if reduction == "mean" else total
 
 
+@maps("[0.5, 3.0]", "lucid.zeros(2)", 'reduction="none"', "[0.1250, 2.5000]")
 def smooth_l1_loss(
     input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0
 ) -> Tensor:
@@ -133,9 +129,6 @@ def smooth_l1_loss(
 
     Raises:
         OptionError: `beta` is negative.
-
-    >>> F.smooth_l1_loss(lucid.tensor([0.5, 3.0]), lucid.zeros(2), reduction="none")
-    tensor([0.1250, 2.5000])
     """
     warn_if_broadcast("smooth_l1_loss", input, target)
     if beta < 0.0:
@@ -204,6 +197,7 @@ def _clamped_logs(p: Tensor) -> tuple[Tensor, Tensor]:
     return p.log().clamp(min=_SMALLEST_LOG), (-p).log1p().clamp(min=_SMALLEST_LOG)
 
 
+@maps("[0.5, 0.9]", "[1.0, 1.0]", "tensor(0.3993)")
 def binary_cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:
@@ -216,9 +210,6 @@ def binary_cross_entropy(
     Args:
         input: probabilities, from 0 to 1.
         target: what each should be, from 0 to 1.
-
-    >>> F.binary_cross_entropy(lucid.tensor([0.5, 0.9]), lucid.tensor([1.0, 1.0]))
-    tensor(0.3993)
     """
     check_reduction(reduction)
     _same_shape("binary_cross_entropy", input, target)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import lucid
-from lucid.docstrings import like
+from lucid.docstrings import like, maps
 from lucid.functions.elementwise import where
 from lucid.ir import ops
 from lucid.ir.errors import OptionError, ShapeError
@@ -117,6 +117,7 @@ def cosine_embedding_loss(
     return reduce_loss(loss, reduction)
 
 
+@maps("[1.0]", "[3.0]", "[1.0]", "tensor(2.)")
 def margin_ranking_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
 ) -> Tensor:
@@ -128,13 +129,11 @@ def margin_ranking_loss(
         input1: scores of the first.
         input2: scores, of the same shape.
         target: 1 where the first should be greater, -1 where the second.
-
-    >>> F.margin_ranking_loss(lucid.tensor([1.0]), lucid.tensor([3.0]), lucid.tensor([1.0]))
-    tensor(2.)
     """
     return reduce_loss((-target * (input1 - input2) + margin).clamp(min=0.0), reduction)
 
 
+@maps("[0.2, 0.3]", "[1.0, -1.0]", "tensor(0.4500)")
 def hinge_embedding_loss(
     input: Tensor, target: Tensor, margin: float = 1.0, reduction: str = "mean"
 ) -> Tensor:
@@ -143,9 +142,6 @@ def hinge_embedding_loss(
     Args:
         input: distances of pairs.
         target: 1 for what is alike, -1 for what is not.
-
-    >>> F.hinge_embedding_loss(lucid.tensor([0.2, 0.3]), lucid.tensor([1.0, -1.0]))
-    tensor(0.4500)
     """
     apart = where(target == 1, 0.0, (margin - input).clamp(min=0.0))
     return reduce_loss(apart + where(target == -1, 0.0, input), reduction)
@@ -184,6 +180,7 @@ def multilabel_soft_margin_loss(
     return reduce_loss(loss.mean(-1), reduction)
 
 
+@maps("[[0.1, 0.9]]", "[0]", "tensor(0.9000)")
 def multi_margin_loss(
     input: Tensor,
     target: Tensor,
@@ -205,9 +202,6 @@ def multi_margin_loss(
     Raises:
         OptionError: p is neither 1 nor 2.
         ShapeError: input and target don't go together.
-
-    >>> F.multi_margin_loss(lucid.tensor([[0.1, 0.9]]), lucid.tensor([0]))
-    tensor(0.9000)
     """
     if p not in (1, 2):
         raise OptionError("multi_margin_loss: only p == 1 and p == 2 supported")
@@ -223,6 +217,7 @@ def multi_margin_loss(
     return reduce_loss(loss.sum(1) / input.shape[1], reduction)
 
 
+@maps("[[0.1, 0.9, 0.4]]", "[[1, -1, 0]]", "tensor(0.2333)")
 def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """The mean over classes of max(1 - (x[target] - x[other]), 0), for targets up to the first -1.
 
@@ -233,9 +228,6 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean
 
     Raises:
         ShapeError: the shapes differ, or have more than two axes.
-
-    >>> F.multilabel_margin_loss(lucid.tensor([[0.1, 0.9, 0.4]]), lucid.tensor([[1, -1, 0]]))
-    tensor(0.2333)
     """
     if input.shape != target.shape:
         raise ShapeError(f"multilabel_margin_loss: {input._type} and {target._type} differ")

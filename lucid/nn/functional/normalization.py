@@ -12,7 +12,7 @@ from math import prod
 import lucid
 from lucid.autograd.modes import no_grad
 from lucid.autograd.native import composite
-from lucid.docstrings import like
+from lucid.docstrings import like, maps
 from lucid.functions.gradients import with_gradient
 from lucid.functions.promotion import number
 from lucid.ir.errors import OptionError, ShapeError
@@ -117,6 +117,7 @@ def _check_normalized_shape(name: str, input: Tensor, shape: Sequence[int]) -> N
         raise ShapeError(f"{name}: the last axes of input must be normalized_shape={list(shape)}")
 
 
+@maps("[[1.0, 2.0, 3.0]]", "(3,)", "[[-1.2247,  0.0000,  1.2247]]")
 def layer_norm(
     input: Tensor,
     normalized_shape: Sequence[int],
@@ -136,14 +137,12 @@ def layer_norm(
         normalized_shape: the sizes of the last axes; an int for one axis.
         weight: factors, of that shape. None for 1.
         bias: shifts, of that shape. None for 0.
-
-    >>> F.layer_norm(lucid.tensor([[1.0, 2.0, 3.0]]), (3,))
-    tensor([[-1.2247,  0.0000,  1.2247]])
     """
     _check_normalized_shape("layer_norm", input, normalized_shape)
     return _layer_norm(input, weight, bias, len(normalized_shape), eps)
 
 
+@maps("[[3.0, 4.0]]", "(2,)", "[[0.8485, 1.1314]]")
 def rms_norm(
     input: Tensor,
     normalized_shape: Sequence[int],
@@ -158,9 +157,6 @@ def rms_norm(
         normalized_shape: the sizes of the last axes; an int for one.
         weight: factors, of that shape. None for 1.
         eps: None is the machine epsilon of the input's dtype.
-
-    >>> F.rms_norm(lucid.tensor([[3.0, 4.0]]), (2,))
-    tensor([[0.8485, 1.1314]])
     """
     _check_normalized_shape("rms_norm", input, normalized_shape)
     if eps is None:
@@ -256,6 +252,7 @@ def _moved(
     return running * (1.0 - momentum) + batch * momentum
 
 
+@maps("[[1.0, 3.0, 5.0, 9.0]]", "2", "[[-1.0000,  1.0000, -1.0000,  1.0000]]")
 def group_norm(
     input: Tensor,
     num_groups: int,
@@ -276,9 +273,6 @@ def group_norm(
     Raises:
         ShapeError: the input has less than two axes.
         OptionError: the channels can't be cut into that many groups.
-
-    >>> F.group_norm(lucid.tensor([[1.0, 3.0, 5.0, 9.0]]), 2)
-    tensor([[-1.0000,  1.0000, -1.0000,  1.0000]])
     """
     if input.ndim < 2:
         raise ShapeError(f"group_norm: expected at least 2 axes, got {list(input.shape)}")
@@ -299,6 +293,7 @@ def _scaled(y: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
 
 
 @like(group_norm)
+@maps("[[[1.0, 3.0]]]", "[[[-1.0000,  1.0000]]]")
 def instance_norm(
     input: Tensor,
     running_mean: Tensor | None = None,
@@ -321,9 +316,6 @@ def instance_norm(
 
     Raises:
         ShapeError: there is one element for each channel.
-
-    >>> F.instance_norm(lucid.tensor([[[1.0, 3.0]]]))
-    tensor([[[-1.0000,  1.0000]]])
     """
     if not use_input_stats:
         return batch_norm(input, running_mean, running_var, weight, bias, False, 0.0, eps)

@@ -17,6 +17,7 @@ import numpy as np
 
 import lucid
 from lucid.autograd.native import fused, program
+from lucid.docstrings import maps
 from lucid.functions.arguments import integer
 from lucid.ir import ops
 from lucid.ir.errors import DTypeError, OptionError, ShapeError
@@ -226,6 +227,7 @@ def _far(x: Any, a: float = _CUBIC) -> Any:
     return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
 
 
+@maps("[[[1.0, 2.0]]]", "size=4", "[[[1., 1., 2., 2.]]]")
 def upsample(
     input: Tensor,
     size: Any = None,
@@ -241,25 +243,21 @@ def upsample(
         input: (n, c, *).
         mode: as in `interpolate`.
         align_corners: the centres of the corners stay where they are, not the corners.
-
-    >>> F.upsample(lucid.tensor([[[1.0, 2.0]]]), size=4)
-    tensor([[[1., 1., 2., 2.]]])
     """
     return interpolate(input, size, scale_factor, mode, align_corners)
 
 
+@maps("[[[1.0, 2.0]]]", "scale_factor=2", "[[[1., 1., 2., 2.]]]")
 def upsample_nearest(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
     """Return `interpolate(input, size, scale_factor, mode="nearest")`, whose older name it is.
 
     Args:
         input: (n, c, *).
-
-    >>> F.upsample_nearest(lucid.tensor([[[1.0, 2.0]]]), scale_factor=2)
-    tensor([[[1., 1., 2., 2.]]])
     """
     return interpolate(input, size, scale_factor)
 
 
+@maps("[[[[1.0, 2.0]]]]", "size=(1, 3)", "[[[[1.0000, 1.5000, 2.0000]]]]")
 def upsample_bilinear(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
     """Return `interpolate(input, size, scale_factor, mode="bilinear", align_corners=True)`.
 
@@ -267,9 +265,6 @@ def upsample_bilinear(input: Tensor, size: Any = None, scale_factor: Any = None)
 
     Args:
         input: (n, c, h, w).
-
-    >>> F.upsample_bilinear(lucid.tensor([[[[1.0, 2.0]]]]), size=(1, 3))
-    tensor([[[[1.0000, 1.5000, 2.0000]]]])
     """
     return interpolate(input, size, scale_factor, "bilinear", True)
 
