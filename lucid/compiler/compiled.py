@@ -281,7 +281,7 @@ class Compiled:
                 except EagerOnlyError as reason:
                     if self._options.fullgraph or self._options.nan != "allow":
                         raise self._refusal(str(reason)) from None
-                    self.note_eager(str(reason), getattr(reason, "kind", ""))
+                    self.note_eager(str(reason), reason.kind)
                     if isinstance(reason, NotPaidForError):
                         begin = time.perf_counter()
                         result = self.__wrapped__(*args, **kwargs)

@@ -96,7 +96,13 @@ class TraceError(LucidError):
 
 
 class EagerOnlyError(TraceError):
-    """Something that only makes sense op by op: a compiled function that meets it runs eagerly."""
+    """Something that only makes sense op by op: a compiled function that meets it runs eagerly.
+
+    Attributes:
+        kind: what reasons have in common of which one is enough to be said; empty: each is.
+    """
+
+    kind = ""
 
 
 class LeavesPath(LucidError):  # noqa: N818 - a finding, not an error
