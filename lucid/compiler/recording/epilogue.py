@@ -276,9 +276,7 @@ class EpilogueBuilder:
         how = "returns" if source is None else f"keeps in {source.path}"
         line = "" if source is None else self._collector.line_of(source)
         does = f"it {how} {what}"
-        error = EagerOnlyError(f"{does}, {brief(leaf)}, which no call can make again{line}")
-        error.kind = does  # the object is another one in each call
-        raise error
+        raise EagerOnlyError(f"{does}, {brief(leaf)}, which no call can make again{line}", does)
 
     def _is_fixed(self, leaf: Any) -> bool:
         """Whether all calls may share it: it holds nothing that the step has made.
