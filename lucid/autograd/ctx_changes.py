@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from lucid.tensor.context import context
+from lucid.tensor.tree import children_of
 
 if TYPE_CHECKING:
     from lucid.autograd.function import BackwardCFunction
@@ -19,18 +20,23 @@ def noting_changes(ctx: BackwardCFunction) -> Iterator[None]:
     """Note for a running trace which attribute of `ctx` its backward changes.
 
     One that is new and that backward had not asked for is none: the next backward sets it again.
+    Nor is a list to which it adds something, and at which it doesn't look: a log.
     """
     recorder = context.recorder
     if recorder is None:
         yield
         return
     before = _attributes(ctx)
+    contents = {name: children_of(value) for name, value in before.items()}
     ctx._asked = set()
     try:
         yield
         for name, now in _attributes(ctx).items():
             is_own = name not in before and name not in ctx._asked
-            if not is_own and not _is_same(before.get(name, ctx), now):
+            is_same = _is_same(before.get(name, ctx), now)
+            if is_same and recorder.has_looked_at(now):
+                is_same = _are_same(contents[name], children_of(now))
+            if not is_own and not is_same:
                 text = f"{ctx._short_name()}.backward changes ctx.{name}{ctx._place()}"
                 recorder.ctx_change = text
     finally:
@@ -38,7 +44,7 @@ def noting_changes(ctx: BackwardCFunction) -> Iterator[None]:
 
 
 def _attributes(ctx: BackwardCFunction) -> dict[str, Any]:
-    """The user's attributes. A container is one value: lists on a ctx are logs, mostly."""
+    """The user's attributes."""
     own = ctx._own_names
     return {n: value for n, value in vars(ctx).items() if n not in own and n not in _RULES}
 
@@ -46,3 +52,9 @@ def _attributes(ctx: BackwardCFunction) -> dict[str, Any]:
 def _is_same(before: Any, now: Any) -> bool:
     is_plain = type(before) is type(now) and type(now) in (int, float, str)  # no live number
     return before is now or (is_plain and before == now)
+
+
+def _are_same(before: dict[Any, Any] | None, now: dict[Any, Any] | None) -> bool:
+    if before is None or now is None:
+        return before is now
+    return [*before] == [*now] and all(map(_is_same, before.values(), now.values()))

@@ -130,11 +130,13 @@ class State:
 
     Attributes:
         given: which operand is the content at the time of the call; None: what is there.
+        is_array: the call reaches an array of NumPy's there, whose writes nobody sees.
     """
 
     storage: Storage
     path: str
     given: int | None = None
+    is_array: bool = False
 
     @property
     def memory(self) -> np.ndarray:
@@ -183,6 +185,11 @@ class Outside:
         for tensor, gradient, state in self._gradients:
             if tensor._gradient is not gradient:
                 self._refuse(state)
+        for state in self.states.values():
+            if state.is_array and state.given is not None:
+                lent = self._arrays[state.given]
+                if state.memory.tobytes() != lent.tobytes():
+                    self._refuse(state)
 
     def put_back(self) -> None:
         """Let the tensors hold what they did; not for the first time is fine."""

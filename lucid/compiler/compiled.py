@@ -233,7 +233,8 @@ class Compiled:
         self._lists: list[tuple[Any, list[Any]]] = []  # of numbers, of the last trace's call
         self._latest: Program | None = None
         self._recent: dict[Looks, list[weakref.ref[Program]]] = {}  # by whom they began with
-        self._untraceable: dict[Any, tuple[int, str]] = {}  # how many calls, and why
+        # How many calls, why, and the kind of that.
+        self._untraceable: dict[Any, tuple[int, tuple[str, str]]] = {}
         self._took_over: tuple[Program | None, int] = (None, -1)  # after how many calls
         self._is_paced = is_paced  # False for what can't run op by op
         self._said: set[str] = set()  # reasons that were logged
@@ -281,7 +282,7 @@ class Compiled:
                 except EagerOnlyError as reason:
                     if self._options.fullgraph or self._options.nan != "allow":
                         raise self._refusal(str(reason)) from None
-                    self.note_eager(str(reason), getattr(reason, "kind", ""))
+                    self.note_eager(str(reason), reason.kind)
                     if isinstance(reason, NotPaidForError):
                         begin = time.perf_counter()
                         result = self.__wrapped__(*args, **kwargs)
@@ -556,7 +557,7 @@ class Compiled:
                 if differs is not None:
                     undo_draws(differs.made)
                 if isinstance(reason, EagerOnlyError) and not isinstance(reason, NotPaidForError):
-                    self._note_untraceable(call.key, str(reason))
+                    self._note_untraceable(call.key, reason)
                 raise
             if self._untraceable:
                 for each in (call.key, _OTHERS):
@@ -627,10 +628,11 @@ class Compiled:
         known = self._programs.get(call.key, [])
         known[:] = [program for program in known if program.undo is None]
 
-    def _note_untraceable(self, key: Any, reason: str) -> None:
+    def _note_untraceable(self, key: Any, error: EagerOnlyError) -> None:
         """Note that a trace had to be given up, since the call makes sense op by op only."""
         for each in (key, _OTHERS):
-            self._untraceable[each] = self._untraceable.get(each, (1, ""))[0], reason
+            count, _ = self._untraceable.get(each, (1, ""))
+            self._untraceable[each] = count, (str(error), error.kind)
         while len(self._untraceable) > LIMIT:
             del self._untraceable[next(x for x in self._untraceable if x is not _OTHERS)]
 
@@ -644,11 +646,11 @@ class Compiled:
         if key in self._programs:
             return
         each = key if key in self._untraceable else _OTHERS
-        count, reason = self._untraceable.get(each, (1, ""))
-        self._untraceable[each] = count + 1, reason
+        count, why = self._untraceable.get(each, (1, ("", "")))
+        self._untraceable[each] = count + 1, why
         if count & (count - 1):
-            self._untraceable.setdefault(key, (1, reason))
-            raise EagerOnlyError(reason)
+            self._untraceable.setdefault(key, (1, why))
+            raise EagerOnlyError(*why)
 
     def _signature(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], live: Collection[str] | None = None
@@ -670,10 +672,11 @@ class Compiled:
         kind: what reasons have in common of which one is enough to be said.
         """
         self.stats._note_eager(reason)
-        if (kind or reason) not in self._said:
+        kind = kind or reason
+        if kind not in self._said:
             if len(self._said) >= LIMIT:
                 self._said.clear()
-            self._said.add(kind or reason)
+            self._said.add(kind)
             name = name_of(self.__wrapped__)
             say("eager", "%s: this call runs op by op: %s", name, reason, level=logging.WARNING)
 

@@ -96,7 +96,17 @@ class TraceError(LucidError):
 
 
 class EagerOnlyError(TraceError):
-    """Something that only makes sense op by op: a compiled function that meets it runs eagerly."""
+    """Something that only makes sense op by op: a compiled function that meets it runs eagerly.
+
+    Attributes:
+        kind: what reasons have in common of which one is enough to be said.
+    """
+
+    kind = ""
+
+    def __init__(self, reason: str, kind: str = "") -> None:
+        super().__init__(reason)
+        self.kind = kind or self.kind or reason
 
 
 class LeavesPath(LucidError):  # noqa: N818 - a finding, not an error

@@ -12,12 +12,12 @@ import numpy as np
 from lucid.autograd.modes import no_grad
 from lucid.compiler.guards.events import unheard
 from lucid.compiler.recording import hooks
-from lucid.compiler.repeated import RepeatedByShape
 from lucid.functions.arguments import kind_of
 from lucid.ir import memory
 from lucid.ir.errors import ArgumentError, LucidError, MissingRuleError, OptionError
 from lucid.ir.types import f32
 from lucid.ir.whose_code import is_librarys
+from lucid.nn.gradients import reset_gradients
 from lucid.nn.naming import trace_name, variable_name
 from lucid.optim.groups import Layout, ParamGroup, State, StateEntry, note_change
 from lucid.optim.hooked import NATIVE, Hooked, hooked_step
@@ -25,7 +25,7 @@ from lucid.optim.hyper_parameters import FLAGS, Check, check_implementation
 from lucid.optim.native import NativeStep
 from lucid.tensor.arrays import copied_array, plain_array
 from lucid.tensor.context import within
-from lucid.tensor.core import TensorCore, constant, of_array
+from lucid.tensor.core import TensorCore, of_array
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
 
@@ -213,17 +213,8 @@ class Optimizer(Hooked):
         >>> print(w.grad)
         None
         """
-        gradients = []
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if set_to_none:
-                    parameter.grad = None
-                elif (gradient := parameter.grad) is not None:
-                    if gradient.requires_grad:
-                        _end_history(gradient)
-                    gradients.append(gradient)
-        if gradients:
-            _filling(*gradients)
+        parameters = [p for group in self.param_groups for p in group["params"]]
+        reset_gradients(parameters, set_to_none)
 
     @hooked_step
     def step(self, closure: Closure | None = None) -> Any:
@@ -460,21 +451,6 @@ class Optimizer(Hooked):
             names = sorted(key for key in group if key != "params")
             lines.extend(f"    {key}: {group[key]}" for key in names)
         return f"{type(self).__name__} (\n" + "\n".join(lines) + "\n)"
-
-
-def _end_history(gradient: Tensor) -> None:
-    if gradient.grad_fn is None:
-        gradient.requires_grad_(False)
-    else:
-        gradient.detach_()
-
-
-def _fill(*gradients: Tensor) -> None:
-    for gradient in gradients:
-        write_(gradient, constant(0, gradient.dtype))
-
-
-_filling = RepeatedByShape(_fill, "zero_grad")
 
 
 def _spread(values: dict[str, Any]) -> None:

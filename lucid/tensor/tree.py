@@ -31,6 +31,19 @@ def children_of(tree: Any) -> dict[Any, Any] | None:
     return fields_of(tree) if is_record(tree) else None
 
 
+def containers_in(tree: Any) -> list[Any]:
+    """The nodes of a tree that can change, each once."""
+    found: dict[int, Any] = {}
+    pending = [tree]
+    for item in pending:  # which grows meanwhile
+        children = None if id(item) in found else children_of(item)
+        if children is not None:
+            pending += children.values()
+            if not isinstance(item, tuple):
+                found[id(item)] = item
+    return [*found.values()]
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Attribute:
     """The name of an attribute of a dict or named tuple, beside the keys of its entries."""

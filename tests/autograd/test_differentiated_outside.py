@@ -154,6 +154,44 @@ def test_a_ctx_that_keeps_what_backward_computes_is_good_for_several(prepared):
         assert numbers(x.grad) == [2 * factor]
 
 
+def test_what_backward_changes_in_containers_of_a_ctx_is_there_for_who_sees_it(prepared):
+    log, settings = [], {"scale": 1.0}
+
+    def forward(ctx, x):
+        ctx.log, ctx.settings, ctx.own, ctx.counts = log, settings, [], {"backward": 0}
+        return x * 2
+
+    def backward(ctx, g):
+        ctx.log.append(len(ctx.log))
+        ctx.own.append("backward")
+        ctx.counts["backward"] += 1
+        return g * ctx.settings["scale"] * ctx.counts["backward"]
+
+    apply = prepared(define(forward, backward).apply)
+    for scale in 2.0, 3.0, 4.0:
+        x = leaf([1.0])
+        y = apply(x)
+        settings["scale"] = scale
+        y.backward()
+        assert numbers(x.grad) == [scale]
+    assert log == [0, 1, 2]
+
+
+def test_a_second_backward_that_would_count_on_in_a_container_of_a_ctx_is_refused():
+    def forward(ctx, x):
+        ctx.log = []
+        return x * 2
+
+    def backward(ctx, g):
+        ctx.log.append(len(ctx.log))
+        return g * ctx.log[-1]
+
+    y = lucid.compile(define(forward, backward).apply)(leaf([1.0]))
+    y.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match=r"^Fn.backward changes ctx\.log"):
+        y.backward()
+
+
 # ---------------------------------------------------------------------- memory of what is returned
 
 

@@ -72,6 +72,45 @@ def test_what_numpy_writes_outside_lets_the_call_run_op_by_op(prepared):
         assert {*step.stats.eager_reasons} == {reason}
 
 
+def test_host_code_sees_what_the_step_has_written_to_arrays_by_then(prepared):
+    seen, rows = np.zeros(2), np.zeros((2, 2))
+    fn = define(lambda ctx, x: lucid.tensor(x.numpy() + seen + rows[1]), lambda ctx, g: g)
+
+    def body(x, k):
+        seen[k % 2] = k
+        rows[1] += 1
+        y = fn.apply(x)
+        seen[:] += 10
+        return y
+
+    step = prepared(body)
+    found = [numbers(step(lucid.zeros(2), k)) for k in range(4)]
+    assert found == [[1.0, 1.0], [12.0, 3.0], [5.0, 14.0], [16.0, 7.0]]
+    assert seen.tolist() == [22.0, 13.0] and rows.tolist() == [[0.0, 0.0], [4.0, 4.0]]
+    if step is not body:
+        assert not step.stats.eager_reasons
+
+
+def test_host_code_that_writes_an_array_which_the_step_has_written_runs_op_by_op(prepared):
+    count = np.zeros(2)
+
+    def forward(ctx, x):
+        count[:] += 1
+        return lucid.tensor(x.numpy() + count)
+
+    fn = define(forward)
+
+    def body(x, k):
+        count[0] = k
+        return fn.apply(x)
+
+    step = prepared(body)
+    assert [numbers(step(lucid.zeros(2), k)) for k in range(3)] == [[1, 1], [2, 2], [3, 3]]
+    assert count.tolist() == [3.0, 3.0]
+    if step is not body:
+        assert {*step.stats.eager_reasons} == {"Fn.forward, a host call, writes count"}
+
+
 def test_a_compiled_function_inside_may_use_the_same_tensors(prepared):
     w, count = leaf([2.0, 3.0]), lucid.zeros(())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fractions
 import pathlib
 import types
 
@@ -434,6 +435,13 @@ def test_functions_with_values_of_the_call_are_no_constants(agree, make, is_kept
 
     (step,) = agree(scenario)
     assert "which no call can make again" in step.stats.eager_reasons[0]
+
+
+def test_of_objects_that_each_call_makes_anew_the_reason_is_said_once(caplog):
+    step = lucid.compile(lambda x, n: (x, fractions.Fraction(n, 3)))
+    found = [step(lucid.ones(2), n)[1] for n in range(4)]
+    assert found == [fractions.Fraction(n, 3) for n in range(4)]
+    assert caplog.text.count("which no call can make again") == 1
 
 
 def test_functions_that_were_there_are_returned_natively(agree):

@@ -810,6 +810,24 @@ def test_results_that_a_function_keeps(agree):
     agree(scenario)
 
 
+def test_a_cache_that_was_emptied_is_filled_by_what_the_step_asks_alone(agree):
+    def scenario(compile):
+        asked = []
+
+        @functools.lru_cache(maxsize=4)
+        def root(number):
+            asked.append(number)
+            return number**0.5
+
+        step = compile(lambda x, n: x * root(n))
+        for k in range(8):
+            step(torch.ones(3), 1 + k % 3)
+        root.cache_clear()
+        return step(torch.ones(3), 1), asked
+
+    agree(scenario)
+
+
 def test_numbers_that_move_choose_what_a_function_keeps(agree):
     def scenario(compile):
         asked = []

@@ -141,6 +141,11 @@ def test_zero_grad_forgets_or_fills() -> None:
     gradient = net.scale.grad
     assert gradient is not None
     assert gradient.tolist() == [0.0, 0.0]
+    for _ in range(4):
+        net(lucid.ones(1, 3)).square().sum().backward(create_graph=True)
+        assert net.scale.grad is not None and net.scale.grad.requires_grad
+        net.zero_grad(set_to_none=False)
+        assert net.scale.grad.tolist() == [0.0, 0.0] and not net.scale.grad.requires_grad
     net.zero_grad()
     assert net.scale.grad is None
 

@@ -556,14 +556,22 @@ def test_what_a_schedule_has_set_is_read_later_in_the_step(schedule_of: Any, rea
 
 
 @pytest.mark.parametrize("is_own", [False, True])
-@pytest.mark.parametrize("read", [lambda run: run.count, lambda run: len(run.losses)])
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda run: run.count,
+        lambda run: len(run.losses),
+        lambda run: run.weight.detach().sum().item() > 1,
+        lambda run: run.counts.sum() > 1,
+    ],
+)
 def test_a_schedule_that_looks_at_what_the_step_changes_runs_op_by_op(
     read: Callable[[Any], int], is_own: bool
 ) -> None:
     def scenario(compile: Callable[[Any], Any]) -> Any:
         p = nn.Parameter(lucid.ones(2))
-        opt = optim.SGD([p], lr=0.5)
-        run = SimpleNamespace(count=0, losses=[])
+        opt = optim.SGD([p], lr=0.2)
+        run = SimpleNamespace(count=0, losses=[], weight=p, counts=np.zeros(2))
 
         class Own(schedules.LRScheduler):
             def get_lr(self) -> list[float]:
@@ -579,6 +587,7 @@ def test_a_schedule_that_looks_at_what_the_step_changes_runs_op_by_op(
             opt.step()
             run.count += 1
             run.losses.append(loss.item())
+            run.counts[run.count % 2] += 1
             schedule.step()
 
         found = [(step(), opt.param_groups[0]["lr"]) for _ in range(4)]

@@ -623,7 +623,7 @@ class Collector:
         self._paths[id(value)] = path
         self._held.append(value)
         if not gc.is_tracked(value) or type(value) is dict:  # which may be tracked from now on
-            self._holders[id(value)] = holder
+            self._holders.setdefault(id(value), holder)
         if isinstance(value, weakref.ReferenceType):
             self._weak.add(id(value()))
         if isinstance(value, TensorCore):
@@ -710,6 +710,16 @@ class Collector:
             holder = self._holders[id(thing)]
             return holder is not None and self.was_there(holder)
         return gc.is_tracked(thing) and not self._age.is_new(thing)
+
+    def accept_made(self, objects: Iterable[Any]) -> None:
+        """Know objects as made by the step, whoever holds them."""
+        for made in objects:
+            self._held.append(made)
+            self._holders[id(made)] = None
+
+    def has_looked_at(self, container: Any) -> bool:
+        """Whether the step has read entries of a container, or how many there are."""
+        return id(container) in self._looked_at | self._measured
 
     def accept_arguments(self, identities: Collection[int]) -> None:
         """Know objects that were given: their contents stand for those of each call."""

@@ -22,6 +22,8 @@ from lucid.compiler.guards.guard import (
     ArrayGuard,
     ContentsGuard,
     EntryGuard,
+    Guard,
+    TensorGuard,
     closure_of,
     instance_dict,
 )
@@ -31,6 +33,7 @@ from lucid.ir.whose_code import is_librarys, is_users
 from lucid.random import default_generator
 from lucid.tensor.context import epoch
 from lucid.tensor.core import TensorCore
+from lucid.tensor.storage import Storage
 
 _CONTAINERS = (list, tuple, set, frozenset, deque)
 _LOGS = frozenset({"debug", "info", "warning", "warn", "error", "exception", "critical", "log"})
@@ -75,14 +78,26 @@ class Surroundings:
         self._take_up(path, default_generator.state, first, in_rounds)
         for path, tensor in reachable(self._roots, TensorCore):
             self._take_up(path, tensor, first)
+        self._written = [cell.storage for cell in recorder.cells.values() if cell.is_written]
+        for path, array in reachable(self._roots, np.ndarray) if self._written else ():
+            for storage in self._written_on(array):
+                if self._enter(path, storage, first):
+                    self.states[-1].is_array = True
 
-    def _take_up(self, path: str, tensor: TensorCore, first: int, is_lent: bool = False) -> None:
-        """Enter a tensor from outside, and its gradient."""
-        storage = tensor._storage
+    def _written_on(self, array: np.ndarray) -> list[Storage]:
+        """The memory that the trace has written by now, and an array shows."""
+        return [
+            storage
+            for storage in self._written
+            if storage.array is not None and np.may_share_memory(storage.array, array)
+        ]
+
+    def _enter(self, path: str, storage: Storage, first: int, is_lent: bool = False) -> bool:
+        """Enter memory from outside; whether there is any, and none that was entered before."""
         array = storage.array
         known = any(state.storage is storage for state in self.states)
         if array is None or known or not array.flags.writeable:
-            return
+            return False
         state = State(storage, path)
         cell = self._recorder.cells.get(storage)
         if cell is not None and (
@@ -92,7 +107,12 @@ class Surroundings:
             state.given = first + len(self.values)
             self.values.append(storage.value)
         self.states.append(state)
-        if tensor._requires_grad:
+        return True
+
+    def _take_up(self, path: str, tensor: TensorCore, first: int, is_lent: bool = False) -> None:
+        """Enter a tensor from outside, and its gradient."""
+        storage = tensor._storage
+        if self._enter(path, storage, first, is_lent) and tensor._requires_grad:
             gradient = tensor._redeemed()
             self._gradients.append((tensor, gradient, State(storage, f"{path}.grad")))
             if gradient is not None and gradient._array is not None:
@@ -128,6 +148,7 @@ class Surroundings:
                 yield
             collector.finish()
         except BaseException as error:
+            self._forget_lent(collector.guards)
             collector.put_back()
             if isinstance(error, ValueError) and "read-only" in str(error):
                 error = _WritesOutsideError("memory of a tensor from outside, by NumPy")
@@ -139,6 +160,7 @@ class Surroundings:
                 )
             raise
         else:
+            self._forget_lent(collector.guards)
             guards = [x for x in collector.guards.values() if isinstance(x, _KINDS)]
             changed = [guard for guard in guards if not guard.holds()]
             collector.put_back()
@@ -147,7 +169,7 @@ class Surroundings:
                 given = {id(value) for path, value in self._roots if path}
                 outer.note_host(self._name, changed, given)
             for guard in collector.guards.values():
-                if outer.has_changed_for(guard):
+                if outer.has_changed_for(guard) or self._looks_at(guard):
                     self._recorder.run_op_by_op(
                         f"{self._name}, a host call, reads {guard.path}, which the step has changed"
                     )
@@ -157,6 +179,20 @@ class Surroundings:
             for storage, value, generation in suspended:
                 storage.value, storage.generation = value, generation
                 storage.recorder = self._recorder
+
+    def _looks_at(self, guard: Guard) -> list[Storage]:
+        """The memory that the trace has written and a guard is about."""
+        if isinstance(guard, TensorGuard):
+            return [x for x in self._written if x is guard.tensor._storage]
+        return self._written_on(guard.owner) if isinstance(guard, ArrayGuard) else []
+
+    def _forget_lent(self, guards: dict[Any, Guard]) -> None:
+        """Drop guards of memory that was lent: it held something else, and is as it was again."""
+        lent = {state.storage for state in self.states if state.given is not None}
+        for identity, guard in list(guards.items()):
+            looked_at = self._looks_at(guard)
+            if looked_at and lent.issuperset(looked_at):
+                del guards[identity]
 
     def outside(self, arrays: Sequence[np.ndarray]) -> Outside:
         """The tensors within reach while the call, whose operands these are, is evaluated."""
@@ -180,6 +216,9 @@ class _Writes(GuardCollector):
 
     def advance(self, iterator: Any) -> None:
         """Each call advances it again."""
+
+    def _restart_with(self, found: Any, what: str) -> None:
+        """An array is read and written where the host code does it."""
 
     def _draw(self, generator: Any, name: str) -> None:
         """Each call draws anew."""

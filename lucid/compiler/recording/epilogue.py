@@ -275,7 +275,8 @@ class EpilogueBuilder:
         what = what.replace("made", "is given") if is_callers else what
         how = "returns" if source is None else f"keeps in {source.path}"
         line = "" if source is None else self._collector.line_of(source)
-        raise EagerOnlyError(f"it {how} {what}, {brief(leaf)}, which no call can make again{line}")
+        does = f"it {how} {what}"
+        raise EagerOnlyError(f"{does}, {brief(leaf)}, which no call can make again{line}", does)
 
     def _is_fixed(self, leaf: Any) -> bool:
         """Whether all calls may share it: it holds nothing that the step has made.

@@ -429,6 +429,10 @@ class Recorder(TracedMemory):
         assert found is not None
         return found
 
+    def has_looked_at(self, container: Any) -> bool:
+        """Whether the user's code has read entries of a container, or how many there are."""
+        return self.collector is not None and self.collector.has_looked_at(container)
+
     def look(self, tensor: TensorCore, what: str) -> Any:
         """What Python gets for the only element of a tensor.
 

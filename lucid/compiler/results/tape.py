@@ -32,7 +32,7 @@ from lucid.ir.types import DType, TensorType
 from lucid.sparse.saved import SavedSparse
 from lucid.tensor.core import TensorCore, _new
 from lucid.tensor.storage import Storage, VersionCounter
-from lucid.tensor.tree import flatten, map_tree
+from lucid.tensor.tree import containers_in, flatten, map_tree
 
 if TYPE_CHECKING:
     from lucid.compiler.results.histories import Histories
@@ -138,6 +138,7 @@ class Tape:
         self.cut = holdings.cut(self._contents, checked)
         self._again = holdings.again(self._hidden.values(), self.cut)
         self._contexts = [node for node in self._nodes if hasattr(node, "_own_names")]
+        self._outer = holdings.outer
         self.sources, self._given, self._state = holdings.sources, holdings.given, holdings.state
         self._live, self.types = [*live], [value.type for value in (*live.values(), *self._given)]
 
@@ -187,7 +188,7 @@ class Tape:
         recorder.numbers = numbers
         if recorder.collector is not None:
             recorder.collector.accept_arguments([*map(id, self._contexts)])
-        with as_recorded(self._contexts, numbers):
+        with as_recorded(self._contexts, numbers, self._outer, recorder):
             return walk()
 
     def _lay_out(self, recorder: TracedMemory, given: Sequence[Value], with_hidden: bool) -> None:
@@ -289,6 +290,7 @@ class Holdings:
         given: values of the trace's graph that a backward is given besides what is live, in the
             order of the sources, which have that as well, first.
         state: memory of the step's state that it finds by itself, by the value that is there.
+        outer: identities of containers from outside that contexts hold.
     """
 
     def __init__(
@@ -298,6 +300,7 @@ class Holdings:
         self._histories = histories
         self._formulas = formulas
         self._objects = {*recorder.containers}
+        self.outer: set[int] = set()
         self._inputs = {entry.value: i for i, entry in enumerate(recorder.graph.inputs)}
         self._cells = {cell.value: cell for cell in recorder.cells.values() if not cell.is_inside}
         self._stand_ins: dict[int, tuple[TensorCore, TensorCore]] = {}
@@ -346,7 +349,10 @@ class Holdings:
         self.saved.add(entry.tensor._storage)
 
     def _replaced(self, value: Any) -> Any:
-        return map_tree(self._replaced_leaf, value, leaves=self._objects)
+        collector = self._recorder.collector
+        if collector is not None:
+            self.outer |= {id(x) for x in containers_in(value) if collector.was_there(x)}
+        return map_tree(self._replaced_leaf, value, leaves=self._objects | self.outer)
 
     def _replaced_leaf(self, leaf: Any, _: str) -> Any:
         if isinstance(leaf, TensorCore):
@@ -501,15 +507,23 @@ def _on(cell: Cell) -> TensorCore:
 
 
 @contextmanager
-def as_recorded(nodes: Sequence[Node], numbers: Sequence[Any]) -> Iterator[None]:
-    """Let contexts be in the block as forward left them, with numbers of a call; then again."""
+def as_recorded(
+    nodes: Sequence[Node], numbers: Sequence[Any], outer: Collection[int], recorder: TracedMemory
+) -> Iterator[None]:
+    """Let contexts be in the block as forward left them, with numbers of a call; then again.
+
+    outer: identities of containers that weren't forward's own.
+    """
     recorded = [{name: vars(node)[name] for name in _names_of_users(node)} for node in nodes]
 
     def found(leaf: Any, _: str) -> Any:
         return numbers[leaf.number] if isinstance(leaf, _Number) else leaf
 
     for node, attributes in zip(nodes, recorded, strict=True):
-        vars(node).update((name, map_tree(found, tree)) for name, tree in attributes.items())
+        made = {name: map_tree(found, tree, leaves=outer) for name, tree in attributes.items()}
+        vars(node).update(made)
+        if recorder.collector is not None:
+            recorder.collector.accept_made(x for x in containers_in(made) if id(x) not in outer)
     try:
         yield
     finally:

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Self
 
-from lucid.autograd.modes import no_grad
 from lucid.choices import check_flag, check_kind
 from lucid.compiler.recording import hooks as trace_hooks
 from lucid.device import check_device
@@ -25,6 +24,7 @@ from lucid.ir.frames import catching, leave
 from lucid.ir.types import DType, f32, f64
 from lucid.layouts import check_memory_format
 from lucid.nn import tracing
+from lucid.nn.gradients import reset_gradients
 from lucid.nn.modules.hooked import (
     Hooked as Hooked,
     Register,
@@ -42,9 +42,7 @@ from lucid.nn.parameter import Buffer, Parameter, TransientBuffer
 from lucid.nn.state import IncompatibleKeys, load_own, load_state, save_own, save_state
 from lucid.nn.uninitialized import Uninitialized
 from lucid.tensor.context import epoch
-from lucid.tensor.core import constant
 from lucid.tensor.tensor import Tensor
-from lucid.tensor.writing import write_
 
 __all__ = ["Module"]
 
@@ -616,7 +614,7 @@ class Module(Hooked, StateHooked):
         return self
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the parameters' gradients, or fill them with zeros.
+        """Forget the parameters' gradients, or fill them with zeros, which have no history.
 
         Args:
             set_to_none: forget them; else fill them with zeros.
@@ -627,12 +625,7 @@ class Module(Hooked, StateHooked):
         >>> print(layer.weight.grad)
         None
         """
-        for parameter in self.parameters():
-            if set_to_none:
-                parameter.grad = None
-            elif parameter.grad is not None:
-                with no_grad():
-                    write_(parameter.grad, constant(0, parameter.dtype))
+        reset_gradients(self.parameters(), set_to_none)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Replace the data of parameters, their gradients, and the buffers; objects stay.
