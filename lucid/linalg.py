@@ -701,7 +701,7 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     tensor([[1, 2, 4],
             [1, 3, 9]])
     """
-    return x[..., None] ** arange(x._type.shape[-1] if N is None else N)
+    return x[..., None] ** arange(x._type.shape[-1] if N is None else integer(N, "vander", "N"))
 
 
 def matrix_rank(

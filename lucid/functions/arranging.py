@@ -537,7 +537,7 @@ def tril_indices(
     shape_of((row, col), "tril_indices")
     check_device(device, "tril_indices")
     check_layout(layout, "tril_indices")
-    return _indices(np.tril_indices(row, offset, col), dtype)
+    return _indices(np.tril_indices(row, integer(offset, "tril_indices", "offset"), col), dtype)
 
 
 @like(tril_indices)
@@ -556,7 +556,7 @@ def triu_indices(
     shape_of((row, col), "triu_indices")
     check_device(device, "triu_indices")
     check_layout(layout, "triu_indices")
-    return _indices(np.triu_indices(row, offset, col), dtype)
+    return _indices(np.triu_indices(row, integer(offset, "triu_indices", "offset"), col), dtype)
 
 
 def _indices(places: Any, dtype: Any) -> Tensor:

@@ -408,6 +408,7 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
     """
     x = tensor_of(input, "diag_embed")
     *batch, length = x._type.shape
+    offset = integer(offset, "diag_embed", "offset")
     size = length + abs(offset)
     places = distinct_axes((dim1, dim2), x.ndim + 1, "diag_embed")
     # In a matrix laid out row by row an element of the diagonal has `size` zeros behind it.
@@ -481,6 +482,7 @@ def _triangle(input: Tensor, op: str, diagonal: int) -> Tensor:
     if x.ndim < 2:
         raise ShapeError(f"{op}: input tensor must have at least 2 dimensions")
     rows, columns = x._type.shape[-2:]
+    diagonal = integer(diagonal, op, "diagonal")
     if context.recorder is None and not context.levels and type(diagonal) is int:
         return choose(_known_triangle(rows, columns, op, diagonal), x, False)
     distance = _column(rows, columns) - _row(rows, columns)

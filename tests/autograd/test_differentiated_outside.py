@@ -31,6 +31,22 @@ def test_needs_input_grad_is_false_for_inputs_that_nobody_asked_for(prepared):
         assert numbers([alone, *both, x.grad]) == [[1.0], [10.0], [1.0], [10.0]]
 
 
+def test_a_comprehension_in_backward_asks_the_ctx(prepared):
+    def backward(ctx, grad):
+        needed = (grad * scale if ctx.needs_input_grad[1:][n] else None for n, scale in ctx.scales)
+        return None, *needed
+
+    def forward(ctx, factor, *terms):
+        ctx.scales = [(n, n + factor) for n in range(len(terms))]
+        return sum(terms)
+
+    apply = prepared(lambda x, y: define(forward, backward).apply(2, x, y.detach(), y))
+    for _ in range(2):
+        x, y = leaf([1.0]), leaf([2.0])
+        apply(x, y).sum().backward()
+        assert numbers([x.grad, y.grad]) == [[2.0], [4.0]]
+
+
 @pytest.mark.parametrize("dtype", [lucid.float32, lucid.float64])
 def test_a_saved_output_that_was_written_is_noticed(prepared, dtype):
     apply = prepared(Exp.apply)

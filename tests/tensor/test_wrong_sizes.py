@@ -50,10 +50,20 @@ def test_a_size_is_made_of_ints() -> None:
         lambda x, n: F.max_pool2d(x, n),
         lambda x, n: F.unfold(x, n),
         lambda x, n: F.interpolate(x, size=n),
+        lambda x, n: F.adaptive_avg_pool2d(x, n),
+        lambda x, n: F.adaptive_max_pool2d(x, (n, None)),
+        lambda x, n: F.embedding(x.long(), lucid.ones(4, 2), padding_idx=n),
+        lambda x, n: F.one_hot(x.long(), n),
+        lambda x, n: F.cross_entropy(x[0, 0], x[0, 0, 0].long(), ignore_index=n),
+        lambda x, n: x.tril(n),
+        lambda x, n: lucid.triu_indices(3, 3, n),
+        lambda x, n: lucid.diag_embed(x, n),
+        lambda x, n: x.narrow(2, 0, n),
+        lambda x, n: lucid.vander(x[0, 0, 0], n),
     ],
 )
 @pytest.mark.parametrize("size", [1.5, float("nan")])
-def test_a_size_of_a_window_is_not_cut_to_an_int(run: Any, size: Any) -> None:
+def test_a_size_or_place_is_not_cut_to_an_int(run: Any, size: Any) -> None:
     for call in (run, lucid.compile(run)):
         with pytest.raises(lucid.ArgumentError, match=re.escape(f"must be an int, not {size!r}")):
             call(lucid.ones(1, 1, 4, 4), size)

@@ -614,7 +614,8 @@ class Collector:
 
     def value(self, value: Any, path: str, holder: Any = None) -> None:
         """The step gets hold of an object, at some place."""
-        if id(value) in self._given and id(holder) not in self._given:
+        is_elsewhere = id(value) in self._given and id(holder) not in self._given
+        if is_elsewhere and (holder is None or self.was_there(holder)):
             self._elsewhere.add(id(value))
             if holder is not None and not _is_container(value):  # with what stands for its contents
                 self._know_by_identity(value)

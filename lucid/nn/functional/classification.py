@@ -6,6 +6,7 @@ import math
 
 import lucid
 from lucid.autograd.native import composite
+from lucid.functions.arguments import integer
 from lucid.functions.checks import in_range
 from lucid.functions.elementwise import where
 from lucid.functions.gradients import with_gradient
@@ -112,6 +113,7 @@ def _index_and_weights(
             f"{name}: ignore_index must be an int, not {ignore}\n"
             "hint: name reduction=, or size_average= in an older program"
         )
+    ignore = integer(ignore, name, "ignore_index")
     classes = input.shape[1]
     index = where(target == ignore, 0, target)
     hint = f"\nhint: only ignore_index ({ignore}) may lie outside"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import lucid
 from lucid.autograd.modes import no_grad
 from lucid.choices import check_choice, refuse
-from lucid.functions.arguments import typed
+from lucid.functions.arguments import integer, typed
 from lucid.functions.checks import in_range
 from lucid.functions.elementwise import where
 from lucid.functions.finding import extent, found
@@ -109,9 +109,12 @@ def rows_of(
     """As `embedding`, which messages call by another name."""
     check_rows(name, input, weight)
     rows = weight.shape[0]
-    if padding_idx is not None and not -rows <= padding_idx < rows:
-        raise OptionError(f"{name}: Padding_idx must be within num_embeddings")
-    padding = -1 if padding_idx is None else padding_idx % rows
+    padding = -1
+    if padding_idx is not None:
+        padding = integer(padding_idx, name, "padding_idx")
+        if not -rows <= padding < rows:
+            raise OptionError(f"{name}: Padding_idx must be within num_embeddings")
+        padding %= rows
     return _embedding(weight, input, rows, padding, bool(by_frequency))
 
 
@@ -134,6 +137,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     """
     if tensor.dtype is not i64:
         raise DTypeError("one_hot: only of a tensor of int64")
+    num_classes = integer(num_classes, "one_hot", "num_classes")
     if num_classes == -1:
         if 0 in tensor.shape:
             raise OptionError("one_hot: the number of classes of no indices must be given")

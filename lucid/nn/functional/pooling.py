@@ -16,7 +16,7 @@ import lucid
 from lucid.autograd import Function
 from lucid.autograd.native import program, runs_natively
 from lucid.docstrings import like
-from lucid.functions.arguments import require_computable, tensor_of
+from lucid.functions.arguments import integer, require_computable, tensor_of
 from lucid.functions.checks import in_range
 from lucid.functions.elementwise import where
 from lucid.functions.gradients import with_gradient
@@ -313,7 +313,10 @@ def adaptive_sizes(kind: str, rank: int, input: Tensor, output_size: Sizes) -> t
     given = output_size if isinstance(output_size, Sequence) else (output_size,) * rank
     if len(given) != rank:
         raise OptionError(f"{name}: output_size must have {rank} entries, got {list(given)}")
-    wanted = tuple(n if size is None else size for n, size in zip(lengths, given, strict=True))
+    wanted = tuple(
+        length if size is None else integer(size, name, "output_size")
+        for length, size in zip(lengths, given, strict=True)
+    )
     if min(wanted) < 0 or min(lengths) < 1:
         raise ShapeError(f"{name}: can't pool {list(lengths)} elements to {list(wanted)}")
     return wanted, lengths
