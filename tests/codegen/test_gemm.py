@@ -165,6 +165,17 @@ def test_the_inner_loop_is_multiply_adds_without_calls() -> None:
     assert all(name.startswith("llvm.") for name in re.findall(r"call [^@]*@([\w.]+)", kernel[0]))
 
 
+def test_the_sums_of_a_tall_tile_stay_in_registers() -> None:
+    """A loop with more multiply-adds than registers keeps some of its sums in memory."""
+    target = host_target().with_vector_bytes(32)
+    graph = Graph("product")
+    x, y = (graph.add_input(TensorType(dtype_named("f32"), shape)) for shape in ((24, 64), (64, 8)))
+    graph.outputs = [ops.matmul(x, y)]
+    height = plan(Contraction(24, 8, 64, "float", (64, 1), (8, 1)), target).height
+    text = compile_graph(graph, target=target).llvm
+    assert height <= text.count("fma.v8f32(<8 x float> %") <= target.registers
+
+
 def test_a_product_with_more_pages_than_stay_at_hand_is_cut_by_rows() -> None:
     a, b = random((100, 1024)), random((100, 1024), seed=1)
 
