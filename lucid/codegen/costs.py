@@ -131,6 +131,10 @@ PART_ROWS = 96
 # block that is transposed, by a gather.
 RUN, NEAR_RUN, SHUFFLED, GATHERED_LANES = 3.0, 2.5, 1.67, 32.0
 
+# Up to so many rows, a large matrix is read once, in blocks of so many lines and bytes of each.
+STREAMED_ROWS = 48
+STREAMED_LINES, STREAMED_LINE_BYTES = 64, 256
+
 # Contractions over axes -----------------------------------------------------------------------
 
 # Least rows, columns and inner elements of a product for which images are folded, and neighbours in
