@@ -8,7 +8,6 @@ all of them the same processor. What was aimed at is printed with what was reach
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import sys
 import tempfile
@@ -237,7 +236,6 @@ def measure(model: str, args: Namespace) -> list[Worker]:
             worker.stop()
             print(f"{NAME}, {model}: {worker.framework} is left out, {worker.built['missing']}")
         else:
-            worker.pin(max(os.sched_getaffinity(0)))
             workers.append(worker)
     for _ in range(args.rounds):
         for part in PARTS:

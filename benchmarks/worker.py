@@ -1,4 +1,8 @@
-"""One framework's process: built once, measured whenever it is asked."""
+"""One framework's process: built once, measured whenever it is asked.
+
+One thread means one processor, for whatever a framework starts: XLA runs a step on all processors
+that it sees, whatever it is told. So compiling and building have one, too.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -136,13 +139,12 @@ class Worker:
 
         Args:
             program: the benchmark, the workload and the framework, as `run.py --worker` takes them.
+            threads: of the framework; with one it has one processor.
             variables: more of its environment.
         """
         names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
         env = os.environ | dict.fromkeys(names, str(threads)) | {"JAX_PLATFORMS": "cpu"}
         env |= variables or {}
-        if threads == 1:
-            env["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
         script = Path(__file__).with_name("run.py")
         command = [python, script, "--worker", *program, "--seconds", str(seconds)]
         self.framework = program[-1]
@@ -154,6 +156,8 @@ class Worker:
         self.process = subprocess.Popen(
             command, env=env, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
+        if threads == 1:  # before it has more of them, which inherit it
+            os.sched_setaffinity(self.process.pid, {max(os.sched_getaffinity(0))})
 
     @cached_property
     def built(self) -> dict[str, Any]:
@@ -165,12 +169,6 @@ class Worker:
                 self.state = dict(arrays)
             path.unlink()
         return built
-
-    def pin(self, cpu: int) -> None:
-        """From now on all its threads run on one processor."""
-        for task in Path(f"/proc/{self.process.pid}/task").iterdir():
-            with suppress(ProcessLookupError):  # it has ended meanwhile
-                os.sched_setaffinity(int(task.name), {cpu})
 
     def read(self) -> dict[str, Any]:
         """Wait for the next answer."""

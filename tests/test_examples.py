@@ -92,6 +92,16 @@ def test_the_benchmark_times_the_parts_around_a_model_compiled_alone(tmp_path: P
     assert not (tmp_path / "build/bench/steps.json").exists()
 
 
+def test_a_framework_with_one_thread_has_one_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    from worker import Worker
+
+    worker = Worker(("steps", "mlp_tiny", "NumPy"), sys.executable, 1, 0.05)
+    with worker.process:
+        assert worker.built["parts"] == []
+        assert len(os.sched_getaffinity(worker.process.pid)) == 1
+
+
 def test_the_gradient_goes_through_the_steps_that_an_adaptive_solver_took(tmp_path: Path) -> None:
     assert "k = 0.69315, and log 2 = 0.69315" in run(tmp_path, "examples/ode.py")
 

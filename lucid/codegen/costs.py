@@ -108,6 +108,9 @@ PACK_COLUMNS = 48
 # Rows that the tile of a product with an open number of them is chosen for: many, and a multiple of
 # most heights.
 OPEN_ROWS = 840
+# A load of a vector, or of a scalar for all lanes, in a tile, against a multiply-add: tiles of
+# 13 rows and one vector 78 GFLOP/s, of 6 rows and two 95.
+TILE_LOAD = 1.2
 # An A whose neighbours along the inner axis lie on pages of their own is slow to read.
 PAGE_BYTES = 4096
 # Dot products that run side by side, to hide the latency.
@@ -131,6 +134,10 @@ PART_ROWS = 96
 # of elements further apart and each step of those, for each load, shuffle and store of a square
 # block that is transposed, by a gather.
 RUN, NEAR_RUN, SHUFFLED, GATHERED_LANES = 3.0, 2.5, 1.67, 32.0
+
+# Up to so many rows, a large matrix is read once, in blocks of so many lines and bytes of each.
+STREAMED_ROWS = 48
+STREAMED_LINES, STREAMED_LINE_BYTES = 64, 256
 
 # Contractions over axes -----------------------------------------------------------------------
 

@@ -121,6 +121,14 @@ def test_strided_lanes_touch_nothing_else(
         np.testing.assert_array_equal(written, expected)
 
 
+def test_strided_lanes_are_stored_one_by_one_where_masks_are_slow() -> None:
+    graph = Graph()
+    x, update = (graph.add_input(TensorType(f32, (size,))) for size in (128, 64))
+    graph.outputs = [ops.update_slice(x, update, starts=(0,), stops=(128,), steps=(2,))]
+    text = compile_graph(graph, target=host_target().with_vector_bytes(32)).llvm
+    assert text.count("extractelement <8 x float>") == 8 and "masked.store" not in text
+
+
 # Facts about whole convolutions ---------------------------------------------------------------
 
 N, C, OUT, H, W = 3, 4, 8, 10, 20

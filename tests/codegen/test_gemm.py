@@ -109,7 +109,7 @@ def test_batches_broadcast() -> None:
     check(multiply(a, own, np.zeros((3, 2, 9, 21), np.float32), host_target()), a, own)
 
 
-@pytest.mark.parametrize("size", ((50, 70, 33), (150, 300, 400), (11, 1, 40)))
+@pytest.mark.parametrize("size", ((50, 70, 33), (150, 300, 400), (11, 1, 40), (9, 1001, 192)))
 def test_parts_give_the_same_bits(
     size: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,6 +163,30 @@ def test_the_inner_loop_is_multiply_adds_without_calls() -> None:
     kernel = re.search(r"^define void @k0\(.*?^}$", text, re.M | re.S)
     assert kernel is not None
     assert all(name.startswith("llvm.") for name in re.findall(r"call [^@]*@([\w.]+)", kernel[0]))
+
+
+@pytest.mark.parametrize("rows, columns", [(2, 1024), (9, 1001), (48, 1030)])
+def test_a_large_matrix_is_read_once_by_few_rows(rows: int, columns: int) -> None:
+    a, b = random((rows, 192)), random((192, columns), seed=1)
+    check(multiply(a, b, np.zeros((rows, columns), np.float32), host_target()), a, b)
+    bias, third = random((columns,), seed=2), random((3, rows, 192), seed=3)
+    step = lucid.compile(lambda x, y, bias: lucid.relu(x @ y + bias))
+    for x in (a, third):
+        found = step(*map(lucid.tensor, (x, b, bias))).numpy()
+        np.testing.assert_allclose(found, np.maximum(x @ b + bias, 0), rtol=1e-3, atol=1e-3)
+    step(*map(lucid.tensor, (a, b, bias)))
+    assert "contract in blocks of 64 of k0" in step.stages["kernels"]
+
+
+def test_the_sums_of_a_tall_tile_stay_in_registers() -> None:
+    """A loop with more multiply-adds than registers keeps some of its sums in memory."""
+    target = host_target().with_vector_bytes(32)
+    graph = Graph("product")
+    x, y = (graph.add_input(TensorType(dtype_named("f32"), shape)) for shape in ((24, 64), (64, 8)))
+    graph.outputs = [ops.matmul(x, y)]
+    height = plan(Contraction(24, 8, 64, "float", (64, 1), (8, 1)), target).height
+    text = compile_graph(graph, target=target).llvm
+    assert height <= text.count("fma.v8f32(<8 x float> %") <= target.registers
 
 
 def test_a_product_with_more_pages_than_stay_at_hand_is_cut_by_rows() -> None:

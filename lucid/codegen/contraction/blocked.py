@@ -28,7 +28,7 @@ from lucid.codegen.emit import lowering
 from lucid.codegen.emit.lines import smaller
 from lucid.codegen.kernel_ir.affine import AffineExpr, form
 from lucid.codegen.kernel_ir.nest import LoopNest
-from lucid.codegen.llvm.builder import FunctionBuilder, Val, const, i64, vector
+from lucid.codegen.llvm.builder import FunctionBuilder, Val, const, const_lanes, i64, vector
 from lucid.codegen.llvm.target import ELEMENT_BYTES, Target
 from lucid.ir.extents import NotOpenError, ceil_div, hint, is_open, replaced
 
@@ -138,6 +138,15 @@ class BlockedProduct:
     def places_apart(self) -> tuple[Axis, ...]:
         """The inner axes of which a block has one element, behind the one that is cut."""
         return self.inner[self.plan.split + 1 :] if self.plan.skips else ()
+
+    @property
+    def is_copied_by_lines(self) -> bool:
+        """Whether a block of the second operand is some lines of few columns each."""
+        columns, inner = self.walks(1)
+        is_short = self.plan.columns * self.body.args[0].itemsize <= costs.STREAMED_LINE_BYTES
+        is_known = not is_open(self.columns) and not is_open(self.plan.extent)
+        is_one = len(columns) == len(inner) == 1 and columns[0][1] == 1
+        return is_short and is_known and is_one and not self.plan.skips
 
     @property
     def share_inside(self) -> float:
@@ -251,6 +260,18 @@ def _has_padding_apart(product: BlockedProduct) -> bool:
         and first.padded is along[-1] is None
         and all(axis.padded is not None and axis.padded in along for axis in places)
     )
+
+
+def choose_streamed(product: BlockedProduct, target: Target) -> BlockedPlan:
+    """Blocks of some long lines of the second operand, for a few rows that are read in place."""
+    dtype, (inner,) = product.body.args[0], product.inner
+    element = lowering.MEMORY[dtype]
+    sizes = product.rows, product.columns, inner.size
+    tile = plan(Contraction(*sizes, element, (inner.size, 1), (product.columns, 1)), target)
+    panels = ceil_div(costs.STREAMED_LINE_BYTES // dtype.itemsize, tile.panel)
+    extent = max(n for n in range(1, costs.STREAMED_LINES + 1) if inner.size % n == 0)
+    shape = tile.lanes, tile.height, tile.width
+    return BlockedPlan(*shape, 0, extent, panels * tile.panel, tile.height, "in place")
 
 
 def choose_open(product: BlockedProduct, target: Target) -> BlockedPlan:
@@ -604,6 +625,9 @@ class BlockedEmitter(Emitter):
         size, stride = found.extent, inner[found.split][1]
         behind = () if found.skips else inner[found.split + 1 :]
         walk = joined([(size, stride), *behind])
+        if self.product.is_copied_by_lines:
+            self._pack_lines(start, columns, stride)
+            return
         with b.loop(columns[0], columns[1], self.plan.panel) as loop:
             place, depth = self._of_column(loop.index, columns[0]), self._depth(loop.index)
             end = i64(self.plan.panel)
@@ -613,6 +637,31 @@ class BlockedEmitter(Emitter):
                 to = b.at(self.spec.element, place, vectors.index)
                 first = b.add(loop.index, vectors.index)
                 self.copiers[1].emit(start, to, first, walk, self.plan.panel)
+
+    def _pack_lines(self, start: Val, columns: Range, stride: int) -> None:
+        """Copy a block of lines, one after the other, each from its beginning to its end."""
+        b, element, lanes, width = self.b, self.spec.element, self.plan.lanes, self.plan.width
+        rest = self.spec.n % self.plan.panel
+        full = self.spec.n - rest
+
+        def copy(line: Val, k: Val, column: Val, width: int, tail: int) -> None:
+            to = b.at(element, self._of_column(column, columns[0]), b.mul(k, self.plan.panel))
+            for v in range(width):
+                place = b.at(element, b.at(element, line, column), v * lanes)
+                if tail and v == width - 1:
+                    mask = const_lanes("i1", [lane < tail for lane in range(lanes)])
+                    value = b.masked_load(self.type, place, mask)
+                else:
+                    value = b.load(self.type, place)
+                b.store(value, b.at(element, to, v * lanes))
+
+        with b.loop(0, self.memory.block) as loop:
+            line = b.at(element, start, b.mul(loop.index, stride))
+            with b.loop(columns[0], smaller(b, columns[1], full), self.plan.panel) as panels:
+                copy(line, loop.index, panels.index, width, 0)
+            if rest:
+                with b.if_(b.eq(columns[1], self.spec.n)):
+                    copy(line, loop.index, i64(full), ceil_div(rest, lanes), rest % lanes)
 
     def _of_column(self, column: Val, first: Val) -> Val:
         """Where a panel of the block lies."""

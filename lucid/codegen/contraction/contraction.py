@@ -133,7 +133,7 @@ def are_dots(m: int, n: int, a_strides: Sequence[int], b_strides: Sequence[int])
 def _tile(m: int, vectors: int, registers: int) -> tuple[int, int]:
     """The tile that covers m rows and `vectors` columns in the least time.
 
-    Time of a round of k: one unit per multiply-add or load, and not less than the eight
+    Time of a round of k: one unit per multiply-add, some more per load, and not less than the eight
     multiply-adds that must be in flight to hide their latency.
     """
     best: tuple[float, int, int] | None = None
@@ -146,7 +146,7 @@ def _tile(m: int, vectors: int, registers: int) -> tuple[int, int]:
             for h, rows in ((height, m // height), (m % height, int(m % height > 0))):
                 for w, cols in ((width, vectors // width), (vectors % width, 1)):
                     if h and w and rows and cols:
-                        cost += rows * cols * (max(h * w, h + w, 8) + 0.5)
+                        cost += rows * cols * (max(h * w, costs.TILE_LOAD * (h + w), 8) + 0.5)
                         bodies += 1
             score = cost * (1 + 0.01 * bodies)
             if best is None or score < best[0] * (1 - 1e-9):

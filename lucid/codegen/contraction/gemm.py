@@ -219,7 +219,8 @@ class Emitter:
         """Sums over all of k, row by row, added to those `before`."""
         b, k = self.b, self.spec.k
         sums = list(before) or [const(self.type, 0)] * (height * panel.width)
-        unroll = max(1, min(4, 32 // len(sums)))  # more only take LLVM's time
+        # Of more LLVM mixes the steps: sums then wait in memory. More than 4 only take its time.
+        unroll = max(1, min(4, b.target.registers // len(sums)))
         if panel.depth is not None and k % unroll:
             unroll = 1
         main = k - k % unroll

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
+from lucid.codegen import costs
 from lucid.codegen.contraction.axes import (
     Axis,
     Padded,
@@ -13,8 +14,14 @@ from lucid.codegen.contraction.axes import (
     choose_blocking,
     inner_block,
 )
-from lucid.codegen.contraction.blocked import UNPLANNED, BlockedProduct, choose_open
+from lucid.codegen.contraction.blocked import (
+    UNPLANNED,
+    BlockedProduct,
+    choose_open,
+    choose_streamed,
+)
 from lucid.codegen.contraction.lanes import MOST_OFFSET
+from lucid.codegen.contraction.matrices import Product
 from lucid.codegen.emit.lowering import ELEMENTS
 from lucid.codegen.kernel_ir.affine import IndexMap
 from lucid.codegen.kernel_ir.instruction import Inst
@@ -25,7 +32,7 @@ from lucid.codegen.kernels.blocked import BlockedKernel
 from lucid.codegen.llvm.target import Target
 from lucid.codegen.lower.image_folding import padded_windows
 from lucid.codegen.lower.item import Item
-from lucid.ir.extents import hint, replaced
+from lucid.ir.extents import hint, is_open, replaced
 from lucid.ir.graph import Value
 from lucid.ir.ops.contraction import split_indices
 from lucid.ir.types import DType, i64
@@ -74,7 +81,59 @@ def blocked_kernel(
     offsets: tuple[int, int],
     target: Target,
 ) -> BlockedKernel | None:
-    """A kernel that copies its operands block by block; None where that doesn't pay.
+    """A kernel that copies its operands block by block; None where that doesn't pay."""
+    product = _blocked_product(axes, insts, args, offsets, target)
+    if product is None:
+        return None
+    dear = axes_cost(axes, insts, ELEMENTS[args[0]], target)
+    dear *= hint(prod(axis.size for axis in axes if axis.kind == "batch"))
+    return BlockedKernel(product) if replaced(product, hint).cost() < dear else None
+
+
+def streamed_kernel(
+    product: Product,
+    insts: list[Inst],
+    sizes: Mapping[int, int],
+    args: list[DType],
+    target: Target,
+) -> BlockedKernel | None:
+    """A kernel of few rows and a large matrix, which is copied once, some long lines at a time.
+
+    A tile that goes through all of them meets another page with each, which it looks up anew for
+    each panel. None for other products.
+    """
+    (rows, inner, columns), (am, ak, bk, bn) = product.sizes, product.strides
+    size = args[0].itemsize
+    if any(map(is_open, (rows, inner, columns, bk))) or not 1 < rows <= costs.STREAMED_ROWS:
+        return None
+    if (ak, bn) != (1, 1) or columns * size < costs.PAGE_BYTES // 2:
+        return None
+    if inner * columns * size <= costs.BLOCK_BYTES:
+        return None
+    (row, column), (a, b) = product.dims, product.places
+    axes = [
+        *(Axis("batch", sizes[x], a.coefficient(x), b.coefficient(x), x) for x in product.lead),
+        Axis("row", rows, am, 0, row),
+        Axis("column", columns, 0, bn, column),
+        Axis("inner", inner, ak, bk),
+    ]
+    found = _blocked_product(axes, insts, args, (a.offset, b.offset), target)
+    if found is None:
+        return None
+    first, second = found.operands
+    found.operands = product.operands[first], product.operands[second]
+    found.plan = choose_streamed(found, target)
+    return BlockedKernel(found) if found.plan.extent * 4 > costs.STREAMED_LINES else None
+
+
+def _blocked_product(
+    axes: Sequence[Axis],
+    insts: list[Inst],
+    args: list[DType],
+    offsets: tuple[int, int],
+    target: Target,
+) -> BlockedProduct | None:
+    """A product whose operands are copied block by block, if it can be one.
 
     Rows and columns are the innermost axes of the result that all instructions walk through as one;
     what is left of them belongs to the batch. The columns are neighbours in the result.
@@ -101,8 +160,6 @@ def blocked_kernel(
     reaches = [sum((x.size - 1) * abs(x.b or x.a) for x in group) for group in groups]
     if not inner or not all(axis.size for axis in axes) or any(x >= MOST_OFFSET for x in reaches):
         return None
-    dear = axes_cost(axes, insts, ELEMENTS[args[0]], target)
-    dear *= hint(prod(axis.size for axis in axes if axis.kind == "batch"))
     for axis in (*rows[:-1], *columns[:-1]):
         insts = [without_dim(inst, axis.dim) for inst in insts]
     order = [*batch, rows[-1], columns[-1]]
@@ -117,7 +174,7 @@ def blocked_kernel(
     b, m, n, k = (tuple(replace(x, dim=-1) for x in x) for x in (batch, rows, columns, inner))
     product = BlockedProduct(body, b, m, n, k, operands, offsets, UNPLANNED)
     product.plan = choose_open(product, target)
-    return BlockedKernel(product) if replaced(product, hint).cost() < dear else None
+    return product
 
 
 def _are_one(outer: Axis, inner: Axis, insts: Sequence[Inst]) -> bool:
