@@ -651,6 +651,7 @@ def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     if not -size <= first <= size:
         raise IndexOutOfRangeError(f"narrow: start must be from {-size} to {size}, not {first}")
     first += size if first < 0 else 0
+    length = integer(length, "narrow", "length")
     if length < 0 or first + length > size:
         stop = f"start ({first}) + length ({length})"
         raise IndexOutOfRangeError(f"narrow: {stop} exceeds the size {size}")
