@@ -108,3 +108,29 @@ class Finding(HostCall):
 
     def results(self, frame: Frame, found: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
         return found
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class FoundNumber(Finding):
+    """A number that the step computes as a size of it: that of an array without elements."""
+
+    is_made_again = True
+
+    @property
+    def place(self) -> OpenAxis:
+        """Where it is looked at."""
+        return self.code, self.line, 0, 0
+
+    def replayed(self) -> None:
+        """None: where sizes are known, such a call isn't made, so others may come next."""
+
+    def said(self, now: tuple[TensorType, ...]) -> str:
+        return " -> ".join(
+            str(types[0].shape[0]) if types[0].shape else "none" for types in (self.expected, now)
+        )
+
+
+def as_length(number: np.ndarray) -> Sequence[np.ndarray]:
+    """An array without elements that has this length; one with all but this, if none has."""
+    length = number.item()
+    return [np.empty((length, 0), bool) if 0 <= length <= MOST else np.empty((), bool)]

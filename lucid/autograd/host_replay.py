@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -68,8 +68,10 @@ class HostCall:
         line: the user's line.
         is_followed: whether one that follows in the step may find something else.
         expected: what it did while tracing, as `seen` says.
+        is_made_again: whether another run makes it again, since nobody sees that.
     """
 
+    is_made_again: ClassVar[bool] = False
     name: str
     code: object
     line: tuple[str, int] | None
@@ -78,7 +80,7 @@ class HostCall:
 
     def __call__(self, frame: Frame, operands: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
         """Call it, unless another run has come up to here and has."""
-        made = replayed(self.code) or self.make(frame, operands)
+        made = self.replayed() or self.make(frame, operands)
         found = self.read(made.found, operands)
         difference = self.difference(found)
         if difference is None:
@@ -92,6 +94,17 @@ class HostCall:
                 text += place_text(self.line)
                 raise HostCallMismatch(text, reason, calls, self.varied(found))
         return self.results(frame, found)
+
+    def replayed(self) -> MadeHostCall | None:
+        """This call, if it comes next of those that were made before, and is of the same code."""
+        calls = context.replay
+        while calls and calls[0].host.is_made_again:
+            calls.pop(0)
+        if calls:
+            if calls[0].host.code == self.code:
+                return calls.pop(0)
+            calls.clear()
+        return None
 
     def fits(self, made: MadeHostCall) -> bool:
         """Whether this call is traced for what a call of another program did."""
@@ -172,13 +185,3 @@ def undo_draws(calls: Sequence[MadeHostCall]) -> None:
     for made in reversed(calls):
         if made.state is not None:
             put_state(made.host.generator, made.state)  # type: ignore[attr-defined]
-
-
-def replayed(code: object) -> MadeHostCall | None:
-    """The call that comes next, if it was made before; it must be of the same code."""
-    calls = context.replay
-    if calls:
-        if calls[0].host.code == code:
-            return calls.pop(0)
-        calls.clear()
-    return None

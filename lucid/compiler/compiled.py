@@ -396,8 +396,8 @@ class Compiled:
     def _left(self, program: Program, error: HostCallMismatch | LeavesPath) -> Departure:
         """What a run of a program has found that is another thing than in its trace."""
         self.stats.exits += isinstance(error, LeavesPath)
-        if isinstance(error, HostCallMismatch) and self._may_open:
-            self._opened |= set(error.varied)
+        if self._may_open:
+            self._opened |= program.varied(error)
         program.used = self.stats.calls
         return program.departure(error)
 
@@ -416,7 +416,7 @@ class Compiled:
     def _served(self) -> list[Served]:
         """What each program that there is serves, and how often it has."""
         self._credit()
-        found = [program for same in self._programs.values() for program in same]
+        found = self._all_programs()
         found.sort(key=attrgetter("number"))
         return [Served(signature_text(x.description), x.path, x.served) for x in found]
 
@@ -572,13 +572,14 @@ class Compiled:
                 context.replay, is_fit = replay, True
                 before, differs = differs, self._left(program, other)
                 if before is not None and not differs.goes_beyond(before):
-                    if isinstance(other, LeavesPath):
+                    left -= 1
+                    is_number = bool(differs.made) and differs.made[-1].host.is_made_again
+                    if isinstance(other, LeavesPath) or (is_number and not left):
                         undo_draws(differs.made)
                         raise EagerOnlyError(
                             "two programs of it find another outcome of one condition, which "
                             f"rounding decides: {differs.reason}"
                         ) from None
-                    left -= 1
                 continue
             except BaseException as error:
                 context.replay = replay
@@ -815,7 +816,7 @@ class Compiled:
 
         The newest and the one that calls begin with stay; others let go of their last arguments.
         """
-        programs = [x for found in self._programs.values() for x in found]
+        programs = self._all_programs()
         count, kept = len(programs), sum(program.nbytes for program in programs)
         for program in sorted(programs, key=attrgetter("used")):
             if program is newest or program is self._latest:
@@ -824,11 +825,24 @@ class Compiled:
             if count <= LIMIT and kept <= LIMIT_BYTES:
                 continue
             count, kept = count - 1, kept - program.nbytes
+            self._drop([program])
+            self.stats.dropped += 1
+
+    def _all_programs(self) -> list[Program]:
+        return [x for found in self._programs.values() for x in found]
+
+    def _drop(self, programs: Sequence[Program]) -> None:
+        """Begin no more calls with these."""
+        self._credit()
+        for program in programs:
             same = self._programs.get(program.key, [])
             same[:] = [other for other in same if other is not program]
             if not same:
                 self._programs.pop(program.key, None)
-            self.stats.dropped += 1
+            if program is self._latest:
+                self._latest = None
+            for recent in [*self._recent.values()]:
+                recent[:] = [x for x in recent if x() is not program]
 
     @collector_paused()
     def _trace(
@@ -870,6 +884,8 @@ class Compiled:
             say("compile", "%s: %d nodes in %.2f s", name_of(self.__wrapped__), nodes, seconds)
         if self._options.mode != "interpret":
             program.take_plain(call, self.stats.counted)
+        opened = program.sizes_found - program.sizes_asked
+        self._drop([x for x in self._all_programs() if not opened.isdisjoint(x.sizes_asked)])
         self._programs.setdefault(call.key, []).append(program)
         self._drop_least_used(program)
         return program

@@ -27,6 +27,7 @@ from lucid.ir.inference import LESS, MOST_ELEMENTS
 from lucid.ir.op import Op
 from lucid.ir.ops import rules
 from lucid.ir.types import Shape, f64, shared_type
+from lucid.tensor.context import context
 
 _MOST_PARTS = 2**24
 Dims = int | Sequence[int] | None
@@ -154,6 +155,8 @@ def kind_of(value: Any) -> str:
 
 def integer(value: Any, op: str, name: str = "dim") -> int:
     """An int, or what stands for one. Raises `ArgumentError`."""
+    if context.recorder is not None and isinstance(value, Tensor):
+        value = context.recorder.size_of(value)
     try:
         return value if is_open(value) else operator.index(value)
     except TypeError:
@@ -217,7 +220,7 @@ def shape_of(sizes: tuple[Any, ...], op: str) -> Shape:
     if not sizes:
         raise ArgumentError(f"{op}: missing the size; that of a 0-d tensor is ()")
     shape = sizes_of(sizes, op)
-    if shape and min(shape) < 0:
+    if any(size < 0 for size in shape):
         raise ShapeError(f"{op}: Trying to create tensor with negative dimension: {list(shape)}")
     require_computable(shape, op)
     return shape

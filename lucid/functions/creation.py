@@ -22,6 +22,7 @@ from lucid.functions.promotion import Number, operand, scalar_dtype
 from lucid.functions.tensors import Tensor
 from lucid.ir import memory, ops
 from lucid.ir.errors import ArgumentError, OptionError, ShapeError
+from lucid.ir.extents import is_open
 from lucid.ir.location import user_spot
 from lucid.ir.types import DType, Shape, bool_, f32, f64, i8, i16, i32, i64, u8
 from lucid.layouts import check_memory_format
@@ -376,7 +377,7 @@ def arange(
         start, end = 0, start
     first, last = (_number(value, "arange", live=True) for value in (start, end))
     stride = _number(step, "arange")
-    whole = all(isinstance(value, int) for value in (first, last, stride))
+    whole = all(isinstance(value, int) or is_open(value) for value in (first, last, stride))
     wanted, requires_grad = taken("arange", i64 if whole else None, **options)
     if wanted.kind == "int" and not whole:
         first, last, stride, whole = int(first), int(last), int(stride), True
@@ -384,7 +385,7 @@ def arange(
         raise OptionError("arange: step must be nonzero")
     span = last - first if _is_live(first) or first != 0 else last
     steps = math.ceil(span / stride) if not whole else span if stride == 1 else -(-span // stride)
-    count = int(steps)
+    count = steps if is_open(steps) else int(steps)
     if count < 0:
         raise OptionError("arange: upper bound and lower bound inconsistent with step sign")
     (size,) = shape_of((count,), "arange")
@@ -400,7 +401,7 @@ def _number(value: Any, op: str, live: bool = False) -> int | float:
         value = value.item()
     if not live and _is_live(value):
         value = int(value) if isinstance(value, int) else float(value)
-    if value.__class__ not in (int, float, bool):
+    if value.__class__ not in (int, float, bool) and not is_open(value):
         raise ArgumentError(f"{op}: needs Python numbers for a shape, not {value!r}")
     number: int | float = value
     return number
@@ -461,9 +462,9 @@ def linspace(
     if first.ndim or last.ndim:
         raise ShapeError(f"linspace: start and end must be 0-d, not {first._type} and {last._type}")
     index = emit(ops.iota, (), shape=(count,), axis=0, dtype=f64)
-    step = (last - first) / float(max(count - 1, 1))
+    step = (last - first) / max(count - 1, 1)
     # from both ends, so that both are met exactly
-    values = choose(index < count / 2, first + step * index, last - step * (count - 1 - index))
+    values = choose(2 * index < count, first + step * index, last - step * (count - 1 - index))
     return as_leaf(clone(cast(values, wanted)), requires_grad)
 
 

@@ -35,7 +35,7 @@ from lucid.ir.errors import (
     OptionError,
     ShapeError,
 )
-from lucid.ir.extents import indices_of, taken
+from lucid.ir.extents import indices_of, is_open, taken
 from lucid.ir.location import warn
 from lucid.ir.op import Attributes
 from lucid.ir.ops.rules import broadcast_all
@@ -304,7 +304,12 @@ def _items(index: Any) -> list[Any]:
 
 def _entry(item: Any) -> Any:
     """An entry as int, bool, slice, None, Ellipsis, or a tensor or array of indices."""
-    if item is None or item is Ellipsis or isinstance(item, (slice, bool, int, Tensor)):
+    if (
+        item is None
+        or item is Ellipsis
+        or is_open(item)
+        or isinstance(item, (slice, bool, int, Tensor))
+    ):
         if isinstance(item, Tensor) and item._type.dtype.kind == "float":
             raise NotAnIndexError("indexing: tensors used as indices must be integers or bools")
         if isinstance(item, Tensor) and item._type.dtype is u8:
@@ -389,7 +394,7 @@ def _parse_entry(parsed: _Parsed, item: Any, shape: Shape) -> None:
         parsed.trivial = False
     elif isinstance(item, slice):
         _parse_slice(parsed, item, shape[axis])
-    elif isinstance(item, int):
+    elif isinstance(item, int) or is_open(item):
         at = checked_index(item, shape[axis], axis, "x[i]")
         parsed.starts.append(at)
         parsed.stops.append(at + 1)
@@ -417,7 +422,7 @@ def _parse_slice(parsed: _Parsed, item: slice, size: int) -> None:
     parsed.stops.append(stop)
     parsed.steps.append(step)
     parsed.shape.append(length)
-    if length != size or step != 1:
+    if is_open(length - size) or length != size or step != 1:
         parsed.trivial = False
 
 

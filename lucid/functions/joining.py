@@ -188,7 +188,7 @@ def split(tensor: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Te
     size = x._type.shape[axis]
     if isinstance(split_size_or_sections, (tuple, list)):
         sizes = list(sizes_of((split_size_or_sections,), "split"))
-        if min(sizes, default=0) < 0:
+        if any(part < 0 for part in sizes):
             raise ShapeError(f"split: expects split_sizes have only non-negative entries: {sizes}")
         if sum(sizes) != size:
             raise ShapeError(f"split: split_sizes must sum to {size} on axis {axis}, not {sizes}")

@@ -48,8 +48,8 @@ class Sizes:
         bits: the symbols that are no sizes but the bits of other numbers.
         most: the largest size that a symbol stands for.
         room: for how many symbols there is room, of which `add` makes more.
-        is_generic: two open sizes of different formulas count as different, and nothing is noted.
-            So it is where axes are told apart, and what is made for two is right for equal ones.
+        is_generic: sizes of different formulas count as different, and nothing is noted. So it is
+            where axes are told apart, and what is made for two is right for equal ones.
 
     Attributes:
         is_needed: whether code has asked for a size, and was refused.
@@ -140,7 +140,7 @@ class Sizes:
         low, high = self._bounds(key)
         if low > 0 or high < 0:
             return False
-        if self.is_generic and difference.hint and len([m for m, _ in key if m]) > 1:
+        if self.is_generic and difference.hint:
             return False
         found = difference.hint == 0
         if found and self.is_strict and all(a < self.count for m, _ in key for a in m):
@@ -180,6 +180,17 @@ class Sizes:
                 else:
                     quotient = self._quotients[atom - self.count]
                     found |= self.symbols_in(quotient.over) | self.symbols_in(quotient.under)
+        return found
+
+    def equal_symbols(self) -> list[int]:
+        """For each symbol the first one that is assumed to be equal to it, perhaps itself."""
+        found = list(range(len(self.symbols)))
+        for key, relation in self.assumptions:
+            if relation == "==" and [len(monomial) for monomial, _ in key] == [1, 1]:
+                ((a,), x), ((b,), y) = key
+                if x == -y and max(a, b) < len(found):
+                    first, last = sorted((found[a], found[b]))
+                    found = [first if n == last else n for n in found]
         return found
 
     def renamed(self, symbols: Sequence[Any]) -> Callable[[Extent], Any]:
@@ -243,12 +254,19 @@ class Sizes:
         return self.checker_of(self.assumptions)
 
     def checker_of(
-        self, assumptions: Iterable[tuple[Polynomial, str]]
+        self,
+        assumptions: Iterable[tuple[Polynomial, str]],
+        known: Collection[int] | None = None,
     ) -> Callable[[Sequence[int]], bool]:
-        """The same for some of what was assumed."""
+        """The same for some of what was assumed.
+
+        known: the symbols that it is about, where others have no values yet.
+        """
         tests = [f"{self._text(key)} {relation} 0" for key, relation in assumptions]
         tests += [f"{LEAST} <= v[{number}] <= {self.most}" for number in self.counted]
-        tests += [f"{self._text(x.under)} != 0" for x in self._quotients]
+        for x in self._quotients:
+            if known is None or self.symbols_in((*x.over, *x.under)).issubset(known):
+                tests.append(f"{self._text(x.under)} != 0")
         function = self._function([" and ".join(tests) or "True"])
         return lambda values: bool(function(values)[0])
 
@@ -466,6 +484,12 @@ def indices_of(item: slice, size: int) -> tuple[int, int, int]:
 
     first, last = (low, high) if step > 0 else (high, low)
     return bound(item.start, first), bound(item.stop, last), step
+
+
+def divides(a: int, b: int) -> bool:
+    """Whether a size is a multiple of another, or is for all that open ones may be."""
+    rest: Any = b % a
+    return not (is_open(rest) and rest.sizes.is_generic) and not rest
 
 
 def ceil_div(a: int, b: int) -> int:

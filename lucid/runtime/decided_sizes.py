@@ -79,7 +79,7 @@ class DecidedProgram(OpenPlan):
 
     Args:
         graph: with the extents of a trace; strides: of its inputs.
-        sizes: what the trace has assumed about them.
+        sizes: those of the trace; planned: such of as many symbols that assume the same.
     """
 
     def __init__(
@@ -87,12 +87,13 @@ class DecidedProgram(OpenPlan):
         graph: Graph,
         strides: Sequence[Strides],
         sizes: Sizes,
+        planned: Sizes,
         optimize: Pipeline,
         log: PassLog,
     ) -> None:
         begin = time.perf_counter()
-        self.sizes, rename = _planned(graph, sizes)
-        symbolic = reopened(graph, rename)
+        self.sizes = planned
+        symbolic = reopened(graph, sizes.renamed(planned.symbols))
         self._graph, self._strides, self._hints = graph, strides, tuple(sizes.hints[: sizes.count])
         super().__init__(symbolic, strides, optimize, log)
         entries = self._emitted.words.entries
@@ -179,7 +180,8 @@ class DecidedProgram(OpenPlan):
         for stage in {*wanted, *tests}:
             found = stages.setdefault(stage, _Stage())
             found.numbers = self.sizes.evaluator(chain.from_iterable(wanted.get(stage, ())))
-            found.holds = self.sizes.checker_of(tests.get(stage, ()))
+            known = [symbol for symbol, by in self._found_by.items() if by <= stage]
+            found.holds = self.sizes.checker_of(tests.get(stage, ()), known)
         return stages
 
     # Memory -------------------------------------------------------------------------------
@@ -388,25 +390,43 @@ def take(values: list[int], host: Any, found: Sequence[np.ndarray]) -> None:
         values[monomial[0]] = value
 
 
-def _planned(graph: Graph, sizes: Sizes) -> tuple[Sizes, Callable[[Extent], Any]]:
-    """Symbols to plan with, and what makes extents of a trace those of them.
+def decided_program(
+    graph: Graph, strides: Sequence[Strides], sizes: Sizes, optimize: Pipeline, log: PassLog
+) -> DecidedProgram:
+    """A program with sizes that values decide, one of which serves the call that is traced.
 
-    Sizes that are equal by chance would be taken as equal: so they are made others.
+    Sizes that are equal by chance would be taken as equal: so they are made others, and a plan is
+    made for those at hand only where one for these others holds for these alone.
+
+    Args:
+        graph: with the extents of a trace; strides: of its inputs.
+        sizes: what the trace has assumed about them.
+
+    Raises:
+        NotOpenError: passes or the plan need a size.
     """
     at_hand = sizes.hints[: len(sizes.symbols)]
     taken: set[Any] = {n for value in graph.values() for n in value.shape if not is_open(n)}
     apart: list[int] = []
-    for size in at_hand:
-        while size in taken:
-            size += 1
+    same = sizes.equal_symbols()
+    for number, size in enumerate(at_hand):
+        if same[number] == number:
+            while any(not (size % x and x % size) for x in taken if x > 1):
+                size += 1
+        else:
+            size = apart[same[number]]
         taken.add(size)
         apart.append(size)
-    made: Sizes
     for hints in (apart, at_hand):
         made = Sizes(hints, is_strict=False, room=sizes.count, is_generic=True)
         if made.assume_as(sizes, made.symbols):
-            break
-    return made, sizes.renamed(made.symbols)
+            passes = PassLog()
+            program = DecidedProgram(graph, strides, sizes, made, optimize, passes)
+            if made.checker()(program.hints):
+                log.seconds |= passes.seconds
+                log.changed += passes.changed
+                return program
+    raise NotOpenError("what passes assume of sizes doesn't hold for those at hand")
 
 
 def _extents_in(call: KernelCall) -> list[Extent]:

@@ -526,3 +526,133 @@ def test_threads_find_sizes_of_their_own():
         found = [*threads.map(step, batches)]
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-4)
+
+
+# Numbers of the step as sizes ---------------------------------------------------------------------
+
+
+def _padded_to_the_longest(model, x, lengths):
+    n = int(lengths.max())
+    inside = lucid.arange(n) < lengths[:, None]
+    return (model(x[:, :n]).square().sum(-1) * inside).sum() / inside.sum()
+
+
+def _attention_over_the_longest(model, x, lengths):
+    n = lengths.max().item()
+    y = model(x[:, :n])
+    inside = lucid.ones(n, n, dtype=lucid.bool).tril()
+    scores = (y @ y.transpose(1, 2)).masked_fill(~inside, float("-inf"))
+    return (scores.softmax(-1) @ y).square().mean()
+
+
+def _each_by_its_length(model, x, lengths):
+    return sum(model(x[b, : lengths[b]]).square().mean() for b in range(len(x)))
+
+
+def _parts_of_a_list(model, x, lengths):
+    parts = x.reshape(-1, 4)[: int(lengths.sum())].split(lengths.tolist())
+    return sum(model(part).square().mean() for part in parts)
+
+
+def _share_of_the_best(model, x, lengths):
+    scores = model(x)[..., 0].flatten()
+    return scores.topk(int(0.3 * lengths.sum().item()) + 1).values.square().mean()
+
+
+def _around(model, x, lengths):
+    n = int(lengths[0])
+    y = lucid.cat([x[:, n - 2 :], F.pad(x[:, :n], (0, 0, 0, 9 - n)), x.narrow(1, 9 - n, n)], 1)
+    return model(y).square().mean() / n
+
+
+NUMBERS = {
+    "padded": _padded_to_the_longest,
+    "attention": _attention_over_the_longest,
+    "each by a tensor": _each_by_its_length,
+    "parts of a list": _parts_of_a_list,
+    "topk": _share_of_the_best,
+    "computed with": _around,
+    "an index": lambda model, x, lengths: model(x)[:, int(lengths[0]) - 2].square().mean(),
+    "of new tensors": lambda model, x, lengths: (
+        model(lucid.zeros(int(lengths[0]), 4) + x[0, : int(lengths[0])]).square().sum()
+        * lucid.linspace(0, 1, int(lengths[0])).sum()
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_one_program_serves_all_numbers_that_are_sizes(agree, name):
+    def scenario(compile):
+        lucid.manual_seed(1)
+        model = nn.Linear(4, 4)
+        opt = lucid.optim.SGD(model.parameters(), 0.1)
+
+        @compile
+        def step(x, lengths):
+            opt.zero_grad()
+            loss = NUMBERS[name](model, x, lengths)
+            loss.backward()
+            opt.step()
+            return loss
+
+        x, rng = lucid.linspace(-1, 1, 108).reshape(3, 9, 4), np.random.default_rng(3)
+        lengths = [lucid.tensor(rng.integers(2, 10, 3)) for _ in range(10)]
+        return [*[step(x, each) for each in lengths], *model.parameters()]
+
+    (step,) = agree(scenario)
+    assert step.stats.traces <= 3 and step.stats.calls == 10
+
+
+AT_BOUNDS = {
+    "x[:n]": lambda x, n: x[:n] * 2,
+    "x[n:]": lambda x, n: x[n:] * 2,
+    "x[-n:]": lambda x, n: x[-n:] * 2,
+    "x[n]": lambda x, n: x[n] * 2,
+    "narrow": lambda x, n: x.narrow(0, 0, n) * 2,
+    "topk": lambda x, n: x.topk(n).values * 2,
+    "zeros": lambda x, n: lucid.zeros(n, 2) + x[0],
+    "arange": lambda x, n: lucid.arange(2, n) * x[0],
+    "split": lambda x, n: x.split([n, 6 - n])[0] * 2,
+    "to broadcast": lambda x, n: x * lucid.ones(n),
+    "a dim": lambda x, n: (x * 2).sum(n),
+    "rounds of a loop": lambda x, n: sum(x[i] for i in range(n)) + x,
+}
+
+
+@pytest.mark.parametrize("name", AT_BOUNDS)
+def test_numbers_may_be_any(agree, name):
+    """None, one, all, too many, negative ones: eager mode's results, and its errors."""
+
+    def scenario(compile):
+        @compile
+        def step(x, count):
+            return AT_BOUNDS[name](x, int(count))
+
+        found = []
+        for count in [3, 5, 4, 6, 0, 1, 7, 5, -1, 2, 6, 3, -7, 4, 1, 0]:
+            try:
+                found.append(step(lucid.arange(6).float(), lucid.tensor([count])))
+            except lucid.LucidError as error:
+                found.append((type(error), str(error).split("\n")[0]))
+        return found
+
+    (step,) = agree(scenario)
+    assert not any("rounding" in reason for reason in step.stats.eager_reasons)
+
+
+def test_numbers_that_choose_a_path_and_are_sizes(agree):
+    def scenario(compile):
+        calls = []
+
+        @compile
+        def step(x, count):
+            n = int(count)
+            y = x[:n].exp() if n > 3 else x[:n].cumsum(0)
+            calls.append(n)
+            return y, n, n / 2, f"{n} rows"
+
+        counts = [2, 5, 3, 4, 6, 2, 5]
+        return [[step(lucid.arange(6).float(), lucid.tensor(n)) for n in counts], calls]
+
+    (step,) = agree(scenario)
+    assert step.stats.traces <= 4

@@ -7,6 +7,7 @@ from math import prod
 
 from lucid.codegen.kernel_ir.affine import AffineExpr, IndexMap, SplitNeeded, form, fresh_dim
 from lucid.codegen.lower.item import SCANS, Item
+from lucid.ir.extents import divides
 from lucid.ir.graph import Graph, Value
 from lucid.ir.op import OPS
 
@@ -129,7 +130,7 @@ def match_radix(
     for mine, theirs in zip(a, b, strict=False):
         m, n = group.sizes[mine], other.sizes[theirs]
         if m != n:
-            if not m or not n or (m % n and n % m):
+            if not m or not n or not (divides(n, m) or divides(m, n)):
                 return False
             raise SplitNeeded(mine, n) if m > n else SplitNeeded(theirs, m)
         if names.setdefault(theirs, mine) != mine:

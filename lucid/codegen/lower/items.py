@@ -19,6 +19,7 @@ from lucid.codegen.lower.item import Item, is_reduction, reads_elements
 from lucid.codegen.program.program import Program
 from lucid.ir import ops
 from lucid.ir.errors import MissingRuleError
+from lucid.ir.extents import hint
 from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.ops.attention import read_by_rows
 from lucid.ir.ranges import Ranges
@@ -528,7 +529,7 @@ class ItemList:
                 leaves.setdefault(base, set()).add(operand)
             else:
                 return
-        grows = costs.GROWN * sum(leaf.type.size for leaf in leaves) <= size
+        grows = costs.GROWN * hint(sum(leaf.type.size for leaf in leaves)) <= hint(size)
         computed = [views for leaf, views in leaves.items() if leaf.producer is not None]
         lie_apart = grows and all(len(views) > 1 for views in computed)
         if cost <= costs.SHORT and (lie_apart or not computed):

@@ -20,9 +20,9 @@ import numpy as np
 from lucid.autograd.function import BackwardCFunction, FunctionCtx, backward_of
 from lucid.autograd.generators import put_state, state_of
 from lucid.autograd.host_calls import HostBackward, HostForward, code_of, template_of
-from lucid.autograd.host_finding import Finding, OpenAxis
+from lucid.autograd.host_finding import Finding, FoundNumber, OpenAxis, as_length
 from lucid.autograd.host_reading import Entry, Evaluated
-from lucid.autograd.host_replay import HostCall, MadeHostCall, replayed
+from lucid.autograd.host_replay import HostCall, MadeHostCall
 from lucid.autograd.host_world import Captured, EagerThread, Slot
 from lucid.autograd.outputs import TwiceDifferentiated, refuse_second_derivative
 from lucid.compiler.guards.restarts import RestartTrace
@@ -58,6 +58,7 @@ class HostRecording:
         rounds: how many loops are being recorded whose rounds the calls are in.
         in_rounds: the methods that were called in such, with what they can reach.
         left: the signal that the user's code was given, and may have caught.
+        opened: the axes whose sizes are open; closed: those whose sizes must be known.
     """
 
     def __init__(
@@ -65,9 +66,10 @@ class HostRecording:
         recorder: TracedMemory,
         known: frozenset[object],
         opened: Collection[OpenAxis] = (),
+        closed: Collection[OpenAxis] = (),
     ) -> None:
         self._recorder = recorder
-        self._known, self._opened = known, opened
+        self._known, self.opened, self.closed = known, opened, closed
         self._attempts: list[tuple[str, tuple[Method, ...]]] = []
         self.present = PresentValues(recorder.cells, recorder.live_inputs, recorder.sizes)
         self.rounds = 0
@@ -229,7 +231,7 @@ class HostRecording:
         with self._recorder.noting_failure():
             lent = self.present.of(values)
             # Rounds take theirs when all are recorded.
-            made = None if self.rounds else replayed(host.code)
+            made = None if self.rounds else host.replayed()
             found = host.read(evaluate(lent) if made is None else made.found, lent)
         host.expected = host.seen(found)
         results = [np.array(array, order="C") for array in host.results(self._frame, found)]
@@ -390,6 +392,12 @@ class HostRecording:
         node, _, made = self._called(name, host, values, evaluate, after)
         return node, function if made is None else made.host.find  # type: ignore[attr-defined]
 
+    def size(self, number: Value, place: OpenAxis) -> Node:
+        """A vector of empty rows, as many as an i64[] of the graph says; see `FoundNumber`."""
+        code, line, *_ = place
+        host = FoundNumber(name="number", code=code, line=line, find=as_length, options=())
+        return self._called("number", host, [number], host.evaluate)[0]
+
     def _note_draw(self, generator: Any, before: Any) -> None:
         if generator is not None:
             _, before, _ = self._generators.get(id(generator), (generator, before, b""))
@@ -405,9 +413,9 @@ class HostRecording:
             shape: list[Any] = [*type.shape]
             for axis, size in enumerate(shape):
                 place = host.code, host.line, number, axis
-                if LEAST <= size <= MOST and place in self._opened:
+                if LEAST <= size <= MOST and place in self.opened:
                     if size not in made:
-                        made[size] = self._recorder.open_size(size)
+                        made[size] = self._recorder.sizes.add(size)
                     shape[axis] = made[size]
             found.append(type.with_shape(tuple(shape)))
         return found

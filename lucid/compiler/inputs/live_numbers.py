@@ -10,7 +10,7 @@ import numpy as np
 
 from lucid.compiler.inputs.cells import FormulaGuard
 from lucid.compiler.inputs.scalars import Formula, Number, SymScalar, SymSource
-from lucid.ir.extents import Extent, Sizes
+from lucid.ir.extents import Sizes
 from lucid.ir.graph import Graph, Value
 from lucid.ir.types import DType, TensorType
 
@@ -32,7 +32,6 @@ class SymNumbers:
         annotated: gives nodes that are appended to the graph directly their location and scope.
         guard_value: specializes the step on a Python value that it looked at.
         written: the text of a number; repeated: a text as often as a number says.
-        open_size: a size that values decide, this one now.
         with_arrays: what a function of NumPy's gives of arrays and live numbers, at each call.
     """
 
@@ -41,7 +40,6 @@ class SymNumbers:
     written: Callable[..., str]
     repeated: Callable[..., str]
     with_arrays: Callable[..., Any]
-    open_size: Callable[[int], Extent]
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph

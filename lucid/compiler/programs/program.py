@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from lucid.autograd.host_finding import Finding
+from lucid.autograd.host_finding import Finding, FoundNumber, OpenAxis
 from lucid.autograd.host_replay import (
     HostCallMismatch,
     MadeHostCall,
@@ -70,7 +70,7 @@ from lucid.ir.passes.rounds import promising
 from lucid.ir.region_ops import body_names, is_exit
 from lucid.ir.stepping import step_through
 from lucid.ir.strides import contiguous_strides
-from lucid.runtime.decided_sizes import DecidedProgram
+from lucid.runtime.decided_sizes import DecidedProgram, decided_program
 from lucid.runtime.entry.layout import SLOW_PATH
 from lucid.runtime.entry.words import MOST_ARGUMENTS, ROOM
 from lucid.runtime.executable import Executable, Results, compile_graph
@@ -137,6 +137,7 @@ class Program:
         compile_seconds: tracing, passes and compiling together.
         hosts: the host calls, in order.
         path: the outcomes of its exits; questions: what each asks, with the user's line.
+        sizes_asked: where exits look at numbers that may be sizes; sizes_found: at such that are.
         links: programs that took over, by what was found then.
         sources: the mutable ones that its trace knew from its start; outline: what it leaves,
             besides what it computes. Both are for audits.
@@ -260,6 +261,7 @@ class Program:
         if found is None:
             optimize(graph, log)
         self.path, self.questions = trace.path, trace.questions
+        self.sizes_asked, self._numbers_asked = {*trace.sizes_asked.values()}, trace.sizes_asked
         self.links: dict[tuple[int, ...], weakref.ref[Program]] = {}
         self._take_hosts(graph, graph.nodes if found is None else flat)
         if found is None:
@@ -285,6 +287,7 @@ class Program:
     ) -> Executable:
         """The same where values decide sizes; the trace begins again where they must be known."""
         self.path, self.questions, self.links, self.cut = trace.path, trace.questions, {}, None
+        self.sizes_asked, self._numbers_asked = {*trace.sizes_asked.values()}, trace.sizes_asked
         self._take_hosts(graph, graph.nodes)
         for host in self.hosts:  # each may find that others are to be run, or more room
             host.is_followed = True
@@ -294,7 +297,7 @@ class Program:
             for entry, known in zip(graph.inputs, self._strides, strict=True)
         ]
         try:
-            self._decided = DecidedProgram(graph, full, sizes, self.optimize, log)
+            self._decided = decided_program(graph, full, sizes, self.optimize, log)
         except Exception as error:
             if not isinstance(error, NotOpenError):  # a defect, but the program is right
                 if VERIFY.read():
@@ -381,6 +384,17 @@ class Program:
         path = (*self.path[: error.number], error.found)
         reason = f"{question}: {before} -> {error.found}"
         return Departure(path, made_in(error.frame), reason, self)
+
+    @property
+    def sizes_found(self) -> set[OpenAxis]:
+        return {host.place for host in self.hosts if isinstance(host, FoundNumber)}
+
+    def varied(self, error: HostCallMismatch | LeavesPath) -> set[OpenAxis]:
+        """The axes whose sizes a run has found to be others than in its trace."""
+        if isinstance(error, HostCallMismatch):
+            return {*error.varied}
+        place = self._numbers_asked.get(error.number)
+        return set() if place is None else {place}
 
     def _take_inputs(self, trace: Trace) -> None:
         """Arrays of state are bound once; arguments, gradients and floats are read at each call."""

@@ -18,15 +18,31 @@ from lucid.compiler.guards.collector import at_line
 from lucid.compiler.recording.late_numbers import LateScalar, LateSize
 from lucid.ir import ops
 from lucid.ir.extents import Extent, is_open
-from lucid.ir.location import here
+from lucid.ir.location import Location, here
 from lucid.ir.types import DType, f64, i64
 from lucid.tensor.context import context
 from lucid.tensor.size import Size, new_size
 
 if TYPE_CHECKING:
+    from lucid.autograd.host_finding import OpenAxis
     from lucid.compiler.recording.recorder import Recorder
     from lucid.ir.graph import Value
     from lucid.tensor.core import TensorCore
+
+
+def number_at(place: Location | None) -> OpenAxis:
+    """The axis whose size numbers are that are looked at in a line."""
+    return "number", None if place is None else (place.file, place.line), 0, 0
+
+
+def _value_number(value: Value, depth: int = 6) -> object:
+    """The same for two values that are computed alike by a few nodes, as every op is pure."""
+    node = value.producer
+    if node is None or node.has_effect or not depth or len(node.results) != 1:
+        return value
+    operands = tuple(_value_number(operand, depth - 1) for operand in node.operands)
+    return node.op, repr(node.attributes), operands
+
 
 HINT = (
     "return the tensor and look at it outside, or look at it in the forward of an "
@@ -42,6 +58,7 @@ class Exits:
 
     Attributes:
         path: the outcomes so far; texts: what was asked, with the user's line.
+        sizes_asked: those of numbers, which may be sizes: where they were looked at, by place.
     """
 
     def __init__(self, recorder: Recorder) -> None:
@@ -52,8 +69,10 @@ class Exits:
         self._answers: dict[Value, int] = {}
         self._numbers: dict[Any, LateScalar] = {}
         self._sizes: dict[Extent, LateSize] = {}
+        self._numbers_found: dict[Any, Any] = {}
+        self.sizes_asked: dict[int, OpenAxis] = {}
 
-    def ask(self, question: Value, what: str) -> int:
+    def ask(self, question: Value, what: str, *, is_number: bool = False) -> int:
         """The outcome of an i64[] in this call, which the program is specialized on."""
         if question in self._answers:
             return self._answers[question]
@@ -65,6 +84,8 @@ class Exits:
         answer = told[text] if text in told else int(self._now(question))
         if answer == LAST:  # a check's end is excluded
             self.op_by_op(f"it looks at {answer}, the largest number of 64 bits")
+        if is_number:
+            self.sizes_asked[number] = number_at(place)
         self.texts.append(text)
         self.path.append(answer)
         self._answers[question] = answer
@@ -74,10 +95,33 @@ class Exits:
             self.recorder.graph.append(ops.check, (question,), attributes)
         return answer
 
+    def size_at(self) -> OpenAxis | None:
+        """The axis that a number is the size of where the user's code is; None: it isn't open."""
+        hosts = self.recorder.hosts
+        if hosts.rounds or not hosts.opened:
+            return None
+        place = number_at(here())
+        return None if place in hosts.closed else place
+
+    def size_of(self, number: LateScalar, place: OpenAxis) -> Any:
+        """A number as an open size, as an int that may be none, or None: neither.
+
+        One that is a size in one line is so in all.
+        """
+        is_open = place in self.recorder.hosts.opened
+        if not (is_open or number.is_recorded):
+            return None
+        key = _value_number(number.whole)
+        if key not in self._numbers_found and is_open:
+            node = self.recorder.hosts.size(number.whole, place)
+            self._numbers_found[key] = next(iter(node.results[0].type.shape), None)
+        return self._numbers_found.get(key)
+
     def end(self) -> None:
         """Let go of the numbers, which refer to this."""
         self._numbers.clear()
         self._sizes.clear()
+        self._numbers_found.clear()
         self._answers.clear()
 
     def holds(self, condition: Value, what: str) -> bool:
@@ -177,7 +221,7 @@ class Exits:
             if not abs(now) < 2.0**63:
                 return int(now) if not np.isfinite(now) else self.op_by_op(f"it asks for {what}")
         with self.recorder.annotated():
-            return self.ask(self._as(value, i64), what)
+            return self.ask(self._as(value, i64), what, is_number=True)
 
     def _as(self, value: Value, dtype: DType) -> Value:
         return value if value.dtype is dtype else ops.cast(value, dtype=dtype)

@@ -35,7 +35,7 @@ from lucid.compiler.results.memory import TracedMemory
 from lucid.ir import ops
 from lucid.ir.attributes import check_arguments
 from lucid.ir.errors import EagerOnlyError, LucidError, TraceError
-from lucid.ir.extents import Extent, is_open
+from lucid.ir.extents import is_open
 from lucid.ir.graph import Node as GraphNode, Region, Value
 from lucid.ir.inference import application
 from lucid.ir.location import LIBRARY, Location, here, location_at, user_frame
@@ -104,9 +104,10 @@ class Recorder(TracedMemory):
         leaving: frozenset[object] = frozenset(),
         undo: list[Callable[[], object]] | None = None,
         opened: Collection[OpenAxis] = (),
+        closed: Collection[OpenAxis] = (),
     ) -> None:
         super().__init__(name, undo)
-        self.hosts = HostRecording(self, leaving, opened)
+        self.hosts = HostRecording(self, leaving, opened, closed)
         self.exits = Exits(self)
         self.loops = Loops(self)
         self.parts = MovingParts(self)
@@ -126,20 +127,27 @@ class Recorder(TracedMemory):
         self.functions: list[FunctionCall] | None = None
         self._region: Region | None = None
         self._deriving: Node | None = None
+        if opened:
+            self.call = self._call_with_sizes
 
     # ------------------------------------------------------------------ recording ops
 
     unheard = staticmethod(unheard)
     call: Callable[..., Any] = staticmethod(call)
 
-    def open_size(self, size: int) -> Extent:
-        self.call = self._call_with_sizes
-        return self.sizes.add(size)
-
     def _call_with_sizes(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call a public function of the library's, within which open sizes are extents."""
         kwargs = {name: extent_of(value) for name, value in kwargs.items()}
         return self.shown(call(function, *map(extent_of, args), **kwargs))
+
+    def size_of(self, tensor: TensorCore) -> Any:
+        """The number in a tensor as an open size, if it is looked at as one here; else itself."""
+        type = tensor._type
+        if not self.hosts.opened or type.size != 1 or type.dtype.kind != "int":
+            return tensor
+        number = None if self.known(tensor) is not None else self.exits.of(tensor, "item()")
+        size = extent_of(number)
+        return tensor if size is number else size
 
     def shown(self, x: Any) -> Any:
         """A size or a shape, as who has asked for it sees it: the library, or the user's code."""

@@ -10,13 +10,14 @@ import sys
 import time
 import traceback
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from lucid.autograd.hooks import hooks_of
+from lucid.autograd.host_finding import OpenAxis
 from lucid.compiler.guards.calls import GuardCollector
 from lucid.compiler.guards.collector import Substitutes
 from lucid.compiler.guards.events import UnsupportedError, is_supported, listening
@@ -63,6 +64,7 @@ class Trace:
         undo: takes back the Python state that was created for the step.
         sources: the mutable ones that the trace knew from its start.
         path: the outcomes of the exits; questions: what each of them is, for messages.
+        sizes_asked: the exits that ask for numbers, which may be sizes, and where.
         may_catch: whether the step may handle an error that a run finds.
         sizes: the open ones, which values decide; None: there are none.
     """
@@ -78,6 +80,7 @@ class Trace:
     sources: dict[Identity, MutableSource] = field(default_factory=dict)
     path: tuple[int, ...] = ()
     questions: tuple[str, ...] = ()
+    sizes_asked: Mapping[int, OpenAxis] = field(default_factory=dict)
     seconds: float = 0.0
     may_catch: bool = False
     sizes: Sizes | None = None
@@ -100,7 +103,8 @@ def trace(
     start = time.perf_counter()
     side_effects = SideEffects(function, sources.values())
     opened = known.opened - known.closed
-    recorder = Recorder(name_of(function), frozenset(known.hosts), known.undo, opened)
+    leaving = frozenset(known.hosts)
+    recorder = Recorder(name_of(function), leaving, known.undo, opened, known.closed)
     recorder.loops.unrolled, recorder.loops.promoted = known.unrolled, known.promoted
     recorder.parts.looked_at, recorder.shared = known.looked_at, known.shared
     known.taken.clear()
@@ -315,6 +319,7 @@ def _run(
             undo=functools.partial(undo_all, recorder.undo) if recorder.undo else None,
             path=tuple(recorder.exits.path),
             questions=tuple(recorder.exits.texts),
+            sizes_asked=recorder.exits.sizes_asked,
             may_catch=recorder.may_catch,
             sizes=recorder.sizes if recorder.sizes.symbols else None,
         )
