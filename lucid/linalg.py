@@ -14,7 +14,7 @@ Args:
 
 Raises:
     DTypeError: `A` holds no floats.
-    ShapeError: `A` holds no matrices.
+    ShapeError: `A` holds no such matrices.
     OptionError: `pivot` is False.
 """
 
@@ -106,7 +106,6 @@ def inv(A: Tensor) -> Tensor:
 
     Raises:
         LinAlgError: a matrix is singular.
-        ShapeError: A holds no square matrices.
 
     >>> lucid.linalg.inv(lucid.tensor([[2.0, 0.0], [0.0, 4.0]]))
     tensor([[0.5000, 0.0000],
@@ -120,9 +119,6 @@ def det(A: Tensor) -> Tensor:
 
     Args:
         A: floats (..., n, n).
-
-    Raises:
-        ShapeError: A holds no square matrices.
 
     >>> lucid.det(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]))
     tensor(-2.)
@@ -351,7 +347,6 @@ def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
 
     Raises:
         LinAlgError: a matrix isn't positive definite.
-        ShapeError: A holds no square matrices.
 
     >>> lucid.linalg.cholesky(lucid.tensor([[4.0, 2.0], [2.0, 2.0]]))
     tensor([[2., 0.],
@@ -390,7 +385,6 @@ def cholesky_ex(
 
     Raises:
         LinAlgError: with `check_errors`, a matrix isn't positive definite.
-        ShapeError: A holds no square matrices.
 
     >>> lucid.linalg.cholesky_ex(lucid.tensor([[[4.0]], [[-1.0]]])).info
     tensor([0, 1], dtype=lucid.int32)
@@ -414,7 +408,6 @@ def inv_ex(A: Tensor, *, check_errors: bool = False) -> linalg_inv_ex:
 
     Raises:
         LinAlgError: with `check_errors`, a matrix is singular.
-        ShapeError: A holds no square matrices.
 
     >>> lucid.linalg.inv_ex(lucid.tensor([[[4.0]], [[0.0]]])).info
     tensor([0, 1], dtype=lucid.int32)
@@ -473,7 +466,6 @@ def eigh(A: Tensor, UPLO: str = "L") -> linalg_eigh:
 
     Raises:
         OptionError: another `UPLO`.
-        ShapeError: A holds no square matrices.
 
     >>> lucid.linalg.eigh(lucid.tensor([[2.0, 1.0], [1.0, 2.0]])).eigenvalues.round(decimals=3)
     tensor([1., 3.])

@@ -40,35 +40,30 @@ class ValuesAndIndices(NamedTuple):
 Kind = TypeVar("Kind", bound=ValuesAndIndices)
 
 
-@like(ValuesAndIndices)
 class sort(ValuesAndIndices):
     """What `sort` returns: the elements in order, and where each of them stood before."""
 
     __slots__ = ()
 
 
-@like(ValuesAndIndices)
 class topk(ValuesAndIndices):
     """What `topk` returns: the k largest or smallest elements along an axis, and their places."""
 
     __slots__ = ()
 
 
-@like(ValuesAndIndices)
 class max(ValuesAndIndices):
     """What `max` returns along an axis: the largest elements, and where the first stood."""
 
     __slots__ = ()
 
 
-@like(ValuesAndIndices)
 class min(ValuesAndIndices):
     """What `min` returns along an axis: the smallest elements, and where the first stood."""
 
     __slots__ = ()
 
 
-@like(ValuesAndIndices)
 class median(ValuesAndIndices):
     """What `median` returns along an axis: the middle elements, and where they stood.
 
@@ -78,35 +73,30 @@ class median(ValuesAndIndices):
     __slots__ = ()
 
 
-@like(ValuesAndIndices)
 class nanmedian(ValuesAndIndices):
     """What `nanmedian` returns along an axis: the middle elements besides NaN, and their places."""
 
     __slots__ = ()
 
 
-@like(ValuesAndIndices)
 class mode(ValuesAndIndices):
     """What `mode` returns: the most frequent elements along an axis, and where they stood."""
 
     __slots__ = ()
 
 
-@like(nanmedian)
 class kthvalue(ValuesAndIndices):
     """What `kthvalue` returns: the k-th smallest elements along an axis, and where they stood."""
 
     __slots__ = ()
 
 
-@like(ValuesAndIndices)
 class cummax(ValuesAndIndices):
     """What `cummax` returns: the largest elements so far along an axis, and where they stood."""
 
     __slots__ = ()
 
 
-@like(ValuesAndIndices)
 class cummin(ValuesAndIndices):
     """What `cummin` returns: the smallest elements so far along an axis, and where they stood."""
 
@@ -324,3 +314,5 @@ class histogram(NamedTuple):
 
 for _kind in [value for value in vars().values() if hasattr(value, "_fields")]:
     _kind.__repr__ = _shown
+    if ValuesAndIndices in _kind.__bases__:
+        like(ValuesAndIndices)(_kind)

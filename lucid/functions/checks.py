@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
+import numpy as np
+
 from lucid.functions.arguments import typed
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
@@ -80,7 +82,8 @@ def require(
     error: "state" for `LucidError`, "zero" for `DivisionByZeroError`, "singular" for `LinAlgError`.
     text, hint, given: as in `in_range`.
     """
-    if _is_at_hand(condition) and condition._array.all():  # type: ignore[union-attr]
+    array = _at_hand(condition)
+    if array is not None and array.all():
         return
     fails = emit(ops.logical_not, (condition,))
     fails = emit(ops.any, (fails,), axes=tuple(range(condition.ndim)))
@@ -88,14 +91,16 @@ def require(
     _check(emit(ops.cast, (fails,), dtype=i64), 0, 1, said, error)
 
 
-def _is_at_hand(values: Tensor) -> bool:
-    return context.recorder is None and not context.levels and values._array is not None
+def _at_hand(values: Tensor) -> np.ndarray | None:
+    """The array of values that can be looked at now, outside of traces and transformations."""
+    return None if context.recorder is not None or context.levels else values._array
 
 
 def _check(values: Tensor, low: int, high: int, message: Callable[[], str], error: str) -> None:
-    if _is_at_hand(values):
+    array = _at_hand(values)
+    if array is not None:
         try:
-            examine(values._array, low, high, message, error)
+            examine(array, low, high, message, error)
         except LucidError as wrong:
             raise at_line(wrong, here()) from None
     else:

@@ -12,7 +12,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from lucid.docstrings import like
+from lucid.docstrings import like, maps
 from lucid.functions.arguments import integer, one_way, require_computable, shape_of, tensor_of
 from lucid.functions.conversion import cast
 from lucid.functions.elementwise import choose, clone
@@ -208,16 +208,13 @@ def zeros_like(input: Tensor, **options: Unpack[LikeOptions]) -> Tensor:
 
 @like(zeros_like)
 @with_options
+@maps("[3.5, 4.5]", "dtype=lucid.int32", "[1, 1], dtype=lucid.int32")
+@maps("[3.5, 4.5]", "[1., 1.]")
 def ones_like(input: Tensor, **options: Unpack[LikeOptions]) -> Tensor:
     """Return a new tensor of ones in the shape and dtype of `input`.
 
     It has memory and history of its own; that `input` requires grad doesn't make the ones require
     it.
-
-    >>> lucid.ones_like(lucid.tensor([3.5, 4.5]))
-    tensor([1., 1.])
-    >>> lucid.ones_like(lucid.tensor([3.5, 4.5]), dtype=lucid.int32)
-    tensor([1, 1], dtype=lucid.int32)
     """
     return _filled_like(input, 1, "ones_like", **options)
 
@@ -238,6 +235,7 @@ def empty_like(input: Tensor, **options: Unpack[LikeOptions]) -> Tensor:
 
 @like(ones_like)
 @with_options
+@maps("[1.0, 2.0]", "9", "[9., 9.]")
 def full_like(input: Tensor, fill_value: Number | Tensor, **options: Unpack[LikeOptions]) -> Tensor:
     """Return a new tensor of one value in the shape and dtype of `input`.
 
@@ -246,9 +244,6 @@ def full_like(input: Tensor, fill_value: Number | Tensor, **options: Unpack[Like
 
     Raises:
         ArgumentError: `input` is no tensor.
-
-    >>> lucid.full_like(lucid.tensor([1.0, 2.0]), 9)
-    tensor([9., 9.])
     """
     return _filled_like(input, fill_value, "full_like", **options)
 

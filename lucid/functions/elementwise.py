@@ -407,6 +407,7 @@ def lerp(input: Tensor, end: Tensor, weight: Operand) -> Tensor:
 
 
 @fused
+@maps("lucid.ones(2)", "[2.0, 3.0]", "[4.0, 5.0]", "[ 9., 16.]")
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
     """Return `input + value * tensor1 * tensor2`.
 
@@ -416,15 +417,13 @@ def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
         input: what is added to.
         tensor1, tensor2: the factors, tensors.
         value: a number.
-
-    >>> lucid.addcmul(lucid.ones(2), lucid.tensor([2.0, 3.0]), lucid.tensor([4.0, 5.0]))
-    tensor([ 9., 16.])
     """
     return input + _scaled(tensor1, value) * tensor2
 
 
 @like(addcmul)
 @fused
+@maps("lucid.ones(2)", "[2.0, 3.0]", "[4.0, 4.0]", "[1.5000, 1.7500]")
 def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
     """Return `input + value * tensor1 / tensor2`.
 
@@ -434,9 +433,6 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
 
     Raises:
         DTypeError: integers alone, whose quotient would be a float.
-
-    >>> lucid.addcdiv(lucid.ones(2), lucid.tensor([2.0, 3.0]), lucid.tensor([4.0, 4.0]))
-    tensor([1.5000, 1.7500])
     """
     if not any(tensor.dtype.is_floating_point for tensor in (input, tensor1, tensor2)):
         raise DTypeError(
@@ -654,6 +650,7 @@ def choose(condition: Tensor, input: Operand, other: Operand) -> Tensor:
     )
 
 
+@maps("lucid.zeros(3)", "[True, False, True]", "7.0", "[7., 0., 7.]")
 def masked_fill(input: Tensor, mask: Tensor, value: Operand) -> Tensor:
     """Return `input` with `value` where the bool `mask`, which broadcasts, holds.
 
@@ -666,9 +663,6 @@ def masked_fill(input: Tensor, mask: Tensor, value: Operand) -> Tensor:
     Raises:
         ArgumentError: a `value` with axes.
         DTypeError: a `mask` that isn't of bools.
-
-    >>> lucid.masked_fill(lucid.zeros(3), lucid.tensor([True, False, True]), 7.0)
-    tensor([7., 0., 7.])
     """
     if isinstance(value, Tensor) and value.ndim:
         raise ArgumentError(f"masked_fill: value must be 0-d, but has {value.ndim} axes")

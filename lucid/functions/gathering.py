@@ -307,6 +307,7 @@ def index_add(
     return _slices("index_add", ops.index_add, input, dim, index, source)
 
 
+@maps("lucid.zeros(3)", "0", "[2, 0]", "[5.0, 6.0]", "[6., 0., 5.]")
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """Return a copy with `source` in place of the slices that a vector of indices names.
 
@@ -322,9 +323,6 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
         IndexOutOfRangeError: an index isn't in the axis.
         ShapeError: the source has another shape.
         DTypeError: the dtypes differ.
-
-    >>> lucid.index_copy(lucid.zeros(3), 0, lucid.tensor([2, 0]), lucid.tensor([5.0, 6.0]))
-    tensor([6., 0., 5.])
     """
     source = tensor_of(source, "index_copy", "source")
     return _slices("index_copy", ops.index_set, input, dim, index, source)
@@ -785,6 +783,8 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     return choose(reshaped(inside, shape), taken, broadcast(x, shape))
 
 
+@maps("[0, 1, 0]", "[0.5, 1.0, 2.0]", "[2.5000, 1.0000]")
+@maps("[1, 3, 1]", "[0, 2, 0, 1]")
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
     """Return how often each of 0, 1, 2, … comes in a vector, or the sum of its weights.
 
@@ -801,11 +801,6 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     Raises:
         OptionError: a number is negative, or `minlength` is.
         ShapeError: `input` is no vector of integers.
-
-    >>> lucid.bincount(lucid.tensor([1, 3, 1]))
-    tensor([0, 2, 0, 1])
-    >>> lucid.bincount(lucid.tensor([0, 1, 0]), lucid.tensor([0.5, 1.0, 2.0]))
-    tensor([2.5000, 1.0000])
     """
     x = tensor_of(input, "bincount")
     if x.ndim != 1 or x._type.dtype.kind != "int":

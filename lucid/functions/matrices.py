@@ -5,6 +5,10 @@ Args:
     A: matrices of floats (..., m, n).
     LU_data: L and U in one matrix, (..., m, n).
     LU_pivots: the rows that were exchanged, int32 (..., k).
+
+Raises:
+    DTypeError: `input` holds no floats.
+    ShapeError: `input` holds no such matrices.
 """
 
 from __future__ import annotations
@@ -38,8 +42,6 @@ def inverse(input: Tensor) -> Tensor:
 
     Raises:
         LinAlgError: a matrix is singular.
-        ShapeError: no square matrices.
-        DTypeError: no floats.
 
     >>> lucid.inverse(lucid.tensor([[2.0, 0.0], [0.0, 4.0]]))
     tensor([[0.5000, 0.0000],
@@ -57,10 +59,6 @@ def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
 
     Args:
         rcond: a relative bound.
-
-    Raises:
-        ShapeError: no matrices.
-        DTypeError: no floats.
     """
     return pinv(input, rtol=rcond)
 
@@ -73,10 +71,6 @@ def logdet(input: Tensor) -> Tensor:
 
     Args:
         input: square matrices of floats.
-
-    Raises:
-        ShapeError: no square matrices.
-        DTypeError: no floats.
     """
     sign, logarithm = slogdet(input)
     return choose(sign < 0, math.nan, logarithm)
@@ -178,8 +172,6 @@ def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> return_typ
 
     Raises:
         LinAlgError: the iteration doesn't converge, as with NaN.
-        ShapeError: no matrices.
-        DTypeError: no floats.
 
     >>> u, s, v = lucid.svd(lucid.tensor([[0.0, 3.0], [2.0, 0.0], [0.0, 0.0]]))
     >>> u.shape, s, v.shape

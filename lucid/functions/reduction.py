@@ -234,6 +234,8 @@ def _extremum(
 
 
 @like(amax)
+@maps("[[1, 5], [7, 2]]", "tensor(2)")
+@maps("[[1, 5], [7, 2]]", "1", "[1, 0]")
 def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """Return the index of the first greatest element along `dim`, or of the flattened tensor.
 
@@ -241,25 +243,17 @@ def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
 
     Args:
         dim: one axis, which the result lacks. Default: None, the tensor in row-major order.
-
-    >>> lucid.argmax(lucid.tensor([[1, 5], [7, 2]]), 1)
-    tensor([1, 0])
-    >>> lucid.argmax(lucid.tensor([[1, 5], [7, 2]]))
-    tensor(2)
     """
     return _position(ops.argmax, input, dim, keepdim)
 
 
 @like(argmax)
+@maps("[[1, 5], [7, 2]]", "tensor(0)")
+@maps("[[1, 5], [7, 2]]", "1", "[0, 1]")
 def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """Return the index of the first smallest element along `dim`, or of the flattened tensor.
 
     A NaN counts as smaller than all else. dtype: int64.
-
-    >>> lucid.argmin(lucid.tensor([[1, 5], [7, 2]]), 1)
-    tensor([0, 1])
-    >>> lucid.argmin(lucid.tensor([[1, 5], [7, 2]]))
-    tensor(0)
     """
     return _position(ops.argmin, input, dim, keepdim)
 
@@ -409,6 +403,8 @@ def _root(x: Tensor) -> Tensor:
 
 
 @like(mean)
+@maps("[3.0, -4.0]", "1", "tensor(7.)")
+@maps("[[3.0, 4.0], [6.0, 8.0]]", "dim=1", "[ 5., 10.]")
 def norm(
     input: Tensor,
     p: float | str | None = "fro",
@@ -429,11 +425,6 @@ def norm(
         DTypeError: integers or bools without a `dtype` of floats.
         OptionError: another string as `p`, or "nuc" over other than two axes.
         ShapeError: inf or -inf over an axis without elements.
-
-    >>> lucid.norm(lucid.tensor([[3.0, 4.0], [6.0, 8.0]]), dim=1)
-    tensor([ 5., 10.])
-    >>> lucid.norm(lucid.tensor([3.0, -4.0]), 1)
-    tensor(7.)
     """
     x = tensor_of(input, "norm")
     if dtype is not None:

@@ -125,6 +125,8 @@ class _RunningExtremum(Function):
         return emit(ops.scatter_add, (zeros, places, gradient), axis=ctx.axis), None, None
 
 
+@maps("[1, 3, 6, 10]", "2", "[1, 1]")
+@maps("[1, 3, 6, 10]", "[2, 3, 4]")
 def diff(
     input: Tensor,
     n: int = 1,
@@ -145,11 +147,6 @@ def diff(
 
     Raises:
         OptionError: `n` is negative.
-
-    >>> lucid.diff(lucid.tensor([1, 3, 6, 10]))
-    tensor([2, 3, 4])
-    >>> lucid.diff(lucid.tensor([1, 3, 6, 10]), 2)
-    tensor([1, 1])
     """
     x = tensor_of(input, "diff")
     axis = axis_of(dim, x.ndim, "diff")
@@ -166,6 +163,8 @@ def diff(
     return x
 
 
+@maps("[1.0, 2.0, 3.0]", "[0.0, 2.0, 3.0]", "tensor(5.5000)")
+@maps("[1.0, 2.0, 3.0]", "tensor(4.)")
 def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int = -1) -> Tensor:
     """Integrate along `dim` by the trapezoidal rule, over points `x` or in steps of `dx`.
 
@@ -177,11 +176,6 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int =
     Raises:
         OptionError: there are no points.
         ShapeError: another number of points than of values.
-
-    >>> lucid.trapezoid(lucid.tensor([1.0, 2.0, 3.0]))
-    tensor(4.)
-    >>> lucid.trapezoid(lucid.tensor([1.0, 2.0, 3.0]), lucid.tensor([0.0, 2.0, 3.0]))
-    tensor(5.5000)
     """
     axis = axis_of(dim, y.ndim, "trapezoid")
     size = y._type.shape[axis]
@@ -219,6 +213,8 @@ def cumulative_trapezoid(
     return (pairs * _steps(x, axis, y.ndim)).cumsum(axis)
 
 
+@maps("[1.0, 4.0, 9.0, 16.0]", "edge_order=2", "(tensor([2., 4., 6., 8.]),)")
+@maps("[1.0, 4.0, 9.0, 16.0]", "(tensor([3., 4., 6., 7.]),)")
 def gradient(input: Tensor, *, spacing: Any = 1.0, dim: Any = None, edge_order: int = 1) -> Any:
     """Return central differences along each axis, one-sided at the ends, as a tuple of tensors.
 
@@ -233,11 +229,6 @@ def gradient(input: Tensor, *, spacing: Any = 1.0, dim: Any = None, edge_order: 
         OptionError: another number of spacings than of axes, or another `edge_order`.
         ShapeError: fewer than `edge_order + 1` elements, or another number of coordinates.
         DTypeError: bools and unsigned integers.
-
-    >>> lucid.gradient(lucid.tensor([1.0, 4.0, 9.0, 16.0]))
-    (tensor([3., 4., 6., 7.]),)
-    >>> lucid.gradient(lucid.tensor([1.0, 4.0, 9.0, 16.0]), edge_order=2)
-    (tensor([2., 4., 6., 8.]),)
     """
     x, spacing = tensor_of(input, "gradient"), 1.0 if spacing is None else spacing
     check_choice(edge_order, "edge_order", "gradient", (1, 2))

@@ -229,6 +229,8 @@ def _median(kind: type[ValuesAndIndices], input: Tensor, dim: int | None, keepdi
 _INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
+@maps("[1.0, 2.0, 4.0]", "0.75", 'interpolation="lower"', "tensor(2.)")
+@maps("[1.0, 2.0, 4.0]", "[0.5, 0.75]", "[2., 3.]")
 def quantile(
     input: Tensor,
     q: Tensor | float,
@@ -252,11 +254,6 @@ def quantile(
         DTypeError: integers or bools.
         OptionError: `q` outside of [0, 1], another `interpolation`, or no elements.
         ShapeError: `q` has more than one axis.
-
-    >>> lucid.quantile(lucid.tensor([1.0, 2.0, 4.0]), lucid.tensor([0.5, 0.75]))
-    tensor([2., 3.])
-    >>> lucid.quantile(lucid.tensor([1.0, 2.0, 4.0]), 0.75, interpolation="lower")
-    tensor(2.)
     """
     return _quantile(input, q, dim, keepdim, interpolation, "quantile")
 
@@ -331,6 +328,8 @@ def _interpolated(x: Tensor, ranks: Tensor, interpolation: str, op: str) -> Tens
     return choose(broadcast(missing > 0, between._type.shape), float("nan"), between)
 
 
+@maps("[1, 3, 5]", "3", "right=True", "tensor(2)")
+@maps("[1, 3, 5]", "[0, 3, 9]", "[0, 1, 3]")
 def searchsorted(
     sorted_sequence: Tensor,
     input: Tensor | Number,
@@ -356,11 +355,6 @@ def searchsorted(
     Raises:
         OptionError: another `side`.
         ShapeError: the leading axes differ, the row is 0-d, or `sorter` has another shape.
-
-    >>> lucid.searchsorted(lucid.tensor([1, 3, 5]), lucid.tensor([0, 3, 9]))
-    tensor([0, 1, 3])
-    >>> lucid.searchsorted(lucid.tensor([1, 3, 5]), 3, right=True)
-    tensor(2)
     """
     if side not in (None, "left", "right"):
         raise OptionError(f"searchsorted: side must be 'left' or 'right', not {side!r}")

@@ -9,6 +9,7 @@ from lucid.functions.gradients import with_gradient
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.ir.types import f32
 from lucid.nn.functional.activation import SELU_ALPHA, SELU_SCALE, result_of, source_of
+from lucid.nn.functional.sliding import of_each_rank
 from lucid.tensor.tensor import Tensor
 
 __all__ = [
@@ -52,8 +53,8 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
 
 
 @like(dropout)
-def dropout1d(
-    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+def _dropoutnd(
+    rank: int, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Tensor:
     """Zero whole channels of (n, c, l) or (c, l) with probability p, and scale the others.
 
@@ -65,26 +66,21 @@ def dropout1d(
     >>> F.dropout1d(lucid.ones(1, 2, 2), training=False).shape
     lucid.Size([1, 2, 2])
     """
-    return _channel_dropout("dropout1d", input, p, training, inplace, (2, 3))
+    name = f"dropout{rank}d"
+    if input.ndim not in (rank + 1, rank + 2):
+        raise ShapeError(f"{name}: takes {rank + 1} or {rank + 2} axes, not {input._type}")
+    if not 0.0 <= p <= 1.0:
+        raise OptionError(f"{name}: dropout probability has to be between 0 and 1, but got {p}")
+    if not training or p == 0.0:
+        return input
+    shape = (*input.shape[:-rank], *(1,) * rank)
+    return result_of(input, input * dropout(lucid.ones(shape, dtype=input.dtype), p), inplace)
 
 
-@like(dropout1d, axes=2)
-def dropout2d(
-    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
-) -> Tensor:
-    """Zero whole channels of (n, c, h, w) or (c, h, w) with probability p, and scale the others."""
-    return _channel_dropout("dropout2d", input, p, training, inplace, (3, 4))
+dropout1d, dropout2d, dropout3d = of_each_rank(_dropoutnd)
 
 
-@like(dropout1d, axes=3)
-def dropout3d(
-    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
-) -> Tensor:
-    """Zero whole channels of (n, c, d, h, w) with probability p, and scale the others."""
-    return _channel_dropout("dropout3d", input, p, training, inplace, (4, 5))
-
-
-@like(dropout1d)
+@like(_dropoutnd)
 def alpha_dropout(
     input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Tensor:
@@ -139,17 +135,3 @@ def _alpha_dropout(
     keep = lucid.rand(shape, dtype=input.dtype) >= p
     y = where(keep, source_of(input, inplace), low) * scale - scale * p * low
     return result_of(input, y, inplace)
-
-
-def _channel_dropout(
-    name: str, x: Tensor, p: float, training: bool, inplace: bool, ranks: tuple[int, int]
-) -> Tensor:
-    if x.ndim not in ranks:
-        raise ShapeError(f"{name}: takes {ranks[0]} or {ranks[1]} axes, not {x._type}")
-    if not 0.0 <= p <= 1.0:
-        raise OptionError(f"{name}: dropout probability has to be between 0 and 1, but got {p}")
-    if not training or p == 0.0:
-        return x
-    lead = x.ndim - ranks[0] + 1
-    mask = dropout(lucid.ones(*x.shape[:lead], *(1,) * (x.ndim - lead), dtype=x.dtype), p)
-    return result_of(x, x * mask, inplace)

@@ -26,6 +26,7 @@ __all__ = [
 ]  # fmt: skip
 
 
+@maps("lucid.zeros(1, 2)", "lucid.zeros(1, 2)", "[[0.3, 0.4]]", "tensor(0.5000)")
 def triplet_margin_loss(
     anchor: Tensor,
     positive: Tensor,
@@ -48,9 +49,6 @@ def triplet_margin_loss(
 
     Raises:
         OptionError: `margin` isn't above 0.
-
-    >>> F.triplet_margin_loss(lucid.zeros(1, 2), lucid.zeros(1, 2), lucid.tensor([[0.3, 0.4]]))
-    tensor(0.5000)
     """
 
     def distance(x: Tensor, y: Tensor) -> Tensor:
@@ -97,6 +95,7 @@ def triplet_margin_with_distance_loss(
     return reduce_loss((near - far + margin).clamp(min=0.0), reduction)
 
 
+@maps("lucid.eye(2)", "lucid.eye(2)", "[1, -1]", "tensor(0.5000)")
 def cosine_embedding_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
 ) -> Tensor:
@@ -107,9 +106,6 @@ def cosine_embedding_loss(
         input2: vectors, of the same shape.
         target: 1 or -1 for each pair, (n,) or ().
         margin: the cosine from which on pairs of target -1 count.
-
-    >>> F.cosine_embedding_loss(lucid.eye(2), lucid.eye(2), lucid.tensor([1, -1]))
-    tensor(0.5000)
     """
     cosine = cosine_similarity(input1, input2, -1)
     apart = (cosine - margin).clamp(min=0.0)
@@ -147,6 +143,7 @@ def hinge_embedding_loss(
     return reduce_loss(apart + where(target == -1, 0.0, input), reduction)
 
 
+@maps("lucid.zeros(2)", "[1.0, -1.0]", "tensor(0.6931)")
 def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """log(1 + exp(-target * input)), reduced.
 
@@ -154,9 +151,6 @@ def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> 
 
     Args:
         target: 1 or -1, of the input's shape.
-
-    >>> F.soft_margin_loss(lucid.zeros(2), lucid.tensor([1.0, -1.0]))
-    tensor(0.6931)
     """
     return reduce_loss(-logsigmoid(target * input), reduction)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
@@ -43,9 +44,8 @@ def _of_rank(function: Callable[Concatenate[int, P], R], rank: int) -> Callable[
     signature, shown = inspect.signature(function), variant.__dict__
     _, *parameters = signature.parameters.values()
     shown["__signature__"] = signature.replace(parameters=parameters)
-    name = function.__name__.removeprefix("_")
-    name = name.replace("nd_", f"{rank}d_") if "nd_" in name else f"{name}{rank}d"
-    variant.__name__ = variant.__qualname__ = name
+    name, count = re.subn("nd(?=_|$)", f"{rank}d", function.__name__.removeprefix("_"))
+    variant.__name__ = variant.__qualname__ = name if count else f"{name}{rank}d"
     variant.__doc__ = over(variant.__doc__ or "", rank)
     return variant
 
