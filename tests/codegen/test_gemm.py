@@ -165,7 +165,7 @@ def test_the_inner_loop_is_multiply_adds_without_calls() -> None:
     assert all(name.startswith("llvm.") for name in re.findall(r"call [^@]*@([\w.]+)", kernel[0]))
 
 
-@pytest.mark.parametrize("rows, columns", [(2, 1024), (9, 1001), (48, 1030)])
+@pytest.mark.parametrize("rows, columns", [(4, 1024), (9, 1001), (48, 1030)])
 def test_a_large_matrix_is_read_once_by_few_rows(rows: int, columns: int) -> None:
     a, b = random((rows, 192)), random((192, columns), seed=1)
     check(multiply(a, b, np.zeros((rows, columns), np.float32), host_target()), a, b)

@@ -143,7 +143,8 @@ class BlockedProduct:
     def is_copied_by_lines(self) -> bool:
         """Whether a block of the second operand is some lines of few columns each."""
         columns, inner = self.walks(1)
-        is_short = self.plan.columns * self.body.args[0].itemsize <= costs.STREAMED_LINE_BYTES
+        most = costs.STREAMED_LINE_BYTES // self.body.args[0].itemsize
+        is_short = self.plan.columns <= max(most, self.plan.width * self.plan.lanes)
         is_known = not is_open(self.columns) and not is_open(self.plan.extent)
         is_one = len(columns) == len(inner) == 1 and columns[0][1] == 1
         return is_short and is_known and is_one and not self.plan.skips
@@ -268,7 +269,7 @@ def choose_streamed(product: BlockedProduct, target: Target) -> BlockedPlan:
     element = lowering.MEMORY[dtype]
     sizes = product.rows, product.columns, inner.size
     tile = plan(Contraction(*sizes, element, (inner.size, 1), (product.columns, 1)), target)
-    panels = ceil_div(costs.STREAMED_LINE_BYTES // dtype.itemsize, tile.panel)
+    panels = max(1, costs.STREAMED_LINE_BYTES // (dtype.itemsize * tile.panel))
     extent = max(n for n in range(1, costs.STREAMED_LINES + 1) if inner.size % n == 0)
     shape = tile.lanes, tile.height, tile.width
     return BlockedPlan(*shape, 0, extent, panels * tile.panel, tile.height, "in place")

@@ -103,8 +103,8 @@ def streamed_kernel(
     each panel. None for other products.
     """
     (rows, inner, columns), (am, ak, bk, bn) = product.sizes, product.strides
-    size = args[0].itemsize
-    if any(map(is_open, (rows, inner, columns, bk))) or not 1 < rows <= costs.STREAMED_ROWS:
+    size, (least, most) = args[0].itemsize, costs.STREAMED_ROWS
+    if any(map(is_open, (rows, inner, columns, bk))) or not least <= rows <= most:
         return None
     if (ak, bn) != (1, 1) or columns * size < costs.PAGE_BYTES // 2:
         return None
