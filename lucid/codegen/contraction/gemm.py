@@ -219,9 +219,8 @@ class Emitter:
         """Sums over all of k, row by row, added to those `before`."""
         b, k = self.b, self.spec.k
         sums = list(before) or [const(self.type, 0)] * (height * panel.width)
-        # LLVM mixes the steps of a tile that is one vector wide, whose scalars serve once: then sums
-        # wait in memory. One of 6 x 2 has 78 GFLOP/s of two steps, 68 of one. More than 4 only take
-        # LLVM's time.
+        # LLVM mixes the steps of a tile of one vector, whose scalars serve once: sums then wait in
+        # memory. One of 6 x 2 has 78 GFLOP/s of two steps, 68 of one. More than 4 only take time.
         most = b.target.registers if panel.width == 1 else 32
         unroll = max(1, min(4, most // len(sums)))
         if panel.depth is not None and k % unroll:
