@@ -34,11 +34,10 @@ from lucid.compiler.inputs.objects import data_of, is_same
 from lucid.compiler.inputs.scalars import SymScalar, is_live
 from lucid.compiler.inputs.signature import Call
 from lucid.ir.types import has_dtype
-from lucid.ir.whose_code import is_librarys
 from lucid.tensor.context import epoch
 from lucid.tensor.core import TensorCore
 from lucid.tensor.tensor import Tensor
-from lucid.tensor.tree import children_of, flatten, map_tree
+from lucid.tensor.tree import children_of
 from lucid.tensor.writing import assign_memory
 
 ELEMENTS = "array"
@@ -334,51 +333,32 @@ def _moved(guard: Guard) -> MutableSource | None:
         return None if guard.source is None or guard.holds() else ChangingArray(*guard.source)
     if not isinstance(guard, EntryGuard) or isinstance(guard, FieldGuard):
         return None
-    if guard.holds() or not _may_move(guard.expected, guard.found()):
+    is_followed = not isinstance(guard.expected, tuple) and _parts(guard.expected) is not None
+    if guard.holds() or is_followed or not _may_move(guard.expected, guard.found()):
         return None
     return source_of(guard)
 
 
 def _may_move(before: Any, now: Any) -> bool:
     """Whether two values are of one kind, and differ in tensors, numbers and arrays at most."""
-    if _kind(before) != _kind(now) or not _is_users(now):
+    if type(before) is not type(now):
         return False
-    children = [x.values() for x in map(children_of, (before, now)) if x is not None]
-    parts = zip(*children, strict=True)
-    if any(was is part and isinstance(part, (list, deque, dict)) for was, part in parts):
-        return False  # a container that stays may grow
-    leaves = [*zip(flatten(before)[0], flatten(now)[0], strict=True)]
-    others = [leaf for was, leaf in leaves if not is_same(leaf, was)]
-    return any(_is_data(leaf) for _, leaf in leaves) and all(map(_is_data, others))
+    if type(now) is np.ndarray:
+        return has_dtype(now) and (before.dtype, before.shape) == (now.dtype, now.shape)
+    was, parts = _parts(before), _parts(now)
+    if was is None or parts is None:
+        return type(now) is Tensor or is_number(now)
+    if was.keys() != parts.keys():
+        return False
+    pairs = [(was[key], part) for key, part in parts.items()]
+    moved = [pair for pair in pairs if not is_same(*pair)]
+    return any(_may_move(*pair) for pair in pairs) and all(_may_move(*pair) for pair in moved)
 
 
-def _is_users(value: Any) -> bool:
-    """Whether no container in it is the library's own, such as an optimizer's group."""
+def _parts(value: Any) -> dict[Any, Any] | None:
+    """What is in a container or an object of plain data; None for all else."""
     children = children_of(value)
-    if children is None:
-        return True
-    return not is_librarys(type(value)) and all(map(_is_users, children.values()))
-
-
-def _is_data(leaf: Any) -> bool:
-    """Whether a value is a tensor, a number or an array, or an object of plain data with such."""
-    if type(leaf) is np.ndarray:
-        return has_dtype(leaf)
-    attributes = data_of(leaf)
-    if attributes is not None:
-        return any(map(_is_data, flatten([*attributes.values()])[0]))
-    return type(leaf) is Tensor or is_number(leaf)
-
-
-def _kind(value: Any) -> list[Any]:
-    """What two values have in common that one program can serve."""
-    parts: list[Any] = [type(value), [*(children_of(value) or ())]]
-    map_tree(lambda leaf, path: parts.append((_kind_of(leaf), path)), value)
-    return parts
-
-
-def _kind_of(leaf: Any) -> Any:
-    return (np.ndarray, leaf.dtype, leaf.shape) if type(leaf) is np.ndarray else type(leaf)
+    return data_of(value) if children is None else children
 
 
 def identity_of(owner: Any, key: Any) -> Identity:
