@@ -351,6 +351,8 @@ def _may_move(before: Any, now: Any) -> bool:
     if was.keys() != parts.keys():
         return False
     pairs = [(was[key], part) for key, part in parts.items()]
+    if any(one is part and isinstance(part, (list, deque, dict)) for one, part in pairs):
+        return False  # a container that stays may grow
     moved = [pair for pair in pairs if not is_same(*pair)]
     return any(_may_move(*pair) for pair in pairs) and all(_may_move(*pair) for pair in moved)
 
