@@ -690,6 +690,7 @@ class Compiled:
             self._ints, self._sources, self._kept, opened=self._opened, closed=self._closed
         )
         known.functions = [] if self._is_unverified else None
+        closed = {*self._closed}
         restarts = 0
         while restarts < MOST_RESTARTS:
             start = time.perf_counter()
@@ -703,7 +704,9 @@ class Compiled:
                 reason = restart.reason
                 restart.enter(known)
                 call = self._signature(*call.given)
-            except BaseException:  # an interrupt, at whichever place
+            except BaseException as error:  # an interrupt, at whichever place
+                if not isinstance(error, EagerOnlyError):  # sizes were no reason for it
+                    self._closed &= closed
                 if known.undo:
                     undo_all(known.undo)
                     self._forget_unused(call)

@@ -656,3 +656,37 @@ def test_numbers_that_choose_a_path_and_are_sizes(agree):
 
     (step,) = agree(scenario)
     assert step.stats.traces <= 4
+
+
+def test_an_error_leaves_sizes_open(agree):
+    """The call that would be the second trace, with the size open, finds an error instead."""
+
+    def scenario(compile):
+        step = compile(lambda x, count: x.narrow(0, 0, int(count)).exp())
+        found = []
+        for count in [3, 25, 4, 5, 25, 6, 7]:
+            try:
+                found.append(step(lucid.arange(20).float(), lucid.tensor(count)))
+            except lucid.IndexOutOfRangeError as error:
+                found.append(str(error).split("\n")[0])
+        return found
+
+    (step,) = agree(scenario)
+    assert step.stats.traces == 2
+
+
+def test_a_size_that_is_equal_to_another_one_by_chance_has_a_program_of_its_own(agree):
+    def scenario(compile):
+        model = nn.Linear(4, 4)
+
+        @compile
+        def step(x, count):
+            n = int(count)
+            return (model(x).exp().sum() * lucid.arange(n).sum() + model(x[:n]).square().sum(),)
+
+        x = lucid.linspace(-1, 1, 24).reshape(6, 4)
+        with lucid.no_grad():
+            return [step(x, lucid.tensor(n)) for n in [6, 3, 6, 2, 4, 6, 5, 3]]
+
+    (step,) = agree(scenario)
+    assert step.stats.traces <= 4 and step.stats.calls == 8
