@@ -453,9 +453,9 @@ class TensorCore(Placed, WithGradient):
     def grad(self) -> Tensor | None:
         """The accumulated gradient of a leaf, or of a tensor with `retain_grad`, or None.
 
-        It is None before the first `backward`. Assign None to start anew. A gradient that is
-        assigned has the tensor's shape and dtype, else it raises `LucidError`, and `ArgumentError`
-        if it is no tensor.
+        It is None before the first `backward`. Assign None, or delete it, to start anew. A gradient
+        that is assigned has the tensor's shape and dtype, else it raises `LucidError`, and
+        `ArgumentError` if it is no tensor.
         """
         if context.recorder is not None:
             context.recorder.note_grad_read(self)
@@ -489,6 +489,10 @@ class TensorCore(Placed, WithGradient):
         if context.recorder is not None:
             context.recorder.note_grad_write(self)
         self._grad = value
+
+    @grad.deleter
+    def grad(self) -> None:
+        self.grad = None
 
     def _warn_of_no_grad(self) -> None:
         if not sys._getframe(2).f_code.co_filename.startswith(LIBRARY):

@@ -790,6 +790,28 @@ def doubled(number):
     return number * FACTOR
 
 
+def test_gradients_are_deleted_in_a_step_and_between_its_calls(agree):
+    def scenario(compile):
+        w, found = torch.ones(2, requires_grad=True), []
+
+        @compile
+        def step(x, k):
+            if k > 5:
+                del w.grad
+            (w * x).sum().backward()
+            return w.grad * 1
+
+        for k in range(9):
+            if k == 3:
+                del w.grad
+            found.append(step(torch.ones(2), k))
+        del w.grad
+        assert w.grad is None
+        return found
+
+    agree(scenario)
+
+
 def test_results_that_a_function_keeps(agree):
     def scenario(compile):
         future.cache_clear()
@@ -810,22 +832,37 @@ def test_results_that_a_function_keeps(agree):
     agree(scenario)
 
 
-def test_a_cache_that_was_emptied_is_filled_by_what_the_step_asks_alone(agree):
+@pytest.mark.parametrize("size", [None, 0, 2])
+def test_a_cache_is_filled_by_what_the_step_asks_alone(agree, size):
     def scenario(compile):
         asked = []
 
-        @functools.lru_cache(maxsize=4)
+        @functools.lru_cache(size)
         def root(number):
             asked.append(number)
             return number**0.5
 
-        step = compile(lambda x, n: x * root(n))
-        for k in range(8):
+        step = compile(lambda x, n: x * root(n) + root(2))
+        for k in range(14):
             step(torch.ones(3), 1 + k % 3)
-        root.cache_clear()
+            if k in (5, 8, 9):
+                root.cache_clear()
         return step(torch.ones(3), 1), asked
 
     agree(scenario)
+
+
+def test_a_step_whose_results_displace_each_other_runs_op_by_op(agree):
+    def scenario(compile):
+        @functools.lru_cache(maxsize=1)
+        def root(number):
+            return number**0.5
+
+        step = compile(lambda x: x * root(2) + root(3))
+        return [step(torch.ones(3) * k) for k in range(4)]
+
+    (step,) = agree(scenario)
+    assert "which is full" in step.stats.eager_reasons[0]
 
 
 def test_numbers_that_move_choose_what_a_function_keeps(agree):

@@ -14,8 +14,8 @@ import lucid
 from lucid import nn
 from lucid.compiler import set_stance
 from lucid.compiler.repeated import WARM_UP, Repeated
+from lucid.nn import gradients
 from lucid.nn.utils import clip_grad
-from lucid.optim import optimizer
 
 SIZES = ((7, 5), (33,), ())
 
@@ -163,7 +163,7 @@ def test_calls_with_the_same_shapes_are_native() -> None:
     limit = clip_grad._argument(1.0)
     norm = clip_grad._clipping(2.0)._of_shapes([limit, *tensors])
     value = clip_grad._limiting._of_shapes([limit, *tensors])
-    zero = optimizer._filling._of_shapes(tensors)
+    zero = gradients._filling._of_shapes(tensors)
     before = [calls_of(repeated) for repeated in (norm, value, zero)]
     for number in range(8):
         parameters = plain(number)

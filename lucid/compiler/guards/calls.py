@@ -187,6 +187,44 @@ _DATA = (slice, range, frozenset, type, types.ModuleType, np.generic)
 _OF_FUNCTION = ("forward", "backward", "setup_context", "jvp", "vmap", "generate_vmap_rule")
 
 
+_caches: weakref.WeakKeyDictionary[Any, tuple[int, int]] = weakref.WeakKeyDictionary()
+
+
+class _Kept:
+    """Asks a function with a cache for what it has kept; it gives ABSENT where that may be gone.
+
+    There it would compute, with all that this does, before the step asks it. A cache that is full
+    displaces something when it misses; that it was emptied shows in how often it has missed, of
+    which `_caches` has the last count that was seen, and how often it fell.
+    """
+
+    __slots__ = ("_emptied", "_function", "_misses")
+
+    def __init__(self, function: Any) -> None:
+        self._function = function
+        self._misses, self._emptied = self._count()
+
+    def _count(self) -> tuple[int, int]:
+        misses = self._function.cache_info().misses
+        before, emptied = _caches.get(self._function, (0, 0))
+        _caches[self._function] = found = misses, emptied + (misses < before)
+        return found
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        misses, emptied = self._count()
+        may_be_displaced = misses != self._misses and _is_full(self._function)
+        if emptied != self._emptied or may_be_displaced:
+            return ABSENT
+        value = self._function(*args, **kwargs)
+        self._misses = self._count()[0]
+        return value
+
+
+def _is_full(function: Any) -> bool:
+    _, _, most, size = function.cache_info()
+    return bool(size == most)
+
+
 class GuardCollector(Reads):
     """Enters what a trace reads and writes of what was there before it.
 
@@ -706,17 +744,18 @@ class GuardCollector(Reads):
         """Ask a function that keeps its results, as each call of the step would.
 
         What it hasn't kept yet it computes now, as in eager mode, and the trace begins again: it
-        finds it. Values of the step it may not keep.
+        finds it. Values of the step it may not keep. A step that needs what was displaced runs op
+        by op.
         """
         name = function.__qualname__
         refusal = f"it fills the cache of {name}, by functools.lru_cache"
-        if _is_of_step((args, kwargs)):
+        if _is_of_step((args, kwargs)) or function.cache_info().maxsize == 0:
             self._op_by_op(refusal)
+        was_full = _is_full(function)
         misses, recorder = function.cache_info().misses, context.recorder
         try:
             context.recorder = None
-            ask = functools.partial(_kept_by, function, misses)
-            answer = self._ask_again(function, args, kwargs, ask)
+            answer = self._ask_again(function, args, kwargs, _Kept(function))
         finally:
             context.recorder = recorder
         has_raised = isinstance(answer, type) and issubclass(answer, Exception)
@@ -725,6 +764,8 @@ class GuardCollector(Reads):
         if _is_of_step(answer):
             function.cache_clear()
             self._op_by_op(refusal)
+        if was_full:
+            self._op_by_op(f"{refusal}, which is full")
         self.restart = RestartTrace(f"fills the cache of {name}")
         raise self.restart
 
@@ -969,15 +1010,6 @@ _VALUES = frozenset(
         *("numpy", "llvmlite", "collections", "types", "typing", "_abc", "_struct"),
     }
 )
-
-
-def _kept_by(function: Any, misses: int, *args: Any, **kwargs: Any) -> Any:
-    """What a function with a cache gives that had missed so often; ABSENT once that was emptied.
-
-    Then it would compute, with all that this does, before the step asks it.
-    """
-    is_emptied = function.cache_info().misses < misses
-    return ABSENT if is_emptied else function(*args, **kwargs)
 
 
 @functools.lru_cache(maxsize=512)
