@@ -61,7 +61,9 @@ def _dropoutnd(
     A channel is kept whole or set to 0 whole, in each example by itself; what is kept is scaled by
     1 / (1 - p).
 
-    Raises `OptionError` for p outside of [0, 1].
+    Raises:
+        OptionError: p is outside of [0, 1].
+        ShapeError: the input has another number of axes.
 
     >>> F.dropout1d(lucid.ones(1, 2, 2), training=False).shape
     lucid.Size([1, 2, 2])

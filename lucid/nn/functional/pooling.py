@@ -408,36 +408,15 @@ def _bins(length: int, size: int) -> np.ndarray:
     return found
 
 
-@like(_max_pool)
 def _fractional_max_pool(
     rank: int,
     input: Tensor,
     kernel_size: Size,
-    output_size: Size | None = None,
-    output_ratio: float | Sequence[float] | None = None,
-    return_indices: bool = False,
-    _random_samples: Tensor | None = None,
+    output_size: Size | None,
+    output_ratio: float | Sequence[float] | None,
+    return_indices: bool,
+    samples: Tensor | None,
 ) -> Any:
-    """The greatest element of each of `output_size` windows at random places of the last axis.
-
-    Neighbouring windows are one of two distances apart, in a random order for each channel.
-
-    Reference: Graham, "Fractional Max-Pooling", 2014.
-
-    Args:
-        output_size: how many windows each axis gets; else `output_ratio` says it.
-        output_ratio: how many windows for each element, above 0 and below 1.
-        return_indices: return the places of the greatest elements too, flat within the axes.
-        _random_samples: (n, c, axes), numbers from 0 to 1 that say where the windows are, the last
-            axis' first of two. None draws them.
-
-    Raises:
-        OptionError: neither `output_size` nor `output_ratio`, or both.
-        ShapeError: the axes are too short for so many windows.
-
-    >>> F.fractional_max_pool1d(lucid.ones(1, 2, 6), 2, output_size=3).shape
-    lucid.Size([1, 2, 3])
-    """
     name = f"fractional_max_pool{rank}d"
     x, had_batch = batched(name, input, rank)
     lengths, sizes = tuple(x.shape[2:]), entries(name, "kernel_size", kernel_size, rank)
@@ -450,7 +429,7 @@ def _fractional_max_pool(
     wanted = entries(name, "output_size", output_size, rank)
     if any(size + count - 1 > n for size, count, n in zip(sizes, wanted, lengths, strict=True)):
         raise ShapeError(f"{name}: {list(lengths)} elements are too few for such windows")
-    samples = lucid.rand(*x.shape[:2], rank) if _random_samples is None else _random_samples
+    samples = lucid.rand(*x.shape[:2], rank) if samples is None else samples
     order = (1, 0) if rank == 2 else range(rank)
     places: Tensor | int = 0
     for axis, number in enumerate(order):
@@ -467,7 +446,59 @@ def _fractional_max_pool(
     return (y, at) if return_indices else y
 
 
-fractional_max_pool2d, fractional_max_pool3d = of_each_rank(_fractional_max_pool)[1:]
+@like(_max_pool)
+def fractional_max_pool2d(
+    input: Tensor,
+    kernel_size: Size,
+    output_size: Size | None = None,
+    output_ratio: float | Sequence[float] | None = None,
+    return_indices: bool = False,
+    _random_samples: Tensor | None = None,
+) -> Any:
+    """The greatest element of each of `output_size` windows at random places of the last two axes.
+
+    Neighbouring windows are one of two distances apart, in a random order for each channel.
+
+    Reference: Graham, "Fractional Max-Pooling", 2014.
+
+    Args:
+        output_size: how many windows each axis gets; else `output_ratio` says it.
+        output_ratio: how many windows for each element, above 0 and below 1.
+        return_indices: return the places of the greatest elements too, flat within the axes.
+        _random_samples: (n, c, 2), numbers from 0 to 1 that say where the windows are, the last
+            axis' first. None draws them.
+
+    Raises:
+        OptionError: neither `output_size` nor `output_ratio`, or both.
+        ShapeError: the axes are too short for so many windows.
+
+    >>> F.fractional_max_pool2d(lucid.ones(1, 2, 6, 6), 2, output_size=3).shape
+    lucid.Size([1, 2, 3, 3])
+    """
+    options = output_size, output_ratio, return_indices, _random_samples
+    return _fractional_max_pool(2, input, kernel_size, *options)
+
+
+@like(fractional_max_pool2d)
+def fractional_max_pool3d(
+    input: Tensor,
+    kernel_size: Size,
+    output_size: Size | None = None,
+    output_ratio: float | Sequence[float] | None = None,
+    return_indices: bool = False,
+    _random_samples: Tensor | None = None,
+) -> Any:
+    """The greatest element of each of `output_size` windows at random places of three axes.
+
+    Args:
+        _random_samples: (n, c, 3), numbers from 0 to 1 that say where the windows are. None draws
+            them.
+
+    >>> F.fractional_max_pool3d(lucid.ones(1, 2, 6, 6, 6), 2, output_size=3).shape
+    lucid.Size([1, 2, 3, 3, 3])
+    """
+    options = output_size, output_ratio, return_indices, _random_samples
+    return _fractional_max_pool(3, input, kernel_size, *options)
 
 
 def _starts(samples: Tensor, length: int, count: int, size: int) -> Tensor:
