@@ -59,11 +59,13 @@ from lucid.tensor.tensor import Tensor as Tensor
 
 if typing.TYPE_CHECKING:  # what `later` finds
     from lucid import (
+        accelerator as accelerator,
         amp as amp,
         backends as backends,
         compiler as compiler,
         cuda as cuda,
         debug as debug,
+        distributed as distributed,
         distributions as distributions,
         func as func,
         jit as jit,

@@ -8,8 +8,8 @@ from typing import Any
 from lucid.ir.types import DTYPES
 
 _MODULES = frozenset((
-    "amp", "backends", "compiler", "cuda", "debug", "distributions", "func", "jit", "nn",
-    "optim", "profiler", "sparse", "special", "testing", "utils",
+    "accelerator", "amp", "backends", "compiler", "cuda", "debug", "distributed", "distributions",
+    "func", "jit", "nn", "optim", "profiler", "sparse", "special", "testing", "utils",
 ))  # fmt: skip
 _UNLISTED = frozenset(("serialization", "version"))  # modules that older programs look into
 _HOMES = {

@@ -153,6 +153,11 @@ def test_programs_that_ask_for_a_gpu_get_the_cpu() -> None:
     assert lucid.zeros(2).to(device).device == "cpu"
     assert not lucid.backends.mps.is_available()
     assert lucid.cuda.device_count() == 0
+    assert not lucid.accelerator.is_available() and lucid.accelerator.device_count() == 0
+    assert lucid.accelerator.current_accelerator(check_available=True) is None
+    with pytest.raises(lucid.ArgumentError, match="current_accelerator: check_available must be"):
+        lucid.accelerator.current_accelerator("cpu")
+    assert not (lucid.distributed.is_available() or lucid.distributed.is_initialized())
     lucid.cuda.manual_seed_all(0)
     lucid.backends.cudnn.deterministic = True
     lucid.use_deterministic_algorithms(True)

@@ -58,6 +58,7 @@ ORDER = (
     "serialization",
     "amp",
     "cuda",
+    "accelerator distributed",
     "backends",
     "jit",
     "profiler",

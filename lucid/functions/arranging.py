@@ -449,7 +449,8 @@ def as_strided(
 
     Places are counted in the memory of `input`, in elements, with the strides s, t, …; a stride of
     0 repeats, and several axes may show an element more than once. A write to the view shows in
-    `input` where it has one axis, or lies without gaps; others are read-only.
+    `input` where each stride is above all that the axes behind it reach, as in a matrix's rows;
+    through others none is made.
 
     Args:
         input: a contiguous tensor.

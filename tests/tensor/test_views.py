@@ -45,6 +45,7 @@ VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
     "movedim": lambda x: x.movedim(0, 1),
     "unflatten": lambda x: x.unflatten(1, (2, 2)),
     "windows that share nothing": lambda x: x.unfold(1, 2, 2),
+    "as_strided of rows with gaps": lambda x: x.as_strided((2, 2), (4, 1), 1),
     "a window": lambda x: x.unfold(0, 3, 1).mT,
     "detach": lambda x: x.detach(),
     "as_strided without gaps": lambda x: x.as_strided((3, 2), (2, 1), 4),
@@ -80,7 +81,10 @@ def test_a_write_to_a_view_shows_in_the_base_and_back(name: str) -> None:
 
 
 @pytest.mark.parametrize("compiles", [lucid.compile, lambda function: function])
-@pytest.mark.parametrize("name", ["windows that share nothing", "a window", "diagonal", "chain"])
+@pytest.mark.parametrize(
+    "name",
+    ["windows that share nothing", "a window", "as_strided of rows with gaps", "diagonal", "chain"],
+)
 def test_a_write_to_a_view_has_a_gradient(name: str, compiles: Callable[..., Any]) -> None:
     """Each element is squared where the view shows it, and tripled elsewhere."""
     x = lucid.arange(12.0).reshape(3, 4).clone().requires_grad_()

@@ -68,7 +68,9 @@ def _windows(x: np.ndarray, **place: Ints) -> np.ndarray:
     """A view like `sliding_window_view`'s; read-only where windows share elements."""
     shape, strides = _windowed(x.shape, **place), view_strides(windows, place, x.shape, x.strides)
     axes = zip(*(place[k] for k in ("axes", "sizes", "steps", "dilations")), strict=True)
-    are_apart = [shape[axis] < 2 or step > (n - 1) * apart for axis, n, step, apart in axes]
+    are_apart = [  # one after the other, or woven into each other without a place in common
+        step > (n - 1) * apart or apart > (shape[axis] - 1) * step for axis, n, step, apart in axes
+    ]
     return as_strided(x, shape, strides, writeable=all(are_apart))
 
 
