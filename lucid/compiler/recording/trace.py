@@ -40,7 +40,7 @@ from lucid.compiler.recording.names import name_gradients, name_inputs
 from lucid.compiler.recording.recorder import Recorder, recording
 from lucid.compiler.recording.stand_in_functions import StandInFunctions
 from lucid.compiler.results.gradients import shared_gradients
-from lucid.compiler.results.output_specs import GraphOutputView
+from lucid.compiler.results.output_specs import needs_sizes
 from lucid.compiler.results.replayed_effects import ReplayedEffect, let_frames_go
 from lucid.compiler.results.side_effects import SideEffects
 from lucid.ir.errors import EagerOnlyError, LucidError, TraceError
@@ -138,7 +138,8 @@ def _shows_sizes(epilogue: Epilogue) -> bool:
     """Whether what each call leaves needs sizes that values decide."""
     if epilogue.history is not None:
         return True
-    return any(type(x) is GraphOutputView and x.needs_sizes for x in epilogue.leaves)
+    specs = (*epilogue.leaves, *(spec for _, spec in epilogue.grads if spec is not None))
+    return any(map(needs_sizes, specs))
 
 
 def _raise_meaning(recorder: Recorder, known: Known, error: Exception) -> None:

@@ -181,11 +181,6 @@ class GraphOutputView(GraphOutput):
         self.chain = chain
         self.own = own
 
-    @property
-    def needs_sizes(self) -> bool:
-        """Whether sizes stand in it that values decide."""
-        return any(replaced(attributes, hint) is not attributes for _, attributes in self.chain)
-
     def of(self, run: Run) -> Tensor:
         return cast(Tensor, OutputSpec.of(self, run))
 
@@ -353,6 +348,12 @@ def storage_of(cell: Cell, call: Call) -> Storage:
     leaf = call.tensors[cell.position] if cell.leaf is None else cell.leaf
     assert leaf._grad is not None
     return leaf._grad._storage
+
+
+def needs_sizes(spec: OutputSpec) -> bool:
+    """Whether sizes stand in a view that values decide."""
+    chain: ViewChain = getattr(spec, "chain", ())
+    return any(replaced(attributes, hint) is not attributes for _, attributes in chain)
 
 
 def replayed(tensor: TensorCore, chain: Any) -> Any:
