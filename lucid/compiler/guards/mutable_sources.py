@@ -333,10 +333,10 @@ def _moved(guard: Guard) -> MutableSource | None:
         return None if guard.source is None or guard.holds() else ChangingArray(*guard.source)
     if not isinstance(guard, EntryGuard) or isinstance(guard, FieldGuard):
         return None
-    is_followed = not isinstance(guard.expected, tuple) and _parts(guard.expected) is not None
-    if guard.holds() or is_followed or not _may_move(guard.expected, guard.found()):
+    if guard.holds() or not _may_move(guard.expected, guard.found()):
         return None
-    return source_of(guard)
+    is_followed = not isinstance(guard.expected, tuple) and _parts(guard.expected) is not None
+    return None if is_followed else source_of(guard)
 
 
 def _may_move(before: Any, now: Any) -> bool:
