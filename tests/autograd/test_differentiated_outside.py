@@ -193,6 +193,43 @@ def test_what_backward_changes_in_containers_of_a_ctx_is_there_for_who_sees_it(p
     assert log == [0, 1, 2]
 
 
+class Counts:
+    def __init__(self) -> None:
+        self.backward, self.seen = 0, []
+
+
+def test_an_object_that_forward_makes_is_a_new_one_for_each_call(prepared):
+    def forward(ctx, x):
+        ctx.counts = ctx.again = Counts()
+        return x * 2
+
+    def backward(ctx, g):
+        ctx.counts.backward += 1
+        ctx.again.seen.append(ctx.again.backward)
+        return g * (ctx.counts.backward + len(ctx.counts.seen))
+
+    apply = prepared(define(forward, backward).apply)
+    for _ in range(4):
+        x = leaf([1.0])
+        apply(x).backward()
+        assert numbers(x.grad) == [2.0]
+
+
+def test_a_second_backward_that_would_count_on_in_an_object_of_a_ctx_is_refused():
+    def forward(ctx, x):
+        ctx.counts = Counts()
+        return x * 2
+
+    def backward(ctx, g):
+        ctx.counts.backward += 1
+        return g * ctx.counts.backward
+
+    y = lucid.compile(define(forward, backward).apply)(leaf([1.0]))
+    y.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match=r"^Fn.backward changes ctx\.counts"):
+        y.backward()
+
+
 def test_a_second_backward_that_would_count_on_in_a_container_of_a_ctx_is_refused():
     def forward(ctx, x):
         ctx.log = []
