@@ -185,6 +185,14 @@ class Applied(Tables):
         tensors: Sequence[TensorCore] = operands  # type: ignore[assignment]
         record.add_history(tuple([context.grad_enabled and x.requires_grad for x in tensors]))
         slot = int(self._plan[Common.SLOT])
+        there, other = self._records[slot], self._records[slot ^ 1]
+        if record is there or record is other:
+            return
+        if there is not None:
+            self._put(slot ^ 1, there)
+        self._put(slot, record)
+
+    def _put(self, slot: int, record: _Record) -> None:
         self._records[slot], self._table[slot] = record, record.words.ctypes.data
 
 

@@ -20,6 +20,7 @@ from lucid.autograd.rules import Derivative
 from lucid.autograd.saved import SavedTensor
 from lucid.ir import ops
 from lucid.ir.op import OPS, Op, Sample, Trait, ops_with
+from lucid.runtime.entry.common import Common
 from lucid.tensor import core, slow_ops
 from lucid.tensor.applied import applied
 from lucid.tensor.context import context
@@ -104,6 +105,22 @@ def leaves(sample: Sample, dtype: Any, requires_grad: bool) -> list[lucid.Tensor
             tensor.requires_grad_()
         made.append(tensor)
     return made
+
+
+def test_two_ops_with_one_slot_are_both_known() -> None:
+    assert found is not None
+    known: dict[int, lucid.Tensor] = {}
+    for size in range(1, 1000):
+        x = lucid.ones(size)
+        core.natively(ops.neg, (x,), {})
+        other = known.setdefault(int(found._plan[Common.SLOT]), x)
+        if other is not x:
+            break
+    for _ in range(3):
+        for each in other, x:
+            core.apply_op(ops.neg, (each,), {})
+    assert is_native(ops.neg, (other,), {})
+    assert is_native(ops.neg, (x,), {})
 
 
 APPLIED = [op for op in OPS.values() if op.samples and op.kind not in ("host", "region")]

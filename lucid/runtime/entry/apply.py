@@ -22,7 +22,7 @@ APPLY = "lucid_apply"
 MADE = "lucid_made"
 KEPT = "lucid_kept"
 MOST_OPERANDS = 8
-SLOTS = 4096  # of the table of records
+SLOTS = 4096  # of the table of records: each is found in one of two, whose last bits differ
 _EQUAL = 2  # Py_EQ
 
 
@@ -61,9 +61,13 @@ def apply_text(target: Target, layout: Layout) -> str:
     define_tensor(module, layout)
     define_right_array(module, layout)
     define_walk(module, layout)
-    parts = (_define_grad, _define_find, _define_wanted, _define_evaluate, _define_view)
     for define in (
-        *parts,
+        _define_grad,
+        _define_fits,
+        _define_find,
+        _define_wanted,
+        _define_evaluate,
+        _define_view,
         _define_end,
         _define_saved,
         _define_node,
@@ -250,25 +254,36 @@ def _define_find(module: Module, layout: Layout) -> None:
         mixed = b.word(state)
         slot = b.and_(b.xor(mixed, b.lshr(mixed, 29)), SLOTS - 1)
         b.set_word(plan, Common.SLOT, slot)
-        record = b.word(b.word(plan, Common.TABLE_AT), slot)
-        _answer_unless(b, b.ne(record, 0), 1)
-        _answer_unless(b, b.eq(b.word(record, Record.OP), op), 1)
-        _answer_unless(b, b.eq(b.word(record, Record.COUNT), count), 1)
+        given = op, operands, count, attributes
+        for way in range(2):
+            record = b.word(b.word(plan, Common.TABLE_AT), b.xor(slot, way))
+            with b.if_(b.ne(record, 0)):
+                fits = b.call("fits", "i64", record, *given)
+                with b.if_(b.eq(fits, 1)):
+                    b.answer(record)
+                b.require(b.eq(fits, 0))
+        b.answer(1)
+
+
+def _define_fits(module: Module, layout: Layout) -> None:
+    """Whether a record is of an op on such operands: 1 or 0; 2: Python is to find it out."""
+    with entry_function(module, "fits", "record", "op", "operands", "count", "attributes") as b:
+        record, op, operands, count, attributes = b.args
+        b.require(b.eq(b.word(record, Record.OP), op))
+        b.require(b.eq(b.word(record, Record.COUNT), count))
         with b.loop(0, count) as loop:
             type_ = b.field(b.api("PyTuple_GetItem", operands, loop.index), layout.tensor_type)
             expected = b.word(b.add(record, b.mul(loop.index, 8)), Record.TYPES)
-            _answer_unless(b, b.eq(type_, expected), 1)
+            b.require(b.eq(type_, expected))
         expected = b.word(record, Record.ATTRIBUTES)
-        with b.if_(is_plain):
-            _answer_unless(b, b.eq(expected, 0), 1)
-            b.answer(record)
-        _answer_unless(b, b.ne(expected, 0), 1)
+        with b.if_(b.eq(b.api("PyDict_Size", attributes), 0)):
+            b.answer(b.cast("zext", b.eq(expected, 0), "i64"))
+        b.require(b.ne(expected, 0))
         same = b.call("PyObject_RichCompareBool", "i32", expected, attributes, const("i32", _EQUAL))
         with b.if_(b.compare("slt", same, 0)):
             b.api("PyErr_Clear")
-            b.answer(0)
-        _answer_unless(b, b.ne(same, 0), 1)
-        b.answer(record)
+            b.answer(2)
+        b.answer(b.cast("zext", same, "i64"))
 
 
 def _mix(b: EntryBuilder, state: Val, value: Val) -> None:
