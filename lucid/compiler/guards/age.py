@@ -15,8 +15,8 @@ class Age:
     """Tells what was made since from what was there: objects that Python's collector knows.
 
     What there was is put out of the collector's sight meanwhile (`gc.freeze`), so that all that it
-    finds later is new. Ages may be nested, as traces are: what has been found before an inner one
-    begins is remembered by the outer ones.
+    finds later is new. Ages may be nested, as bodies of loops in traces are: an inner one begins
+    behind a mark. What a trace has made stays young, so that a look at the young finds its cycles.
     """
 
     _running: ClassVar[list[Age]] = []
@@ -25,13 +25,18 @@ class Age:
         self._new = np.empty(0, np.int64)  # in order; who dies leaves its identity to a newer one
         self._old: set[int] = set()
         self._seen: tuple[object, int] = None, -1  # a mark behind what is known; collections so far
+        self._before = self._new  # what outer ones have found when it began
         self._is_settled = False
 
     def begin(self) -> None:
         """What is made from now on is new; whoever is interrupted here calls `end`, too."""
         for age in Age._running:
             age._look()
-        gc.freeze()
+        if Age._running:
+            self._before = Age._running[0]._new
+            self._seen = [], _collections()
+        else:
+            gc.freeze()
         Age._running.append(self)
 
     def is_new(self, value: object) -> bool:
@@ -64,12 +69,14 @@ class Age:
         In one call of C: no other thread may find the objects that it builds referred to. It goes
         to the end of the list, which would stay in a cycle with its iterators otherwise.
         """
-        looks = sum(generation["collections"] for generation in gc.get_stats())
+        looks = _collections()
         last, generation = (self._seen[0], 0) if looks == self._seen[1] else (None, None)
         self._seen = [], looks
         listed = chain.from_iterable(map(reversed, map(gc.get_objects, (generation,))))
         newer = map(id, takewhile(partial(operator.is_not, last), listed))
         found = np.fromiter(chain(newer, compress(listed, repeat(False))), np.int64)
+        if last is None:
+            found = np.setdiff1d(found, self._before)
         self._new = np.sort(np.concatenate([self._new, found]), kind="stable")
 
     def end(self) -> None:
@@ -79,6 +86,10 @@ class Age:
             self._new, self._is_settled = self._new[:0], True
             if not Age._running:
                 gc.unfreeze()
+
+
+def _collections() -> int:
+    return sum(generation["collections"] for generation in gc.get_stats())
 
 
 def owner_of(array: np.ndarray) -> Any:

@@ -103,35 +103,41 @@ def trace(
     start = time.perf_counter()
     side_effects = SideEffects(function, sources.values())
     opened = known.opened - known.closed
-    leaving = frozenset(known.hosts)
-    recorder = Recorder(name_of(function), leaving, known.undo, opened, known.closed)
-    recorder.loops.unrolled, recorder.loops.promoted = known.unrolled, known.promoted
-    recorder.parts.looked_at, recorder.shared = known.looked_at, known.shared
-    known.taken.clear()
-    if known.functions is not None:
-        known.functions.clear()
-        recorder.functions = known.functions
+    collector = GuardCollector(side_effects.unguarded, frozenset(known.hosts))
     try:
-        if not is_supported():
-            raise EagerOnlyError(
-                "the instructions of this interpreter can't be followed, "
-                f"{sys.implementation.name} {sys.version.partition(' ')[0]}"
-            )
-        found = _record(recorder, side_effects, call, known)
-        if recorder.sizes.is_needed or (found.sizes and _shows_sizes(found.epilogue)):
-            raise RestartTrace(_NEEDS_SIZES, "closed", opened)
-    except Exception as error:
-        if recorder.sizes.symbols:  # which may be why
-            traceback.clear_frames(error.__traceback__)
-            raise RestartTrace(_NEEDS_SIZES, "closed", opened) from None
-        _raise_meaning(recorder, known, error)
-        raise
+        collector.begin()  # before the recorder, so that all of a trace's cycles is young
+        recorder = _recorder_of(function, collector, known)
+        try:
+            found = _record(recorder, side_effects, call, known)
+            if recorder.sizes.is_needed or (found.sizes and _shows_sizes(found.epilogue)):
+                raise RestartTrace(_NEEDS_SIZES, "closed", opened)
+        except Exception as error:
+            if recorder.sizes.symbols:  # which may be why
+                traceback.clear_frames(error.__traceback__)
+                raise RestartTrace(_NEEDS_SIZES, "closed", opened) from None
+            _raise_meaning(recorder, known, error)
+            raise
+    finally:
+        collector.end()
     found.sources = dict(sources)
     found.seconds = time.perf_counter() - start
     return found
 
 
 _NEEDS_SIZES = "needs to know sizes that values decide"
+
+
+def _recorder_of(function: Callable[..., Any], collector: GuardCollector, known: Known) -> Recorder:
+    opened = known.opened - known.closed
+    recorder = Recorder(name_of(function), frozenset(known.hosts), known.undo, opened, known.closed)
+    recorder.collector = collector
+    recorder.loops.unrolled, recorder.loops.promoted = known.unrolled, known.promoted
+    recorder.parts.looked_at, recorder.shared = known.looked_at, known.shared
+    known.taken.clear()
+    if known.functions is not None:
+        known.functions.clear()
+        recorder.functions = known.functions
+    return recorder
 
 
 def _shows_sizes(epilogue: Epilogue) -> bool:
@@ -173,15 +179,19 @@ def raise_in_eager_mode(
 
 
 def _record(recorder: Recorder, side_effects: SideEffects, call: Call, known: Known) -> Trace:
-    function = side_effects.function
+    function, collector = side_effects.function, recorder.collector
+    assert collector is not None
     code = getattr(inspect.unwrap(function), "__code__", None)
     if code is not None:
         recorder.graph.location = Location(code.co_filename, code.co_firstlineno)
     recorder.root = _run.__code__
-    collector = recorder.collector = GuardCollector(side_effects.unguarded, frozenset(known.hosts))
     try:
         try:
-            collector.begin()
+            if not is_supported():
+                raise EagerOnlyError(
+                    "the instructions of this interpreter can't be followed, "
+                    f"{sys.implementation.name} {sys.version.partition(' ')[0]}"
+                )
             collector.refused = recorder.note_refusal
             outside = recorder.outside = DeferredCalls(recorder.exits, collector)
             collector.substitutes = StandInFunctions(recorder, collector, outside)
