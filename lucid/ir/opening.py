@@ -248,7 +248,8 @@ def has_extents(node: Node) -> bool:
 def at_hand(node: Node) -> Node:
     """The node for the sizes at hand, by itself."""
     types = [x.type.with_shape(replaced(x.type.shape, hint)) for x in node.results]
-    return Node(node.op, node.operands, replaced(node.attributes, hint), types, node.result.graph)
+    graph = node.results[0].graph
+    return Node(node.op, node.operands, replaced(node.attributes, hint), types, graph)
 
 
 def told_node(node: Node, graph: Graph) -> Node:

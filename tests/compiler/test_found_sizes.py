@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -691,3 +692,29 @@ def test_a_size_that_is_equal_to_another_one_by_chance_has_a_program_of_its_own(
 
     (step,) = agree(scenario)
     assert step.stats.traces <= 4 and step.stats.calls == 8
+
+
+def test_a_step_looks_at_what_a_recurrent_layer_makes_of_an_open_length() -> None:
+    def trained(compile: Any) -> tuple[list[float], Any]:
+        lucid.manual_seed(0)
+        layer, best, found = lucid.nn.GRU(3, 4, batch_first=True), [1e9], []
+        optimizer = lucid.optim.SGD(layer.parameters(), lr=0.1)
+
+        @compile
+        def step(x: lucid.Tensor, lengths: lucid.Tensor) -> lucid.Tensor:
+            optimizer.zero_grad()
+            loss = layer(x[:, : int(lengths.max())])[0].square().mean()
+            loss.backward()
+            optimizer.step()
+            if loss < best[0]:
+                best[0] = loss.item()
+            return loss
+
+        for n in (4, 5, 7, 6, 9, 8, 3, 5, 10, 4):
+            found += [step(lucid.randn(2, 12, 3), lucid.tensor([2, n])).item(), *best]
+        return found, step
+
+    found, step = trained(lucid.compile)
+    assert found == pytest.approx(trained(lambda step: step)[0], rel=1e-4)
+    assert step.stats.traces <= 4
+    assert not step.stats.eager_reasons
