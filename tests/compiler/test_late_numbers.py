@@ -797,3 +797,88 @@ def test_what_is_only_kept_or_printed_is_not_computed_by_the_trace(
 
     steps = agree(scenario, traces=1)
     natively(steps)
+
+
+# What a round makes of the numbers of the round before, each of which it reads twice: written out,
+# the last number has 2**60 terms.
+
+
+def _logistic(x: Any, r: float) -> Any:
+    number = 0.3
+    for _ in range(60):
+        number = r * number * (1 - number)
+    return x * number, number
+
+
+def _momenta(x: Any, t: float) -> Any:
+    for _ in range(60):
+        following = (1 + math.sqrt(1 + 4 * t * t)) / 2
+        x, t = x + (t - 1) / following * x, following
+    return x, t
+
+
+def _of_a_value(x: Any, r: float) -> Any:
+    number = x.sum().item()
+    for _ in range(60):
+        number = r * number / (1 + number * number)
+    return x * number, number
+
+
+def _of_a_value_alone(x: Any, r: float) -> Any:
+    return [r, _of_a_value(x, r)[1]]
+
+
+@pytest.mark.parametrize("body", [_logistic, _momenta, _of_a_value, _of_a_value_alone])
+def test_rounds_of_numbers_take_linear_time(agree: Any, body: Any) -> None:
+    natively(agree(calling(body, [(lucid.tensor([0.5, 0.25]), r) for r in (1.5, 1.25)]), traces=1))
+
+
+def test_a_long_sum_of_values(agree: Any) -> None:
+    def body(x: Any) -> Any:
+        total, text = 0.0, ""
+        for i in range(500):
+            total += (x * i).item()
+            text += f"{total} "
+        return total, text
+
+    natively(agree(calling(body, scalars(0.5, 0.25)), traces=1))
+
+
+def test_different_long_questions_are_different_guards() -> None:
+    seen: list[str] = []
+
+    @lucid.compile
+    def step(x: Any, r: float, last: int) -> Any:
+        number = r
+        for _ in range(40):
+            number = number + 1
+        for way in range(2):
+            if number * 2 > 90 if way == last else number * 2 > 1e9:
+                seen.append("large")
+        return x * number
+
+    assert step(lucid.tensor(1.0), 1.0, 0).item() == 41
+    assert step(lucid.tensor(1.0), 7.0, 0).item() == 47
+    assert seen == ["large"]
+
+
+def test_rounds_whose_length_a_value_decides(agree: Any) -> None:
+    """A step of an ODE is refused or taken, and the next one is as long as the error allows."""
+
+    def body(y: Any, tolerance: float) -> Any:
+        t, h, rounds = 0.0, 0.1, 0
+        while t < 1.0 and rounds < 100:
+            h = min(h, 1.0 - t)
+            first = -5 * y * y
+            euler = y + h * first
+            heun = y + h / 2 * (first - 5 * euler * euler)
+            error = (heun - euler).abs().max().item()
+            if error < tolerance:
+                t, y = t + h, heun
+            h *= min(2.0, max(0.3, 0.9 * math.sqrt(tolerance / (error + 1e-12))))
+            rounds += 1
+        return y, rounds, h
+
+    y = lucid.tensor([1.0, 2.0], dtype=lucid.float64)
+    steps = agree(calling(body, [(y, tolerance) for tolerance in (1e-2, 1e-2, 3e-3)]), traces=2)
+    assert len(str(steps[0].stats).splitlines()[-1]) < 400

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from lucid.compiler.inputs.scalars import Formula, is_known_before, is_live
+from lucid.compiler.inputs.scalars import Composite, Formula, is_known_before, is_live
 from lucid.tensor.context import context
 
 Bases = dict[Any, Any]  # a value of the graph, or a live scalar, by a key
@@ -59,16 +59,15 @@ class Applied(Late):
 
     @property
     def formula(self) -> Formula:  # type: ignore[override]
-        function, formulas = self._function, [*map(formula_of, self._args)]
-        if not self._kwargs:
-            return lambda known: function(*[of(known) for of in formulas])
-        named = {name: formula_of(value) for name, value in self._kwargs.items()}
+        function, names, count = self._function, [*self._kwargs], len(self._args)
+        formulas = [*map(formula_of, (*self._args, *self._kwargs.values()))]
+        if not names:
+            return Composite(function, formulas)
 
-        def formula(known: Any) -> Any:
-            found = {name: of(known) for name, of in named.items()}
-            return function(*[of(known) for of in formulas], **found)
+        def named(*values: Any) -> Any:
+            return function(*values[:count], **dict(zip(names, values[count:], strict=True)))
 
-        return formula
+        return Composite(named, formulas)
 
 
 def writer(write: Callable[..., str]) -> Any:

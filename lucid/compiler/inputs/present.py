@@ -83,7 +83,8 @@ def _evaluate_natively(values: Sequence[Value], known: MutableMapping[Value, np.
     nodes, inputs = _behind(values, known)
     made = [node for node in nodes if node.op.kind == "contract"]
     is_code = all(node.op.kind not in ("call", "host", "region", "check") for node in nodes)
-    if not is_code or sum(map(_multiplications, made)) < _MANY_PRODUCTS * len(nodes):
+    work = sum(map(_multiplications, made))
+    if not (is_code and made) or work < _MANY_PRODUCTS * len(nodes):
         return
     graph, copies = Graph("present"), {}
     for value in inputs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
@@ -82,6 +83,50 @@ ONLY_COMPUTE: frozenset[Any] = frozenset(
     }
 )
 _RECORDED = (int, float, bool, np.float64)  # numbers whose arithmetic the graph can do in f64
+_LONGEST = 200  # of a text that stays whole
+_FEW = 64  # formulas that a formula may read in all, so that each may be computed where it is read
+
+
+class Composite:
+    """A formula: a function of what other formulas give.
+
+    In a loop, each round makes a formula of those of the round before, and may read one twice. So
+    where there are many, each is computed once for a call, and in order: not one within another.
+    """
+
+    __slots__ = ("_count", "_function", "_order", "_parts")
+
+    def __init__(self, function: Callable[..., Any], parts: Sequence[Callable[[Any], Any]]) -> None:
+        self._function, self._parts = function, parts
+        self._count: int = 1 + sum([x._count for x in parts if type(x) is Composite])
+        self._order: list[Composite] = []
+
+    def __call__(self, known: Any) -> Any:
+        if self._count <= _FEW:
+            return self._function(*[part(known) for part in self._parts])
+        if not self._order:
+            self._order = self._in_order()
+        found: dict[Any, Any] = {}
+        for of in self._order:
+            values = [found[part] if part in found else part(known) for part in of._parts]
+            found[of] = of._function(*values)
+        return found[self]
+
+    def _in_order(self) -> list[Composite]:
+        """The formulas of many that it reads, each behind those that it reads itself."""
+        found: dict[Composite, None] = {}
+        pending = [self]
+        while pending:
+            of = pending[-1]
+            missing = [
+                part
+                for part in of._parts
+                if type(part) is Composite and part._count > _FEW and part not in found
+            ]
+            pending += missing
+            if not missing:
+                found[pending.pop()] = None
+        return [*found]
 
 
 def _operation(symbol: str, meaning: Callable[..., Any]) -> tuple[_Binary, _Binary]:
@@ -135,7 +180,7 @@ class SymScalar:
         self._whole: Value | None = None
         self._now = now
         self.formula = formula
-        self.text = text
+        self.text = _in_short(text)
         self.recorder = recorder
         self.read = read
         recorder.has_numbers = True
@@ -222,15 +267,11 @@ class SymScalar:
         Raises what the function raises.
         """
         formulas = [*map(_formula, args)]
-
-        def formula(call: Sequence[Number]) -> Any:
-            return meaning(*[of(call) for of in formulas])
-
+        formula = Composite(meaning, formulas)
         if not _is_total(meaning, args):
-            kind = _kind(meaning, [*map(_now, args)])
-            self.recorder.guard_formula(
-                f"type({text})", lambda call: _kind(meaning, [of(call) for of in formulas]), kind
-            )
+            kind_of = partial(_kind, meaning)
+            kind = kind_of(*map(_now, args))
+            self.recorder.guard_formula(f"type({text})", Composite(kind_of, formulas), kind)
         now = meaning(*map(_now, args))
         if not _is_result(now):
             self.recorder.guard_formula(text, formula, now)
@@ -502,6 +543,14 @@ def _inner_text(value: Any) -> str:
     return str(value.text) if is_live(value) else repr(value)
 
 
+def _in_short(text: str) -> str:
+    """A text, or so much of it as a message can show; of different ones it stays another."""
+    if len(text) <= _LONGEST:
+        return text
+    of_all = hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=8)
+    return f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 3 :]} #{of_all.hexdigest()}"
+
+
 def _text(value: Any) -> str:
     """A side of an expression, for messages."""
     if not is_live(value):
@@ -529,7 +578,7 @@ def _is_total(meaning: Callable[..., Any], args: Sequence[Any]) -> bool:
     return meaning in (round, math.floor, math.ceil, math.trunc) and kinds[0] is int
 
 
-def _kind(meaning: Callable[..., Any], args: Sequence[Any]) -> type:
+def _kind(meaning: Callable[..., Any], *args: Any) -> type:
     """The type of what a function gives, or of what it raises."""
     try:
         return type(meaning(*args))

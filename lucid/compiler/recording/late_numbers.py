@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from lucid.compiler.inputs.late import Applied, Bases, Late
+from lucid.compiler.inputs.late import Applied, Bases, Late, bases_of
 from lucid.compiler.inputs.scalars import EXTREMES, OPS, WHOLE, Formula, Number, SymScalar, is_live
 from lucid.ir import ops
 from lucid.ir.extents import Extent
@@ -91,7 +91,7 @@ class LateScalar(SymScalar, Late):
     raise an error: after the step nothing may. Who needs its digits runs the call op by op.
     """
 
-    __slots__ = ("_find", "_kind", "_made_of", "_size", "bases", "exits")
+    __slots__ = ("_args", "_bases", "_find", "_kind", "_made_of", "_size", "exits")
 
     def __init__(
         self,
@@ -101,14 +101,16 @@ class LateScalar(SymScalar, Late):
         text: str,
         exits: Exits,
         recorder: SymNumbers,
-        bases: Bases,
+        bases: Bases | None,
         value: Value | None,
+        args: Sequence[Any] = (),
     ) -> None:
         super().__init__(kind(0), formula, text, recorder)
         self._kind = kind
         self._find: Callable[[], Number] | None = find
+        self._args = args
         self.exits = exits
-        self.bases = bases
+        self._bases = bases  # None: those of its arguments
         self._made_of: tuple[Any, Sequence[Any]] | None = None
         self._size: Any = None
         if value is not None and value.dtype is i64:
@@ -123,9 +125,32 @@ class LateScalar(SymScalar, Late):
     @property
     def now(self) -> Any:
         """What it is in the call that is traced, which NumPy computes when somebody asks."""
-        if self._find is not None:
-            self._now, self._find = self._find(), None
+        pending = [self]
+        while self._find is not None:  # the latest last, of as many as rounds have made
+            number = pending[-1]
+            late = [x for x in number._args if issubclass(type(x), LateScalar)]
+            missing = [x for x in late if x._find is not None]
+            pending += missing
+            if not missing:
+                pending.pop()
+                if number._find is not None:
+                    number._now, number._find = number._find(), None
         return self._now
+
+    @property
+    def bases(self) -> Bases:  # type: ignore[override]
+        if self._bases is None:
+            found: Bases = {}
+            seen, pending = {id(self)}, [self]
+            while pending:
+                for x in pending.pop()._args:
+                    if not (issubclass(type(x), LateScalar) and x._bases is None):
+                        found |= bases_of([x])
+                    elif id(x) not in seen:
+                        seen.add(id(x))
+                        pending.append(x)
+            self._bases = found
+        return self._bases
 
     @property
     def value(self) -> Value:
@@ -199,8 +224,8 @@ class LateScalar(SymScalar, Late):
             value = self._whole_of(meaning, args)
         else:
             value = self._computed(meaning, args, kind)
-        of_call = found.formula, text, self.exits, self.recorder, found.bases
-        number = LateScalar(kind, lambda: found.now, *of_call, value)
+        of_call = found.formula, text, self.exits, self.recorder, None
+        number = LateScalar(kind, lambda: found.now, *of_call, value, args)
         if grows and (value is None or not abs(number) < math.inf):
             self._give_up(f"it computes {text} of")
         if meaning in _ON_SIZES and all(isinstance(x, int) for x in args):

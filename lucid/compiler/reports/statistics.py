@@ -16,6 +16,7 @@ from lucid.ir.location import Location
 
 _PLAIN = ("int ", "an int", "bool ", "float ", "a float", "str ", "bytes ", "complex ", "None")
 MOST_NOTES = 4096  # of each kind, that are kept
+_LONGEST = 64  # outcomes of a path that are shown
 _OF_CALLS = {"grad mode": "mode", "default dtype": "mode"}
 _OF_ATTRIBUTES = {"training": "mode", "requires_grad": "flag"}
 
@@ -167,6 +168,7 @@ class Stats:
         rows = [("calls", "path", "signature")]
         for served in self.programs:
             path = "".join(map(str, served.path)) if max(served.path, default=0) < 2 else "…"
+            path = path if len(path) <= _LONGEST else f"{path[:_LONGEST]}… of {len(path)}"
             rows.append((str(served.calls), path, in_short(", ", served.signature.split(", "))))
         if self.programs:
             lines += table(rows, left=(1, 2))
