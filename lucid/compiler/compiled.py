@@ -689,6 +689,7 @@ class Compiled:
         known = Known(
             self._ints, self._sources, self._kept, opened=self._opened, closed=self._closed
         )
+        known.may_open = self._may_open
         known.functions = [] if self._is_unverified else None
         closed = {*self._closed}
         restarts = 0

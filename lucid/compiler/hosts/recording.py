@@ -59,6 +59,7 @@ class HostRecording:
         in_rounds: the methods that were called in such, with what they can reach.
         left: the signal that the user's code was given, and may have caught.
         opened: the axes whose sizes are open; closed: those whose sizes must be known.
+        may_open: whether there may be further ones.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class HostRecording:
     ) -> None:
         self._recorder = recorder
         self._known, self.opened, self.closed = known, opened, closed
+        self.may_open = False
         self._attempts: list[tuple[str, tuple[Method, ...]]] = []
         self.present = PresentValues(recorder.cells, recorder.live_inputs, recorder.sizes)
         self.rounds = 0

@@ -130,7 +130,7 @@ _NEEDS_SIZES = "needs to know sizes that values decide"
 def _recorder_of(function: Callable[..., Any], collector: GuardCollector, known: Known) -> Recorder:
     opened = known.opened - known.closed
     recorder = Recorder(name_of(function), frozenset(known.hosts), known.undo, opened, known.closed)
-    recorder.collector = collector
+    recorder.collector, recorder.hosts.may_open = collector, known.may_open
     recorder.loops.unrolled, recorder.loops.promoted = known.unrolled, known.promoted
     recorder.parts.looked_at, recorder.shared = known.looked_at, known.shared
     known.taken.clear()
@@ -141,11 +141,10 @@ def _recorder_of(function: Callable[..., Any], collector: GuardCollector, known:
 
 
 def _shows_sizes(epilogue: Epilogue) -> bool:
-    """Whether what each call leaves needs sizes that values decide."""
+    """Whether what is computed later needs sizes that values decide: histories and gradients."""
     if epilogue.history is not None:
         return True
-    specs = (*epilogue.leaves, *(spec for _, spec in epilogue.grads if spec is not None))
-    return any(map(needs_sizes, specs))
+    return any(needs_sizes(spec) for _, spec in epilogue.grads)
 
 
 def _raise_meaning(recorder: Recorder, known: Known, error: Exception) -> None:
