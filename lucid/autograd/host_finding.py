@@ -79,14 +79,6 @@ class Finding(HostCall):
         """What the open sizes are in what was found, which fits."""
         return self.sizes_in(self.seen(found)) or {}
 
-    def open_axes(self) -> set[OpenAxis]:
-        return {
-            (self.code, self.line, number, axis)
-            for number, type in enumerate(self.expected)
-            for axis, size in enumerate(type.shape)
-            if is_open(size)
-        }
-
     def varied(self, found: Sequence[np.ndarray]) -> set[OpenAxis]:
         """The axes of results whose sizes are others than expected."""
         now = self.seen(found)

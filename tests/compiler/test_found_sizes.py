@@ -834,3 +834,33 @@ def test_lengths_that_a_caller_sets_may_be_any(agree, name):
         return found
 
     agree(scenario)
+
+
+def test_what_must_be_known_leaves_other_sizes_open(agree):
+    def scenario(compile):
+        @compile
+        def step(x, n, k):
+            averages = F.avg_pool1d(x.T[None], k)
+            rows = x[:n]
+            chosen = x[x[:, 0] > 0]
+            return averages.sum(), rows.sum(0), chosen.sum(0)
+
+        return [step(lucid.randn(12, 3), 2 + i % 9, 2 + i // 6) for i in range(18)]
+
+    (step,) = agree(scenario)
+    assert step.stats.traces <= 8 and not step.stats.eager_reasons
+
+
+def test_a_call_that_fails_leaves_lengths_open(agree):
+    def scenario(compile):
+        step = compile(lambda x, n: x[:n] * lucid.ones(n))
+        found = []
+        for n in (3, 4, 5, 6, 20, 7, 8, 20, 9, 10, 11):
+            try:
+                found.append(step(lucid.randn(12), n))
+            except lucid.ShapeError as error:
+                found.append(str(error).split("\n")[0])
+        return found
+
+    (step,) = agree(scenario)
+    assert step.stats.traces <= 3 and step.stats.calls == 9

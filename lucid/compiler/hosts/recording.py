@@ -410,15 +410,16 @@ class HostRecording:
     def _with_open_sizes(self, host: Finding, types: Sequence[TensorType]) -> list[TensorType]:
         """The types of what is found, where sizes are open that have been others before."""
         made: dict[int, Any] = {}
-        found = []
+        found, sizes = [], self._recorder.sizes
         for number, type in enumerate(types):
             shape: list[Any] = [*type.shape]
             for axis, size in enumerate(shape):
                 place = host.code, host.line, number, axis
                 if LEAST <= size <= MOST and place in self.opened:
                     if size not in made:
-                        made[size] = self._recorder.sizes.add(size)
-                    shape[axis] = made[size]
+                        made[size] = sizes.add(size), sizes.origins[-1]
+                    shape[axis], places = made[size]
+                    places.add(place)
             found.append(type.with_shape(tuple(shape)))
         return found
 

@@ -504,7 +504,9 @@ def seen(value: Any) -> Any:
         return value
     if isinstance(value, tuple) and any(map(is_live, value)):
         return tuple(map(seen, value))
-    return value._look() if is_live(value) else value
+    if not is_live(value):
+        return value
+    return operator.index(value) if isinstance(value, int) else value._look()
 
 
 _SEEN = frozenset((int, float, bool, str, type(None)))  # of the attributes of ops most

@@ -305,7 +305,7 @@ class Program:
                 logger.exception("%s: sizes can't be open", graph.name)
             if trace.undo is not None:
                 trace.undo()
-            closed = {place for host in self.hosts for place in host.open_axes()}
+            closed = sizes.origins_of(getattr(error, "symbols", ()))
             raise RestartTrace("needs sizes that values decide", "closed", closed) from None
         self.pass_seconds = log.seconds
         after = cache(partial(texts_of, self.recorded, self.optimize))
@@ -360,6 +360,8 @@ class Program:
     def fits(self, departure: Departure) -> bool:
         """Whether it was traced for what another program has found so far."""
         made, path = departure.made, departure.path
+        if not self.sizes_found:  # it knows such numbers by guards and exits
+            made = [call for call in made if not call.host.is_made_again]
         if self._in_rounds:  # each of which makes some of them
             is_way = self.path[: len(path)] == path
             return is_way and all(any(host.fits(call) for host in self.hosts) for call in made)

@@ -40,7 +40,6 @@ from lucid.compiler.recording.names import name_gradients, name_inputs
 from lucid.compiler.recording.recorder import Recorder, recording
 from lucid.compiler.recording.stand_in_functions import StandInFunctions
 from lucid.compiler.results.gradients import shared_gradients
-from lucid.compiler.results.output_specs import needs_sizes
 from lucid.compiler.results.replayed_effects import ReplayedEffect, let_frames_go
 from lucid.compiler.results.side_effects import SideEffects
 from lucid.ir.errors import EagerOnlyError, LucidError, TraceError
@@ -102,19 +101,18 @@ def trace(
     """
     start = time.perf_counter()
     side_effects = SideEffects(function, sources.values())
-    opened = known.opened - known.closed
     collector = GuardCollector(side_effects.unguarded, frozenset(known.hosts))
     try:
         collector.begin()  # before the recorder, so that all of a trace's cycles is young
         recorder = _recorder_of(function, collector, known)
         try:
             found = _record(recorder, side_effects, call, known)
-            if recorder.sizes.is_needed or (found.sizes and _shows_sizes(found.epilogue)):
-                raise RestartTrace(_NEEDS_SIZES, "closed", opened)
+            if recorder.sizes.needed or (found.sizes and found.epilogue.history is not None):
+                raise _with_known(recorder.sizes)
         except Exception as error:
             if recorder.sizes.symbols:  # which may be why
                 traceback.clear_frames(error.__traceback__)
-                raise RestartTrace(_NEEDS_SIZES, "closed", opened) from None
+                raise _with_known(recorder.sizes) from None
             _raise_meaning(recorder, known, error)
             raise
     finally:
@@ -124,7 +122,10 @@ def trace(
     return found
 
 
-_NEEDS_SIZES = "needs to know sizes that values decide"
+def _with_known(sizes: Sizes) -> RestartTrace:
+    """Begin again with the sizes known that were asked for, or all."""
+    found = sizes.origins_of(sizes.needed)
+    return RestartTrace("needs to know sizes that values decide", "closed", found)
 
 
 def _recorder_of(function: Callable[..., Any], collector: GuardCollector, known: Known) -> Recorder:
@@ -138,13 +139,6 @@ def _recorder_of(function: Callable[..., Any], collector: GuardCollector, known:
         known.functions.clear()
         recorder.functions = known.functions
     return recorder
-
-
-def _shows_sizes(epilogue: Epilogue) -> bool:
-    """Whether what is computed later needs sizes that values decide: histories and gradients."""
-    if epilogue.history is not None:
-        return True
-    return any(needs_sizes(spec) for _, spec in epilogue.grads)
 
 
 def _raise_meaning(recorder: Recorder, known: Known, error: Exception) -> None:

@@ -375,9 +375,3 @@ def storage_of(cell: Cell, call: Call) -> Storage:
     leaf = call.tensors[cell.position] if cell.leaf is None else cell.leaf
     assert leaf._grad is not None
     return leaf._grad._storage
-
-
-def needs_sizes(spec: OutputSpec | None) -> bool:
-    """Whether sizes stand in a view that values decide."""
-    views = getattr(spec, "views", None)
-    return views is not None and bool(views.slots)
