@@ -864,3 +864,54 @@ def test_a_call_that_fails_leaves_lengths_open(agree):
 
     (step,) = agree(scenario)
     assert step.stats.traces <= 3 and step.stats.calls == 9
+
+
+def _of_two_masks(x, lengths):
+    inside = lucid.arange(9) < lengths[:, None]
+    return x[inside] * x.square()[(lengths[:, None] > lucid.arange(9)) & inside.square().bool()]
+
+
+def _of_a_mask_and_a_number(x, lengths):
+    inside = lucid.arange(9) < lengths[:, None]
+    count = int(lengths.sum())
+    return x[inside] * lucid.arange(count)[:, None]
+
+
+@pytest.mark.parametrize("rows", [_of_two_masks, _of_a_mask_and_a_number])
+def test_sizes_that_are_equal_in_all_calls_are_found_to_vary_together(agree, rows):
+    def scenario(compile):
+        step = compile(lambda x, lengths: rows(x, lengths).sum(0))
+        rng = np.random.default_rng(2)
+        return [step(lucid.randn(3, 9, 4), lucid.tensor(rng.integers(2, 10, 3))) for _ in range(9)]
+
+    (step,) = agree(scenario)
+    assert step.stats.traces <= 3 and not step.stats.eager_reasons
+
+
+def test_the_elements_of_packed_sequences_are_of_any_number(agree):
+    """A language model: a loss over the elements that a recurrent layer makes of packed ones."""
+
+    def scenario(compile):
+        lucid.manual_seed(0)
+        words, layer = nn.Embedding(9, 3), nn.GRU(3, 9, batch_first=True)
+        opt = lucid.optim.SGD([*words.parameters(), *layer.parameters()], 0.1)
+
+        @compile
+        def step(ids, lengths):
+            opt.zero_grad()
+            packed = rnn.pack_padded_sequence(words(ids[:, :-1]), lengths, batch_first=True)
+            found, _ = layer(packed)
+            aims = rnn.pack_padded_sequence(ids[:, 1:], lengths, batch_first=True)
+            loss = F.cross_entropy(found.data, aims.data)
+            loss.backward()
+            opt.step()
+            return loss, found.batch_sizes
+
+        rng, found = np.random.default_rng(1), []
+        for _ in range(10):
+            lengths = lucid.tensor(np.sort(rng.integers(2, 9, 4))[::-1].copy())
+            found.append(step(lucid.tensor(rng.integers(0, 9, (4, 9))), lengths))
+        return [found, *layer.parameters()]
+
+    (step,) = agree(scenario)
+    assert step.stats.traces <= 4 and not step.stats.eager_reasons

@@ -32,7 +32,7 @@ from lucid.compiler.inputs.present import PresentValues
 from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.results.memory import TracedMemory
 from lucid.ir.extents import LEAST, MOST
-from lucid.ir.graph import Node, Value, unused_name
+from lucid.ir.graph import Node, Value, computation_of, unused_name
 from lucid.ir.hosts import Frame, HostFunction
 from lucid.ir.interpret import evaluated
 from lucid.ir.location import Location, here
@@ -357,7 +357,7 @@ class HostRecording:
     ) -> tuple[Any, ...]:
         """What `find(*arrays, *options)` finds at each call; once for the same values."""
         values = [self._recorder.value_of(tensor) for tensor in tensors]
-        key = (find, options, *values)
+        key = (find, options, *map(computation_of, values))
         node = self._findings.get(key)
         if node is None or any(x.graph is not self._recorder.graph for x in node.results):
             node, _ = self.call(name, find, values, options)

@@ -22,6 +22,7 @@ from lucid.compiler.inputs.scalars import SymScalar, is_known_before
 from lucid.compiler.recording.late_numbers import LateScalar, LateSize, extent_of
 from lucid.ir import ops
 from lucid.ir.extents import Extent, is_open
+from lucid.ir.graph import computation_of
 from lucid.ir.location import LIBRARY, Location, here
 from lucid.ir.types import DType, f64, i64
 from lucid.tensor.context import context
@@ -37,15 +38,6 @@ if TYPE_CHECKING:
 def number_at(place: Location | None) -> OpenAxis:
     """The axis whose size numbers are that are looked at in a line."""
     return "number", None if place is None else (place.file, place.line), 0, 0
-
-
-def _value_number(value: Value, depth: int = 6) -> object:
-    """The same for two values that are computed alike by a few nodes, as every op is pure."""
-    node = value.producer
-    if node is None or node.has_effect or not depth or len(node.results) != 1:
-        return value
-    operands = tuple(_value_number(operand, depth - 1) for operand in node.operands)
-    return node.op, repr(node.attributes), operands
 
 
 HINT = (
@@ -124,7 +116,7 @@ class Exits:
         is_open = place in self.recorder.hosts.opened
         if number.size is None and (is_open or number.is_recorded):
             whole = self.recorder.live_value(number, i64)
-            key = _value_number(whole)
+            key = computation_of(whole)
             if key not in self._sizes_found and is_open:
                 node = self.recorder.hosts.size(whole, place)
                 self._sizes_found[key] = next(iter(node.results[0].type.shape), None)
