@@ -757,6 +757,7 @@ VARYING = {
     "at most": lambda x, n: x[:, : min(n, 12)].square().sum(1),
     "expanded": lambda x, n: x[0].expand(n, 24).cumsum(0),
     "in two": lambda x, n: x[:, :n].mean(1) - x[:, n:].mean(1),
+    "compared": lambda x, n: (x[:, :n] < n, lucid.arange(n) == n - 1, lucid.arange(n).char() != n),
     "views": lambda x, n: (x[:, n:], (x * 2)[:, :n].T, (x * 2).reshape(-1)[:n]),
 }
 
