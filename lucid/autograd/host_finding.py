@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,12 +79,13 @@ class Finding(HostCall):
         """What the open sizes are in what was found, which fits."""
         return self.sizes_in(self.seen(found)) or {}
 
-    def open_axes(self) -> set[OpenAxis]:
+    def axes_of(self, sizes: Collection[int]) -> set[OpenAxis]:
+        """The axes of results that have one of these sizes, and aren't open."""
         return {
             (self.code, self.line, number, axis)
             for number, type in enumerate(self.expected)
             for axis, size in enumerate(type.shape)
-            if is_open(size)
+            if not is_open(size) and size in sizes
         }
 
     def varied(self, found: Sequence[np.ndarray]) -> set[OpenAxis]:

@@ -132,10 +132,6 @@ class HostCall:
         """How sizes that are open are others than while tracing."""
         return None
 
-    def open_axes(self) -> Collection[Any]:
-        """The axes of results whose sizes are open."""
-        return ()
-
     def varied(self, found: Any) -> Collection[Any]:
         """The axes of results whose sizes are others than while tracing."""
         return ()

@@ -689,6 +689,7 @@ class Compiled:
         known = Known(
             self._ints, self._sources, self._kept, opened=self._opened, closed=self._closed
         )
+        known.may_open = self._may_open
         known.functions = [] if self._is_unverified else None
         closed = {*self._closed}
         restarts = 0
@@ -705,7 +706,8 @@ class Compiled:
                 restart.enter(known)
                 call = self._signature(*call.given)
             except BaseException as error:  # an interrupt, at whichever place
-                if not isinstance(error, EagerOnlyError):  # sizes were no reason for it
+                is_reason = isinstance(error, EagerOnlyError) and error.__cause__ is None
+                if not is_reason:  # nor were sizes, as the step fails with all of them known
                     self._closed &= closed
                 if known.undo:
                     undo_all(known.undo)

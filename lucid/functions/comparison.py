@@ -16,6 +16,7 @@ from lucid.functions.promotion import Number, binary, promoted, truth
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
 from lucid.ir.errors import DTypeError, OptionError
+from lucid.ir.extents import Extent, is_open
 from lucid.ir.op import Op
 from lucid.ir.types import bool_, i64, limits_of
 from lucid.tensor.core import emit
@@ -28,7 +29,7 @@ __all__ = [
 ]  # fmt: skip
 
 Operand = Tensor | Number
-_COMPARED = (Tensor, bool, int, float, np.generic, np.ndarray)  # by `==`
+_COMPARED = (Tensor, bool, int, float, np.generic, np.ndarray, Extent)  # by `==`
 
 
 def _compared(op: Op, x: Any, y: Any) -> Tensor:
@@ -37,13 +38,14 @@ def _compared(op: Op, x: Any, y: Any) -> Tensor:
 
 
 def _widened(x: Any, other: Any) -> Any:
-    if type(other) is not int or not isinstance(x, Tensor):
+    if type(other) not in (int, Extent) or not isinstance(x, Tensor):
         return x
     dtype = x._type.dtype
     if dtype.kind != "int" or dtype is i64:
         return x
     least, greatest = limits_of(dtype)
-    return x if least <= other <= greatest else emit(ops.cast, (x,), dtype=i64)
+    is_known = not is_open(other) and least <= other <= greatest
+    return x if is_known else emit(ops.cast, (x,), dtype=i64)
 
 
 @maps("[1.0, 2.0, 3.0]", "2", "[False,  True, False]")

@@ -27,7 +27,18 @@ Polynomial = tuple[tuple[Monomial, int], ...]
 
 
 class NotOpenError(Exception):
-    """Code needs to know a size, or found it equal to another one by chance: it can't be open."""
+    """Code needs to know a size, or found it equal to another one by chance: it can't be open.
+
+    Args:
+        of: what can't; none: it isn't known which.
+
+    Attributes:
+        symbols: the numbers of theirs.
+    """
+
+    def __init__(self, text: str, of: Iterable[Extent] = ()) -> None:
+        super().__init__(text)
+        self.symbols = {n for extent in of for n in extent.sizes.symbols_in(extent.key)}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -52,7 +63,8 @@ class Sizes:
             where axes are told apart, and what is made for two is right for equal ones.
 
     Attributes:
-        is_needed: whether code has asked for a size, and was refused.
+        needed: the symbols of sizes for which code has asked, and was refused.
+        origins: what each symbol is the size of, as who adds it notes.
         has_text: whether extents may be printed, as n0, n1 …
         slots: the formulas whose values code reads while it runs.
     """
@@ -68,7 +80,9 @@ class Sizes:
         is_generic: bool = False,
     ) -> None:
         self.is_strict, self.has_text, self.most = is_strict, True, most
-        self.is_generic, self.is_needed = is_generic, False
+        self.is_generic = is_generic
+        self.needed: set[int] = set()
+        self.origins: list[set[Any]] = []
         self.slots: dict[Polynomial, int] = {}
         self.counted = [number for number in range(len(hints)) if number not in bits]
         self.count = max(len(hints), room)
@@ -90,6 +104,7 @@ class Sizes:
         self.hints[number] = hint
         self.counted.append(number)
         self.symbols.append(Extent(self, (((number,), 1),), hint))
+        self.origins.append(set())
         return self.symbols[number]
 
     def make(self, terms: Mapping[Monomial, int], hint: int) -> Any:
@@ -181,6 +196,11 @@ class Sizes:
                     quotient = self._quotients[atom - self.count]
                     found |= self.symbols_in(quotient.over) | self.symbols_in(quotient.under)
         return found
+
+    def origins_of(self, symbols: Collection[int]) -> set[Any]:
+        """What symbols are the sizes of; all of them where none are given."""
+        numbers = symbols or range(len(self.origins))
+        return {origin for number in numbers for origin in self.origins[number]}
 
     def equal_symbols(self) -> list[int]:
         """For each symbol the first one that is assumed to be equal to it, perhaps itself."""
@@ -306,7 +326,7 @@ class Extent:
     # Arithmetic ---------------------------------------------------------------------------
 
     def __add__(self, other: Any) -> Any:
-        known = _known(other)
+        known = self._known(other)
         if known is None:
             return NotImplemented
         terms = dict(self.key)
@@ -323,13 +343,13 @@ class Extent:
         return self
 
     def __sub__(self, other: Any) -> Any:
-        return NotImplemented if _known(other) is None else self + other * -1
+        return NotImplemented if self._known(other) is None else self + other * -1
 
     def __rsub__(self, other: Any) -> Any:
         return -self + other
 
     def __mul__(self, other: Any) -> Any:
-        known = _known(other)
+        known = self._known(other)
         if known is None:
             return NotImplemented
         terms: dict[Monomial, int] = {}
@@ -341,7 +361,7 @@ class Extent:
     __rmul__ = __mul__
 
     def __floordiv__(self, other: Any) -> Any:
-        known = _known(other)
+        known = self._known(other)
         if known is None:
             return NotImplemented
         if not isinstance(other, Extent) and other == 1:
@@ -349,16 +369,16 @@ class Extent:
         return self.sizes.quotient(self.key, known[0], self.hint // known[1])
 
     def __rfloordiv__(self, other: Any) -> Any:
-        known = _known(other)
+        known = self._known(other)
         if known is None:
             return NotImplemented
         return self.sizes.quotient(known[0], self.key, known[1] // self.hint)
 
     def __mod__(self, other: Any) -> Any:
-        return NotImplemented if _known(other) is None else self - self // other * other
+        return NotImplemented if self._known(other) is None else self - self // other * other
 
     def __rmod__(self, other: Any) -> Any:
-        return NotImplemented if _known(other) is None else other - other // self * self
+        return NotImplemented if self._known(other) is None else other - other // self * self
 
     def __divmod__(self, other: Any) -> Any:
         return self // other, self % other
@@ -382,29 +402,44 @@ class Extent:
         return hash((id(self.sizes), self.key))  # what outlives a program may know its types
 
     def __lt__(self, other: Any) -> bool:
-        return NotImplemented if _known(other) is None else self.sizes.is_negative(self - other)
+        is_known = self._known(other) is not None
+        return self.sizes.is_negative(self - other) if is_known else NotImplemented
 
     def __ge__(self, other: Any) -> bool:
-        return NotImplemented if _known(other) is None else not self.sizes.is_negative(self - other)
+        is_known = self._known(other) is not None
+        return not self.sizes.is_negative(self - other) if is_known else NotImplemented
 
     def __gt__(self, other: Any) -> bool:
-        return NotImplemented if _known(other) is None else self.sizes.is_negative(other - self)
+        is_known = self._known(other) is not None
+        return self.sizes.is_negative(other - self) if is_known else NotImplemented
 
     def __le__(self, other: Any) -> bool:
-        return NotImplemented if _known(other) is None else not self.sizes.is_negative(other - self)
+        is_known = self._known(other) is not None
+        return not self.sizes.is_negative(other - self) if is_known else NotImplemented
 
     def __bool__(self) -> bool:
         return not self.sizes.is_zero(self)
 
     def _needed(self, *_: object) -> NoReturn:
-        self.sizes.is_needed = True
-        raise NotOpenError(f"a size is needed, which is {self.hint} now")
+        error = NotOpenError(f"a size is needed, which is {self.hint} now", [self])
+        self.sizes.needed |= error.symbols
+        raise error
 
     __index__ = __int__ = __float__ = __trunc__ = __round__ = _needed
     __truediv__ = __rtruediv__ = __pow__ = __rpow__ = _needed
     __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = _needed
     __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __invert__ = _needed
     bit_length = is_integer = _needed
+
+    def _known(self, x: Any) -> tuple[Polynomial, int] | None:
+        """The formula and the value of an int or an extent."""
+        if x.__class__ is Extent:
+            return x.key, x.hint
+        if isinstance(x, int):
+            return ((((), int(x)),) if x else ()), int(x)
+        if isinstance(x, float):
+            self._needed()
+        return None
 
     def __repr__(self) -> str:
         if not self.sizes.has_text:
@@ -414,17 +449,6 @@ class Extent:
             for m, factor in self.key
         )
         return f"({text})" if len(self.key) > 1 else text
-
-
-def _known(x: Any) -> tuple[Polynomial, int] | None:
-    """The formula and the value of an int or an extent."""
-    if x.__class__ is Extent:
-        return x.key, x.hint
-    if isinstance(x, int):
-        return ((((), int(x)),) if x else ()), int(x)
-    if isinstance(x, float):
-        raise NotOpenError("a size meets a float")
-    return None
 
 
 def _reduced(over: Polynomial, under: Polynomial) -> tuple[Polynomial, Polynomial]:

@@ -387,6 +387,15 @@ def unused_name(stem: str, taken: Container[str]) -> str:
     return next(name for name in itertools.chain((stem,), numbered) if name not in taken)
 
 
+def computation_of(value: Value, depth: int = 6) -> object:
+    """The same for two values that are computed alike by a few nodes, as every op is pure."""
+    node = value.producer
+    if node is None or node.has_effect or not depth or len(node.results) != 1:
+        return value
+    operands = tuple(computation_of(operand, depth - 1) for operand in node.operands)
+    return node.op, repr(node.attributes), operands
+
+
 def freeze_attributes(attributes: Attributes) -> tuple[tuple[str, Any], ...]:
     """A hashable form, equal for equal attributes; floats compare by their bits."""
     if not attributes:

@@ -141,7 +141,8 @@ class DecidedProgram(OpenPlan):
             stage = max(stage, *held, BEFORE)
             if stage >= at:
                 if count or call.kernel.effect in ("check", "host"):
-                    raise NotOpenError("a call of Python waits for a size that it finds")
+                    late = [x for x in _extents_in(call) if self._stage_of(x) >= at]
+                    raise NotOpenError("a call of Python waits for a size that it finds", late)
                 waiting.append((stage, call))
                 continue
             made.append(call)

@@ -83,7 +83,8 @@ class HostCalls:
         call = self._calls[number]
         addresses = call.addresses(places)
         count = len(call.kernel.operands)
-        types = sizing.known(call.kernel.operands)
+        types = call.kernel.operands
+        types = sizing.known(types) if call.takes_open else types
         found = call.function(self.frame, list(map(_array_at, addresses[:count], types)))
         for result, (address, array) in enumerate(zip(addresses[count:], found, strict=True)):
             target = sizing.result(number, result)
@@ -107,7 +108,8 @@ class _Call:
         self.addresses: Callable[[int], Sequence[int]]
         read = (ctypes.c_uint64 * len(self._types)).from_address
         self.addresses = lambda places: read(places)[:]
-        self.is_open = any(is_open(size) for type in self._types for size in type.shape)
+        self.is_open = any(map(_has_open, self._types))
+        self.takes_open = any(map(_has_open, kernel.operands))
         self._addresses: Sequence[int] = []
         self._operands: list[np.ndarray] = []
         self._targets: list[np.ndarray] = []
@@ -123,6 +125,10 @@ class _Call:
             self._operands, self._targets = arrays[: self._count], arrays[self._count :]
             self._addresses = addresses
         return self._operands, self._targets
+
+
+def _has_open(type: TensorType) -> bool:
+    return any(map(is_open, type.shape))
 
 
 def _array_at(address: int, type: TensorType) -> np.ndarray:

@@ -718,3 +718,201 @@ def test_a_step_looks_at_what_a_recurrent_layer_makes_of_an_open_length() -> Non
     assert found == pytest.approx(trained(lambda step: step)[0], rel=1e-4)
     assert step.stats.traces <= 4
     assert not step.stats.eager_reasons
+
+
+# Ints that are read at each call as sizes ---------------------------------------------------------
+
+
+class _Settings:
+    def __init__(self, length: int, rows: Any = None) -> None:
+        self.length, self.rows, self.at, self.part = length, rows, 0, None
+
+
+def _masked(x, n):
+    return (x[:, :n] * (lucid.arange(n) < x.shape[1])).sum(1)
+
+
+def _discounted(x, n):
+    return (x[:, :n] * 0.9 ** lucid.arange(n).float()).sum(1) / n
+
+
+def _causal(x, n):
+    scores = x[:, :n].T @ x[:, :n]
+    return scores.masked_fill(lucid.triu(lucid.ones(n, n), 1).bool(), float("-inf")).softmax(-1)
+
+
+def _padded_to_a_multiple(x, n):
+    return F.pad(x[:, :n], (0, -(-n // 4) * 4 - n)).reshape(-1, 4).sum(1)
+
+
+VARYING = {
+    "x[:n]": lambda x, n: x[:, :n] * 2,
+    "x[-n:]": lambda x, n: x[:, -n:].mean(1) + x[:, :-n].sum(),
+    "arange": _masked,
+    "discounted": _discounted,
+    "causal": _causal,
+    "padded": _padded_to_a_multiple,
+    "topk": lambda x, n: x.topk(n).values.mean(1),
+    "a share": lambda x, n: x.topk(max(1, int(n * 0.75))).values.mean(1),
+    "at most": lambda x, n: x[:, : min(n, 12)].square().sum(1),
+    "expanded": lambda x, n: x[0].expand(n, 24).cumsum(0),
+    "in two": lambda x, n: x[:, :n].mean(1) - x[:, n:].mean(1),
+    "compared": lambda x, n: (x[:, :n] < n, lucid.arange(n) == n - 1, lucid.arange(n).char() != n),
+    "views": lambda x, n: (x[:, n:], (x * 2)[:, :n].T, (x * 2).reshape(-1)[:n]),
+}
+
+
+@pytest.mark.parametrize("name", VARYING)
+@pytest.mark.parametrize("place", ["argument", "attribute"])
+def test_one_program_serves_all_lengths_that_a_caller_sets(agree, name, place):
+    def scenario(compile):
+        settings = _Settings(0)
+        of_argument = compile(VARYING[name])
+        of_attribute = compile(lambda x: VARYING[name](x, settings.length))
+        found = []
+        for n in (5, 6, 7, 9, 10, 8, 13, 11, 15, 14, 5, 17):
+            settings.length, x = n, lucid.randn(3, 24)
+            found.append(of_argument(x, n) if place == "argument" else of_attribute(x))
+        return found
+
+    made = agree(scenario)
+    step = made[place == "attribute"]
+    assert step.stats.traces <= 5 and not step.stats.eager_reasons
+
+
+def test_a_curriculum_that_grows_outside_of_the_step(agree):
+    def scenario(compile):
+        lucid.manual_seed(0)
+        layer, settings = nn.GRU(3, 4, batch_first=True), _Settings(2)
+        opt = lucid.optim.SGD(layer.parameters(), 0.1)
+
+        @compile
+        def step(x):
+            opt.zero_grad()
+            loss = layer(x[:, : settings.length])[0].square().mean()
+            loss.backward()
+            opt.step()
+            return loss
+
+        found = []
+        for _ in range(8):
+            found += [step(lucid.randn(2, 12, 3)) for _ in range(2)]
+            settings.length += 1
+        return [found, *layer.parameters()]
+
+    (step,) = agree(scenario)
+    assert step.stats.traces <= 3 and not step.stats.eager_reasons
+
+
+def test_a_cache_whose_length_the_step_advances(agree):
+    def scenario(compile):
+        cache = _Settings(0, lucid.zeros(2, 16, 4))
+
+        @compile
+        def step(query):
+            cache.rows[:, cache.at] = query
+            cache.at += 1
+            rows = cache.rows[:, : cache.at]
+            cache.part = (rows @ query[:, :, None]).softmax(1)
+            return (cache.part * rows).sum(1)
+
+        return [(step(lucid.randn(2, 4)), cache.part, cache.at) for _ in range(16)]
+
+    (step,) = agree(scenario)
+    assert step.stats.traces <= 3 and not step.stats.eager_reasons
+
+
+@pytest.mark.parametrize("name", AT_BOUNDS)
+def test_lengths_that_a_caller_sets_may_be_any(agree, name):
+    def scenario(compile):
+        step = compile(lambda x, n: AT_BOUNDS[name](x, n))
+        found = []
+        for n in [3, 5, 4, 6, 0, 1, 7, 5, -1, 2, 6, 3, -7, 4, 1, 0, 2**70]:
+            try:
+                found.append(step(lucid.arange(6).float(), n))
+            except (lucid.LucidError, OverflowError) as error:
+                found.append((type(error), str(error).split("\n")[0]))
+        return found
+
+    agree(scenario)
+
+
+def test_what_must_be_known_leaves_other_sizes_open(agree):
+    def scenario(compile):
+        @compile
+        def step(x, n, k):
+            averages = F.avg_pool1d(x.T[None], k)
+            rows = x[:n]
+            chosen = x[x[:, 0] > 0]
+            return averages.sum(), rows.sum(0), chosen.sum(0)
+
+        return [step(lucid.randn(12, 3), 2 + i % 9, 2 + i // 6) for i in range(18)]
+
+    (step,) = agree(scenario)
+    assert step.stats.traces <= 8 and not step.stats.eager_reasons
+
+
+def test_a_call_that_fails_leaves_lengths_open(agree):
+    def scenario(compile):
+        step = compile(lambda x, n: x[:n] * lucid.ones(n))
+        found = []
+        for n in (3, 4, 5, 6, 20, 7, 8, 20, 9, 10, 11):
+            try:
+                found.append(step(lucid.randn(12), n))
+            except lucid.ShapeError as error:
+                found.append(str(error).split("\n")[0])
+        return found
+
+    (step,) = agree(scenario)
+    assert step.stats.traces <= 3 and step.stats.calls == 9
+
+
+def _of_two_masks(x, lengths):
+    inside = lucid.arange(9) < lengths[:, None]
+    return x[inside] * x.square()[(lengths[:, None] > lucid.arange(9)) & inside.square().bool()]
+
+
+def _of_a_mask_and_a_number(x, lengths):
+    inside = lucid.arange(9) < lengths[:, None]
+    count = int(lengths.sum())
+    return x[inside] * lucid.arange(count)[:, None]
+
+
+@pytest.mark.parametrize("rows", [_of_two_masks, _of_a_mask_and_a_number])
+def test_sizes_that_are_equal_in_all_calls_are_found_to_vary_together(agree, rows):
+    def scenario(compile):
+        step = compile(lambda x, lengths: rows(x, lengths).sum(0))
+        rng = np.random.default_rng(2)
+        return [step(lucid.randn(3, 9, 4), lucid.tensor(rng.integers(2, 10, 3))) for _ in range(9)]
+
+    (step,) = agree(scenario)
+    assert step.stats.traces <= 3 and not step.stats.eager_reasons
+
+
+def test_the_elements_of_packed_sequences_are_of_any_number(agree):
+    """A language model: a loss over the elements that a recurrent layer makes of packed ones."""
+
+    def scenario(compile):
+        lucid.manual_seed(0)
+        words, layer = nn.Embedding(9, 3), nn.GRU(3, 9, batch_first=True)
+        opt = lucid.optim.SGD([*words.parameters(), *layer.parameters()], 0.1)
+
+        @compile
+        def step(ids, lengths):
+            opt.zero_grad()
+            packed = rnn.pack_padded_sequence(words(ids[:, :-1]), lengths, batch_first=True)
+            found, _ = layer(packed)
+            aims = rnn.pack_padded_sequence(ids[:, 1:], lengths, batch_first=True)
+            loss = F.cross_entropy(found.data, aims.data)
+            loss.backward()
+            opt.step()
+            return loss, found.batch_sizes
+
+        rng, found = np.random.default_rng(1), []
+        for _ in range(10):
+            lengths = lucid.tensor(np.sort(rng.integers(2, 9, 4))[::-1].copy())
+            found.append(step(lucid.tensor(rng.integers(0, 9, (4, 9))), lengths))
+        return [found, *layer.parameters()]
+
+    (step,) = agree(scenario)
+    assert step.stats.traces <= 4 and not step.stats.eager_reasons

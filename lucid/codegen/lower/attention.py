@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import cast
+from typing import Any, cast
 
 from lucid.codegen import costs
 from lucid.codegen.contraction.attention import Attention
@@ -95,8 +95,10 @@ def attention_of(node: Node, layouts: Sequence[Layout], target: Target) -> Atten
     """
     sizes, attributes = sizes_of(node), node.attributes
     shapes = [layout.strides for layout in layouts]
-    if any(map(is_open, (*sizes.scores, *sizes.output, *(n for x in shapes for n in x)))):
-        raise NotOpenError("the blocks of an attention follow from its sizes")
+    found: list[Any] = [*sizes.scores, *sizes.output, *(n for x in shapes for n in x)]
+    if any(map(is_open, found)):
+        extents = filter(is_open, found)
+        raise NotOpenError("the blocks of an attention follow from its sizes", extents)
     rank, has_mask = len(sizes.batch), attributes["has_mask"]
     first = 3 + has_mask
     dropout = range(first, first + 2 * attributes["has_dropout"])

@@ -48,7 +48,7 @@ class Known:
         shared: lines whose `numpy()` is of constants, on memory that the step writes or keeps.
         promoted: what loops carry with tangents, or for each example, though it isn't so at first.
         opened: axes of what functions find whose sizes differ from call to call; closed: those
-            whose sizes must be known all the same.
+            whose sizes must be known all the same; may_open: whether more may be opened.
         undo: takes back what the trace has created in Python, while nobody has taken over.
         functions: where the trace keeps its calls of custom Functions; None: nobody asks.
     """
@@ -58,6 +58,7 @@ class Known:
     kept: dict[int, Any] = field(default_factory=dict)
     opened: set[OpenAxis] = field(default_factory=set)
     closed: set[OpenAxis] = field(default_factory=set)
+    may_open: bool = False
     hosts: set[object] = field(default_factory=set)
     state: set[Storage] = field(default_factory=set)
     unrolled: set[Location | None] = field(default_factory=set)

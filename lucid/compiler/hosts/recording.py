@@ -32,7 +32,7 @@ from lucid.compiler.inputs.present import PresentValues
 from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.results.memory import TracedMemory
 from lucid.ir.extents import LEAST, MOST
-from lucid.ir.graph import Node, Value, unused_name
+from lucid.ir.graph import Node, Value, computation_of, unused_name
 from lucid.ir.hosts import Frame, HostFunction
 from lucid.ir.interpret import evaluated
 from lucid.ir.location import Location, here
@@ -59,6 +59,7 @@ class HostRecording:
         in_rounds: the methods that were called in such, with what they can reach.
         left: the signal that the user's code was given, and may have caught.
         opened: the axes whose sizes are open; closed: those whose sizes must be known.
+        may_open: whether there may be further ones.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class HostRecording:
     ) -> None:
         self._recorder = recorder
         self._known, self.opened, self.closed = known, opened, closed
+        self.may_open = False
         self._attempts: list[tuple[str, tuple[Method, ...]]] = []
         self.present = PresentValues(recorder.cells, recorder.live_inputs, recorder.sizes)
         self.rounds = 0
@@ -355,7 +357,7 @@ class HostRecording:
     ) -> tuple[Any, ...]:
         """What `find(*arrays, *options)` finds at each call; once for the same values."""
         values = [self._recorder.value_of(tensor) for tensor in tensors]
-        key = (find, options, *values)
+        key = (find, options, *map(computation_of, values))
         node = self._findings.get(key)
         if node is None or any(x.graph is not self._recorder.graph for x in node.results):
             node, _ = self.call(name, find, values, options)
@@ -408,15 +410,16 @@ class HostRecording:
     def _with_open_sizes(self, host: Finding, types: Sequence[TensorType]) -> list[TensorType]:
         """The types of what is found, where sizes are open that have been others before."""
         made: dict[int, Any] = {}
-        found = []
+        found, sizes = [], self._recorder.sizes
         for number, type in enumerate(types):
             shape: list[Any] = [*type.shape]
             for axis, size in enumerate(shape):
                 place = host.code, host.line, number, axis
                 if LEAST <= size <= MOST and place in self.opened:
                     if size not in made:
-                        made[size] = self._recorder.sizes.add(size)
-                    shape[axis] = made[size]
+                        made[size] = sizes.add(size), sizes.origins[-1]
+                    shape[axis], places = made[size]
+                    places.add(place)
             found.append(type.with_shape(tuple(shape)))
         return found
 

@@ -33,6 +33,7 @@ class SymNumbers:
         guard_value: specializes the step on a Python value that it looked at.
         written: the text of a number; repeated: a text as often as a number says.
         with_arrays: what a function of NumPy's gives of arrays and live numbers, at each call.
+        note_size: the library needs an int, which may be a size.
     """
 
     annotated: Callable[..., AbstractContextManager[None]]
@@ -40,6 +41,7 @@ class SymNumbers:
     written: Callable[..., str]
     repeated: Callable[..., str]
     with_arrays: Callable[..., Any]
+    note_size: Callable[..., None]
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph

@@ -59,6 +59,9 @@ _DIVISIONS = (
     operator.lshift,
     operator.rshift,
 )  # the number on the right may be an error
+_ON_SIZES = (
+    *(operator.add, operator.sub, operator.mul, operator.neg, operator.floordiv, operator.mod),
+)
 _TOTAL = (
     operator.add,
     operator.sub,
@@ -164,9 +167,13 @@ class SymScalar:
 
     Attributes:
         read: gives the number without looking at the call's arguments; None: only `formula` does.
+        made_of: the function and the ints that it is computed by, where a size may be so.
+        size: the open size that it is, or an int, where the trace knows it by now.
     """
 
-    __slots__ = ("_now", "_value", "_whole", "formula", "read", "recorder", "text")
+    __slots__ = (
+        *("_now", "_value", "_whole", "formula", "made_of", "read", "recorder", "size", "text"),
+    )
 
     def __init__(
         self,
@@ -183,6 +190,8 @@ class SymScalar:
         self.text = _in_short(text)
         self.recorder = recorder
         self.read = read
+        self.made_of: tuple[Callable[..., Any], Sequence[Any]] | None = None
+        self.size: Any = None
         recorder.has_numbers = True
 
     @property
@@ -216,6 +225,11 @@ class SymScalar:
         if self._whole is None:
             self._whole = self._input(i64, self.formula, self.read)
         return self._whole
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether it is in the graph by now, as it may be a size there."""
+        return self._whole is not None
 
     def _input(self, dtype: DType, formula: Formula, read: Callable[[], Any] | None) -> Value:
         return self.recorder.live_input(SymSource(self.text, self.now, formula, read), dtype)
@@ -278,6 +292,8 @@ class SymScalar:
             return now
         result = SymScalar(now, formula, text, self.recorder)
         result._value = self._computed(meaning, args, type(now))
+        if is_of_sizes(meaning, args):
+            result.made_of = meaning, args
         return result
 
     def _computed(
@@ -387,12 +403,14 @@ class SymScalar:
         return float(self._look())
 
     def __int__(self) -> int:
+        self.recorder.note_size(self)
         return int(self._ask(f"int({self.text})", int))
 
     def __trunc__(self) -> int:
         return int(self)
 
     def __index__(self) -> int:
+        self.recorder.note_size(self)
         return operator.index(self._look())
 
     def __hash__(self) -> int:
@@ -427,6 +445,11 @@ class SymScalar:
 def is_live(value: object) -> bool:
     """Whether `value` is a live scalar; `isinstance` can't tell, for it passes for a number."""
     return issubclass(type(value), SymScalar)
+
+
+def is_of_sizes(meaning: Callable[..., Any], args: Sequence[Any]) -> bool:
+    """Whether a function of ints is one that open sizes have as well."""
+    return meaning in _ON_SIZES and all(isinstance(x, int) for x in args)
 
 
 def is_whole(value: object) -> bool:
@@ -522,7 +545,9 @@ def seen(value: Any) -> Any:
         return value
     if isinstance(value, tuple) and any(map(is_live, value)):
         return tuple(map(seen, value))
-    return value._look() if is_live(value) else value
+    if not is_live(value):
+        return value
+    return operator.index(value) if isinstance(value, int) else value._look()
 
 
 _SEEN = frozenset((int, float, bool, str, type(None)))  # of the attributes of ops most

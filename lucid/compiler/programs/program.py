@@ -58,7 +58,7 @@ from lucid.ir import ops
 from lucid.ir.clone import Snapshot, copy_graph, rewritten
 from lucid.ir.environment import VERIFY
 from lucid.ir.errors import LeavesPath, LucidError, NotFinite
-from lucid.ir.extents import NotOpenError, Sizes, hint
+from lucid.ir.extents import NotOpenError, Sizes, hint, is_open
 from lucid.ir.graph import Graph, Node
 from lucid.ir.non_finite import first_non_finite
 from lucid.ir.opening import reopened
@@ -305,7 +305,7 @@ class Program:
                 logger.exception("%s: sizes can't be open", graph.name)
             if trace.undo is not None:
                 trace.undo()
-            closed = {place for host in self.hosts for place in host.open_axes()}
+            closed = sizes.origins_of(getattr(error, "symbols", ()))
             raise RestartTrace("needs sizes that values decide", "closed", closed) from None
         self.pass_seconds = log.seconds
         after = cache(partial(texts_of, self.recorded, self.optimize))
@@ -360,6 +360,8 @@ class Program:
     def fits(self, departure: Departure) -> bool:
         """Whether it was traced for what another program has found so far."""
         made, path = departure.made, departure.path
+        if not self.sizes_found:  # it knows such numbers by guards and exits
+            made = [call for call in made if not call.host.is_made_again]
         if self._in_rounds:  # each of which makes some of them
             is_way = self.path[: len(path)] == path
             return is_way and all(any(host.fits(call) for host in self.hosts) for call in made)
@@ -390,11 +392,25 @@ class Program:
         return {host.place for host in self.hosts if isinstance(host, FoundNumber)}
 
     def varied(self, error: HostCallMismatch | LeavesPath) -> set[OpenAxis]:
-        """The axes whose sizes a run has found to be others than in its trace."""
+        """The axes whose sizes a run has found to be others than in its trace.
+
+        Where those that are open aren't equal to known ones any more, these have come to vary.
+        """
         if isinstance(error, HostCallMismatch):
-            return {*error.varied}
+            return {*error.varied} or self._equal_ones(error.made)
         place = self._numbers_asked.get(error.number)
         return set() if place is None else {place}
+
+    def _equal_ones(self, calls: Sequence[MadeHostCall]) -> set[OpenAxis]:
+        """The axes of known sizes that were equal to an open one of the last of some host calls."""
+        host = calls[-1].host
+        if not isinstance(host, Finding):
+            return set()
+        equal = {size.hint for type in host.expected for size in type.shape if is_open(size)}
+        asked = self._numbers_asked.items()
+        later = [x for x in self.hosts[len(calls) :] if isinstance(x, Finding)]
+        found = {place for number, place in asked if self.path[number] in equal}
+        return found.union(*[other.axes_of(equal) for other in later])
 
     def _take_inputs(self, trace: Trace) -> None:
         """Arrays of state are bound once; arguments, gradients and floats are read at each call."""

@@ -47,15 +47,17 @@ from lucid.compiler.results.output_specs import (
     LateOutput,
     MemoryAlias,
     OutputSpec,
+    Views,
 )
 from lucid.compiler.results.pytree import BuiltContainer, flatten, is_node
 from lucid.compiler.results.side_effects import SideEffects
 from lucid.compiler.results.tape import nodes_behind
 from lucid.ir.errors import EagerOnlyError
+from lucid.ir.extents import Extent, replaced
 from lucid.ir.graph import Value
 from lucid.ir.types import DType
 from lucid.ir.whose_code import is_users
-from lucid.tensor.core import TensorCore
+from lucid.tensor.core import TensorCore, ViewChain
 from lucid.tensor.size import Size
 from lucid.tensor.storage import Storage, VersionCounter
 from lucid.tensor.tensor import Tensor
@@ -312,7 +314,7 @@ class EpilogueBuilder:
             is_derived = type(leaf.grad_fn) is OpNode and self._has_history_outside(base)
             if is_derived or not leaf.requires_grad:
                 self._refuse_keeping(leaf)
-                return InputView(self._spec_of(base), leaf._view_chain)
+                return InputView(self._spec_of(base), self._views(leaf._view_chain))
         if leaf.requires_grad or _is_leaf(leaf) or type(leaf) is not Tensor:
             is_frozen = not (leaf.requires_grad or _is_leaf(leaf))
             what = type(leaf).__name__ if is_frozen else "tensor that requires grad"
@@ -322,7 +324,19 @@ class EpilogueBuilder:
             )
         counter = leaf._counter
         version = counter.value if counter in recorder.own_counters else None
-        return MemoryAlias(cell, leaf._chain, self._found_counters.get(counter, counter), version)
+        found = self._found_counters.get(counter, counter)
+        return MemoryAlias(cell, self._views(leaf._chain), found, version)
+
+    def _views(self, chain: ViewChain) -> Views:
+        slots: dict[Extent, int] = {}
+
+        def note(size: Extent) -> Extent:
+            value = self._recorder.exits.shown(size).whole
+            slots[size] = self._slot(value, value)
+            return size
+
+        replaced(chain, note)
+        return Views(chain, slots)
 
     def _has_history_outside(self, base: TensorCore) -> bool:
         """Whether what is derived from the history of `base` can be derived after the call."""
@@ -362,7 +376,7 @@ class EpilogueBuilder:
                 return made
         owner, counter = self._owners[storage]
         own = None if leaf._counter is counter else (leaf._counter, version)
-        return GraphOutputView(owner, leaf._chain, past, own)
+        return GraphOutputView(owner, self._views(leaf._chain), past, own)
 
     def _gradients(self) -> list[tuple[GradUse, OutputSpec | None]]:
         """Those that were set. Gives up where one can be differentiated outside."""

@@ -9,16 +9,21 @@ them, since NumPy may round otherwise than native code does.
 
 from __future__ import annotations
 
+import operator
+import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lucid.compiler.guards.collector import at_line
-from lucid.compiler.recording.late_numbers import LateScalar, LateSize
+from lucid.compiler.guards.restarts import RestartTrace
+from lucid.compiler.inputs.scalars import SymScalar, is_known_before
+from lucid.compiler.recording.late_numbers import LateScalar, LateSize, extent_of
 from lucid.ir import ops
 from lucid.ir.extents import Extent, is_open
-from lucid.ir.location import Location, here
+from lucid.ir.graph import computation_of
+from lucid.ir.location import LIBRARY, Location, here
 from lucid.ir.types import DType, f64, i64
 from lucid.tensor.context import context
 from lucid.tensor.size import Size, new_size
@@ -33,15 +38,6 @@ if TYPE_CHECKING:
 def number_at(place: Location | None) -> OpenAxis:
     """The axis whose size numbers are that are looked at in a line."""
     return "number", None if place is None else (place.file, place.line), 0, 0
-
-
-def _value_number(value: Value, depth: int = 6) -> object:
-    """The same for two values that are computed alike by a few nodes, as every op is pure."""
-    node = value.producer
-    if node is None or node.has_effect or not depth or len(node.results) != 1:
-        return value
-    operands = tuple(_value_number(operand, depth - 1) for operand in node.operands)
-    return node.op, repr(node.attributes), operands
 
 
 HINT = (
@@ -69,7 +65,7 @@ class Exits:
         self._answers: dict[Value, int] = {}
         self._numbers: dict[Any, LateScalar] = {}
         self._sizes: dict[Extent, LateSize] = {}
-        self._numbers_found: dict[Any, Any] = {}
+        self._sizes_found: dict[Any, Any] = {}
         self.sizes_asked: dict[int, OpenAxis] = {}
 
     def ask(self, question: Value, what: str, *, is_number: bool = False) -> int:
@@ -95,33 +91,54 @@ class Exits:
             self.recorder.graph.append(ops.check, (question,), attributes)
         return answer
 
-    def size_at(self) -> OpenAxis | None:
-        """The axis that a number is the size of where the user's code is; None: it isn't open."""
+    def as_size(self, number: SymScalar) -> Any:
+        """A number as what the library is handed: a size that is open where its values differ."""
         hosts = self.recorder.hosts
-        if hosts.rounds or not hosts.opened:
-            return None
+        if hosts.rounds or not hosts.opened or not issubclass(number.kind, int):
+            return number
         place = number_at(here())
-        return None if place in hosts.closed else place
+        found = None if place in hosts.closed else self._size_of(number, place)
+        return number if found is None else found
 
-    def size_of(self, number: LateScalar, place: OpenAxis) -> Any:
-        """A number as an open size, as an int that may be none, or None: neither.
+    def _size_of(self, number: Any, place: OpenAxis) -> Any:
+        """An open size, or an int, which follow from those that it is computed of; None: none.
 
-        One that is a size in one line is so in all.
+        A number that is a size in one line is so in all.
         """
+        if type(number) not in (SymScalar, LateScalar):
+            return extent_of(number)
+        if number.size is None and number.made_of is not None:
+            meaning, args = number.made_of
+            sides = [self._size_of(x, place) for x in args]
+            is_division = meaning in (operator.floordiv, operator.mod)
+            if None not in sides and not (is_division and sides[1] == 0):
+                number.size = meaning(*sides)
         is_open = place in self.recorder.hosts.opened
-        if not (is_open or number.is_recorded):
-            return None
-        key = _value_number(number.whole)
-        if key not in self._numbers_found and is_open:
-            node = self.recorder.hosts.size(number.whole, place)
-            self._numbers_found[key] = next(iter(node.results[0].type.shape), None)
-        return self._numbers_found.get(key)
+        if number.size is None and (is_open or number.is_recorded):
+            whole = self.recorder.live_value(number, i64)
+            key = computation_of(whole)
+            if key not in self._sizes_found and is_open:
+                node = self.recorder.hosts.size(whole, place)
+                self._sizes_found[key] = next(iter(node.results[0].type.shape), None)
+            number.size = self._sizes_found.get(key)
+        return number.size
+
+    def note_size(self, number: SymScalar) -> None:
+        """Begin again, with an open size, where the library needs a number that is read before."""
+        hosts = self.recorder.hosts
+        if hosts.rounds or not hosts.may_open or not is_known_before(number):
+            return
+        place = number_at(here())
+        if place in hosts.opened or place in hosts.closed:
+            return
+        if sys._getframe(3).f_code.co_filename.startswith(LIBRARY):
+            raise RestartTrace(f"has {number.text} for a size", "opened", [place])
 
     def end(self) -> None:
         """Let go of the numbers, which refer to this."""
         self._numbers.clear()
         self._sizes.clear()
-        self._numbers_found.clear()
+        self._sizes_found.clear()
         self._answers.clear()
 
     def holds(self, condition: Value, what: str) -> bool:

@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from lucid.compiler.inputs.late import Applied, Bases, Late, bases_of
-from lucid.compiler.inputs.scalars import EXTREMES, OPS, WHOLE, Formula, Number, SymScalar, is_live
+from lucid.compiler.inputs.scalars import (
+    EXTREMES,
+    OPS,
+    WHOLE,
+    Formula,
+    Number,
+    SymScalar,
+    is_live,
+    is_of_sizes,
+)
 from lucid.ir import ops
 from lucid.ir.extents import Extent
 from lucid.ir.memory import read_only
@@ -22,7 +31,6 @@ from lucid.tensor.core import TensorCore
 from lucid.tensor.size import Size
 
 if TYPE_CHECKING:
-    from lucid.autograd.host_finding import OpenAxis
     from lucid.compiler.inputs.live_numbers import SymNumbers
     from lucid.compiler.recording.exits import Exits
     from lucid.ir.graph import Value
@@ -45,14 +53,6 @@ _TOTAL = (
     *(math.tanh, math.atan, math.atan2, math.erf, math.exp, math.expm1, math.sinh, math.cosh),
 )
 _ROUNDED: dict[Any, Op] = {math.floor: ops.floor, math.ceil: ops.ceil, round: ops.round}
-_ON_SIZES = (
-    operator.add,
-    operator.sub,
-    operator.mul,
-    operator.neg,
-    operator.floordiv,
-    operator.mod,
-)
 _TO_INT = (int, math.trunc, math.floor, math.ceil, round)
 
 
@@ -91,7 +91,7 @@ class LateScalar(SymScalar, Late):
     raise an error: after the step nothing may. Who needs its digits runs the call op by op.
     """
 
-    __slots__ = ("_args", "_bases", "_find", "_kind", "_made_of", "_size", "exits")
+    __slots__ = ("_args", "_bases", "_find", "_kind", "exits")
 
     def __init__(
         self,
@@ -111,8 +111,6 @@ class LateScalar(SymScalar, Late):
         self._args = args
         self.exits = exits
         self._bases = bases  # None: those of its arguments
-        self._made_of: tuple[Any, Sequence[Any]] | None = None
-        self._size: Any = None
         if value is not None and value.dtype is i64:
             self._whole = value
         else:
@@ -228,8 +226,8 @@ class LateScalar(SymScalar, Late):
         number = LateScalar(kind, lambda: found.now, *of_call, value, args)
         if grows and (value is None or not abs(number) < math.inf):
             self._give_up(f"it computes {text} of")
-        if meaning in _ON_SIZES and all(isinstance(x, int) for x in args):
-            number._made_of = meaning, args
+        if is_of_sizes(meaning, args):
+            number.made_of = meaning, args
         return number
 
     def _whole_of(self, meaning: Callable[..., Any], args: Sequence[Any]) -> Value | None:
@@ -264,23 +262,6 @@ class LateScalar(SymScalar, Late):
         if issubclass(self.kind, int):
             return self.exits.ask(self.whole, self.text, is_number=True)
         return self._give_up("it looks at the digits of")
-
-    def as_size(self) -> Any:
-        """An int as what the library is handed: a size that is open where its values differ."""
-        place = self.exits.size_at() if issubclass(self.kind, int) else None
-        found = None if place is None else self._size_at(place)
-        return self if found is None else found
-
-    def _size_at(self, place: OpenAxis) -> Any:
-        """An open size, or an int, which follow from those that it is computed of; None: none."""
-        if self._size is None and self._made_of is not None:
-            meaning, args = self._made_of
-            sides = [x._size_at(place) if type(x) is LateScalar else extent_of(x) for x in args]
-            if None not in sides and (meaning not in _DIVISIONS or sides[1] != 0):
-                self._size = meaning(*sides)
-        if self._size is None:
-            self._size = self.exits.size_of(self, place)
-        return self._size
 
     def _compare(self, symbol: str, meaning: Callable[..., Any], other: Any) -> Any:
         of_numpy = issubclass(self.kind, np.generic) or isinstance(other, np.generic)
@@ -319,7 +300,7 @@ class LateSize(LateScalar):
     extent: Extent
 
     def applied(self, text: str, meaning: Callable[..., Any], args: Sequence[Any]) -> Any:
-        if meaning in _ON_SIZES and all(isinstance(x, int) and _is_known(x) for x in args):
+        if is_of_sizes(meaning, args) and all(map(_is_known, args)):
             divisor = args[-1] if meaning in (operator.floordiv, operator.mod) else 1
             if divisor != 0:
                 return self.exits.shown(meaning(*map(extent_of, args)))
@@ -340,8 +321,8 @@ def extent_of(x: Any) -> Any:
     kind = type(x)
     if kind is LateSize:
         return x.extent
-    if kind is LateScalar:
-        return x.as_size()
+    if kind is LateScalar or kind is SymScalar:
+        return x.recorder.as_size(x)
     if kind is slice:
         return slice(*map(_bound_of, (x.start, x.stop, x.step)))
     if kind in (tuple, list, Size):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from lucid.compiler.guards.restarts import RestartTrace
-from lucid.compiler.inputs.scalars import WHOLE, is_live, seen
+from lucid.compiler.inputs.scalars import WHOLE, is_live
 from lucid.functions.creation import arange
 from lucid.ir.location import Location, here
 from lucid.ir.types import i64
@@ -79,7 +79,8 @@ class MovingParts:
         size, is_range = tensor._type.shape[axis], type(part) is slice
         first, count = (part.start if is_range else part).truncated(), 1
         if is_range:
-            count = seen(part.stop.truncated() - first)
+            length = part.stop.truncated() - first  # the same in most calls
+            count = length._look() if is_live(length) else length
         if count < 1 or not (first >= (0 if is_range else -size) and first + count <= size):
             return index
         at = self._recorder.constant(first, i64)

@@ -140,6 +140,12 @@ class Recorder(TracedMemory):
         kwargs = {name: extent_of(value) for name, value in kwargs.items()}
         return self.shown(call(function, *map(extent_of, args), **kwargs))
 
+    def as_size(self, number: SymScalar) -> Any:
+        return self.exits.as_size(number)
+
+    def note_size(self, number: SymScalar) -> None:
+        self.exits.note_size(number)
+
     def size_of(self, tensor: TensorCore) -> Any:
         """The number in a tensor as an open size, if it is looked at as one here; else itself."""
         type = tensor._type

@@ -40,7 +40,6 @@ from lucid.compiler.recording.names import name_gradients, name_inputs
 from lucid.compiler.recording.recorder import Recorder, recording
 from lucid.compiler.recording.stand_in_functions import StandInFunctions
 from lucid.compiler.results.gradients import shared_gradients
-from lucid.compiler.results.output_specs import needs_sizes
 from lucid.compiler.results.replayed_effects import ReplayedEffect, let_frames_go
 from lucid.compiler.results.side_effects import SideEffects
 from lucid.ir.errors import EagerOnlyError, LucidError, TraceError
@@ -102,19 +101,18 @@ def trace(
     """
     start = time.perf_counter()
     side_effects = SideEffects(function, sources.values())
-    opened = known.opened - known.closed
     collector = GuardCollector(side_effects.unguarded, frozenset(known.hosts))
     try:
         collector.begin()  # before the recorder, so that all of a trace's cycles is young
         recorder = _recorder_of(function, collector, known)
         try:
             found = _record(recorder, side_effects, call, known)
-            if recorder.sizes.is_needed or (found.sizes and _shows_sizes(found.epilogue)):
-                raise RestartTrace(_NEEDS_SIZES, "closed", opened)
+            if recorder.sizes.needed or (found.sizes and found.epilogue.history is not None):
+                raise _with_known(recorder.sizes)
         except Exception as error:
             if recorder.sizes.symbols:  # which may be why
                 traceback.clear_frames(error.__traceback__)
-                raise RestartTrace(_NEEDS_SIZES, "closed", opened) from None
+                raise _with_known(recorder.sizes) from None
             _raise_meaning(recorder, known, error)
             raise
     finally:
@@ -124,13 +122,16 @@ def trace(
     return found
 
 
-_NEEDS_SIZES = "needs to know sizes that values decide"
+def _with_known(sizes: Sizes) -> RestartTrace:
+    """Begin again with the sizes known that were asked for, or all."""
+    found = sizes.origins_of(sizes.needed)
+    return RestartTrace("needs to know sizes that values decide", "closed", found)
 
 
 def _recorder_of(function: Callable[..., Any], collector: GuardCollector, known: Known) -> Recorder:
     opened = known.opened - known.closed
     recorder = Recorder(name_of(function), frozenset(known.hosts), known.undo, opened, known.closed)
-    recorder.collector = collector
+    recorder.collector, recorder.hosts.may_open = collector, known.may_open
     recorder.loops.unrolled, recorder.loops.promoted = known.unrolled, known.promoted
     recorder.parts.looked_at, recorder.shared = known.looked_at, known.shared
     known.taken.clear()
@@ -138,14 +139,6 @@ def _recorder_of(function: Callable[..., Any], collector: GuardCollector, known:
         known.functions.clear()
         recorder.functions = known.functions
     return recorder
-
-
-def _shows_sizes(epilogue: Epilogue) -> bool:
-    """Whether what each call leaves needs sizes that values decide."""
-    if epilogue.history is not None:
-        return True
-    specs = (*epilogue.leaves, *(spec for _, spec in epilogue.grads if spec is not None))
-    return any(map(needs_sizes, specs))
 
 
 def _raise_meaning(recorder: Recorder, known: Known, error: Exception) -> None:

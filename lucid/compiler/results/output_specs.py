@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -13,7 +13,7 @@ from lucid.compiler.inputs.scalars import Formula
 from lucid.compiler.inputs.signature import Call
 from lucid.compiler.results.histories import LostGraph
 from lucid.compiler.results.replayed_effects import Entries
-from lucid.ir.extents import hint, is_open, replaced
+from lucid.ir.extents import Extent, is_open, replaced
 from lucid.ir.types import TensorType, type_of_array
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, ViewChain, _new
@@ -70,6 +70,33 @@ class OutputSpec:
             return run.done[self]
         made = run.done[self] = self.make(run)
         return made
+
+
+@dataclass(frozen=True, slots=True)
+class Views:
+    """The views that lead from a tensor to one on its memory, as each call has them.
+
+    Attributes:
+        chain: of the trace; slots: the outputs that say the open sizes in it.
+    """
+
+    chain: ViewChain
+    slots: Mapping[Extent, int] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.chain)
+
+    def of(self, tensor: Any, run: Run) -> Any:
+        """The view of a tensor, without a history."""
+        chain = self.chain
+        if self.slots:
+            chain = replaced(chain, lambda size: run.outputs[self.slots[size]].item())
+        before = context.grad_enabled
+        context.grad_enabled = False
+        try:
+            return replay(tensor, chain)
+        finally:
+            context.grad_enabled = before
 
 
 @dataclass(eq=False, slots=True)
@@ -167,18 +194,18 @@ class GraphOutputView(GraphOutput):
         own: of what `.data` gave, its version counter in the trace, and what that had come to.
     """
 
-    __slots__ = ("chain", "own", "owner")
+    __slots__ = ("own", "owner", "views")
 
     def __init__(
         self,
         owner: GraphOutput,
-        chain: ViewChain,
+        views: Views,
         past: GradMetadata | None,
         own: tuple[VersionCounter, int] | None,
     ) -> None:
         super().__init__(owner.slot, owner.type, owner.version, past)
         self.owner = owner
-        self.chain = chain
+        self.views = views
         self.own = own
 
     def of(self, run: Run) -> Tensor:
@@ -186,7 +213,7 @@ class GraphOutputView(GraphOutput):
 
     def make(self, run: Run) -> Tensor:
         root = self.owner.of(run)
-        result = replayed(root, self.chain) if self.chain else root._alias()
+        result = self.views.of(root, run) if self.views else root._alias()
         if self.own is not None:
             result._counter = run.counter(*self.own)
         return self.with_history(result, run.call.tensors)
@@ -276,10 +303,10 @@ class InputView(OutputSpec):
     """A view of a tensor from outside; a history it gets as results of the program do."""
 
     base: OutputSpec
-    chain: ViewChain
+    views: Views
 
     def make(self, run: Run) -> Tensor:
-        result: Tensor = replayed(self.base.of(run), self.chain)
+        result: Tensor = self.views.of(self.base.of(run), run)
         return result
 
 
@@ -293,7 +320,7 @@ class MemoryAlias(OutputSpec):
     """
 
     cell: Cell
-    chain: ViewChain
+    views: Views
     counter: int | GradUse | VersionCounter
     version: int | None
 
@@ -308,7 +335,7 @@ class MemoryAlias(OutputSpec):
         base._counter = counter_of(self.counter, run.call)
         if self.version is not None:
             base._counter = run.counter(base._counter, self.version)
-        return replayed(base, self.chain) if self.chain else base
+        return self.views.of(base, run) if self.views else base
 
 
 def is_early(spec: OutputSpec) -> bool:
@@ -348,19 +375,3 @@ def storage_of(cell: Cell, call: Call) -> Storage:
     leaf = call.tensors[cell.position] if cell.leaf is None else cell.leaf
     assert leaf._grad is not None
     return leaf._grad._storage
-
-
-def needs_sizes(spec: OutputSpec) -> bool:
-    """Whether sizes stand in a view that values decide."""
-    chain: ViewChain = getattr(spec, "chain", ())
-    return any(replaced(attributes, hint) is not attributes for _, attributes in chain)
-
-
-def replayed(tensor: TensorCore, chain: Any) -> Any:
-    """A view of `tensor`, without a history."""
-    before = context.grad_enabled
-    context.grad_enabled = False
-    try:
-        return replay(tensor, chain)
-    finally:
-        context.grad_enabled = before

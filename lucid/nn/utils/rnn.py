@@ -10,6 +10,7 @@ Args:
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
@@ -77,12 +78,13 @@ def unpad_sequence(
 
 
 def _listed(lengths: Any, longest_only: bool = False) -> list[int]:
-    """The lengths as numbers; a compiled step is traced anew where they are others."""
+    """The lengths as numbers, which are open sizes of a compiled step where they vary."""
     if not isinstance(lengths, Tensor):
         return [int(n) for n in lengths]
     if lengths._known("the lengths of sequences") is not None:
         numbers: list[int] = lengths.tolist()
         return numbers
+    operator.index(lengths.shape[0])  # how many there are must be known
     if longest_only:
         parts = found("longest_length", _longest, lengths)
     else:
@@ -203,17 +205,22 @@ class PackedSequence:
 
     @property
     def batch_sizes(self) -> Tensor:
-        """How many sequences reach each step. Needs the lengths' values."""
-        lengths = _listed(self.lengths)
-        return lucid.tensor([sum(n > t for n in lengths) for t in range(max(lengths, default=0))])
+        """How many sequences reach each step, up to the last one that any reaches."""
+        sizes = self._reached(self.lengths).sum(1)
+        return sizes[sizes > 0]
 
     @property
     def data(self) -> Tensor:
-        """The elements without padding, step by step, longer sequences first. Needs the values."""
-        ordered = self.padded[:, self.sorted_indices]
-        lengths = _listed(self.lengths)
-        sizes = [sum(n > t for n in lengths) for t in range(max(lengths, default=0))]
-        return lucid.cat([ordered[t, :n] for t, n in enumerate(sizes)])
+        """The elements without padding, step by step, longer sequences first."""
+        order = self.sorted_indices
+        return self.padded[:, order][self._reached(self.lengths[order])]
+
+    def _reached(self, lengths: Tensor) -> Tensor:
+        """Whether sequences of these lengths reach each step: (l, n)."""
+        steps = len(self.padded)
+        text = f"PackedSequence: there are {steps} steps, but a sequence has the length {{}}"
+        in_range(lengths, 0, steps + 1, text)
+        return lucid.arange(steps)[:, None] < lengths
 
 
 _PARTS = ("data", "batch_sizes", "sorted_indices", "unsorted_indices")
@@ -257,8 +264,6 @@ def pad_packed_sequence(
     total_length: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return the padded tensor, as long as its longest sequence (or `total_length`), and lengths.
-
-    Without `total_length` a compiled step is traced for each greatest length that it meets.
 
     Args:
         sequence: as a recurrent layer returns it.
