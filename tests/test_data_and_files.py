@@ -159,6 +159,8 @@ def test_programs_that_ask_for_a_gpu_get_the_cpu() -> None:
         lucid.accelerator.current_accelerator("cpu")
     assert not (lucid.distributed.is_available() or lucid.distributed.is_initialized())
     lucid.cuda.manual_seed_all(0)
+    assert lucid.cuda.memory_allocated() == lucid.cuda.max_memory_allocated("cuda:0") == 0
+    assert lucid.cuda.memory_reserved() == lucid.cuda.max_memory_reserved(0) == 0
     lucid.backends.cudnn.deterministic = True
     lucid.use_deterministic_algorithms(True)
     lucid.set_float32_matmul_precision("highest")

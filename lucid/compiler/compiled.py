@@ -1347,6 +1347,7 @@ def compile(
     backend: str = "native",
     dynamic: bool | None = None,
     options: dict[str, Any] | None = None,
+    disable: bool = False,
 ) -> Any:
     """Compile a function or Module: its first call per signature is traced, then it runs natively.
 
@@ -1383,6 +1384,7 @@ def compile(
             default.
         dynamic: True, False or None; which sizes code is compiled for follows from the calls.
         options: what PyTorch's compiler is tuned with, by name; there is nothing to be tuned here.
+        disable: True is the mode "eager".
 
     Raises:
         OptionError: an unknown mode, `backend`, `nan` or `verify`.
@@ -1402,11 +1404,11 @@ def compile(
     tensor([2., 4.])
     """
     check_choice(backend, "backend", "compile", _BACKENDS)
-    check_flags("compile", audit=audit, fullgraph=fullgraph, dynamic=dynamic)
+    check_flags("compile", audit=audit, fullgraph=fullgraph, dynamic=dynamic, disable=disable)
     check_kind(options, dict, "options", "compile")
     check_kind(max_paths, int, "max_paths", "compile")
     mode = "native" if mode in _MODES_ELSEWHERE else mode
-    mode = "eager" if backend == "eager" else mode
+    mode = "eager" if backend == "eager" or disable else mode
     check_choice(mode, "mode", "compile", MODES)
     check_choice(nan, "nan", "compile", NANS)
     check_choice(verify, "verify", "compile", VERIFIED)

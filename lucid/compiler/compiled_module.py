@@ -15,6 +15,8 @@ class CompiledModule(Compiled):
     Module's. Setting an attribute sets it on the Module.
     """
 
+    _forward: Compiled | None = None
+
     @property  # type: ignore[misc]
     def __class__(self) -> type:
         return type(self.__wrapped__)
@@ -22,6 +24,15 @@ class CompiledModule(Compiled):
     @property
     def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
         return vars(self.__wrapped__)
+
+    @property
+    def forward(self) -> Compiled:
+        """The Module's, compiled as well: without hooks it is what a call runs."""
+        own, known = self._module.forward, self._forward
+        if known is None or known.__wrapped__ != own:
+            known = Compiled(own, self._options)
+            object.__setattr__(self, "_forward", known)
+        return known
 
     def __dir__(self) -> list[str]:
         return sorted({*object.__dir__(self), *dir(self.__wrapped__)})

@@ -72,4 +72,41 @@ def empty_cache() -> None:
     """
 
 
+def memory_allocated(device: object = None) -> int:
+    """Return 0, the bytes that tensors take on a GPU.
+
+    Args:
+        device: a number or a name; nothing is on any.
+
+    Raises:
+        ArgumentError: it is something else.
+
+    >>> lucid.cuda.memory_allocated()
+    0
+    """
+    check_kind(device, (int, str, _device), "device", "cuda.memory_allocated")
+    return 0
+
+
+@like(memory_allocated)
+def max_memory_allocated(device: object = None) -> int:
+    """Return 0, the most bytes that tensors have taken on a GPU."""
+    check_kind(device, (int, str, _device), "device", "cuda.max_memory_allocated")
+    return 0
+
+
+@like(memory_allocated)
+def memory_reserved(device: object = None) -> int:
+    """Return 0, the bytes of a GPU's memory that are held for tensors."""
+    check_kind(device, (int, str, _device), "device", "cuda.memory_reserved")
+    return 0
+
+
+@like(memory_allocated)
+def max_memory_reserved(device: object = None) -> int:
+    """Return 0, the most bytes of a GPU's memory that were held for tensors."""
+    check_kind(device, (int, str, _device), "device", "cuda.max_memory_reserved")
+    return 0
+
+
 frames.edge_of_module(__name__)

@@ -535,6 +535,7 @@ def test_a_full_graph_is_asked_for() -> None:
 
     assert step(lucid.ones(2)).tolist() == [2.0, 2.0]
     assert lucid.compile(looks, backend="eager", fullgraph=True)(lucid.ones(3)) == 1.0
+    assert lucid.compile(looks, disable=True, fullgraph=True)(lucid.ones(3)) == 1.0
     with pytest.raises(lucid.ArgumentError, match="unexpected keyword argument 'fast'"):
         lucid.compile(looks, fast=True)
 

@@ -325,6 +325,43 @@ def test_gradients_are_those_of_the_memory_that_a_tensor_had_at_the_call(agree, 
     agree(scenario)
 
 
+@pytest.mark.parametrize("tensor", ["leaf", "buffer"])
+@pytest.mark.parametrize("when", ["before", "after", "between", "swapped", "view", "custom"])
+def test_a_saved_tensor_shows_the_memory_that_the_step_has_given_it(agree, when, tensor):
+    """As in eager mode, where a node saves the tensor and not what was in it."""
+
+    def scenario(compile):
+        w, state = nn.Parameter(numbers(0.5, -1.0)), numbers(1.5, 2.0)
+        saved = w if tensor == "leaf" else state
+
+        def step(x):
+            before = saved.data
+            if when in ("before", "custom"):
+                saved.data = x.detach().amax(0) * 0.5
+            elif when == "view":
+                saved.data = x.detach().max().expand(2)
+            elif when == "swapped":
+                saved.data = before.sign()
+            y = Scaled.apply(x, saved) if when == "custom" else x * saved * saved.sin() * w
+            if when in ("after", "between"):
+                saved.data = saved.data * 0.5 + x.detach()[0]
+            elif when == "swapped":
+                saved.data = before
+            return (y * saved).tanh().sum() if when == "between" else y.sum()
+
+        compiled = compile(step)
+        found = []
+        for number in range(3):
+            x = (numbers([0.1, 0.2], [0.3, -0.4]) + 0.1 * number).requires_grad_()
+            loss = compiled(x)
+            (gradient,) = lucid.autograd.grad(loss, x, create_graph=True)
+            (loss + gradient.square().sum()).backward()
+            found += [loss, x.grad, saved.detach().clone()]
+        return [found, w.grad]
+
+    agree(scenario)
+
+
 @pytest.mark.parametrize("how", ["data", "set_", "compiled"])
 @pytest.mark.parametrize("what", ["leaf", "argument"])
 def test_a_saved_tensor_that_is_given_other_memory_is_found_out(how, what):

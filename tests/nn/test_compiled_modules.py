@@ -97,6 +97,23 @@ def test_a_change_of_the_module_retraces(change: Callable[[Any], object]) -> Non
     assert step.stats.traces == 2
 
 
+def test_its_forward_is_compiled_as_well_and_runs_no_hooks() -> None:
+    layer = nn.Linear(3, 2)
+    compiled: Any = lucid.compile(layer)
+    calls: list[int] = []
+    compiled.register_forward_hook(lambda *_: calls.append(1))
+    x = lucid.randn(4, 3)
+    for _ in range(2):
+        result = compiled.forward(x)
+    assert compiled.forward.stats.traces == 1
+    assert not calls
+    assert lucid.allclose(result, layer.forward(x))
+    former = compiled.forward
+    compiled.forward = lambda x: former(x) + 1
+    assert lucid.allclose(compiled.forward(x), result + 1)
+    assert lucid.allclose(compiled(x), result + 1)
+
+
 def test_layers_are_replaced_and_deleted_by_index() -> None:
     layers = nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.ReLU())
     compiled, x = lucid.compile(layers), lucid.ones(1, 2)

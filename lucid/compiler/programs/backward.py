@@ -286,7 +286,7 @@ class CallRecord:
             outputs[i] if is_output else inputs[i] for is_output, i in tape.sources
         ]
         self._shown = [*tape.tensors, *map(arguments.__getitem__, tape.arguments)]
-        self._storages = [*map(_storage, self._shown)]
+        self.note_memory()
         nodes: list[CompiledBackward] = []
         for number, layer in enumerate(rule.layers):
             leaves = self._edges[number]
@@ -294,6 +294,10 @@ class CallRecord:
                 leaves = (*((nodes[k], index) for k, index in layer.upstream), *leaves)
             nodes.append(CompiledBackward(self, number, tuple(leaves), results))
         self._edges = []
+
+    def note_memory(self) -> None:
+        """Note which memory the saved tensors show, also once the call has assigned `.data`."""
+        self._storages = [*map(_storage, self._shown)]
 
     def check(self, node: CompiledBackward, walked: Sequence[Node]) -> None:
         """Raise what the first node of a walk raises that finds what it saved freed or written."""

@@ -49,7 +49,8 @@ class TracedMemory(SymNumbers):
             memory of those of which eager mode makes copies.
         aliases: identities of tensors made in the trace on the memory of concrete ones.
         own: identities of other tensors made in the trace that have data.
-        memories: what tensors from outside showed before the step assigned their `data`.
+        memories: what tensors from outside showed before the step assigned their `data`;
+            assigned: the same at its end, once what they showed before is back.
         refusal: the error that the user's code was given, and may have caught; failed: another
             one, which the values of now cause.
         root: the code that has called the user's function; may_catch: whether that may handle an
@@ -71,6 +72,7 @@ class TracedMemory(SymNumbers):
         self.versions: dict[VersionCounter, int] = {}
         self.flags: dict[int, tuple[TensorCore, bool]] = {}
         self.memories: dict[int, tuple[TensorCore, TensorCore]] = {}
+        self.assigned: dict[int, tuple[TensorCore, TensorCore]] = {}
         self.positions: dict[int, int] = {}
         self.containers: dict[int, int] = {}
         self.dicts: dict[int, type] = {}
@@ -289,6 +291,10 @@ class TracedMemory(SymNumbers):
             self.meet(tensor)
             self.memories.setdefault(id(tensor), (tensor, tensor.data))
 
+    def at_the_end(self, tensor: TensorCore) -> TensorCore:
+        """What shows the memory that a tensor shows once the step has run."""
+        return self.assigned.get(id(tensor), (tensor, tensor))[1]
+
     def note_history(self, tensor: TensorCore) -> None:
         """Give up when a tensor from outside is about to get another history."""
         if tensor._array is not None and not self.is_own(tensor):
@@ -324,7 +330,8 @@ class TracedMemory(SymNumbers):
         """Give tensors from outside the flags and the memory that they had."""
         for tensor, flag in self.flags.values():
             tensor._requires_grad = flag
-        for tensor, memory in self.memories.values():
+        for key, (tensor, memory) in self.memories.items():
+            self.assigned[key] = tensor, tensor._same_memory()
             take_memory(tensor, memory)
         self.flags.clear()
         self.memories.clear()
@@ -339,6 +346,7 @@ class TracedMemory(SymNumbers):
             use.now = None
         self.versions.clear()
         self.restore_properties()
+        self.assigned.clear()
         if failed:
             undo_all(self.undo)
 

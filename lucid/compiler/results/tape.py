@@ -386,23 +386,24 @@ class Holdings:
     def _with_content(self, tensor: TensorCore) -> TensorCore:
         """What stands for a tensor, with a note of what its memory holds."""
         made = self._stand_in(tensor)
-        self._take(tensor._storage, made._storage)
+        self._take(self._recorder.at_the_end(tensor)._storage, made._storage)
         return made
 
     def _stand_in(self, tensor: TensorCore) -> TensorCore:
         """A tensor without data for one that each call has anew; one on the same memory else."""
-        storage = tensor._storage
         known = self._stand_ins.get(id(tensor))
         if known is not None:
             return known[1]
+        shown = self._recorder.at_the_end(tensor)
+        storage = shown._storage
         if self._is_of_a_call(storage):
             if storage not in self._storages:
                 self._storages[storage] = own = Storage(storage.root_type)
                 self._originals[own] = storage
-            made = _new(self._storages[storage], tensor._type, None, tensor._chain)
-            made._strides = tensor.element_strides()
+            made = _new(self._storages[storage], shown._type, None, shown._chain)
+            made._strides = shown.element_strides()
         else:
-            made = tensor._same_memory()
+            made = shown._same_memory()
         counter = tensor._counter
         if counter not in self._counters:
             self._counters[counter] = VersionCounter()
