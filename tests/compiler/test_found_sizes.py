@@ -916,3 +916,31 @@ def test_the_elements_of_packed_sequences_are_of_any_number(agree):
 
     (step,) = agree(scenario)
     assert step.stats.traces <= 4 and not step.stats.eager_reasons
+
+
+_COUNTED = {
+    "a mean by hand": lambda s, n: s / n,
+    "of one more": lambda s, n: s / (n + 1e-16),
+    "a share": lambda s, n: s * (n / 30),
+    "at least one": lambda s, n: s / max(n, 1),
+}
+
+
+@pytest.mark.parametrize("name", _COUNTED)
+def test_a_count_may_be_a_number_alone(agree, name):
+    """As triplet losses have it: the rows that are counted aren't read otherwise."""
+
+    def scenario(compile):
+        weight = lucid.ones(5).requires_grad_()
+
+        @compile
+        def step(x):
+            y = (x * weight).sum(1)
+            loss = _COUNTED[name](y.clamp(min=0).sum(), y[y > 0].size(0))
+            loss.backward()
+            return loss
+
+        return [step(lucid.randn(30, 5)) for _ in range(9)] + [weight.grad]
+
+    (step,) = agree(scenario)
+    assert step.stats.traces <= 3 and not step.stats.eager_reasons

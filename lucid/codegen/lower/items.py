@@ -7,9 +7,9 @@ that each part can be computed in place by the kernel that makes it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lucid.codegen import costs
 from lucid.codegen.emit.lowering import RULES
@@ -19,7 +19,7 @@ from lucid.codegen.lower.item import Item, is_reduction, reads_elements
 from lucid.codegen.program.program import Program
 from lucid.ir import ops
 from lucid.ir.errors import MissingRuleError
-from lucid.ir.extents import hint
+from lucid.ir.extents import hint, is_open
 from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.ops.attention import read_by_rows
 from lucid.ir.ranges import Ranges
@@ -33,6 +33,11 @@ from lucid.ir.types import DType, Shape
 
 INLINE = (ops.constant, ops.iota, ops.parameter)
 _INDEXED_READS = (ops.take, ops.gather)
+
+
+def _symbols(sizes: Iterable[Any]) -> set[int]:
+    """Those that open sizes among some are made of."""
+    return {n for size in sizes if is_open(size) for n in size.sizes.symbols_in(size.key)}
 
 
 class _Short(NamedTuple):
@@ -97,6 +102,7 @@ class ItemList:
         self._reads: dict[Item, tuple[list[Value], list[Value]]] = {}  # read, and read anew
         self._dependences: dict[Item, list[Item]] = {}
         self._awaited: dict[Item, list[Item]] = {}
+        self._found_by: dict[int, Item] = {}  # by symbol, the call of Python that finds a size
         self.effects: list[Item] = []
         self._has_barriers = any(node.op is ops.barrier for node in graph.nodes)
         for number, (entry, given) in enumerate(zip(graph.inputs, strides, strict=True)):
@@ -162,7 +168,10 @@ class ItemList:
         if node.op.is_view:
             self._add_view(node)
         elif node.op.kind == "host":
-            self._in_turn(self._add_results(node))
+            item = self._in_turn(self._add_results(node))
+            sizes = {size for result in node.results for size in result.shape}
+            for symbol in _symbols(sizes) if any(map(is_open, sizes)) else ():
+                self._found_by.setdefault(symbol, item)
         elif node.op.kind == "region":
             item = self._add_results(node)
             item.after = self.effects[-1:]  # what its bodies read at indices is checked before
@@ -418,7 +427,7 @@ class ItemList:
         return found
 
     def _find_dependences(self, item: Item) -> list[Item]:
-        found = [*item.after]
+        found = [*item.after, *(self._finders(item) if self._found_by else ())]
         for operand in self.reads(item):
             found += self.producers.get(self.base(operand), [])
             if self._has_barriers:
@@ -426,6 +435,14 @@ class ItemList:
         for value in self.read_anew(item):
             found += self.producers.get(value, [])
         return found
+
+    def _finders(self, item: Item) -> list[Item]:
+        """The calls of Python that find sizes with which an item computes."""
+        made = [self.base(operand).producer for operand in item.operands]
+        sizes = [x.attributes["value"] for x in made if x is not None and x.op is ops.parameter]
+        given = _symbols([size for entry in self.graph.inputs for size in entry.value.shape])
+        found = [self._found_by[n] for n in _symbols(sizes) - given if n in self._found_by]
+        return [other for other in found if other.index < item.index]
 
     def _behind_barriers(self, value: Value) -> list[Item]:
         """What the barriers between a value and its base wait for."""
@@ -508,8 +525,8 @@ class ItemList:
         That are inputs, and what is small and looked at in two ways, as by all pairs: no kernel
         could have it in registers.
         """
-        if item.op not in RULES:
-            return
+        if item.op not in RULES or (self._found_by and self._finders(item)):
+            return  # for a size that is found only the item itself waits
         assert item.value is not None
         cost, size = costs.cost_of(item.op), item.value.type.size
         leaves: dict[Value, set[Value]] = {}
