@@ -305,7 +305,9 @@ class Program:
                 logger.exception("%s: sizes can't be open", graph.name)
             if trace.undo is not None:
                 trace.undo()
-            closed = {place for host in self.hosts for place in host.open_axes()}
+            closed = self.places_opened
+            if not closed:  # they are those of a call whose gradients it computes
+                raise NotOpenError("its backward needs sizes that values decide") from None
             raise RestartTrace("needs sizes that values decide", "closed", closed) from None
         self.pass_seconds = log.seconds
         after = cache(partial(texts_of, self.recorded, self.optimize))
@@ -319,6 +321,11 @@ class Program:
     def decides_sizes(self) -> bool:
         """Whether values decide sizes that are open in it."""
         return self._decided is not None
+
+    @property
+    def places_opened(self) -> set[OpenAxis]:
+        """Where sizes are found that are open in it."""
+        return {place for host in self.hosts for place in host.open_axes()}
 
     @property
     def nbytes(self) -> int:
@@ -513,6 +520,8 @@ class Program:
         """
         plain = call.plain_types()
         if plain is None or self.guards.asked or any(flag for _, _, flag in plain):
+            return
+        if self.decides_sizes:
             return
         self.counted = counted
         effects = self._side_effects

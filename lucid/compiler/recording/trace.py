@@ -44,9 +44,10 @@ from lucid.compiler.results.output_specs import needs_sizes
 from lucid.compiler.results.replayed_effects import ReplayedEffect, let_frames_go
 from lucid.compiler.results.side_effects import SideEffects
 from lucid.ir.errors import EagerOnlyError, LucidError, TraceError
-from lucid.ir.extents import Sizes
+from lucid.ir.extents import NotOpenError, Sizes, replaced
 from lucid.ir.graph import Graph, Value
 from lucid.ir.location import Location
+from lucid.ir.opening import rename_sizes
 from lucid.ir.strides import Strides, is_contiguous
 from lucid.ir.whose_code import is_users_file
 from lucid.tensor.context import context
@@ -109,14 +110,20 @@ def trace(
         recorder = _recorder_of(function, collector, known)
         try:
             found = _record(recorder, side_effects, call, known)
-            if recorder.sizes.is_needed or (found.sizes and _shows_sizes(found.epilogue)):
-                raise RestartTrace(_NEEDS_SIZES, "closed", opened)
+            if recorder.sizes.known is not None:
+                _close(found, recorder.sizes, recorder.sizes.known)
+            elif recorder.sizes.is_needed or (found.sizes and _shows_sizes(found.epilogue)):
+                raise NotOpenError(_NEEDS_SIZES)
         except Exception as error:
-            if recorder.sizes.symbols:  # which may be why
+            if recorder.sizes.symbols and recorder.sizes.known is None:  # which may be why
                 traceback.clear_frames(error.__traceback__)
+                if not opened:  # they are those of a call whose gradients it computes
+                    raise NotOpenError(_NEEDS_SIZES) from None
                 raise RestartTrace(_NEEDS_SIZES, "closed", opened) from None
             _raise_meaning(recorder, known, error)
             raise
+        finally:
+            recorder.sizes.known = None
     finally:
         collector.end()
     found.sources = dict(sources)
@@ -142,10 +149,17 @@ def _recorder_of(function: Callable[..., Any], collector: GuardCollector, known:
 
 def _shows_sizes(epilogue: Epilogue) -> bool:
     """Whether what each call leaves needs sizes that values decide."""
-    if epilogue.history is not None:
-        return True
     specs = (*epilogue.leaves, *(spec for _, spec in epilogue.grads if spec is not None))
     return any(map(needs_sizes, specs))
+
+
+def _close(found: Trace, sizes: Sizes, values: Sequence[int]) -> None:
+    """Let a trace be one for these values of its sizes."""
+    at = sizes.at(values)
+    rename_sizes(found.graph, at)
+    for spec in filter(needs_sizes, found.epilogue.leaves):
+        spec.chain = replaced(spec.chain, at)  # type: ignore[attr-defined]
+    found.sizes = None
 
 
 def _raise_meaning(recorder: Recorder, known: Known, error: Exception) -> None:
