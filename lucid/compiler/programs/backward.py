@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from lucid.autograd.engine import BackwardRun
+from lucid.autograd.engine import BackwardRun, data_of
 from lucid.autograd.entry_points import find_gradients
 from lucid.autograd.node import (
     CustomNode,
     Edge,
+    Gradient,
     GradientEdge,
     Gradients,
     Node,
@@ -374,14 +375,14 @@ class CallRecord:
                 record._kept, record._shown, record._storages, record.contexts = [], [], [], {}
             record = record.behind
 
-    def leave(self, backward: Any, gradients: Gradients, leaves: Sequence[TensorCore]) -> bool:
+    def leave(self, backward: Any, gradients: Sequence[Any], leaves: Sequence[TensorCore]) -> bool:
         """Put the gradients on leaves that have none; whether that could be.
 
         Only where a backward has nothing to report: all is there, and as it was.
         """
         program, tape = backward._latest, self.rule.tape
         native = None if program is None else program.native
-        form = None if native is None else native.leaving(leaves, len(gradients))
+        form = None if native is None else native.leaving(leaves)
         if form is None or self.freed or backward.__wrapped__.ctx_change is not None:
             return False
         if tape.is_written or tape.formulas or tape.goes_on:
@@ -513,8 +514,15 @@ class CompiledBackward(CustomNode):
         wanted = tuple(i for i, edge in enumerate(self._edges) if edge is not None)
         return self._apply(gradients, wanted, context.grad_enabled)
 
+    def _on_arrays(self, gradients: Sequence[Gradient | None]) -> Sequence[Gradient | None] | None:
+        run = context.backward_run
+        is_left = run is not None and run.ends_here and self._leave(gradients)
+        return () if is_left else None
+
     def _apply_in_run(self, run: BackwardRun, gradients: Gradients) -> Gradients:
-        if run.ends_here and not run.create_graph and self._leave(gradients):
+        is_new = not run.is_plain or self._is_observed  # else `_on_arrays` has tried that
+        may_leave = is_new and run.ends_here and not run.create_graph
+        if may_leave and self._leave(gradients):
             return ()
         edges = self._edges
         if run.wanted is None and None not in edges:
@@ -522,16 +530,19 @@ class CompiledBackward(CustomNode):
         wanted = tuple(i for i, edge in enumerate(edges) if run.matters(edge))
         return self._apply(gradients, wanted, run.create_graph)
 
-    def _leave(self, gradients: Gradients) -> bool:
+    def _leave(self, gradients: Sequence[Gradient | None]) -> bool:
         """Put the gradients on leaves that have none, if nobody looks on; whether that could be."""
         record = self._record
         own = record.rule.own_leaves[self._number]
         backward = record.rule.whole.get(self._number)
-        if backward is None or self._post_hooks or any(x is None for x in gradients):
+        if backward is None or self._post_hooks:
             return False
         if self._edges is not own.edges or own.are_hooked:
             return False
-        if not record.leave(backward, gradients, own.tensors):
+        arrays = [None if gradient is None else data_of(gradient) for gradient in gradients]
+        if any(array is None for array in arrays):
+            return False
+        if not record.leave(backward, arrays, own.tensors):
             return False
         self._walked = backward.__wrapped__.nodes
         return True
