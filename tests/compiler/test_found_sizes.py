@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -832,6 +833,8 @@ def test_experts_of_a_model_alone_have_calls_of_their_own(agree):
 
     (step,) = agree(scenario)
     assert step.stats.traces <= 4 and step.stats.calls == 15
+    assert "take : f32[n0,4]" in step.stages["residuals"]
+    assert re.search(r"kept, [\d.]+ \w+: +\w.*f32\[n0,4\]", str(step.explain()))
 
 
 class _OnHost(Function):

@@ -226,8 +226,9 @@ class Program:
         by_value = {cell.value: strides for cell, strides in trace.cells}
         strides = [by_value.get(entry.value) for entry in trace.graph.inputs]
         self._strides = strides
-        graph = trace.graph
-        if trace.epilogue.history is not None:  # whose backwards repeat some of it
+        graph, history = trace.graph, trace.epilogue.history
+        self.cut = None if history is None else history.tape.cut
+        if history is not None:  # whose backwards repeat some of it
             graph = copy_graph(graph)
         require_known_names()
         log, optimize, recorded = PassLog(), self.optimize, None
@@ -275,9 +276,7 @@ class Program:
         after = cache(partial(texts_of, recorded, self.optimize))
         texts = {"trace": lambda: str(recorded)}
         texts |= {name: partial(_text, after, name) for name in log.changed[:count]}
-        self.cut = cut = None if trace.epilogue.history is None else trace.epilogue.history.tape.cut
-        if cut is not None:
-            texts["residuals"] = lambda: str(cut)
+        texts |= self._text_of_cut()
         texts |= {name: partial(_text, after, name) for name in log.changed[count:]}
         self.stages = Stages(texts).then(executable.stages)
         return executable
@@ -286,7 +285,7 @@ class Program:
         self, trace: Trace, sizes: Sizes, graph: Graph, log: PassLog
     ) -> Executable:
         """The same where values decide sizes; the trace begins again where they must be known."""
-        self.path, self.questions, self.links, self.cut = trace.path, trace.questions, {}, None
+        self.path, self.questions, self.links = trace.path, trace.questions, {}
         self.sizes_asked, self._numbers_asked = {*trace.sizes_asked.values()}, trace.sizes_asked
         self._take_hosts(graph, graph.nodes)
         for host in self.hosts:  # each may find that others are to be run, or more room
@@ -312,10 +311,15 @@ class Program:
         self.pass_seconds = log.seconds
         after = cache(partial(texts_of, self.recorded, self.optimize))
         texts = {"trace": lambda: str(self.recorded)}
+        texts |= self._text_of_cut()
         texts |= {name: partial(_text, after, name) for name in log.changed}
         executable = self._decided.executable()
         self.stages = Stages(texts).then(executable.stages)
         return executable
+
+    def _text_of_cut(self) -> dict[str, Callable[[], str]]:
+        cut = self.cut
+        return {} if cut is None else {"residuals": lambda: str(cut)}
 
     @property
     def decides_sizes(self) -> bool:

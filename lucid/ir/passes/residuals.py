@@ -41,7 +41,7 @@ class Cut:
 
     def __str__(self) -> str:
         """A line for each value: bytes that are kept, or the bytes that its work is worth."""
-        lines = [f"kept      {described(x)}, {hint(x.type.nbytes):,} bytes" for x in self.kept]
+        lines = [f"kept      {described(x)}, {bytes_of(x):,} bytes" for x in self.kept]
         lines += [
             f"repeated  {described(node.results[0])}, work of {_work(node) or 0:,.0f} bytes"
             for node in self.repeated
@@ -57,6 +57,11 @@ def described(value: Value) -> str:
     parts += [] if node is None else [node.op.name]
     places = [] if node is None else [node.scope, str(node.location or "")]
     return "  ".join([f"{' = '.join(parts)} : {value.type}", *filter(None, places)])
+
+
+def bytes_of(value: Value) -> int:
+    """What keeping a value takes, by the sizes at hand."""
+    return int(hint(value.type.nbytes))
 
 
 def minimum_cut(graph: Graph, needed: Iterable[Value], free: Collection[Value]) -> Cut:
@@ -134,7 +139,7 @@ def _smallest(
 
 def _cost(value: Value) -> float:
     """What it costs to write a value and to read it again; all else being equal, keep the later."""
-    return 2.0 * float(hint(value.type.nbytes))
+    return 2.0 * bytes_of(value)
 
 
 def _work(node: Node) -> float | None:
