@@ -130,7 +130,9 @@ class BackwardRun:
         from lucid.tensor.core import machine_code
 
         natively = machine_code() if self.is_plain and self.wanted is None else None
-        run_librarys = self._unheard(self._run_librarys)
+        run_librarys = self._run_librarys
+        if natively is None:
+            run_librarys = self._unheard(run_librarys)
         while self.queue:
             if natively is not None:
                 natively.walk(self.queue, self.arrived, self.spent, self._sum_of)
@@ -220,7 +222,7 @@ class BackwardRun:
             if self.location is None:
                 self.location = here()
             return self.recorder.sum_of(present, gradient, location=self.location)
-        x, y = _data_of(present), _data_of(gradient)
+        x, y = data_of(present), data_of(gradient)
         if x is None or y is None:
             return ops.add(self.shown(present), self.shown(gradient))
         array = np.asarray(ops.add.evaluate(x, y), order="C")  # of 0-d ones a number
@@ -271,7 +273,7 @@ class BackwardRun:
             return
         parts = self._parts(node, tuple(slots))
         self.spent.append(node)
-        if parts:  # else they are where the walk ends
+        if parts:  # else it is where the walk ends
             for edge, part in zip(node._edges, parts, strict=True):
                 if edge is not None:
                     self.send(edge, part)
@@ -279,6 +281,8 @@ class BackwardRun:
     def _send_all(self, node: Node, parts: Sequence[Gradient | Value | None]) -> None:
         """What a node makes of its gradients, where nobody sees it, goes on along the edges."""
         self.spent.append(node)
+        if not parts:  # it is where the walk ends
+            return
         needed, wanted = self.needed, self.wanted or ()
         for edge, part in zip(node._edges, parts, strict=True):
             if part is None or edge is None:
@@ -367,7 +371,7 @@ def accumulate(variable: TensorCore, gradient: Gradient) -> None:
             write_locks.wait_for(frozenset((id(variable),)))
         present, run = variable.grad, context.backward_run
         if present is not None and context.forward is None:
-            x, y = _data_of(present), _data_of(gradient)
+            x, y = data_of(present), data_of(gradient)
             if x is not None and y is not None and x.shape == y.shape and x.dtype == y.dtype:
                 write_array(present, ops.add.evaluate(x, y))
                 return
@@ -396,7 +400,7 @@ def _laid_out(gradient: TensorCore, node: Node) -> TensorCore:
     return own_copy(gradient) if is_plain else gradient
 
 
-def _data_of(gradient: Gradient) -> np.ndarray | None:
+def data_of(gradient: Gradient) -> np.ndarray | None:
     """The numbers of a gradient that only the walk computes with."""
     if isinstance(gradient, np.ndarray):
         return gradient

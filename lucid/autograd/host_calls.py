@@ -26,6 +26,7 @@ from lucid.autograd.host_world import (
     refuse_write,
 )
 from lucid.autograd.returned import checked_gradients
+from lucid.ir.extents import settled
 from lucid.ir.hosts import Frame
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
@@ -53,7 +54,7 @@ def template_of(ctx: BackwardCFunction, has_edge: Sequence[bool]) -> BackwardCFu
     """
     made = ctx._forward_cls._backward_cls()
     made._line, made.needs_input_grad = ctx._line, ctx.needs_input_grad
-    made._input_types = ctx._input_types
+    made._input_types = settled(ctx._input_types)
     made._edges = tuple([(NOWHERE, 0) if edge else None for edge in has_edge])
     return made
 

@@ -375,7 +375,13 @@ class Compiled:
 
     def _refuses(self, program: Program) -> bool:
         """Whether values decide sizes of a program, and they must be known."""
-        return self._knows_sizes and program.decides_sizes
+        if not program.decides_sizes:
+            return False
+        rule = program.differentiable
+        if rule is not None and rule.needs_sizes:
+            self._closed |= program.places_opened
+            return True
+        return self._knows_sizes
 
     @contextmanager
     def _with_known_sizes(self) -> Iterator[None]:
@@ -547,6 +553,8 @@ class Compiled:
         """
         left, traces = ATTEMPTS, self.stats.traces
         program = self._latest
+        if program is not None and self._refuses(program):
+            program = None
         # One that is looked for fits; the latest one says so when it runs.
         is_fit = differs is not None or program is None or program.key != call.key
         while left:

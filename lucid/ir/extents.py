@@ -65,6 +65,8 @@ class Sizes:
     Attributes:
         needed: the symbols of sizes for which code has asked, and was refused.
         origins: what each symbol is the size of, as who adds it notes.
+        known: values of the symbols that answer all questions, with nothing noted; None: those at
+            hand do, and what they answer is assumed.
         has_text: whether extents may be printed, as n0, n1 …
         slots: the formulas whose values code reads while it runs.
     """
@@ -83,11 +85,12 @@ class Sizes:
         self.is_generic = is_generic
         self.needed: set[int] = set()
         self.origins: list[set[Any]] = []
+        self.known: Sequence[int] | None = None
         self.slots: dict[Polynomial, int] = {}
         self.counted = [number for number in range(len(hints)) if number not in bits]
         self.count = max(len(hints), room)
         self.hints = [*hints, *[LEAST] * (self.count - len(hints))]
-        self.symbols = [Extent(self, (((i,), 1),), hint) for i, hint in enumerate(hints)]
+        self.symbols: list[Any] = [Extent(self, (((i,), 1),), n) for i, n in enumerate(hints)]
         self._quotients: list[_Quotient] = []
         self._numbers: dict[_Quotient, int] = {}
         unknown = -(2**64), 2**64
@@ -105,7 +108,8 @@ class Sizes:
         self.counted.append(number)
         self.symbols.append(Extent(self, (((number,), 1),), hint))
         self.origins.append(set())
-        return self.symbols[number]
+        found: Extent = self.symbols[number]
+        return found
 
     def make(self, terms: Mapping[Monomial, int], hint: int) -> Any:
         """The extent of a formula; an int where no symbol is in it."""
@@ -139,6 +143,8 @@ class Sizes:
         """Whether a formula is less than 0: known, or by the sizes at hand."""
         if not isinstance(difference, Extent):
             return bool(difference < 0)
+        if self.known is not None:
+            return self.at(self.known)(difference) < 0
         key = difference.key
         low, high = self._bounds(key)
         if low >= 0 or high < 0:
@@ -151,6 +157,8 @@ class Sizes:
         """Whether a formula is 0."""
         if not isinstance(difference, Extent):
             return bool(difference == 0)
+        if self.known is not None:
+            return self.at(self.known)(difference) == 0
         key = difference.key
         low, high = self._bounds(key)
         if low > 0 or high < 0:
@@ -425,7 +433,11 @@ class Extent:
         self.sizes.needed |= error.symbols
         raise error
 
-    __index__ = __int__ = __float__ = __trunc__ = __round__ = _needed
+    def __index__(self) -> int:
+        return self._needed() if self.sizes.known is None else self.sizes.at(self.sizes.known)(self)
+
+    __int__ = __trunc__ = __index__
+    __float__ = __round__ = _needed
     __truediv__ = __rtruediv__ = __pow__ = __rpow__ = _needed
     __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = _needed
     __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __invert__ = _needed
@@ -530,6 +542,25 @@ def is_multiple(x: Any, of: int) -> bool:
 def is_open(x: object) -> bool:
     """Whether it is an extent."""
     return x.__class__ is Extent
+
+
+def symbol_of(x: object) -> int | None:
+    """The number of the symbol that a size is; None: it is an int, or another formula."""
+    if x.__class__ is Extent and len(x.key) == 1:
+        ((monomial, factor),) = x.key
+        if factor == len(monomial) == 1 and monomial[0] < x.sizes.count:
+            return monomial[0]
+    return None
+
+
+def settled(x: Any) -> Any:
+    """A copy of plain data with ints where sizes are known by now."""
+
+    def of(extent: Extent) -> Any:
+        known = extent.sizes.known
+        return extent if known is None else extent.sizes.at(known)(extent)
+
+    return replaced(x, of)
 
 
 def replaced(x: Any, replace: Callable[[Extent], Any]) -> Any:

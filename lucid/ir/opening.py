@@ -228,14 +228,19 @@ def opened(graph: Graph, numbers: Sequence[Any]) -> tuple[Graph, list[Strides]]:
 def reopened(graph: Graph, rename: Callable[[Extent], Any]) -> Graph:
     """A copy of a graph with other extents."""
     copied = copy_graph(graph)
-    for part in (copied, *copied.functions.values()):
+    rename_sizes(copied, rename)
+    return copied
+
+
+def rename_sizes(graph: Graph, rename: Callable[[Extent], Any]) -> None:
+    """Give a graph other extents."""
+    for part in (graph, *graph.functions.values()):
         for value in part.values():
             shape = replaced(value.type.shape, rename)
             if shape is not value.type.shape:
                 value._type = TensorType(value.type.dtype, shape)
         for node in part.nodes:
             node.attributes = replaced(node.attributes, rename)
-    return copied
 
 
 def has_extents(node: Node) -> bool:

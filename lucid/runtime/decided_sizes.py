@@ -5,6 +5,8 @@ the step is traced and planned with it open. Once a call of Python has found it,
 that depends on it are filled in; what reads these comes later in the step. Temps have room for
 what was found before, and some more: a call that finds more makes room, and ends like one that
 finds another type, so it is run again, without its calls of Python.
+
+A backward of such a step is given what has these sizes: they are known as it begins.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from lucid.codegen.program.open_kernels import Variant
 from lucid.codegen.program.program import KernelCall
 from lucid.codegen.program.verify import verify_program
 from lucid.ir.environment import VERIFY
-from lucid.ir.extents import Extent, NotOpenError, Sizes, is_open, replaced
+from lucid.ir.extents import Extent, NotOpenError, Sizes, is_open, replaced, symbol_of
 from lucid.ir.graph import Graph
 from lucid.ir.memory import address_of
 from lucid.ir.opening import reopened
@@ -113,6 +115,15 @@ class DecidedProgram(OpenPlan):
     def _arrange(self) -> None:
         """Let what depends on a size come after the call of Python that finds it."""
         self._found_by: dict[int, int] = {}  # the call of Python, by symbols
+        self.given: dict[int, tuple[int, int]] = {}  # of what symbols are in inputs: input, axis
+        for number, entry in enumerate(self.program.graph.inputs):
+            for axis, size in enumerate(entry.value.shape):
+                symbol = symbol_of(size)
+                if symbol is not None:
+                    self.given.setdefault(symbol, (number, axis))
+                    self._found_by[symbol] = BEFORE
+        if self.given and self.program.written:
+            raise NotOpenError("what is written may share memory with arrays of any size")
         self.hosts: list[Any] = []
         for kernel in self.program.hosts:
             host = self.program.graph.hosts[kernel.name]
@@ -327,11 +338,28 @@ class Sizing:
     def begin(self, context: Context, results: list[Any]) -> None:
         """Get ready for a run, whose outputs of open sizes are entered into `results`."""
         self._context, self._results = context, results
-        layout = self.program.layout
+        program = self.program
+        numbers = self._sizes_given(context) if program.given else None
+        layout = program.layout
         if layout is not self._layout:
-            self.program.enter_offsets(layout, self.words)
+            program.enter_offsets(layout, self.words)
             context.need(layout.arena_bytes)
             self._layout = layout
+        if numbers is not None:
+            self._fill(program.stages[BEFORE], numbers)
+
+    def _sizes_given(self, context: Context) -> Sequence[int]:
+        """Take the sizes that inputs have. Raises `NotOpenError` where the program can't."""
+        stage = self.program.stages[BEFORE]
+        for symbol, (number, axis) in self.program.given.items():
+            given: Any = context.bound[number]
+            self.values[symbol] = given.shape[axis]
+        if not stage.holds(self.values):
+            raise NotOpenError("sizes are in another relation")
+        numbers = stage.numbers(self.values)
+        first = len(stage.words)
+        self.program.has_room(self.program.layout, stage.temps, numbers[first:][: len(stage.temps)])
+        return numbers
 
     def __call__(self, host: Any, found: Sequence[np.ndarray]) -> str | None:
         """Take the sizes of what a call of Python has found; why the program can't, or None."""
@@ -387,8 +415,9 @@ def take(values: list[int], host: Any, found: Sequence[np.ndarray]) -> None:
     """Enter the sizes of what a call of Python has found among the symbols' values."""
     sizes: Mapping[Extent, int] = host.sizes_of(found) if hasattr(host, "sizes_of") else {}
     for size, value in sizes.items():
-        ((monomial, _),) = size.key
-        values[monomial[0]] = value
+        symbol = symbol_of(size)
+        assert symbol is not None
+        values[symbol] = value
 
 
 def decided_program(

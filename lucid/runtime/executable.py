@@ -63,12 +63,14 @@ class Results(list[np.ndarray]):
 
     Attributes:
         codes: what the native function has returned; empty before that.
+        sizes: those that values have decided.
     """
 
-    __slots__ = ("codes",)
+    __slots__ = ("codes", "sizes")
 
     def __init__(self) -> None:
         self.codes: list[int] = []
+        self.sizes: Sequence[int] = ()
 
     @property
     def have_run(self) -> bool:
@@ -321,6 +323,8 @@ class Executable:
             results.codes.extend(map(self._step, (context.address,)))
             if results.codes[0]:
                 self.raise_error(context)
+            if context.sizing is not None:
+                results.sizes = (*context.sizing.values,)
         finally:
             if context.has_hosts:
                 context.hosts.finish()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from lucid.ir.extents import is_open
 from lucid.ir.strides import Strides, contiguous_strides
 from lucid.ir.types import TensorType, type_of_array
 from lucid.tensor.context import context
@@ -89,8 +90,11 @@ class Storage:
 
     @property
     def strides(self) -> Strides:
-        """Strides of the whole buffer in elements; one that only a trace knows is row-major."""
-        if self.array is None:
+        """Strides of the whole buffer in elements; one that only a trace knows is row-major.
+
+        So is one whose size is open.
+        """
+        if self.array is None or is_open(self.root_type.size):
             return contiguous_strides(self.root_type.shape)
         return element_strides(self.array)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -832,6 +833,159 @@ def test_lengths_that_a_caller_sets_may_be_any(agree, name):
                 found.append(step(lucid.arange(6).float(), n))
             except (lucid.LucidError, OverflowError) as error:
                 found.append((type(error), str(error).split("\n")[0]))
+
+
+class _Rows(nn.Module):
+    """Results with as many rows as are positive, and one that is a number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+
+    def forward(self, x):
+        rows = self.layer(x).tanh()[x[:, 0] > 0]
+        return rows, rows.sum() / rows.shape[0]
+
+
+class _Padded(nn.Module):
+    """Attention over as much of a padded batch as there is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+
+    def forward(self, x):
+        count = int((x[0, :, 0] > 0).sum())
+        x = self.layer(x[:, :count])
+        return (x @ x.transpose(1, 2)).softmax(-1) @ x, x.mean()
+
+
+def _trained_alone(model, step, x):
+    rows, number = step(x)
+    (rows.square().mean() + number).backward()
+    return [*model.parameters()]
+
+
+def _one_result_alone(model, step, x):
+    return lucid.autograd.grad(step(x)[1], [*model.parameters()])
+
+
+def _twice(model, step, x):
+    loss = step(x)[0].sum()
+    loss.backward(retain_graph=True)
+    loss.backward()
+    with pytest.raises(lucid.LucidError, match="a second time"):
+        loss.backward()
+
+
+def _with_respect_to_inputs(model, step, x):
+    x.requires_grad_()
+    step(x)[0].square().mean().backward()
+    return x.grad
+
+
+def _without_gradients(model, step, x):
+    with lucid.no_grad():
+        result = step(x)
+    step(x)[1].backward()
+    return result
+
+
+def _transposed_gradient(model, step, x):
+    rows, _ = step(x)
+    rows.backward(lucid.linspace(0, 1, rows.numel()).reshape(rows.shape[::-1]).mT.reshape_as(rows))
+
+
+ALONE = [
+    _trained_alone,
+    _one_result_alone,
+    _twice,
+    _with_respect_to_inputs,
+    _without_gradients,
+    _transposed_gradient,
+]
+
+
+@pytest.mark.parametrize("use", ALONE)
+@pytest.mark.parametrize("kind", [_Rows, _Padded])
+def test_a_model_alone_has_one_backward_for_all_sizes(agree, kind, use):
+    shape = (40, 6) if kind is _Rows else (2, 40, 6)
+
+    def scenario(compile):
+        model, rng = kind(), np.random.default_rng(0)
+        step, found = compile(model), []
+        for size in (21, 18, 13, 16, 25, 2, 30, 13):
+            x = rng.standard_normal(shape).astype(np.float32)
+            x[..., 0] = np.where(np.arange(40) < size, 1, -1)
+            model.zero_grad()
+            found.append(use(model, step, lucid.tensor(x)))
+            found += [p.grad if p.grad is None else p.grad.clone() for p in model.parameters()]
+        return found
+
+    (step,) = agree(scenario)
+    assert step.stats.traces <= 2 * (1 + (use is _without_gradients)), step.stats.retrace_reasons
+    for program in step._all_programs():
+        rule = program.differentiable
+        if rule is not None:
+            assert not rule.needs_sizes
+            assert all(len(backward._programs) <= 1 for backward in rule._kinds.values())
+
+
+def test_experts_of_a_model_alone_have_calls_of_their_own(agree):
+    """Each call's sizes are its own, also where several wait for their backward."""
+
+    def scenario(compile):
+        model = _Experts()
+        step, found = compile(model), []
+        for _ in range(3):
+            losses = [step(x).square().sum() for x in _batches(5, 96)]
+            for loss in reversed(losses):
+                model.zero_grad()
+                loss.backward()
+                found += [parameter.grad.clone() for parameter in model.parameters()]
+        return found
+
+    (step,) = agree(scenario)
+    assert step.stats.traces <= 4 and step.stats.calls == 15
+    assert "take : f32[n0,4]" in step.stages["residuals"]
+    assert re.search(r"kept, [\d.]+ \w+: +\w.*f32\[n0,4\]", str(step.explain()))
+
+
+class _OnHost(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        return lucid.tensor(2 * x.numpy() * gradient.numpy())
+
+
+class _Counting(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.count = x.shape[0]
+        return x / x.shape[0]
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient / ctx.count
+
+
+@pytest.mark.parametrize("function", [_OnHost, _Counting])
+def test_a_backward_that_needs_sizes_is_eagers(agree, function):
+    """Calls that wait for it have backwards for their sizes, and later calls know theirs."""
+
+    def scenario(compile):
+        model = nn.Linear(6, 6)
+        step, found = compile(lambda x: function.apply(model(x)[x[:, 0] > 0])), []
+        for _ in range(2):
+            losses = [step(x).tanh().sum() for x in _rows(4)]
+            for loss in losses:
+                loss.backward()
+            found += [parameter.grad.clone() for parameter in model.parameters()]
         return found
 
     agree(scenario)
@@ -944,3 +1098,24 @@ def test_a_count_may_be_a_number_alone(agree, name):
 
     (step,) = agree(scenario)
     assert step.stats.traces <= 3 and not step.stats.eager_reasons
+
+
+def test_second_derivatives_of_a_model_alone(agree):
+    def scenario(compile):
+        model = _Rows()
+        step, found = compile(model), []
+        for _ in range(2):
+            inputs = [x.requires_grad_() for x in _rows(4)]
+            for x, (rows, number) in [(x, step(x)) for x in inputs]:
+                loss = rows.square().sum() * number
+                (gradient,) = lucid.autograd.grad(loss, x, create_graph=True)
+                gradient.square().sum().backward()
+                found += [gradient, x.grad]
+        return [*found, *(parameter.grad for parameter in model.parameters())]
+
+    agree(scenario)
+
+
+def _rows(count):
+    rng = np.random.default_rng(0)
+    return [lucid.tensor(rng.standard_normal((20, 6)).astype(np.float32)) for _ in range(count)]

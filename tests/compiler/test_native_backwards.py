@@ -62,8 +62,8 @@ def by_python(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     noted: list[int] = []
     leaving = NativeCalls.leaving
 
-    def watched(self: NativeCalls, leaves: Any, count: int) -> Any:
-        form = leaving(self, leaves, count)
+    def watched(self: NativeCalls, leaves: Any) -> Any:
+        form = leaving(self, leaves)
 
         def run(*arguments: Any) -> Any:
             answer = form.function(*arguments)

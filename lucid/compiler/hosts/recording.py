@@ -31,7 +31,7 @@ from lucid.compiler.inputs.late import is_late
 from lucid.compiler.inputs.present import PresentValues
 from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.results.memory import TracedMemory
-from lucid.ir.extents import LEAST, MOST
+from lucid.ir.extents import LEAST, MOST, NotOpenError, hint, replaced
 from lucid.ir.graph import Node, Value, computation_of, unused_name
 from lucid.ir.hosts import Frame, HostFunction
 from lucid.ir.interpret import evaluated
@@ -80,6 +80,11 @@ class HostRecording:
         self._findings: dict[Any, Node] = {}
         self._generators: dict[int, tuple[Any, Any, bytes]] = {}  # with states before and after
         self.left: RestartTrace | None = None
+
+    def refuse_present(self) -> None:
+        """Let the trace know no values: its sizes may be others than those at hand."""
+        self.opened = ()
+        self.present.refuse()
 
     def know(self, contexts: Mapping[HostForward, BackwardCFunction]) -> None:
         """Take what host calls of an earlier call have left for those of its backward."""
@@ -178,6 +183,8 @@ class HostRecording:
         around = self._surroundings(host, methods, reached, operands)
         if is_differentiable:
             host.is_numbered = self.rounds > 0
+            if replaced(ctx._input_types, hint) is not ctx._input_types:
+                raise NotOpenError("the ctx of a call of Python is given sizes of each call")
             host.keeps_ctx, host.saved_hooks = True, tuple(context.saved_hooks)
             ctx._host_forward = host
         values = [*operands.values, *around.values]

@@ -13,7 +13,7 @@ from lucid.compiler.inputs.cells import Cell
 from lucid.compiler.inputs.scalars import SymSource
 from lucid.ir.clone import copy_node
 from lucid.ir.errors import LucidError
-from lucid.ir.extents import Sizes
+from lucid.ir.extents import NotOpenError, Sizes
 from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.interpret import evaluated
 from lucid.ir.opening import at_hand, has_extents
@@ -167,6 +167,11 @@ class PresentValues:
         self._cells, self._live_inputs, self._sizes = cells, live_inputs, sizes
         self.refuse_unknown: Callable[[], object] = lambda: None
         self._known: dict[Value, np.ndarray] = {}
+        self._is_refused = False
+
+    def refuse(self) -> None:
+        """Raise `NotOpenError` from now on where values are asked for."""
+        self._is_refused = True
 
     def note(self, node: Node, results: Sequence[np.ndarray]) -> None:
         """Enter what a host call gave."""
@@ -174,6 +179,10 @@ class PresentValues:
 
     def of(self, values: Sequence[Value]) -> list[np.ndarray]:
         """The data of values. Raises what their ops raise, such as `IndexOutOfRangeError`."""
+        if self._is_refused:
+            raise NotOpenError(
+                "values of a call are needed, for a trace that is for others as well"
+            )
         known = self._known
         known.update(self._inputs())
         if not self.stand_ins and not self._sizes.symbols:

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from lucid.autograd.engine import BackwardRun
+from lucid.autograd.engine import BackwardRun, data_of
 from lucid.autograd.entry_points import find_gradients
 from lucid.autograd.node import (
     CustomNode,
     Edge,
+    Gradient,
     GradientEdge,
     Gradients,
     Node,
@@ -41,6 +42,7 @@ from lucid.compiler.results.histories import (
 from lucid.compiler.results.tape import Tape, is_read
 from lucid.functions.joining import stack
 from lucid.ir.errors import EagerOnlyError, LucidError, NotFinite
+from lucid.ir.extents import NotOpenError, Sizes, is_open, replaced
 from lucid.ir.location import user_spot
 from lucid.ir.types import TensorType
 from lucid.runtime.entry.layout import SLOW_PATH
@@ -102,25 +104,39 @@ class Walk:
     def __call__(self, *arguments: Any) -> tuple[TensorCore | None, ...]:
         """In a trace, the gradients at the ends of the layer.
 
-        arguments: gradients of the results, and what a call has kept.
+        arguments: what has the sizes that values decided, gradients of the results, and what a
+            call has kept.
         """
-        recorder, is_open, tape = hooks.running.recorder, self.kind.is_open, self._tape
+        recorder, is_differentiated, tape = hooks.running.recorder, self.kind.is_open, self._tape
         assert recorder is not None
         recorder.ctx_change = None
+        if tape.sizes is not None:
+            first, arguments = arguments[0], arguments[len(tape.sizes.symbols) :]
+            self._take_sizes(recorder, tape.sizes, is_open(first._type.shape[0]))
         recorder.hosts.know(running.record.contexts if running.record is not None else {})
         count = len(self._roots)
         gradients, kept = arguments[:count], arguments[count:]
         numbers = [_live_number(recorder, i) for i in range(len(tape.formulas))]
-        if is_open:
+        if is_differentiated:
             ends = [*self._layer.ends, *(output.root for output in self._layer.outputs)]
             recorder.ends = {edge: _placeholder(edge) for edge in ends}
 
         def walked() -> list[TensorCore | None]:
-            return find_gradients(self._roots, self._wanted, gradients, True, is_open, is_part=True)
+            return find_gradients(
+                self._roots, self._wanted, gradients, True, is_differentiated, is_part=True
+            )
 
-        found = tape.walk(recorder, kept, numbers, walked, with_hidden=is_open)
+        found = tape.walk(recorder, kept, numbers, walked, with_hidden=is_differentiated)
         self.ctx_change = recorder.ctx_change
-        return tuple(x if x is None or is_open else _whole(x) for x in found)
+        return tuple(x if x is None or is_differentiated else _whole(x) for x in found)
+
+    def _take_sizes(self, recorder: Recorder, sizes: Sizes, are_open: bool) -> None:
+        """Go on with the sizes of the call, or with what they are in this one."""
+        assert running.record is not None
+        sizes.needed, sizes.known = set(), None if are_open else running.record.sizes
+        recorder.sizes, recorder.has_given_sizes = sizes, True
+        if are_open:
+            recorder.hosts.refuse_present()
 
 
 def _placeholder(edge: Edge) -> TensorCore:
@@ -166,6 +182,7 @@ class Differentiable:
         layers, tape, counters, users: of the history.
         whole: by layer the backward of all its results, with respect to all that is behind.
         own_leaves: per layer what it leads to, if these are leaves of the state's alone.
+        needs_sizes: whether a backward has needed sizes that values decide.
     """
 
     def __init__(self, history: History, compiled: CompileWalk) -> None:
@@ -174,6 +191,7 @@ class Differentiable:
         self._kinds: dict[BackwardKind, Any] = {}
         self.whole: dict[int, Any] = {}
         self.own_leaves = [OwnLeaves(layer.leaves) for layer in self.layers]
+        self.needs_sizes = self.tape.needs_sizes
 
     def is_plain(self, arguments: Collection[int]) -> bool:
         """Whether calls record nothing but arrays: outputs, and inputs that are arguments."""
@@ -232,6 +250,7 @@ class CallRecord:
         behind: of a backward's results, that of the results which it differentiates.
         contexts: what host calls of the call have left for those of the backward.
         numbers: the Python numbers that it has kept.
+        sizes: those that values have decided.
     """
 
     __slots__ = (
@@ -248,6 +267,7 @@ class CallRecord:
         "freed",
         "numbers",
         "rule",
+        "sizes",
         "spot",
     )
 
@@ -256,6 +276,7 @@ class CallRecord:
     ) -> None:
         """Note what there is before the step runs, if that changes any of it."""
         self.rule = rule
+        self.sizes: Sequence[int] = ()
         self.spot = user_spot()
         self.behind = running.record if rule.tape.goes_on and running.is_open else None
         self.freed: set[Node] = set() if self.behind is None else self.behind.freed
@@ -282,6 +303,10 @@ class CallRecord:
         self._counters += [*own, *rule.counters]
         self._versions = [*map(_now, self._counters)]
         tape = rule.tape
+        if tape.sizes is not None:
+            earlier = running.record
+            is_same = earlier is not None and earlier.rule.tape.sizes is tape.sizes
+            self.sizes = (earlier if is_same else outputs).sizes  # type: ignore[union-attr]
         self._kept: list[Any] = [
             outputs[i] if is_output else inputs[i] for is_output, i in tape.sources
         ]
@@ -354,14 +379,14 @@ class CallRecord:
                 record._kept, record._shown, record._storages, record.contexts = [], [], [], {}
             record = record.behind
 
-    def leave(self, backward: Any, gradients: Gradients, leaves: Sequence[TensorCore]) -> bool:
+    def leave(self, backward: Any, gradients: Sequence[Any], leaves: Sequence[TensorCore]) -> bool:
         """Put the gradients on leaves that have none; whether that could be.
 
         Only where a backward has nothing to report: all is there, and as it was.
         """
         program, tape = backward._latest, self.rule.tape
         native = None if program is None else program.native
-        form = None if native is None else native.leaving(leaves, len(gradients))
+        form = None if native is None else native.leaving(leaves)
         if form is None or self.freed or backward.__wrapped__.ctx_change is not None:
             return False
         if tape.is_written or tape.formulas or tape.goes_on:
@@ -387,15 +412,11 @@ class CallRecord:
                 "function would not find the change\n"
                 "hint: call backward() inside of the compiled function"
             )
-        arguments = (
-            *map(_row_major, gradients),
-            *map(_tensor_on, self._kept, self.rule.tape.types),
-        )
         before = running.record, running.node, running.is_open
         running.record, running.node, running.is_open = self, node, kind.is_open
         contexts, context.contexts = context.contexts, self.contexts
         try:
-            found: Sequence[TensorCore | None] = backward.call_natively(arguments)
+            found = self._run(backward, kind, [*map(_row_major, gradients)])
         except EagerOnlyError as error:
             raise LucidError(
                 f"the gradients of a compiled function's result can't be computed natively: {error}"
@@ -411,13 +432,46 @@ class CallRecord:
             self._passed |= {kind}
         return found
 
+    def _run(
+        self, backward: Any, kind: BackwardKind, gradients: Sequence[TensorCore]
+    ) -> Sequence[TensorCore | None]:
+        """Call a backward: with open sizes where values have decided some, unless it needs them."""
+        rule, tape = self.rule, self.rule.tape
+        found: Sequence[TensorCore | None]
+        if tape.sizes is None:
+            found = backward.call_natively((*gradients, *map(_tensor_on, self._kept, tape.types)))
+            return found
+        types = [
+            type
+            for type, sent in zip(rule.layers[kind.layer].types, kind.sent, strict=True)
+            if sent
+        ]
+        given = [*tape.lengths, *types, *tape.types]
+        lengths = [np.empty((size, 0), bool) for size in self.sizes[: len(tape.lengths)]]
+        contents = [*lengths, *(gradient._array for gradient in gradients), *self._kept]
+        if not (kind.is_open or rule.needs_sizes):
+            try:
+                found = backward.call_natively((*map(_tensor_on, contents, given),))
+                return found
+            except (NotOpenError, EagerOnlyError):
+                pass
+        rule.needs_sizes = True
+        at = tape.sizes.at(self.sizes)
+        made = [*map(_tensor_on, contents, replaced(given, at))]
+        made[len(lengths) : len(lengths) + len(gradients)] = gradients
+        found = backward.call_natively((*made,))
+        return found
+
 
 def _tensor_on(content: np.ndarray | float, type: TensorType) -> TensorCore:
     """A tensor on an array of that type, or of a number."""
     array = content if isinstance(content, np.ndarray) else np.array(content, type.dtype.numpy)
     storage = Storage(type)
     storage.array = array
-    return _new(storage, type, array, ())
+    made = _new(storage, type, array, ())
+    if is_open(type.size):
+        made._strides = storage.strides
+    return made
 
 
 def _row_major(gradient: TensorCore) -> TensorCore:
@@ -441,8 +495,9 @@ class CompiledBackward(CustomNode):
         edges: tuple[Edge | None, ...],
         results: Sequence[TensorCore],
     ) -> None:
-        layer = record.rule.layers[number]
-        super().__init__(edges, layer.types)
+        layer, sizes = record.rule.layers[number], record.rule.tape.sizes
+        types = layer.types
+        super().__init__(edges, types if sizes is None else replaced(types, sizes.at(record.sizes)))
         self._spot = record.spot
         self._record = record
         self._number = number
@@ -463,8 +518,15 @@ class CompiledBackward(CustomNode):
         wanted = tuple(i for i, edge in enumerate(self._edges) if edge is not None)
         return self._apply(gradients, wanted, context.grad_enabled)
 
+    def _on_arrays(self, gradients: Sequence[Gradient | None]) -> Sequence[Gradient | None] | None:
+        run = context.backward_run
+        is_left = run is not None and run.ends_here and self._leave(gradients)
+        return () if is_left else None
+
     def _apply_in_run(self, run: BackwardRun, gradients: Gradients) -> Gradients:
-        if run.ends_here and not run.create_graph and self._leave(gradients):
+        is_new = not run.is_plain or self._is_observed  # else `_on_arrays` has tried that
+        may_leave = is_new and run.ends_here and not run.create_graph
+        if may_leave and self._leave(gradients):
             return ()
         edges = self._edges
         if run.wanted is None and None not in edges:
@@ -472,16 +534,19 @@ class CompiledBackward(CustomNode):
         wanted = tuple(i for i, edge in enumerate(edges) if run.matters(edge))
         return self._apply(gradients, wanted, run.create_graph)
 
-    def _leave(self, gradients: Gradients) -> bool:
+    def _leave(self, gradients: Sequence[Gradient | None]) -> bool:
         """Put the gradients on leaves that have none, if nobody looks on; whether that could be."""
         record = self._record
         own = record.rule.own_leaves[self._number]
         backward = record.rule.whole.get(self._number)
-        if backward is None or self._post_hooks or any(x is None for x in gradients):
+        if backward is None or self._post_hooks:
             return False
         if self._edges is not own.edges or own.are_hooked:
             return False
-        if not record.leave(backward, gradients, own.tensors):
+        arrays = [None if gradient is None else data_of(gradient) for gradient in gradients]
+        if any(array is None for array in arrays):
+            return False
+        if not record.leave(backward, arrays, own.tensors):
             return False
         self._walked = backward.__wrapped__.nodes
         return True

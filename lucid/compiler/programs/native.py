@@ -51,7 +51,6 @@ from lucid.runtime.entry.words import (
     IN_CELL,
     IN_DICT,
     IN_LIST,
-    MOST_ARGUMENTS,
     NUMBER_CALLED,
     NUMBER_IN_DICT,
     NUMBER_IN_TUPLE,
@@ -144,8 +143,7 @@ class NativeCalls(Tables):
     """A plan, the function that follows it, and all that the plan refers to.
 
     Args:
-        leaves: those that results are the gradients of, and go to.
-        tensor_count: the arguments after these are arrays.
+        leaves: those that results are the gradients of, and go to; then arguments are arrays.
 
     Attributes:
         function: what to call with the arguments; it answers with `SLOW_PATH` where it isn't sure:
@@ -158,7 +156,6 @@ class NativeCalls(Tables):
         types: Sequence[PlainType],
         buffers: Context,
         leaves: Sequence[TensorCore] = (),
-        tensor_count: int = MOST_ARGUMENTS,
     ) -> None:
         known = _measured()
         assert known is not None
@@ -174,7 +171,7 @@ class NativeCalls(Tables):
         self._entry = entry
         self._enter_constants(program)
         self._enter_guards(program)
-        self._enter_arguments(program, buffers, tensor_count)
+        self._enter_arguments(program, buffers, are_arrays=bool(leaves))
         self._enter_numbers(program, buffers)
         self._enter_call(program, buffers)
         self._enter_claims(frozenset(map(id, leaves)) or program.claims)
@@ -193,18 +190,17 @@ class NativeCalls(Tables):
         """Whether somebody has got hold of the function, perhaps to call it."""
         return sys.getrefcount(self.function) > 2  # this object's and the call's own
 
-    def leaving(self, leaves: Sequence[TensorCore], tensor_count: int) -> NativeCalls | None:
+    def leaving(self, leaves: Sequence[TensorCore]) -> NativeCalls | None:
         """The form for which results, one for each leaf, are the leaves' gradients; None: none.
 
-        It takes calls for which none of them has one; the arguments after the first ones are
-        arrays.
+        It takes arrays, where none of the leaves has a gradient.
         """
         program, buffers = self._program(), self._kept[0]
         assert program is not None
         if self._leaving is None and program.may_leave(leaves):
             with lock:
                 if self._leaving is None:
-                    form = NativeCalls(program, self._types, buffers, leaves, tensor_count)
+                    form = NativeCalls(program, self._types, buffers, leaves)
                     self._leaving = form
         return self._leaving
 
@@ -302,12 +298,12 @@ class NativeCalls(Tables):
         self._table(Checked.QUESTIONS, [(keep(ask), keep(answer)) for ask, answer in asked], plan)
         return self._words([*plan])
 
-    def _enter_arguments(self, program: Program, buffers: Context, tensor_count: int) -> None:
+    def _enter_arguments(self, program: Program, buffers: Context, *, are_arrays: bool) -> None:
         records = []
         inputs = {position: number for number, position in program.entered}
         arrays = program.arrays
         for number, (type, strides, _) in enumerate(self._types):
-            is_array = number >= tensor_count or number in arrays
+            is_array = are_arrays or number in arrays
             kind = np.ndarray if is_array else Tensor
             place = inputs.get(number)
             low = high = at = is_written = 0

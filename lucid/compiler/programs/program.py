@@ -137,7 +137,8 @@ class Program:
         compile_seconds: tracing, passes and compiling together.
         hosts: the host calls, in order.
         path: the outcomes of its exits; questions: what each asks, with the user's line.
-        sizes_asked: where exits look at numbers that may be sizes; sizes_found: at such that are.
+        sizes_asked: where exits look at numbers that may be sizes; sizes_found: at such that are;
+            places_opened: where all sizes are found that are open in it.
         links: programs that took over, by what was found then.
         sources: the mutable ones that its trace knew from its start; outline: what it leaves,
             besides what it computes. Both are for audits.
@@ -181,6 +182,7 @@ class Program:
         self._graph: Graph | None = None  # the optimized one, where it is interpreted
         self.around: Around | None = None
         self._decided: DecidedProgram | None = None
+        self.places_opened: set[OpenAxis] = set()
         self._variants: dict[tuple[Pass, ...], Executable] = {}  # by passes at the end
         self.executable = self._compile(trace)
         self.sources, self.outline = trace.sources, outline_of(trace)
@@ -226,8 +228,9 @@ class Program:
         by_value = {cell.value: strides for cell, strides in trace.cells}
         strides = [by_value.get(entry.value) for entry in trace.graph.inputs]
         self._strides = strides
-        graph = trace.graph
-        if trace.epilogue.history is not None:  # whose backwards repeat some of it
+        graph, history = trace.graph, trace.epilogue.history
+        self.cut = None if history is None else history.tape.cut
+        if history is not None:  # whose backwards repeat some of it
             graph = copy_graph(graph)
         require_known_names()
         log, optimize, recorded = PassLog(), self.optimize, None
@@ -275,9 +278,7 @@ class Program:
         after = cache(partial(texts_of, recorded, self.optimize))
         texts = {"trace": lambda: str(recorded)}
         texts |= {name: partial(_text, after, name) for name in log.changed[:count]}
-        self.cut = cut = None if trace.epilogue.history is None else trace.epilogue.history.tape.cut
-        if cut is not None:
-            texts["residuals"] = lambda: str(cut)
+        texts |= self._text_of_cut()
         texts |= {name: partial(_text, after, name) for name in log.changed[count:]}
         self.stages = Stages(texts).then(executable.stages)
         return executable
@@ -286,8 +287,9 @@ class Program:
         self, trace: Trace, sizes: Sizes, graph: Graph, log: PassLog
     ) -> Executable:
         """The same where values decide sizes; the trace begins again where they must be known."""
-        self.path, self.questions, self.links, self.cut = trace.path, trace.questions, {}, None
+        self.path, self.questions, self.links = trace.path, trace.questions, {}
         self.sizes_asked, self._numbers_asked = {*trace.sizes_asked.values()}, trace.sizes_asked
+        self.places_opened = sizes.origins_of(())
         self._take_hosts(graph, graph.nodes)
         for host in self.hosts:  # each may find that others are to be run, or more room
             host.is_followed = True
@@ -305,15 +307,23 @@ class Program:
                 logger.exception("%s: sizes can't be open", graph.name)
             if trace.undo is not None:
                 trace.undo()
+            if any(is_open(n) for entry in graph.inputs for n in entry.value.shape):
+                # They are those of a call whose gradients it computes.
+                raise NotOpenError("its backward needs sizes that values decide") from None
             closed = sizes.origins_of(getattr(error, "symbols", ()))
             raise RestartTrace("needs sizes that values decide", "closed", closed) from None
         self.pass_seconds = log.seconds
         after = cache(partial(texts_of, self.recorded, self.optimize))
         texts = {"trace": lambda: str(self.recorded)}
+        texts |= self._text_of_cut()
         texts |= {name: partial(_text, after, name) for name in log.changed}
         executable = self._decided.executable()
         self.stages = Stages(texts).then(executable.stages)
         return executable
+
+    def _text_of_cut(self) -> dict[str, Callable[[], str]]:
+        cut = self.cut
+        return {} if cut is None else {"residuals": lambda: str(cut)}
 
     @property
     def decides_sizes(self) -> bool:
@@ -529,6 +539,8 @@ class Program:
         """
         plain = call.plain_types()
         if plain is None or self.guards.asked or any(flag for _, _, flag in plain):
+            return
+        if self.decides_sizes:
             return
         self.counted = counted
         effects = self._side_effects

@@ -258,7 +258,7 @@ class StandIns:
     def _new_handle(
         self, tensor: TensorCore, array: np.ndarray, position: int, path: str
     ) -> TensorCore:
-        storage = Storage.of_array(array)
+        storage = Storage(tensor._type, array)
         cell = self._recorder.add_cell(storage, "arg", position)
         if self._is_place:
             entry = self._recorder.graph.inputs[-1]
@@ -269,6 +269,7 @@ class StandIns:
         self._recorder.argument_storages.add(tensor._storage)
         handle: Any = _new(storage, tensor._type, array, ())
         handle.__class__ = type(tensor)  # such as a Parameter
+        handle._strides = storage.strides
         handle._spot = tensor._spot
         handle._counter.now = tensor._counter.now
         handle._requires_grad = tensor.requires_grad

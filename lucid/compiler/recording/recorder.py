@@ -96,6 +96,7 @@ class Recorder(TracedMemory):
         remembered: what the library keeps of values until the end of the trace, by owner.
         endings: what the library does once the function has returned.
         functions: the calls of custom Functions, where they are kept for who verifies them.
+        has_given_sizes: whether sizes are those of an earlier call, whose gradients it computes.
     """
 
     def __init__(
@@ -125,6 +126,7 @@ class Recorder(TracedMemory):
         self.remembered: dict[Any, Any] = {}
         self.endings: list[Callable[[], object]] = []
         self.functions: list[FunctionCall] | None = None
+        self.has_given_sizes = False
         self._region: Region | None = None
         self._deriving: Node | None = None
         if opened:

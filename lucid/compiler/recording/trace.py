@@ -40,12 +40,14 @@ from lucid.compiler.recording.names import name_gradients, name_inputs
 from lucid.compiler.recording.recorder import Recorder, recording
 from lucid.compiler.recording.stand_in_functions import StandInFunctions
 from lucid.compiler.results.gradients import shared_gradients
+from lucid.compiler.results.output_specs import Views
 from lucid.compiler.results.replayed_effects import ReplayedEffect, let_frames_go
 from lucid.compiler.results.side_effects import SideEffects
 from lucid.ir.errors import EagerOnlyError, LucidError, TraceError
-from lucid.ir.extents import Sizes
+from lucid.ir.extents import NotOpenError, Sizes, replaced
 from lucid.ir.graph import Graph, Value
 from lucid.ir.location import Location
+from lucid.ir.opening import rename_sizes
 from lucid.ir.strides import Strides, is_contiguous
 from lucid.ir.whose_code import is_users_file
 from lucid.tensor.context import context
@@ -107,14 +109,21 @@ def trace(
         recorder = _recorder_of(function, collector, known)
         try:
             found = _record(recorder, side_effects, call, known)
-            if recorder.sizes.needed or (found.sizes and found.epilogue.history is not None):
-                raise _with_known(recorder.sizes)
+            if recorder.sizes.known is not None:
+                _close(found, recorder.sizes, recorder.sizes.known)
+            elif recorder.sizes.needed:
+                raise NotOpenError(_NEEDS_SIZES)
         except Exception as error:
-            if recorder.sizes.symbols:  # which may be why
+            if recorder.sizes.symbols and recorder.sizes.known is None:  # which may be why
                 traceback.clear_frames(error.__traceback__)
-                raise _with_known(recorder.sizes) from None
+                if recorder.has_given_sizes:  # they are those of a call whose gradients it computes
+                    raise NotOpenError(_NEEDS_SIZES) from None
+                closed = recorder.sizes.origins_of(recorder.sizes.needed)  # or all
+                raise RestartTrace(_NEEDS_SIZES, "closed", closed) from None
             _raise_meaning(recorder, known, error)
             raise
+        finally:
+            recorder.sizes.known = None
     finally:
         collector.end()
     found.sources = dict(sources)
@@ -122,10 +131,7 @@ def trace(
     return found
 
 
-def _with_known(sizes: Sizes) -> RestartTrace:
-    """Begin again with the sizes known that were asked for, or all."""
-    found = sizes.origins_of(sizes.needed)
-    return RestartTrace("needs to know sizes that values decide", "closed", found)
+_NEEDS_SIZES = "needs to know sizes that values decide"
 
 
 def _recorder_of(function: Callable[..., Any], collector: GuardCollector, known: Known) -> Recorder:
@@ -139,6 +145,17 @@ def _recorder_of(function: Callable[..., Any], collector: GuardCollector, known:
         known.functions.clear()
         recorder.functions = known.functions
     return recorder
+
+
+def _close(found: Trace, sizes: Sizes, values: Sequence[int]) -> None:
+    """Let a trace be one for these values of its sizes."""
+    at = sizes.at(values)
+    rename_sizes(found.graph, at)
+    for spec in found.epilogue.leaves:
+        views = getattr(spec, "views", None)
+        if views:
+            spec.views = Views(replaced(views.chain, at))  # type: ignore[attr-defined]
+    found.sizes = None
 
 
 def _raise_meaning(recorder: Recorder, known: Known, error: Exception) -> None:

@@ -20,7 +20,7 @@ from lucid.compiler.reports.kernels import (
 from lucid.compiler.reports.statistics import Stats, signature_text
 from lucid.compiler.reports.tables import size
 from lucid.compiler.results.output_specs import OutputSpec
-from lucid.ir.passes.residuals import described
+from lucid.ir.passes.residuals import bytes_of, described
 
 MOST = 10  # of each kind of thing, in a short text
 _COLUMNS = ("µs", "%", "calls", "kind", "name", "parts", "computes", "of", "in", "bytes")
@@ -301,9 +301,8 @@ def _why(spec: OutputSpec | None, was_read: bool) -> str:
 def _residuals(program: Program) -> Iterator[str]:
     if program.cut is None:
         return
-    kept = sorted(program.cut.kept, key=lambda value: -value.type.nbytes)
-    for value in kept:
-        yield f"kept, {size(value.type.nbytes)}: {described(value)}"
+    for value in sorted(program.cut.kept, key=bytes_of, reverse=True):
+        yield f"kept, {size(bytes_of(value))}: {described(value)}"
     for node in program.cut.repeated:
         if node.operands:
             yield f"computed again: {described(node.results[0])}"

@@ -18,9 +18,11 @@ from lucid.autograd.ctx_changes import is_plain_object
 from lucid.autograd.node import AccumulateGrad, Edge, Node, edge_of
 from lucid.autograd.saved import SavedTensor, with_history
 from lucid.compiler.inputs.cells import Cell
+from lucid.compiler.inputs.late import is_late
 from lucid.compiler.inputs.scalars import Formula, is_live
 from lucid.compiler.results.memory import TracedMemory
 from lucid.ir.clone import copy_graph
+from lucid.ir.extents import NotOpenError
 from lucid.ir.graph import Graph, Node as GraphNode, Value
 from lucid.ir.passes.residuals import (
     Cut,
@@ -29,7 +31,7 @@ from lucid.ir.passes.residuals import (
     nodes_between,
     repeat,
 )
-from lucid.ir.types import DType, TensorType
+from lucid.ir.types import DType, TensorType, bool_
 from lucid.sparse.saved import SavedSparse
 from lucid.tensor.core import TensorCore, _new
 from lucid.tensor.storage import Storage, VersionCounter
@@ -86,6 +88,9 @@ class Tape:
         is_written: whether the step has written something that a node saved.
         formulas: of the Python numbers that each call keeps.
         cut: which values are residuals, and what is computed again.
+        sizes: the open ones of the trace, which each call has for itself; None: there are none.
+        lengths: types of arrays without elements that have them.
+        needs_sizes: whether backwards are to be made for such that are known.
     """
 
     def __init__(
@@ -96,6 +101,9 @@ class Tape:
         histories: Histories,
     ) -> None:
         self.goes_on = bool(recorder.past)
+        self.sizes = recorder.sizes if recorder.sizes.symbols else None
+        self.needs_sizes = recorder.sizes.known is not None
+        self.lengths = [TensorType(bool_, (size, 0)) for size in recorder.sizes.symbols]
         self.kept: dict[Node, tuple[Kept, ...]] = {}
         self.formulas: list[Formula] = [number.formula for number in recorder.numbers]
         self._nodes = nodes_behind(roots, ends)
@@ -361,6 +369,8 @@ class Holdings:
             edge = edge_of(leaf)
             made = self._with_content(leaf)
             return made if edge is None else with_history(made, edge)
+        if is_late(leaf) and self._recorder.sizes.symbols:
+            raise NotOpenError("a ctx holds a number that a call finds")
         if is_live(leaf):
             self._formulas.append(leaf.formula)
             return _Number(len(self._formulas) - 1)

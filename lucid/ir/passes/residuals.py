@@ -8,6 +8,7 @@ from math import prod
 
 from lucid.ir import ops
 from lucid.ir.clone import copy_node
+from lucid.ir.extents import hint
 from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.ops.attention import AttentionSizes
 from lucid.ir.ops.contraction import split_indices
@@ -40,7 +41,7 @@ class Cut:
 
     def __str__(self) -> str:
         """A line for each value: bytes that are kept, or the bytes that its work is worth."""
-        lines = [f"kept      {described(x)}, {x.type.nbytes:,} bytes" for x in self.kept]
+        lines = [f"kept      {described(x)}, {bytes_of(x):,} bytes" for x in self.kept]
         lines += [
             f"repeated  {described(node.results[0])}, work of {_work(node) or 0:,.0f} bytes"
             for node in self.repeated
@@ -56,6 +57,11 @@ def described(value: Value) -> str:
     parts += [] if node is None else [node.op.name]
     places = [] if node is None else [node.scope, str(node.location or "")]
     return "  ".join([f"{' = '.join(parts)} : {value.type}", *filter(None, places)])
+
+
+def bytes_of(value: Value) -> int:
+    """What keeping a value takes, by the sizes at hand."""
+    return int(hint(value.type.nbytes))
 
 
 def minimum_cut(graph: Graph, needed: Iterable[Value], free: Collection[Value]) -> Cut:
@@ -133,7 +139,7 @@ def _smallest(
 
 def _cost(value: Value) -> float:
     """What it costs to write a value and to read it again; all else being equal, keep the later."""
-    return 2.0 * value.type.nbytes
+    return 2.0 * bytes_of(value)
 
 
 def _work(node: Node) -> float | None:
@@ -144,25 +150,30 @@ def _work(node: Node) -> float | None:
     if kind in ("map", "random"):
         is_function = kind == "random" or node.op.name in _FUNCTIONS
         per_element = _WORK_OF_FUNCTIONS if is_function else _WORK_PER_ELEMENT
-        return per_element * sum(result.type.size for result in node.results)
+        return per_element * sum(map(_elements, node.results))
     if outermost_block(node) is None or node.has_effect:
         return None
     if kind in ("contract", "attention"):
         return _WORK_PER_PAIR * _pairs(node)
-    return _WORK_PER_ELEMENT * sum(operand.type.size for operand in node.operands)
+    return _WORK_PER_ELEMENT * sum(map(_elements, node.operands))
+
+
+def _elements(value: Value) -> int:
+    """How many there are, by the sizes at hand."""
+    return int(hint(value.type.size))
 
 
 def _pairs(node: Node) -> int:
     """How many pairs of factors a product, or the products of an attention, add up."""
     if node.op.kind == "attention":
         of = AttentionSizes.of(*node.operands[: 3 + node.attributes["has_mask"]])
-        return prod(of.scores) * (of.inner + of.columns)
+        return int(hint(prod(of.scores) * (of.inner + of.columns)))
     a, b = node.operands
     if node.op is ops.matmul:
-        return node.result.type.size * a.shape[-1]
+        return _elements(node.result) * int(hint(a.shape[-1]))
     lhs, rhs, _ = split_indices(node.attributes["indices"])
     sizes = dict(zip(lhs + rhs, a.shape + b.shape, strict=True))
-    return prod(sizes.values())
+    return prod(map(hint, sizes.values()))
 
 
 def _values(graph: Graph) -> Iterable[Value]:
