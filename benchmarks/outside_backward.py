@@ -188,7 +188,6 @@ TARGETS = (
     Target(MODEL, WHOLE, {"mlp": 1.2, "transformer": 1.15}),
     Target(OPTIMIZER, EAGER, {"mlp": 0.5, "transformer": 0.5}),
 )
-MEMORY_OF = "transformer"
 MEMORY_AT_MOST = 1.05  # of what the whole step needs, and the residuals
 COLD, WARM = "peak memory, MiB", "peak memory with the code in the cache, MiB"
 RESIDUALS = "residuals of a call, MiB"
@@ -198,15 +197,15 @@ Memory = dict[str, dict[str, float]]  # MiB by row of the table and contestant
 
 def compare(args: Namespace) -> list[str]:
     """Measure, print and write what was found; return the results that disagree, a line each."""
-    ran = {name: measure(name, args) for name in MODELS}
+    ran = {name: measure(name, args) for name in args.models}
     measured = {name: workers for name, workers in ran.items() if workers}
     if not measured:
         print(f"{NAME}: none of its contestants is there")
         return []
     used = memory(args)
     judged = [line for name, workers in measured.items() for line in judge_times(name, workers)]
-    judged += judge_memory(used)
-    print(f"\n{markdown(measured, used)}\n")
+    judged += judge_memory(args.models[-1], used)
+    print(f"\n{markdown(measured, args.models[-1], used)}\n")
     print("\n".join(judged))
     models = {name: figures(MODELS[name](), workers) for name, workers in measured.items()}
     path = args.out / f"{NAME}.json"
@@ -257,7 +256,7 @@ def memory(args: Namespace) -> Memory:
     with tempfile.TemporaryDirectory() as folder:
         for row in (COLD, WARM):
             for worker in [
-                start(MEMORY_OF, name, args, LUCID_CACHE_DIR=str(Path(folder, name)))
+                start(args.models[-1], name, args, LUCID_CACHE_DIR=str(Path(folder, name)))
                 for name in names
             ]:
                 worker.measure()
@@ -267,7 +266,7 @@ def memory(args: Namespace) -> Memory:
     return used
 
 
-def markdown(measured: Mapping[str, list[Worker]], used: Memory) -> str:
+def markdown(measured: Mapping[str, list[Worker]], memory_of: str, used: Memory) -> str:
     """A row for each part of each model, in µs, and for memory; a column for each contestant."""
     ran = {worker.framework for workers in measured.values() for worker in workers}
     names = [name for name in CONTESTANTS if name in ran]
@@ -280,7 +279,7 @@ def markdown(measured: Mapping[str, list[Worker]], used: Memory) -> str:
                 if part in worker.part_us
             }
             rows.append(row(f"{model}: {part}", names, us))
-    rows += [row(f"{MEMORY_OF}: {title}", names, of) for title, of in used.items() if of]
+    rows += [row(f"{memory_of}: {title}", names, of) for title, of in used.items() if of]
     return "\n".join(rows)
 
 
@@ -309,13 +308,13 @@ def ratios(times: list[float], others: list[float]) -> list[float]:
     return [time / other for time, other in zip(times, others, strict=True)]
 
 
-def judge_memory(used: Memory) -> list[str]:
+def judge_memory(model: str, used: Memory) -> list[str]:
     """Say whether the model alone needs but the residuals more than the whole step."""
     of = used[WARM]
     if not {ALONE, WHOLE} <= of.keys():
         return []
     ratio = [of[ALONE] / (of[WHOLE] + used[RESIDUALS][ALONE])]
-    what = f"{MEMORY_OF}: {WARM.removesuffix(', MiB')}, {ALONE} / ({WHOLE} + residuals)"
+    what = f"{model}: {WARM.removesuffix(', MiB')}, {ALONE} / ({WHOLE} + residuals)"
     return [verdict(what, ratio, MEMORY_AT_MOST)]
 
 

@@ -74,6 +74,14 @@ def parse_arguments() -> argparse.Namespace:
         choices=FRAMEWORKS,
         help=f"without it {', '.join(SLOW)} are left out, but not of {outside_backward.NAME}",
     )
+    models = list(outside_backward.MODELS)
+    parser.add_argument(
+        "--models",
+        nargs="+",
+        choices=models,
+        default=models,
+        help=f"of {outside_backward.NAME}, memory of the last one",
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.4, help="of each measurement")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))

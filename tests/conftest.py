@@ -42,6 +42,14 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 @pytest.fixture
+def few_objects() -> Generator[None, None, None]:
+    """The collector sees what the test makes, without what was there; all of it after a trace."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.fixture
 def update_golden(request: pytest.FixtureRequest) -> bool:
     """Whether golden files are to be written instead of compared."""
     return bool(request.config.getoption("--update-golden"))

@@ -75,8 +75,8 @@ def test_the_benchmark_times_the_parts_around_a_model_compiled_alone(tmp_path: P
     printed = run(
         tmp_path,
         "benchmarks/run.py",
-        *("--steps", "outside_backward", "--rounds", "1", "--seconds", "0.05"),
-        *("--frameworks", "lucid"),
+        *("--steps", "outside_backward", "--models", "mlp", "--rounds", "1"),
+        *("--seconds", "0.05", "--frameworks", "lucid"),
     )
     assert f"| µs | {alone} | {whole} |" in printed
     assert f"mlp: model, forward and backward, {alone} / {whole}: " in printed
@@ -88,7 +88,7 @@ def test_the_benchmark_times_the_parts_around_a_model_compiled_alone(tmp_path: P
         assert all(of["difference"]["state"] < 1e-3 for of in of["frameworks"].values())
     parts = result["models"]["mlp"]["frameworks"][alone]["parts_us"]
     assert set(parts) >= {"model, forward and backward", "opt.step()", "whole iteration"}
-    assert result["memory"]["residuals of a call, MiB"][alone] > 1
+    assert result["memory"]["residuals of a call, MiB"][alone] > 0.1
     assert not (tmp_path / "build/bench/steps.json").exists()
 
 

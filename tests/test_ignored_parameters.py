@@ -14,7 +14,7 @@ import enum
 import inspect
 import textwrap
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -147,7 +147,7 @@ def _is_bound(name: str, cls: type) -> bool:
     return name == "__new__" or not isinstance(vars(cls).get(name), staticmethod)
 
 
-@cache
+@lru_cache(maxsize=64)
 def _tree(function: FunctionType) -> ast.FunctionDef | ast.Lambda | None:
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
@@ -347,7 +347,7 @@ class _Reader(ast.NodeVisitor):
     def _is_entry_read(self, key: Any) -> bool:
         """Whether an optimizer's setting is looked up; entries of other dicts count as read."""
         is_setting = self.cls is not None and issubclass(self.cls, lucid.optim.Optimizer)
-        return not is_setting or key in _entries()
+        return not is_setting or key in _uses()[2]
 
     def _callee(self, node: ast.expr) -> Any:
         """The library's function that a call certainly reaches, with its class and its shift."""
@@ -471,45 +471,41 @@ def _is_name(node: ast.AST, *names: str) -> bool:
 
 
 @cache
-def _library() -> dict[str, ast.Module]:
-    root = Path(lucid.__file__).parent
-    return {
-        ".".join(["lucid", *path.relative_to(root).with_suffix("").parts]).removesuffix(
-            ".__init__"
-        ): ast.parse(path.read_text(encoding="utf-8"))
-        for path in root.rglob("*.py")
-    }
+def _uses() -> tuple[dict[str, set[str]], set[str], set[Any]]:
+    """Attributes read of `self`, by class; those read of something else anywhere; and entries.
 
-
-@cache
-def _attributes() -> tuple[dict[str, set[str]], set[str]]:
-    """Attributes read of `self`, by class, and those read of something else anywhere."""
+    No tree is kept: the objects of all would be three times those of all other tests, for the
+    collector to go over.
+    """
     own: dict[str, set[str]] = {}
     others: set[str] = set()
+    entries: set[Any] = set()
+    for path in Path(lucid.__file__).parent.rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        _find_attributes(tree, "", own, others)
+        entries |= set(_entries(tree))
+    return own, others, entries
 
-    def walk(node: ast.AST, cls: str) -> None:
-        if isinstance(node, ast.ClassDef):
-            cls = node.name
-        if isinstance(node, ast.FunctionDef) and node.name in _SHOWING:
-            return
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
-            is_own = _is_name(node.value, "self", "ctx")
-            (own.setdefault(cls, set()) if is_own else others).add(node.attr)
-        if isinstance(node, ast.Call) and len(node.args) > 1:  # getattr(self, "name")
-            name = node.args[1]
-            if isinstance(name, ast.Constant) and isinstance(name.value, str):
-                is_own = _is_name(node.args[0], "self")
-                (own.setdefault(cls, set()) if is_own else others).add(name.value)
-        for child in ast.iter_child_nodes(node):
-            walk(child, cls)
 
-    for tree in _library().values():
-        walk(tree, "")
-    return own, others
+def _find_attributes(node: ast.AST, cls: str, own: dict[str, set[str]], others: set[str]) -> None:
+    if isinstance(node, ast.ClassDef):
+        cls = node.name
+    if isinstance(node, ast.FunctionDef) and node.name in _SHOWING:
+        return
+    if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+        is_own = _is_name(node.value, "self", "ctx")
+        (own.setdefault(cls, set()) if is_own else others).add(node.attr)
+    if isinstance(node, ast.Call) and len(node.args) > 1:  # getattr(self, "name")
+        name = node.args[1]
+        if isinstance(name, ast.Constant) and isinstance(name.value, str):
+            is_own = _is_name(node.args[0], "self")
+            (own.setdefault(cls, set()) if is_own else others).add(name.value)
+    for child in ast.iter_child_nodes(node):
+        _find_attributes(child, cls, own, others)
 
 
 def _is_attribute_read(name: str, cls: type | None) -> bool:
-    own, others = _attributes()
+    own, others, _ = _uses()
     if name in others or cls is None:
         return True
     kin = [*cls.__mro__, *_below(cls)]
@@ -523,22 +519,16 @@ def _below(cls: type) -> Iterator[type]:
         yield from _below(each)
 
 
-@cache
-def _entries() -> set[Any]:
+def _entries(tree: ast.Module) -> Iterator[Any]:
     """The constants with which the library looks entries up."""
-    found: set[Any] = set()
-    for tree in _library().values():
-        for node in ast.walk(tree):
-            key: Any = None
-            if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
-                key = node.slice
-            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
-                key = (
-                    node.args[0] if node.func.attr in ("get", "pop", "raw", "is_nonzero") else None
-                )
-            if isinstance(key, ast.Constant):
-                found.add(key.value)
-    return found
+    for node in ast.walk(tree):
+        key: Any = None
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+            key = node.slice
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
+            key = node.args[0] if node.func.attr in ("get", "pop", "raw", "is_nonzero") else None
+        if isinstance(key, ast.Constant):
+            yield key.value
 
 
 # -------------------------------------------------------------------- the tests

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import subprocess
 import sys
 from collections import deque, namedtuple
@@ -138,19 +139,26 @@ def test_a_name_is_where_programs_import_it_from(module: str, name: str) -> None
     assert hasattr(importlib.import_module(module), name)
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="it takes a fork for each")
+def test_a_module_is_there_without_an_import_of_its_own() -> None:
+    """Each in a process of its own, where nobody has imported it."""
+    paths = [
         "autograd.profiler", "distributions.utils._standard_normal", "nn.attention.SDPBackend",
         "nn.common_types", "nn.modules.rnn.LSTM", "nn.parallel.DataParallel", "nn.utils.fusion",
         "nn.utils.stateless.functional_call", "serialization", "utils.dlpack", "utils.hooks",
         "version.cuda",
-    ],
-)  # fmt: skip
-def test_a_module_is_there_without_an_import_of_its_own(path: str) -> None:
-    """In a fresh process, where nobody has imported it."""
-    code = f"import lucid; lucid.{path}"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    ]  # fmt: skip
+    code = """
+import operator, os, sys
+import lucid
+for path in sys.argv[1:]:
+    if os.fork() == 0:
+        operator.attrgetter(path)(lucid)
+        os._exit(0)
+    if os.wait()[1]:
+        sys.exit(path)
+"""
+    subprocess.run([sys.executable, "-c", code, *paths], check=True)
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         _ = lucid.distributions.nothing
 

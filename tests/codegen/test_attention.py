@@ -83,9 +83,14 @@ def spelled(q: Any, k: Any, v: Any, mask: Any = None, causal: bool = False) -> A
     return lucid.where(empty, 0.0, weights) @ v
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["f32", "f64"])
-@pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
-@pytest.mark.parametrize("sizes", _SIZES, ids=str)
+@pytest.mark.parametrize(
+    ("sizes", "causal", "dtype"),
+    [  # each of the sizes with both dtypes and both kinds, and these with each other
+        (sizes, causal, (np.float32, np.float64)[(i + causal) % 2])
+        for i, sizes in enumerate(_SIZES)
+        for causal in (False, True)
+    ],
+)
 def test_results_and_gradients_are_those_of_the_plain_ops(
     always: None, rng: np.random.Generator, sizes: Any, causal: bool, dtype: Any
 ) -> None:

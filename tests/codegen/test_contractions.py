@@ -325,9 +325,14 @@ def always_in_blocks(patch: pytest.MonkeyPatch, small: bool) -> None:
         patch.setattr(costs, "PART_ROWS", 5)
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("small", [False, True])
-@pytest.mark.parametrize("case", LAYERS)
+@pytest.mark.parametrize(
+    ("case", "small", "width"),
+    [  # each layer with each width and size of blocks, and these with each other
+        (case, (i + j) % 2 == 1, width)
+        for i, case in enumerate(LAYERS)
+        for j, width in enumerate(WIDTHS)
+    ],
+)
 def test_copies_in_blocks_have_every_element_once(
     case: str, small: bool, width: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ import functools
 import gc
 import tracemalloc
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -195,16 +196,18 @@ def growth(call: Callable[[], object], count: int) -> int:
     for _ in range(100):  # eager mode has loaded its machine code by then
         call()
     gc.collect()
+    gc.freeze()  # the next look is at what the calls have made alone
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()
         for _ in range(count):
             call()
-        # It empties the interpreter's free lists as well; it may find what ran before the calls.
+        # It empties the interpreter's free lists as well.
         assert gc.collect() < count
         return tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
+        gc.unfreeze()
 
 
 def test_ten_thousand_calls_leave_nothing_behind() -> None:
@@ -258,15 +261,19 @@ def perceptron() -> tuple[Any, Callable[[int], Any]]:
     return step, lambda size: step(lucid.ones(size, 8), lucid.zeros(size, dtype=lucid.int64))
 
 
-def alive(*kinds: type) -> int:
+def alive() -> tuple[int, int]:
+    """How many nodes there are, and how many objects that only a trace and a compilation need."""
     gc.collect()
-    return sum(isinstance(thing, kinds) for thing in gc.get_objects())
+    kinds = Counter(map(type, gc.get_objects()))
+
+    def count(*of: type) -> int:
+        return sum(n for kind, n in kinds.items() if issubclass(kind, of))
+
+    return count(Node), count(Kernel, Inst, KernelCall, Trace, Recorder)
 
 
 def test_of_a_trace_only_the_recorded_graph_outlives_it() -> None:
-    before = alive(Node)
-    work = Kernel, Inst, KernelCall, Trace, Recorder
-    before_work = alive(*work)
+    before, before_work = alive()
     step, call = perceptron()
     call(3)
     call(3)
@@ -277,13 +284,13 @@ def test_of_a_trace_only_the_recorded_graph_outlives_it() -> None:
         graphs = [g for p in programs for g in (p.recorded, *p.recorded.functions.values())]
         return sum(len(graph.nodes) for graph in graphs)
 
-    assert alive(Node) - before == recorded()
-    assert alive(*work) == before_work
+    assert alive() == (before + recorded(), before_work)
     call(5)  # one plan with open sizes serves all others
-    plan, planned = alive(*work), alive(Node) - recorded()
+    nodes, work = alive()
+    planned = nodes - recorded()
     for size in (7, 6, 3, 9, 5, 6):
         call(size)
-    assert (alive(*work), alive(Node) - recorded()) == (plan, planned)
+    assert alive() == (planned + recorded(), work)
     assert "kernel k0" in step.stages["kernels"], "made again for who looks at them"
 
 

@@ -74,6 +74,7 @@ def test_a_kernel_that_is_loaded_is_not_compiled_again(
         assert is_right(program, graph, rng)
 
 
+@pytest.mark.usefixtures("few_objects")
 def test_code_stays_as_long_as_a_program_calls_it(
     texts: list[str], rng: np.random.Generator
 ) -> None:

@@ -41,6 +41,7 @@ def test_memory_comes_back_when_the_array_dies() -> None:
     assert address(large(memory)) == first
 
 
+@pytest.mark.usefixtures("few_objects")
 @pytest.mark.parametrize(
     "hold",
     [

@@ -250,7 +250,7 @@ def test_reductions_by_index_are_those_of_loops(
     )
     np.testing.assert_array_equal(y.detach().numpy(), results)
     shares = [gradient.numpy() for gradient in lucid.autograd.grad(y.sum(), tensors)]
-    for place in np.ndindex(*shape):
+    for place in map(tuple, rng.permutation([*np.ndindex(*shape)])[:500]):
         places = went[place[0]][place[1]]
         parts = np.array(
             [*([x[place]] if include_self or not places else []), *[source[p] for p in places]]
