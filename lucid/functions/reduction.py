@@ -14,7 +14,7 @@ from math import prod as product
 from typing import Any
 
 from lucid import return_types
-from lucid.autograd.native import fused
+from lucid.autograd.native import fused, program
 from lucid.docstrings import like, maps
 from lucid.dtypes import as_dtype
 from lucid.functions import softmax as softmaxes
@@ -299,7 +299,7 @@ def count_nonzero(input: Tensor, dim: Dims = None) -> Tensor:
     return sum(truth(tensor_of(input, "count_nonzero"), "count_nonzero"), dim)
 
 
-@fused
+@program
 @maps("[1.0, 2.0, 3.0, 4.0]", "correction=0", "tensor(1.2500)")
 def var(
     input: Tensor,
@@ -330,6 +330,7 @@ def var(
 
 
 @like(var)
+@program
 @maps("[[1.0, 2.0], [3.0, 4.0]]", "0", "(tensor([2., 2.]), tensor([2., 3.]))")
 def var_mean(
     input: Tensor,
@@ -359,7 +360,7 @@ def var_mean(
 
 
 @like(var)
-@fused
+@program
 @maps("[1.0, 2.0, 3.0]", "tensor(1.)")
 def std(
     input: Tensor,
@@ -377,6 +378,7 @@ def std(
 
 
 @like(var_mean)
+@program
 @maps("[[1.0, 2.0], [3.0, 4.0]]", "0", "(tensor([1.4142, 1.4142]), tensor([2., 3.]))")
 def std_mean(
     input: Tensor,
@@ -403,6 +405,7 @@ def _root(x: Tensor) -> Tensor:
 
 
 @like(mean)
+@program
 @maps("[3.0, -4.0]", "1", "tensor(7.)")
 @maps("[[3.0, 4.0], [6.0, 8.0]]", "dim=1", "[ 5., 10.]")
 def norm(
@@ -462,6 +465,7 @@ def _power(x: Tensor, exponent: float) -> Tensor:
     return choose(is_zero, at_zero, choose(is_zero, 1.0, x) ** exponent)
 
 
+@program
 @maps("[1000.0, 1000.0]", "0", "tensor(1000.6932)")
 def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
     """Return `log(sum(exp(input)))` over `dim`, computed without overflow.
