@@ -33,8 +33,8 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
         x2: vectors; the two broadcast.
     """
     x1, x2 = broadcast_tensors(x1, x2)
+    second = x2 / norm(x2, 2.0, dim, keepdim=True).clamp(min=eps)  # the latest is walked first
     first = x1 / norm(x1, 2.0, dim, keepdim=True).clamp(min=eps)
-    second = x2 / norm(x2, 2.0, dim, keepdim=True).clamp(min=eps)
     return (first * second).sum(dim)
 
 
