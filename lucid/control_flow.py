@@ -15,6 +15,7 @@ from lucid.autograd.modes import no_grad
 from lucid.autograd.rounds import Recurrence, one_by_one
 from lucid.compiler.recording.branches import record_cond
 from lucid.compiler.recording.loops import is_each_own, record_scan, record_while
+from lucid.docstrings import maps
 from lucid.functions.arguments import integer, kind_of, listed
 from lucid.functions.border import explain_calls
 from lucid.functions.creation import arange, zeros
@@ -144,6 +145,7 @@ def while_loop(
     return values
 
 
+@maps("1", "5", "lambda i, product: product * i", "lucid.tensor(1)", "tensor(24)")
 def fori_loop(lower: Any, upper: Any, body: Callable[[Tensor, Any], Any], init: Any) -> Any:
     """Return what is left of `init` after `init = body(i, init)` for i = lower, …, upper - 1.
 
@@ -158,9 +160,6 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Tensor, Any], Any], init: 
     Raises:
         ArgumentError: `body` returns another structure, or a leaf is no tensor and no number.
         ShapeError, DTypeError: a tensor changes its type.
-
-    >>> lucid.fori_loop(1, 5, lambda i, product: product * i, lucid.tensor(1))
-    tensor(24)
     """
     _require_functions("fori_loop", body=body)
     if isinstance(lower, Tensor) or isinstance(upper, Tensor):
@@ -175,6 +174,7 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Tensor, Any], Any], init: 
     return _scan("fori_loop", lambda value, i: (body(i, value), None), init, rounds)[0]
 
 
+@maps("lambda x: x.sum()", "[[1.0, 2.0], [3.0, 4.0]]", "[3., 7.]")
 def map(f: Callable[[Any], Any], xs: Any) -> Any:
     """Return `f` of each row of `xs`, stacked: a `scan` that carries nothing.
 
@@ -188,9 +188,6 @@ def map(f: Callable[[Any], Any], xs: Any) -> Any:
         ArgumentError: a leaf that is no tensor and no number.
         ShapeError, DTypeError: xs have no rows or different numbers of them, or what f gives
             changes its type.
-
-    >>> lucid.map(lambda x: x.sum(), lucid.tensor([[1.0, 2.0], [3.0, 4.0]]))
-    tensor([3., 7.])
     """
     _require_functions("map", f=f)
     return _scan("map", lambda _, x: ((), f(x)), (), xs)[1]

@@ -66,7 +66,7 @@ def like(other: Callable[..., Any], axes: int = 1, **renamed: str) -> Callable[[
 def maps(*operands: str) -> Callable[[T], T]:
     """Let a docstring end with an example: the function's operands, and last what it makes of them.
 
-    A text that begins with a bracket is the elements of a tensor.
+    A text that begins with a bracket is the elements of a tensor, row below row.
 
     >>> from lucid.docstrings import maps
     >>> @maps("[1.0, 4.0]", "2", "[3.0, 6.0]")
@@ -77,17 +77,23 @@ def maps(*operands: str) -> Callable[[T], T]:
     """
 
     def complete(function: T) -> T:
-        *given, result = [f"tensor({text})" if text[0] == "[" else text for text in operands]
-        given = [f"lucid.{text}" if text[:7] == "tensor(" else text for text in given]
-        home = "F" if function.__module__.startswith("lucid.nn.") else "lucid"
-        return ending(function, f">>> {home}.{function.__name__}({', '.join(given)})", result)
+        *texts, result = operands
+        given = ", ".join(f"lucid.tensor({text})" if text[0] == "[" else text for text in texts)
+        if result[0] == "[":
+            margin = len("tensor") + len(result) - len(result.lstrip("["))
+            result = f"tensor({result})".replace("], [", "],\n" + " " * margin + "[")
+        name, home = f"{function.__name__}({given})", function.__module__
+        home = "F" if home.startswith("lucid.nn.") else home if home == "lucid.linalg" else "lucid"
+        return ending(function, f">>> {home}.{name}", *result.splitlines())
 
     return complete
 
 
 def ending(value: T, *lines: str) -> T:
     """Let a docstring end with the lines of an example, and return what it describes."""
-    value.__doc__ = "\n".join([inspect.cleandoc(value.__doc__ or ""), "", *lines])
+    own = inspect.cleandoc(value.__doc__ or "")
+    gap = [] if own.rpartition("\n\n")[2].startswith(">>>") else [""]
+    value.__doc__ = "\n".join([own, *gap, *lines])
     return value
 
 

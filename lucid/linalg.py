@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from lucid.choices import check_choice
-from lucid.docstrings import like
+from lucid.docstrings import like, maps
 from lucid.functions.arguments import integer, listed, typed
 from lucid.functions.border import explain_calls
 from lucid.functions.creation import arange, eye
@@ -98,6 +98,7 @@ def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     return _cross(input, other, dim)
 
 
+@maps("[[2.0, 0.0], [0.0, 4.0]]", "[[0.5000, 0.0000], [0.0000, 0.2500]]")
 def inv(A: Tensor) -> Tensor:
     """Return the inverse of square matrices: A @ inv(A) is the identity.
 
@@ -106,10 +107,6 @@ def inv(A: Tensor) -> Tensor:
 
     Raises:
         LinAlgError: a matrix is singular.
-
-    >>> lucid.linalg.inv(lucid.tensor([[2.0, 0.0], [0.0, 4.0]]))
-    tensor([[0.5000, 0.0000],
-            [0.0000, 0.2500]])
     """
     return inverse(matrices(A, "linalg.inv", square=True))
 
@@ -140,6 +137,7 @@ def slogdet(A: Tensor) -> linalg_slogdet:
     return linalg_slogdet(*sign_and_log_det(matrices(A, "linalg.slogdet", square=True)))
 
 
+@maps("[[2.0, 0.0], [0.0, 4.0]]", "[2.0, 2.0]", "[1.0000, 0.5000]")
 def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
     """Return the X with A X = B, or X A = B without `left`.
 
@@ -154,9 +152,6 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
         LinAlgError: a matrix is singular.
         ShapeError: shapes that don't fit.
         DTypeError: A and B have different dtypes, or no floats.
-
-    >>> lucid.linalg.solve(lucid.tensor([[2.0, 0.0], [0.0, 4.0]]), lucid.tensor([2.0, 2.0]))
-    tensor([1.0000, 0.5000])
     """
     a = matrices(A, "linalg.solve", square=True)
     is_vector = B.ndim == 1 or B._type.shape == a._type.shape[:-1]
@@ -168,6 +163,7 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
     return x.squeeze(-1) if is_vector else x
 
 
+@maps("[[1.0, 2.0], [0.0, 4.0]]", "[[5.0], [8.0]]", "upper=True", "[[1.], [2.]]")
 def solve_triangular(
     A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> Tensor:
@@ -182,11 +178,6 @@ def solve_triangular(
         LinAlgError: a matrix is singular.
         ShapeError: shapes that don't fit, a B of vectors among them.
         DTypeError: A and B have different dtypes, or no floats.
-
-    >>> a = lucid.tensor([[1.0, 2.0], [0.0, 4.0]])
-    >>> lucid.linalg.solve_triangular(a, lucid.tensor([[5.0], [8.0]]), upper=True)
-    tensor([[1.],
-            [2.]])
     """
     a = matrices(A, "linalg.solve_triangular", square=True)
     b = matrices(B, "linalg.solve_triangular", "B")
@@ -209,6 +200,7 @@ def _same_batch(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     return (broadcast(a, (*lead, *a._type.shape[-2:])), broadcast(b, (*lead, *b._type.shape[-2:])))
 
 
+@maps("[[2.0], [0.0]]", "[[0.5000, 0.0000]]")
 def pinv(
     A: Tensor, *, atol: float | None = None, rtol: float | None = None, hermitian: bool = False
 ) -> Tensor:
@@ -222,9 +214,6 @@ def pinv(
 
     Raises:
         OptionError: an `atol`.
-
-    >>> lucid.linalg.pinv(lucid.tensor([[2.0], [0.0]]))
-    tensor([[0.5000, 0.0000]])
     """
     a = matrices(A, "linalg.pinv")
     if atol is not None:
@@ -337,6 +326,7 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Any = None) -> Tensor:
     return reshape(solve(flat, reshape(B, -1)), unknown)
 
 
+@maps("[[4.0, 2.0], [2.0, 2.0]]", "[[2., 0.], [1., 1.]]")
 def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
     """Return the lower triangular L with L L^T = A, or its transpose.
 
@@ -347,10 +337,6 @@ def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
 
     Raises:
         LinAlgError: a matrix isn't positive definite.
-
-    >>> lucid.linalg.cholesky(lucid.tensor([[4.0, 2.0], [2.0, 2.0]]))
-    tensor([[2., 0.],
-            [1., 1.]])
     """
     a = matrices(A, "linalg.cholesky", square=True)
     factor = _cholesky(a.mT if upper else a)
@@ -509,13 +495,11 @@ def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> 
 
 
 @like(svd)
+@maps("[[0.0, 3.0], [2.0, 0.0]]", "[3., 2.]")
 def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
     """Return the singular values of matrices in descending order.
 
     Shapes: (..., m, n) gives (..., k), with k = min(m, n).
-
-    >>> lucid.linalg.svdvals(lucid.tensor([[0.0, 3.0], [2.0, 0.0]]))
-    tensor([3., 2.])
     """
     _refuse_driver(driver, "linalg.svdvals")
     return svd(A, False).S
@@ -672,30 +656,24 @@ def lu_solve(
 
 
 @like(det)
+@maps("[[0.0, 1.0], [0.0, 0.0]]", "[[1., 1.], [0., 1.]]")
 def matrix_exp(A: Tensor) -> Tensor:
-    """Return the exponential of square matrices, the sum of A^k / k! over all k.
-
-    >>> lucid.linalg.matrix_exp(lucid.tensor([[0.0, 1.0], [0.0, 0.0]]))
-    tensor([[1., 1.],
-            [0., 1.]])
-    """
+    """Return the exponential of square matrices, the sum of A^k / k! over all k."""
     return matrix_exponential(matrices(A, "linalg.matrix_exp", square=True))
 
 
+@maps("[2, 3]", "N=3", "[[1, 2, 4], [1, 3, 9]]")
 def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     """Return the powers 0 to N - 1 of the elements of vectors, along a new last axis.
 
     Args:
         x: (..., n), of numbers.
         N: how many powers. Default: None, as many as the vectors have elements.
-
-    >>> lucid.linalg.vander(lucid.tensor([2, 3]), N=3)
-    tensor([[1, 2, 4],
-            [1, 3, 9]])
     """
     return x[..., None] ** arange(x._type.shape[-1] if N is None else integer(N, "vander", "N"))
 
 
+@maps("lucid.ones(2, 2)", "tensor(1)")
 def matrix_rank(
     A: Tensor,
     *,
@@ -709,9 +687,6 @@ def matrix_rank(
         atol: an absolute bound, or one for each matrix. Default: None, 0.
         rtol: a relative bound, or one for each matrix. Default: None, max(m, n) times the dtype's
             eps, or 0 beside an `atol`.
-
-    >>> lucid.linalg.matrix_rank(lucid.ones(2, 2))
-    tensor(1)
     """
     a = matrices(A, "linalg.matrix_rank").detach()
     values = eigvalsh(a).abs() if hermitian else svdvals(a)
@@ -723,6 +698,7 @@ def matrix_rank(
     return (values > limit).sum(-1)
 
 
+@maps("[[4.0, 0.0], [0.0, 2.0]]", "tensor(2.)")
 def cond(A: Tensor, p: Any = None) -> Tensor:
     """Return the condition number of matrices: the norm of A times the norm of its inverse.
 
@@ -734,9 +710,6 @@ def cond(A: Tensor, p: Any = None) -> Tensor:
         LinAlgError: a matrix is singular, unless `p` is 2 or -2.
         OptionError: another order.
         ShapeError: matrices that aren't square, unless `p` is 2 or -2.
-
-    >>> lucid.linalg.cond(lucid.tensor([[4.0, 0.0], [0.0, 2.0]]))
-    tensor(2.)
     """
     a = matrices(A, "linalg.cond")
     if p in (None, 2, -2):
@@ -746,6 +719,7 @@ def cond(A: Tensor, p: Any = None) -> Tensor:
     return matrix_norm(a, p) * matrix_norm(inv(a), p)
 
 
+@maps("[[1.0], [1.0]]", "[1.0]", "[[ 0.], [-1.]]")
 def householder_product(A: Tensor, tau: Tensor) -> Tensor:
     """Return the first columns of H_1 H_2 … H_k, with H_i = I - tau_i v_i v_i^T.
 
@@ -759,11 +733,6 @@ def householder_product(A: Tensor, tau: Tensor) -> Tensor:
     Raises:
         ShapeError: shapes that don't fit.
         DTypeError: A and tau have different dtypes, or no floats.
-
-    >>> a = lucid.tensor([[1.0], [1.0]])
-    >>> lucid.linalg.householder_product(a, lucid.tensor([1.0]))
-    tensor([[ 0.],
-            [-1.]])
     """
     a = matrices(A, "linalg.householder_product")
     rows, columns = a._type.shape[-2:]

@@ -16,18 +16,20 @@ import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any, Unpack
 
 import numpy as np
 
 from lucid.autograd.modes import no_grad
+from lucid.autograd.native import program
 from lucid.device import check_device, device
-from lucid.docstrings import like
+from lucid.docstrings import like, maps
 from lucid.dtypes import as_dtype, get_default_dtype
 from lucid.functions.arguments import common_shape, integer, shape_of, tensor_of, typed
 from lucid.functions.checks import require
 from lucid.functions.conversion import cast
-from lucid.functions.elementwise import clone, floor
+from lucid.functions.elementwise import clone
 from lucid.functions.from_data import as_leaf
 from lucid.functions.options import LikeOptions, TensorOptions, taken, with_options
 from lucid.functions.promotion import Number
@@ -189,7 +191,7 @@ class Generator:
 
     def _advance(self, count: int) -> None:
         if context.recorder is None and context.forward is None and not context.levels:
-            write_array(self.state, self.state._concrete("a draw") + np.array((0, count), np.int64))
+            write_array(self.state, self.state._concrete("a draw") + _moved(count))
             return
         with no_grad():
             write_(self.state, emit(ops.add, (self.state, _pair(0, count))))
@@ -217,6 +219,11 @@ class Generator:
         from lucid.tensor.batched import drawn_numbers
 
         return drawn_numbers(drawn)
+
+
+@lru_cache
+def _moved(count: int) -> np.ndarray:
+    return np.array((0, count), np.int64)
 
 
 def _pair(first: int, second: int) -> Tensor:
@@ -461,13 +468,14 @@ def randint(
         raise OptionError(f"randint: low={first} must be below high={last}, by at most 2**53")
     stream = generator or default_generator
     uniform = stream.draw(ops.random_uniform, shape_of((size,), "randint"), f64)
-    whole = cast(floor(uniform * (last - first)), i64)
+    whole = cast(uniform * (last - first), i64)  # which truncates: it isn't negative
     if first.__class__ is not int or first:
         whole = whole + first
     return as_leaf(cast(whole, dtype), requires_grad)
 
 
 @with_options
+@maps("lucid.zeros(3)", "1", "[0., 0., 0.]")
 def randint_like(
     input: Tensor,
     low: int,
@@ -486,9 +494,6 @@ def randint_like(
 
     Raises:
         OptionError: the range is empty, or longer than 2**53.
-
-    >>> lucid.randint_like(lucid.zeros(3), 1)
-    tensor([0., 0., 0.])
     """
     if high is None:
         low, high = 0, low
@@ -520,6 +525,7 @@ def randperm(
     return cast(order, i64 if dtype is None else as_dtype(dtype, "randperm"))
 
 
+@maps("[1.0, 10.0, 100.0]", "0.0", "[  1.,  10., 100.]")
 def normal(
     mean: Number | Tensor = 0.0,
     std: Number | Tensor = 1.0,
@@ -546,9 +552,6 @@ def normal(
     Raises:
         ShapeError: there is neither a size nor a tensor.
         OptionError: `std` is negative.
-
-    >>> lucid.normal(lucid.tensor([1.0, 10.0, 100.0]), 0.0)
-    tensor([  1.,  10., 100.])
     """
     check_device(device, "normal")
     tensors = [value for value in (mean, std) if isinstance(value, Tensor)]
@@ -567,6 +570,7 @@ def normal(
     return cast(numbers * std + mean, wanted)
 
 
+@maps("[0.0, 1.0, 1.0]", "[0., 1., 1.]")
 def bernoulli(
     input: Tensor, p: float | None = None, *, generator: Generator | None = None
 ) -> Tensor:
@@ -584,9 +588,6 @@ def bernoulli(
     Raises:
         DTypeError: the probabilities are no floats.
         OptionError: `p`, or an element, isn't in [0, 1].
-
-    >>> lucid.bernoulli(lucid.tensor([0.0, 1.0, 1.0]))
-    tensor([0., 1., 1.])
     """
     x = tensor_of(input, "bernoulli")
     probability: Any = x if p is None else p
@@ -641,6 +642,7 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     return count
 
 
+@maps("[3.0, 5.0]", "[1.0, 0.0]", "[3., 0.]")
 def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) -> Tensor:
     """Return how many of `count` independent trials succeed, each with the probability `prob`.
 
@@ -656,15 +658,12 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
     Raises:
         DTypeError: they are no floats, or the dtypes differ.
         OptionError: a count is negative, or a probability isn't in [0, 1].
-
-    >>> lucid.binomial(lucid.tensor([3.0, 5.0]), lucid.tensor([1.0, 0.0]))
-    tensor([3., 0.])
     """
     n, p = tensor_of(count, "binomial", "count"), tensor_of(prob, "binomial", "prob")
     if not p.dtype.is_floating_point or n.dtype is not p.dtype:
         raise DTypeError(f"binomial: takes floats of one dtype{typed(count=n, prob=p)}")
     require(n >= 0, "binomial: counts must be at least 0", count=n)
-    require((p >= 0) & (p <= 1), "binomial: probabilities must be in [0, 1]", prob=p)
+    require(_is_probability(p), "binomial: probabilities must be in [0, 1]", prob=p)
     shape = common_shape("binomial", count=n, prob=p)
     trials = int(n.max().item()) if n.numel() else 0
     axes = (trials, *(1,) * len(shape))
@@ -691,14 +690,19 @@ def _chosen(x: Tensor, probability: Any, generator: Generator | None) -> Tensor:
     if number and not 0 <= probability <= 1:
         raise OptionError(f"bernoulli: expects p to be in [0, 1], but got p={probability}")
     if isinstance(probability, Tensor):
-        inside = (probability >= 0) & (probability <= 1)
-        require(inside, "bernoulli: expects p to be in [0, 1]", p=probability)
+        require(_is_probability(probability), "bernoulli: expects p to be in [0, 1]", p=probability)
     dtype = x.dtype if x.dtype.is_floating_point else get_default_dtype()
     stream = generator or default_generator
     uniform = stream.draw(ops.random_uniform, x._type.shape, dtype)
     return uniform < (probability.detach() if isinstance(probability, Tensor) else probability)
 
 
+@program
+def _is_probability(x: Tensor) -> Tensor:
+    return (x >= 0) & (x <= 1)
+
+
+@maps("[0.0, 1.0, 0.0]", "3", "replacement=True", "[1, 1, 1]")
 def multinomial(
     input: Tensor,
     num_samples: int,
@@ -722,18 +726,14 @@ def multinomial(
         OptionError: a weight is negative, infinite or NaN, or fewer are above 0 than samples are
             drawn.
         ShapeError: the weights are no vector or matrix of floats.
-
-    >>> lucid.multinomial(lucid.tensor([0.0, 1.0, 0.0]), 3, replacement=True)
-    tensor([1, 1, 1])
     """
     weights = tensor_of(input, "multinomial").detach()
     count = integer(num_samples, "multinomial", "num_samples")
     _check_weights(weights, count, replacement)
     shape = weights._type.shape
     stream = generator or default_generator
-    if not replacement:  # the smallest of exponential waiting times, each with its rate
-        uniform = stream.draw(ops.random_uniform, shape, f64)
-        waiting = -log1p(-uniform) / cast(weights, f64)
+    if not replacement:  # the smallest of waiting times
+        waiting = _waiting(stream.draw(ops.random_uniform, shape, f64), weights)
         order = emit(ops.argsort, (waiting,), axis=len(shape) - 1, descending=False)
         return clone(order[..., :count])
     edges = cast(weights, f64).cumsum(-1)
@@ -749,12 +749,22 @@ def _check_weights(weights: Tensor, count: int, replacement: bool) -> None:
             f"multinomial: cannot draw {count} of {weights._type.shape[-1]} without replacement, "
             "nor less than one"
         )
-    finite = (weights >= 0) & (weights < math.inf)
-    text = "multinomial: probability tensor contains either `inf`, `nan` or element < 0"
-    require(finite, text)
-    enough = (weights > 0).sum(-1) >= (1 if replacement else count)
+    finite, enough = _soundness(weights, 1 if replacement else count)
+    require(finite, "multinomial: probability tensor contains either `inf`, `nan` or element < 0")
     few = "multinomial: invalid distribution: fewer weights above 0 than samples"
     require(enough, few)
+
+
+@program
+def _soundness(weights: Tensor, least: int) -> tuple[Tensor, Tensor]:
+    """Which weights are finite and not negative, and whether enough of a row are above 0."""
+    return (weights >= 0) & (weights < math.inf), (weights > 0).sum(-1) >= least
+
+
+@program
+def _waiting(uniform: Tensor, weights: Tensor) -> Tensor:
+    """Exponential waiting times, each with its rate."""
+    return -log1p(-uniform) / cast(weights, f64)
 
 
 def _are(found: tuple[Any, Any], numbers: tuple[int, int]) -> bool:

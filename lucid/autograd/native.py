@@ -116,6 +116,11 @@ class Notes(Level):
     def write(self, target: TensorCore, value: TensorCore, position: int) -> None:
         raise NotStraightError("it writes in place")
 
+    def look(self, tensor: TensorCore) -> None:
+        value = self._known.get(id(tensor)) or self._of_arrays.get(id(tensor._array))
+        if value is not None and (value.producer is None or value.producer.op is not ops.constant):
+            raise NotStraightError("it goes by numbers that another call may have others of")
+
     def call(
         self,
         function: type[Function],

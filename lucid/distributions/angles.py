@@ -58,26 +58,25 @@ class VonMises(Distribution):
         norm = math.log(2 * math.pi) + lucid.special.i0e(self.concentration).log()
         return height - norm
 
-    def sample(self, sample_shape: Shape = ()) -> Tensor:
-        with lucid.no_grad():
-            shape = self._extended_shape(sample_shape)
-            k = self.concentration.double()
-            tau = 1 + (1 + 4 * k * k).sqrt()
-            rho = (tau - (2 * tau).sqrt()) / (2 * k)
-            r = lucid.where(k < 1e-5, 1 / k + k, (1 + rho * rho) / (2 * rho))
-            found = lucid.zeros(shape, dtype=lucid.float64)
-            done = lucid.zeros(shape, dtype=lucid.bool)
-            for _ in range(_ROUNDS):
-                u1, u2, u3 = (uniform_like(shape, k) for _ in range(3))
-                z = (math.pi * u1).cos()
-                f = (1 + r * z) / (r + z)
-                c = k * (r - f)
-                accepted = (c * (2 - c) > u2) | ((c / u2).log() + 1 >= c)
-                angle = (u3 - 0.5).sign() * f.clamp(-1, 1).acos()
-                found = lucid.where(accepted & ~done, angle, found)
-                done = done | accepted
-            angle = found + self.loc.double()
-            return (lucid.remainder(angle + math.pi, 2 * math.pi) - math.pi).to(self.loc.dtype)
+    def _sampled(self, sample_shape: Shape) -> Tensor:
+        shape = self._extended_shape(sample_shape)
+        k = self.concentration.double()
+        tau = 1 + (1 + 4 * k * k).sqrt()
+        rho = (tau - (2 * tau).sqrt()) / (2 * k)
+        r = lucid.where(k < 1e-5, 1 / k + k, (1 + rho * rho) / (2 * rho))
+        found = lucid.zeros(shape, dtype=lucid.float64)
+        done = lucid.zeros(shape, dtype=lucid.bool)
+        for _ in range(_ROUNDS):
+            u1, u2, u3 = (uniform_like(shape, k) for _ in range(3))
+            z = (math.pi * u1).cos()
+            f = (1 + r * z) / (r + z)
+            c = k * (r - f)
+            accepted = (c * (2 - c) > u2) | ((c / u2).log() + 1 >= c)
+            angle = (u3 - 0.5).sign() * f.clamp(-1, 1).acos()
+            found = lucid.where(accepted & ~done, angle, found)
+            done = done | accepted
+        angle = found + self.loc.double()
+        return (lucid.remainder(angle + math.pi, 2 * math.pi) - math.pi).to(self.loc.dtype)
 
 
 @like(Distribution)
@@ -146,8 +145,8 @@ class ContinuousBernoulli(OfProbability):
         exact = p * (p - 1) / (1 - 2 * p) ** 2 + 1 / ((-p).log1p() - p.log()) ** 2
         return lucid.where(self._is_steep(), exact, 1 / 12 - (1 / 15 - 128 / 945 * x) * x)
 
-    def rsample(self, sample_shape: Shape = ()) -> Tensor:
-        return self.icdf(uniform_like(self._extended_shape(sample_shape), self.probs))
+    def _drawn(self, shape: Shape) -> Tensor:
+        return self.icdf(uniform_like(shape, self.probs))
 
     def _cdf(self, value: Tensor) -> Tensor:
         p = self._steep()

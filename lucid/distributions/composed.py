@@ -273,16 +273,15 @@ class MixtureSameFamily(Distribution):
         each = self.component_distribution.cdf(value.unsqueeze(-1))
         return (each * self.mixture_distribution.probs).sum(-1)
 
-    def sample(self, sample_shape: Shape = ()) -> Tensor:
-        with lucid.no_grad():
-            axis = len(sample_shape) + len(self._batch_shape)
-            chosen = self.mixture_distribution.sample(sample_shape)
-            every = self.component_distribution.sample(sample_shape)
-            index = chosen.reshape(*chosen.shape, *(1,) * (1 + len(self._event_shape)))
-            shape = list(every.shape)
-            shape[axis] = 1
-            picked: Tensor = ops.gather(every, index.expand(*shape), axis=axis)
-            return picked.squeeze(axis)
+    def _sampled(self, sample_shape: Shape) -> Tensor:
+        axis = len(sample_shape) + len(self._batch_shape)
+        chosen = self.mixture_distribution.sample(sample_shape)
+        every = self.component_distribution.sample(sample_shape)
+        index = chosen.reshape(*chosen.shape, *(1,) * (1 + len(self._event_shape)))
+        shape = list(every.shape)
+        shape[axis] = 1
+        picked: Tensor = ops.gather(every, index.expand(*shape), axis=axis)
+        return picked.squeeze(axis)
 
 
 @like(Distribution)

@@ -91,11 +91,11 @@ class Bernoulli(OfProbability):
 
     has_enumerate_support = True
     support = constraints.boolean
-    _formulas: ClassVar = {"mean": lambda d: d.probs, "variance": lambda d: d.probs * (1 - d.probs)}
-
-    def sample(self, sample_shape: Shape = ()) -> Tensor:
-        with lucid.no_grad():
-            return lucid.bernoulli(self.probs.expand(*self._extended_shape(sample_shape)))
+    _formulas: ClassVar = {
+        "mean": lambda d: d.probs,
+        "variance": lambda d: d.probs * (1 - d.probs),
+        "_sampled": lambda d, times: lucid.bernoulli(d.probs.expand(*d._extended_shape(times))),
+    }
 
     @property
     def mode(self) -> Tensor:
@@ -135,10 +135,9 @@ class Geometric(OfProbability):
         "variance": lambda d: (1 / d.probs - 1) / d.probs,
     }
 
-    def sample(self, sample_shape: Shape = ()) -> Tensor:
-        with lucid.no_grad():
-            u = uniform_like(self._extended_shape(sample_shape), self._parameter)
-            return (u.log() / (-self.probs).log1p()).floor()
+    def _sampled(self, sample_shape: Shape) -> Tensor:
+        u = uniform_like(self._extended_shape(sample_shape), self._parameter)
+        return (u.log() / (-self.probs).log1p()).floor()
 
     def _log_prob(self, value: Tensor) -> Tensor:
         failure = (-self.probs).log1p()
@@ -208,12 +207,11 @@ class Categorical(Distribution):
     def _num_events(self) -> int:
         return int(self._parameter.shape[-1])
 
-    def sample(self, sample_shape: Shape = ()) -> Tensor:
-        with lucid.no_grad():
-            rows = self.probs.reshape(-1, self._num_events)
-            count = math.prod(sample_shape)
-            drawn = lucid.multinomial(rows, count, True).T
-            return drawn.reshape(self._extended_shape(sample_shape))
+    def _sampled(self, sample_shape: Shape) -> Tensor:
+        rows = self.probs.reshape(-1, self._num_events)
+        count = math.prod(sample_shape)
+        drawn = lucid.multinomial(rows, count, True).T
+        return drawn.reshape(self._extended_shape(sample_shape))
 
     @property
     def mode(self) -> Tensor:
@@ -322,16 +320,12 @@ class Poisson(Distribution):
         "mean": lambda d: d.rate,
         "variance": lambda d: d.rate,
         "_log_prob": lambda d, value: lucid.xlogy(value, d.rate) - d.rate - lucid.lgamma(value + 1),
+        "_sampled": lambda d, times: lucid.poisson(d.rate.expand(*d._extended_shape(times))),
     }
 
     def __init__(self, rate: Any, validate_args: Any = None) -> None:
         (self.rate,) = parameters_of(rate)
         super().__init__(self.rate.shape, (), validate_args)
-
-    def sample(self, sample_shape: Shape = ()) -> Tensor:
-        with lucid.no_grad():
-            rate = self.rate.expand(*self._extended_shape(sample_shape))
-            return lucid.poisson(rate)
 
 
 class _OfTrials(OfProbability):
@@ -379,10 +373,9 @@ class Binomial(_OfTrials):
     ) -> None:
         super().__init__(total_count, probs, logits, validate_args)
 
-    def sample(self, sample_shape: Shape = ()) -> Tensor:
-        with lucid.no_grad():
-            shape = self._extended_shape(sample_shape)
-            return lucid.binomial(self.total_count.expand(*shape), self.probs.expand(*shape))
+    def _sampled(self, sample_shape: Shape) -> Tensor:
+        shape = self._extended_shape(sample_shape)
+        return lucid.binomial(self.total_count.expand(*shape), self.probs.expand(*shape))
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         trials = int(self.total_count.max().item())
@@ -422,10 +415,9 @@ class NegativeBinomial(_OfTrials):
         "variance": lambda d: d.mean / (-d.logits).sigmoid(),
     }
 
-    def sample(self, sample_shape: Shape = ()) -> Tensor:
-        with lucid.no_grad():
-            count = self.total_count.expand(*self._extended_shape(sample_shape))
-            return Poisson(standard_gamma(count) * self.logits.exp()).sample()
+    def _sampled(self, sample_shape: Shape) -> Tensor:
+        count = self.total_count.expand(*self._extended_shape(sample_shape))
+        return Poisson(standard_gamma(count) * self.logits.exp()).sample()
 
     def _log_prob(self, value: Tensor) -> Tensor:
         count, logits = self.total_count, self.logits

@@ -87,7 +87,8 @@ class Distribution(OfFormulas):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        if "rsample" in vars(cls) and "has_rsample" not in vars(cls):
+        draws = "rsample" in vars(cls) or "_drawn" in vars(cls)
+        if draws and "has_rsample" not in vars(cls):
             cls.has_rsample = True
 
     def __init__(
@@ -236,6 +237,10 @@ class Distribution(OfFormulas):
         >>> loc.grad
         tensor(4.)
         """
+        return self._drawn(self._extended_shape(sample_shape))
+
+    def _drawn(self, shape: Size) -> Tensor:
+        """Draws of a shape, differentiable by the parameters."""
         raise MissingRuleError(f"{type(self).__name__} has no rsample: draws aren't differentiable")
 
     def sample(self, sample_shape: Shape = ()) -> Tensor:
@@ -247,7 +252,11 @@ class Distribution(OfFormulas):
         lucid.Size([4, 3])
         """
         with no_grad():
-            return self.rsample(sample_shape)
+            return self._sampled(sample_shape)
+
+    def _sampled(self, sample_shape: Shape) -> Tensor:
+        """`sample`, where no gradients are recorded."""
+        return self.rsample(sample_shape)
 
     def sample_n(self, n: int) -> Tensor:
         """Draw `n` times, without gradients: `sample((n,))`, which programs should write instead.

@@ -39,8 +39,8 @@ class _LocationScale(Distribution):
     def _standard(self, shape: Shape) -> Tensor:
         raise NotImplementedError
 
-    def rsample(self, sample_shape: Shape = ()) -> Tensor:
-        return self.loc + self.scale * self._standard(self._extended_shape(sample_shape))
+    def _drawn(self, shape: Shape) -> Tensor:
+        return self.loc + self.scale * self._standard(shape)
 
 
 class _Gaussian(_LocationScale):
@@ -225,15 +225,12 @@ class HalfNormal(Distribution):
         "entropy": lambda d: 0.5 * math.log(math.pi / 2) + 0.5 + d.scale.log(),
         "_cdf": lambda d, value: lucid.erf(value / d.scale / math.sqrt(2)),
         "icdf": lambda d, value: d.scale * lucid.special.ndtri((value + 1) / 2),
+        "_drawn": lambda d, shape: lucid.randn(shape, dtype=d.scale.dtype).abs() * d.scale,
     }
 
     def __init__(self, scale: Any, validate_args: Any = None) -> None:
         (self.scale,) = parameters_of(scale)
         super().__init__(self.scale.shape, (), validate_args)
-
-    def rsample(self, sample_shape: Shape = ()) -> Tensor:
-        shape = self._extended_shape(sample_shape)
-        return lucid.randn(shape, dtype=self.scale.dtype).abs() * self.scale
 
     def _log_prob(self, value: Tensor) -> Tensor:
         density = math.log(2) - (value / self.scale) ** 2 / 2 - self.scale.log()
@@ -263,6 +260,7 @@ class Uniform(Distribution):
         "entropy": lambda d: (d.high - d.low).log(),
         "_cdf": lambda d, value: ((value - d.low) / (d.high - d.low)).clamp(0, 1),
         "icdf": lambda d, value: d.low + value * (d.high - d.low),
+        "_drawn": lambda d, shape: d.low + lucid.rand(shape, dtype=d.low.dtype) * (d.high - d.low),
     }
 
     def __init__(self, low: Any, high: Any, validate_args: Any = None) -> None:
@@ -272,10 +270,6 @@ class Uniform(Distribution):
     def _check_parameters(self) -> None:
         bounds = {"low": self.low, "high": self.high}
         require(self.low < self.high, "Uniform: low must be less than high", **bounds)
-
-    def rsample(self, sample_shape: Shape = ()) -> Tensor:
-        u = lucid.rand(self._extended_shape(sample_shape), dtype=self.low.dtype)
-        return self.low + u * (self.high - self.low)
 
     @property
     def mode(self) -> Tensor:

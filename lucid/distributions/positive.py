@@ -106,15 +106,12 @@ class Exponential(Distribution):
         "_log_prob": lambda d, value: d.rate.log() - d.rate * value,
         "_cdf": lambda d, value: -lucid.expm1(-d.rate * value),
         "icdf": lambda d, value: -lucid.log1p(-value) / d.rate,
+        "_drawn": lambda d, shape: -uniform_like(shape, d.rate).log() / d.rate,
     }
 
     def __init__(self, rate: Any, validate_args: Any = None) -> None:
         (self.rate,) = parameters_of(rate)
         super().__init__(self.rate.shape, (), validate_args)
-
-    def rsample(self, sample_shape: Shape = ()) -> Tensor:
-        u = uniform_like(self._extended_shape(sample_shape), self.rate)
-        return -u.log() / self.rate
 
 
 @like(Exponential)
@@ -137,15 +134,12 @@ class Gamma(Distribution):
         "mean": lambda d: d.concentration / d.rate,
         "variance": lambda d: d.concentration / d.rate**2,
         "_cdf": lambda d, value: lucid.special.gammainc(d.concentration, d.rate * value),
+        "_drawn": lambda d, shape: standard_gamma(d.concentration.expand(*shape)) / d.rate,
     }
 
     def __init__(self, concentration: Any, rate: Any, validate_args: Any = None) -> None:
         self.concentration, self.rate = parameters_of(concentration, rate)
         super().__init__(self.concentration.shape, (), validate_args)
-
-    def rsample(self, sample_shape: Shape = ()) -> Tensor:
-        shape = self._extended_shape(sample_shape)
-        return standard_gamma(self.concentration.expand(*shape)) / self.rate
 
     def _log_prob(self, value: Any) -> Tensor:
         value = value if isinstance(value, Tensor) else lucid.tensor(value, dtype=self.rate.dtype)
@@ -200,8 +194,7 @@ class Beta(Distribution):
         self.concentration1, self.concentration0 = parameters_of(concentration1, concentration0)
         super().__init__(self.concentration1.shape, (), validate_args)
 
-    def rsample(self, sample_shape: Shape = ()) -> Tensor:
-        shape = self._extended_shape(sample_shape)
+    def _drawn(self, shape: Shape) -> Tensor:
         one = standard_gamma(self.concentration1.expand(*shape))
         return one / (one + standard_gamma(self.concentration0.expand(*shape)))
 
@@ -264,8 +257,7 @@ class Dirichlet(Distribution):
         self.concentration = concentration
         super().__init__(concentration.shape[:-1], concentration.shape[-1:], validate_args)
 
-    def rsample(self, sample_shape: Shape = ()) -> Tensor:
-        shape = self._extended_shape(sample_shape)
+    def _drawn(self, shape: Shape) -> Tensor:
         parts = standard_gamma(self.concentration.expand(*shape))
         return parts / parts.sum(-1, keepdim=True)
 
@@ -317,8 +309,7 @@ class StudentT(Distribution):
         self.df, self.loc, self.scale = parameters_of(df, loc, scale)
         super().__init__(self.df.shape, (), validate_args)
 
-    def rsample(self, sample_shape: Shape = ()) -> Tensor:
-        shape = self._extended_shape(sample_shape)
+    def _drawn(self, shape: Shape) -> Tensor:
         x = lucid.randn(shape, dtype=self.df.dtype)
         z = 2 * standard_gamma((0.5 * self.df).expand(*shape))
         return self.loc + self.scale * x * (self.df / z).sqrt()
@@ -380,8 +371,8 @@ class Weibull(Distribution):
         self.scale, self.concentration = parameters_of(scale, concentration)
         super().__init__(self.scale.shape, (), validate_args)
 
-    def rsample(self, sample_shape: Shape = ()) -> Tensor:
-        u = uniform_like(self._extended_shape(sample_shape), self.scale)
+    def _drawn(self, shape: Shape) -> Tensor:
+        u = uniform_like(shape, self.scale)
         return self.scale * (-u.log()) ** (1 / self.concentration)
 
     def _moment(self, order: int) -> Tensor:
@@ -424,15 +415,12 @@ class Pareto(Distribution):
         "entropy": lambda d: (d.scale / d.alpha).log() + 1 + 1 / d.alpha,
         "_cdf": lambda d, value: 1 - (d.scale / value) ** d.alpha,
         "icdf": lambda d, value: d.scale * (1 - value) ** (-1 / d.alpha),
+        "_drawn": lambda d, shape: d.scale * (-uniform_like(shape, d.scale).log() / d.alpha).exp(),
     }
 
     def __init__(self, scale: Any, alpha: Any, validate_args: Any = None) -> None:
         self.scale, self.alpha = parameters_of(scale, alpha)
         super().__init__(self.scale.shape, (), validate_args)
-
-    def rsample(self, sample_shape: Shape = ()) -> Tensor:
-        u = uniform_like(self._extended_shape(sample_shape), self.scale)
-        return self.scale * (-u.log() / self.alpha).exp()
 
     @property
     def mean(self) -> Tensor:
@@ -473,6 +461,7 @@ class GeneralizedPareto(Distribution):
         "entropy": lambda d: d.scale.log() + d.concentration + 1,
         "_log_prob": lambda d, value: -d.scale.log() - (1 + d.concentration) * d._hazard(value),
         "_cdf": lambda d, value: -lucid.expm1(-d._hazard(value)),
+        "_drawn": lambda d, shape: d.icdf(uniform_like(shape, d.loc)),
     }
 
     def __init__(self, loc: Any, scale: Any, concentration: Any, validate_args: Any = None) -> None:
@@ -496,9 +485,6 @@ class GeneralizedPareto(Distribution):
         hazard, k = -lucid.log1p(-value), self._divisor()
         z = (lucid.expm1(k * hazard) / k).where(self.concentration != 0, hazard)
         return self.loc + self.scale * z
-
-    def rsample(self, sample_shape: Shape = ()) -> Tensor:
-        return self.icdf(uniform_like(self._extended_shape(sample_shape), self.loc))
 
     @property
     def mean(self) -> Tensor:
@@ -534,15 +520,12 @@ class HalfCauchy(Distribution):
         "entropy": lambda d: math.log(2 * math.pi) + d.scale.log(),
         "_cdf": lambda d, value: 2 / math.pi * lucid.atan(value / d.scale),
         "icdf": lambda d, value: d.scale * lucid.tan(math.pi / 2 * value),
+        "_drawn": lambda d, shape: d.scale * (math.pi / 2 * uniform_like(shape, d.scale)).tan(),
     }
 
     def __init__(self, scale: Any, validate_args: Any = None) -> None:
         (self.scale,) = parameters_of(scale)
         super().__init__(self.scale.shape, (), validate_args)
-
-    def rsample(self, sample_shape: Shape = ()) -> Tensor:
-        u = uniform_like(self._extended_shape(sample_shape), self.scale)
-        return self.scale * (math.pi / 2 * u).tan()
 
     def _log_prob(self, value: Tensor) -> Tensor:
         relative = value / self.scale
@@ -567,15 +550,12 @@ class InverseGamma(Distribution):
     _formulas: ClassVar = {
         "mode": lambda d: d.rate / (d.concentration + 1),
         "_cdf": lambda d, value: lucid.special.gammaincc(d.concentration, d.rate / value),
+        "_drawn": lambda d, shape: d.rate / standard_gamma(d.concentration.expand(*shape)),
     }
 
     def __init__(self, concentration: Any, rate: Any, validate_args: Any = None) -> None:
         self.concentration, self.rate = parameters_of(concentration, rate)
         super().__init__(self.rate.shape, (), validate_args)
-
-    def rsample(self, sample_shape: Shape = ()) -> Tensor:
-        shape = self._extended_shape(sample_shape)
-        return self.rate / standard_gamma(self.concentration.expand(*shape))
 
     @property
     def mean(self) -> Tensor:
@@ -625,8 +605,8 @@ class Kumaraswamy(Distribution):
         self.concentration1, self.concentration0 = parameters_of(concentration1, concentration0)
         super().__init__(self.concentration1.shape, (), validate_args)
 
-    def rsample(self, sample_shape: Shape = ()) -> Tensor:
-        u = uniform_like(self._extended_shape(sample_shape), self.concentration1)
+    def _drawn(self, shape: Shape) -> Tensor:
+        u = uniform_like(shape, self.concentration1)
         return (1 - u ** (1 / self.concentration0)) ** (1 / self.concentration1)
 
     def _moment(self, order: int) -> Tensor:
@@ -675,8 +655,7 @@ class FisherSnedecor(Distribution):
         self.df1, self.df2 = parameters_of(df1, df2)
         super().__init__(self.df1.shape, (), validate_args)
 
-    def rsample(self, sample_shape: Shape = ()) -> Tensor:
-        shape = self._extended_shape(sample_shape)
+    def _drawn(self, shape: Shape) -> Tensor:
         over = standard_gamma((self.df1 / 2).expand(*shape)) / self.df1
         tiny = float(lucid.finfo(over.dtype).tiny)
         under = (standard_gamma((self.df2 / 2).expand(*shape)) / self.df2).clamp(min=tiny)

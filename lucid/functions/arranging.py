@@ -71,6 +71,7 @@ def _each(function: Any, tensors: tuple[Any, ...]) -> Any:
     return results[0] if len(results) == 1 else results
 
 
+@maps("lucid.tensor(3)", "[3]")
 def atleast_1d(*tensors: Any) -> Any:
     """Return each tensor with at least one axis, a 0-d one as a vector of one element.
 
@@ -78,9 +79,6 @@ def atleast_1d(*tensors: Any) -> Any:
 
     Args:
         *tensors: one tensor, several, or one list of them; for several the result is a tuple.
-
-    >>> lucid.atleast_1d(lucid.tensor(3))
-    tensor([3])
     """
     return _each(lambda x: x if x.ndim else reshaped(x, (1,)), tensors)
 
@@ -119,13 +117,9 @@ def atleast_3d(*tensors: Any) -> Any:
 
 
 @like(matrix_transpose)
+@maps("[[1, 2], [3, 4]]", "[[1, 3], [2, 4]]")
 def adjoint(input: Tensor) -> Tensor:
-    """Return the view with the last two axes exchanged, which for real numbers is the adjoint.
-
-    >>> lucid.adjoint(lucid.tensor([[1, 2], [3, 4]]))
-    tensor([[1, 3],
-            [2, 4]])
-    """
+    """Return the view with the last two axes exchanged, which for real numbers is the adjoint."""
     return matrix_transpose(input)
 
 
@@ -165,6 +159,7 @@ def dstack(tensors: Any) -> Tensor:
     return cat([_volume(x) for x in tensors], 2)
 
 
+@maps("[[1, 2]]", "[[3], [4]]", "[[1, 2, 0], [0, 0, 3], [0, 0, 4]]")
 def block_diag(*tensors: Tensor) -> Tensor:
     """Return the matrix with the given ones along its diagonal, and zeros elsewhere.
 
@@ -178,11 +173,6 @@ def block_diag(*tensors: Tensor) -> Tensor:
     Raises:
         ArgumentError: a block is no tensor.
         ShapeError: a tensor of more than two axes.
-
-    >>> lucid.block_diag(lucid.tensor([[1, 2]]), lucid.tensor([[3], [4]]))
-    tensor([[1, 2, 0],
-            [0, 0, 3],
-            [0, 0, 4]])
     """
     blocks = [atleast_2d(tensor_of(x, "block_diag", f"tensor {i}")) for i, x in enumerate(tensors)]
     for block in blocks:
@@ -195,6 +185,7 @@ def block_diag(*tensors: Tensor) -> Tensor:
     return cat(rows, 0)
 
 
+@maps("[1, 2]", "[5, 6]", "[[1, 5], [1, 6], [2, 5], [2, 6]]")
 def cartesian_prod(*tensors: Tensor) -> Tensor:
     """Return all combinations of one element of each vector as rows.
 
@@ -207,12 +198,6 @@ def cartesian_prod(*tensors: Tensor) -> Tensor:
 
     Raises:
         ShapeError: one is no vector.
-
-    >>> lucid.cartesian_prod(lucid.tensor([1, 2]), lucid.tensor([5, 6]))
-    tensor([[1, 5],
-            [1, 6],
-            [2, 5],
-            [2, 6]])
     """
     for i, x in enumerate(tensors):
         _require_vector(tensor_of(x, "cartesian_prod", f"tensor {i}"), "cartesian_prod")
@@ -226,6 +211,7 @@ def _require_vector(x: Tensor, op: str) -> None:
         raise ShapeError(f"{op}: takes vectors, not a tensor of {x.ndim} axes")
 
 
+@maps("[1, 2, 3]", "[[1, 2], [1, 3], [2, 3]]")
 def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
     """Return the combinations of `r` elements of a vector as rows, in the order of `itertools`.
 
@@ -241,11 +227,6 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
     Raises:
         OptionError: `r` is negative, or without replacement above the length.
         ShapeError: it is no vector.
-
-    >>> lucid.combinations(lucid.tensor([1, 2, 3]))
-    tensor([[1, 2],
-            [1, 3],
-            [2, 3]])
     """
     x, size = tensor_of(input, "combinations"), integer(r, "combinations", "r")
     _require_vector(x, "combinations")
@@ -383,6 +364,7 @@ def dsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
     return _equal_parts("dsplit", input, indices_or_sections, 2)
 
 
+@maps("[[1, 2], [3, 4]]", "[[2, 4], [1, 3]]")
 def rot90(input: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:
     """Return a copy turned by `k` quarters, from the first of two axes towards the second.
 
@@ -396,10 +378,6 @@ def rot90(input: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:
     Raises:
         OptionError: there aren't exactly two axes, which differ.
         IndexOutOfRangeError: there is no such axis.
-
-    >>> lucid.rot90(lucid.tensor([[1, 2], [3, 4]]))
-    tensor([[2, 4],
-            [1, 3]])
     """
     x = tensor_of(input, "rot90")
     if len(dims) != 2:
@@ -442,6 +420,7 @@ def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
     return windows
 
 
+@maps("lucid.arange(6)", "(3, 2)", "(1, 2)", "[[0, 2], [1, 3], [2, 4]]")
 def as_strided(
     input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Tensor:
@@ -463,11 +442,6 @@ def as_strided(
         ShapeError: there are more or fewer strides than sizes, or one is negative, or an element
             would be outside of `input`.
         ArgumentError: `input` isn't contiguous.
-
-    >>> lucid.as_strided(lucid.arange(6), (3, 2), (1, 2))
-    tensor([[0, 2],
-            [1, 3],
-            [2, 4]])
     """
     x, shape = tensor_of(input, "as_strided"), shape_of((tuple(size),), "as_strided")
     strides = tuple(integer(step, "as_strided", "stride") for step in stride)
@@ -498,20 +472,18 @@ def as_strided(
     return broadcast(reshaped(part, tuple(without)), shape)
 
 
+@maps("[[1], [2]]", "[[1, 0], [0, 2]]")
 def diagflat(input: Tensor, offset: int = 0) -> Tensor:
     """Return the square matrix with all elements of `input`, in row-major order, on its diagonal.
 
     Args:
         input: a tensor of any shape.
-
-    >>> lucid.diagflat(lucid.tensor([[1], [2]]))
-    tensor([[1, 0],
-            [0, 2]])
     """
     x = tensor_of(input, "diagflat")
     return diag_embed(reshaped(x, (x._type.size,)), offset)
 
 
+@maps("2", "2", "[[0, 1, 1], [0, 0, 1]]")
 def tril_indices(
     row: int, col: int, offset: int = 0, *, dtype: Any = i64, device: Any = None, layout: Any = None
 ) -> Tensor:
@@ -530,10 +502,6 @@ def tril_indices(
     Raises:
         ShapeError: a size is negative.
         OptionError: another device or layout.
-
-    >>> lucid.tril_indices(2, 2)
-    tensor([[0, 1, 1],
-            [0, 0, 1]])
     """
     shape_of((row, col), "tril_indices")
     check_device(device, "tril_indices")
@@ -542,6 +510,7 @@ def tril_indices(
 
 
 @like(tril_indices)
+@maps("2", "3", "1", "[[0, 0, 1], [1, 2, 2]]")
 def triu_indices(
     row: int, col: int, offset: int = 0, *, dtype: Any = i64, device: Any = None, layout: Any = None
 ) -> Tensor:
@@ -549,10 +518,6 @@ def triu_indices(
 
     Args:
         offset: the first diagonal that belongs to it; above 0 right of the main one.
-
-    >>> lucid.triu_indices(2, 3, 1)
-    tensor([[0, 0, 1],
-            [1, 2, 2]])
     """
     shape_of((row, col), "triu_indices")
     check_device(device, "triu_indices")
@@ -591,6 +556,7 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
     return tuple(reversed(found))
 
 
+@maps("lucid.zeros(4)", "lucid.ones(2)", "start=1", "end=3", "[0., 1., 1., 0.]")
 def slice_scatter(
     input: Tensor, src: Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
 ) -> Tensor:
@@ -606,9 +572,6 @@ def slice_scatter(
 
     Raises:
         ShapeError: `src` doesn't broadcast to the slice.
-
-    >>> lucid.slice_scatter(lucid.zeros(4), lucid.ones(2), start=1, end=3)
-    tensor([0., 1., 1., 0.])
     """
     x = tensor_of(input, "slice_scatter")
     axis = axis_of(dim, x.ndim, "slice_scatter")
@@ -622,6 +585,7 @@ def _with(x: Tensor, key: Any, src: Tensor) -> Tensor:
     return copy
 
 
+@maps("lucid.zeros(2, 2)", "lucid.ones(2)", "0", "1", "[[0., 0.], [1., 1.]]")
 def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
     """Return a copy of `input` in which the part at `index` along `dim` is `src`.
 
@@ -633,16 +597,13 @@ def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
 
     Raises:
         IndexOutOfRangeError: there is no such axis, or the index isn't in it.
-
-    >>> lucid.select_scatter(lucid.zeros(2, 2), lucid.ones(2), 0, 1)
-    tensor([[0., 0.],
-            [1., 1.]])
     """
     x = tensor_of(input, "select_scatter")
     axis = axis_of(dim, x.ndim, "select_scatter")
     return _with(x, (*(slice(None),) * axis, index), src)
 
 
+@maps("lucid.zeros(2, 2)", "[1.0, 2.0]", "[[1., 0.], [0., 2.]]")
 def diagonal_scatter(
     input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> Tensor:
@@ -659,10 +620,6 @@ def diagonal_scatter(
 
     Raises:
         ShapeError: `src` hasn't the shape of the diagonal.
-
-    >>> lucid.diagonal_scatter(lucid.zeros(2, 2), lucid.tensor([1.0, 2.0]))
-    tensor([[1., 0.],
-            [0., 2.]])
     """
     x, src = tensor_of(input, "diagonal_scatter"), tensor_of(src, "diagonal_scatter", "src")
     expected = diagonal(x, offset, dim1, dim2)._type.shape
@@ -706,6 +663,7 @@ def sum_to_size(input: Tensor, *size: Any) -> Tensor:
     return reshaped(sum(x, tuple(range(lead))) if lead else x, tuple(shape))
 
 
+@maps("[[3.0, 4.0], [0.3, 0.4]]", "2", "0", "1.0", "[[0.6000, 0.8000], [0.3000, 0.4000]]")
 def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     """Return a copy whose slices along `dim` are scaled down to a p-norm of at most `maxnorm`.
 
@@ -716,10 +674,6 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
         p: of the norm.
         dim: the axis whose slices are scaled; negative ones count from the end.
         maxnorm: the greatest norm that stays as it is.
-
-    >>> lucid.renorm(lucid.tensor([[3.0, 4.0], [0.3, 0.4]]), 2, 0, 1.0)
-    tensor([[0.6000, 0.8000],
-            [0.3000, 0.4000]])
     """
     x = tensor_of(input, "renorm")
     axis = axis_of(dim, x.ndim, "renorm")

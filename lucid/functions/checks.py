@@ -82,7 +82,7 @@ def require(
     error: "state" for `LucidError`, "zero" for `DivisionByZeroError`, "singular" for `LinAlgError`.
     text, hint, given: as in `in_range`.
     """
-    array = _at_hand(condition)
+    array = at_hand(condition)
     if array is not None and array.all():
         return
     fails = emit(ops.logical_not, (condition,))
@@ -91,13 +91,13 @@ def require(
     _check(emit(ops.cast, (fails,), dtype=i64), 0, 1, said, error)
 
 
-def _at_hand(values: Tensor) -> np.ndarray | None:
+def at_hand(values: Tensor) -> np.ndarray | None:
     """The array of values that can be looked at now, outside of traces and transformations."""
     return None if context.recorder is not None or context.levels else values._array
 
 
 def _check(values: Tensor, low: int, high: int, message: Callable[[], str], error: str) -> None:
-    array = _at_hand(values)
+    array = at_hand(values)
     if array is not None:
         try:
             examine(array, low, high, message, error)

@@ -298,14 +298,12 @@ def get_device(input: Tensor) -> int:
     return -1
 
 
+@maps("lucid.ones(2, 3)", "lucid.zeros(3, 2)", "False")
 def is_same_size(input: Tensor, other: Tensor) -> bool:
     """Return whether both have the same shape; the elements don't matter.
 
     Args:
         other: a tensor.
-
-    >>> lucid.is_same_size(lucid.ones(2, 3), lucid.zeros(3, 2))
-    False
     """
     return input._type.shape == other._type.shape
 
@@ -316,12 +314,9 @@ def is_signed(input: Tensor) -> bool:
     return tensor_of(input, "is_signed")._type.dtype.numpy.kind in "if"
 
 
+@maps("lucid.ones(2)", "False")
 def is_inference(input: Tensor) -> bool:
-    """Return whether the tensor was made in inference mode: this isn't remembered, so False.
-
-    >>> lucid.is_inference(lucid.ones(2))
-    False
-    """
+    """Return whether the tensor was made in inference mode: this isn't remembered, so False."""
     tensor_of(input, "is_inference")
     return False
 
@@ -337,12 +332,9 @@ def is_floating_point(input: Tensor) -> bool:
     return tensor_of(input, "is_floating_point")._type.dtype.is_floating_point
 
 
+@maps("lucid.ones(2)", "False")
 def is_complex(input: Tensor) -> bool:
-    """Return whether the tensor's dtype is complex: False, as lucid has none.
-
-    >>> lucid.is_complex(lucid.ones(2))
-    False
-    """
+    """Return whether the tensor's dtype is complex: False, as lucid has none."""
     return tensor_of(input, "is_complex")._type.dtype.is_complex
 
 

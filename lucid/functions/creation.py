@@ -101,6 +101,8 @@ def new(input: Tensor, *data: Any) -> Tensor:
 
 
 @with_options
+@maps("()", "dtype=lucid.int64", "tensor(0)")
+@maps("2", "3", "[[0., 0., 0.], [0., 0., 0.]]")
 def zeros(*sizes: Any, size: Any = None, **options: Unpack[TensorOptions]) -> Tensor:
     """Return a new tensor of zeros: `zeros(2, 3)` and `zeros((2, 3))` are the same.
 
@@ -113,28 +115,18 @@ def zeros(*sizes: Any, size: Any = None, **options: Unpack[TensorOptions]) -> Te
     Raises:
         ShapeError: a size is negative.
         ArgumentError: there is no size, or `sizes` and `size` are both given.
-
-    >>> lucid.zeros(2, 3)
-    tensor([[0., 0., 0.],
-            [0., 0., 0.]])
-    >>> lucid.zeros((), dtype=lucid.int64)
-    tensor(0)
     """
     return _filled(one_way(sizes, size, "size", "zeros"), 0, "zeros", **options)
 
 
 @like(zeros)
 @with_options
+@maps("2", "dtype=lucid.bool", "[True, True]")
+@maps("2", "3", "[[1., 1., 1.], [1., 1., 1.]]")
 def ones(*sizes: Any, size: Any = None, **options: Unpack[TensorOptions]) -> Tensor:
     """Return a new tensor of ones: `ones(2, 3)` and `ones((2, 3))` are the same.
 
     With `dtype=lucid.bool` every element is True. The shape `()` gives a 0-d tensor.
-
-    >>> lucid.ones(2, 3)
-    tensor([[1., 1., 1.],
-            [1., 1., 1.]])
-    >>> lucid.ones(2, dtype=lucid.bool)
-    tensor([True, True])
     """
     return _filled(one_way(sizes, size, "size", "ones"), 1, "ones", **options)
 
@@ -161,6 +153,8 @@ def empty(*sizes: Any, size: Any = None, **options: Unpack[LikeOptions]) -> Tens
 
 
 @with_options
+@maps("(2,)", "0.5", "[0.5000, 0.5000]")
+@maps("(2, 3)", "7", "[[7, 7, 7], [7, 7, 7]]")
 def full(size: Any, fill_value: Number | Tensor, **options: Unpack[TensorOptions]) -> Tensor:
     """Return a new tensor in which every element is `fill_value`.
 
@@ -174,12 +168,6 @@ def full(size: Any, fill_value: Number | Tensor, **options: Unpack[TensorOptions
 
     Raises:
         ShapeError: a size is negative.
-
-    >>> lucid.full((2, 3), 7)
-    tensor([[7, 7, 7],
-            [7, 7, 7]])
-    >>> lucid.full((2,), 0.5)
-    tensor([0.5000, 0.5000])
     """
     if options.get("dtype") is None:
         of_tensor = fill_value._type.dtype if isinstance(fill_value, Tensor) else None
@@ -188,6 +176,7 @@ def full(size: Any, fill_value: Number | Tensor, **options: Unpack[TensorOptions
 
 
 @with_options
+@maps("[[1, 2], [3, 4]]", "[[0, 0], [0, 0]]")
 def zeros_like(input: Tensor, **options: Unpack[LikeOptions]) -> Tensor:
     """Return a new tensor of zeros in the shape and dtype of `input`.
 
@@ -198,10 +187,6 @@ def zeros_like(input: Tensor, **options: Unpack[LikeOptions]) -> Tensor:
         dtype: of the result. Default: None, that of `input`.
         requires_grad: whether gradients are recorded for it, whatever `input` says.
         memory_format: without effect, the result is row-major.
-
-    >>> lucid.zeros_like(lucid.tensor([[1, 2], [3, 4]]))
-    tensor([[0, 0],
-            [0, 0]])
     """
     return _filled_like(input, 0, "zeros_like", **options)
 
@@ -341,6 +326,8 @@ def new_tensor(input: Tensor, data: Any, **options: Unpack[TensorOptions]) -> Te
 
 
 @with_options
+@maps("1", "0", "-0.25", "[1.0000, 0.7500, 0.5000, 0.2500]")
+@maps("5", "[0, 1, 2, 3, 4]")
 def arange(
     start: Number, end: Number | None = None, step: Number = 1, **options: Unpack[TensorOptions]
 ) -> Tensor:
@@ -362,11 +349,6 @@ def arange(
     Raises:
         OptionError: the step is 0, or has the wrong sign to get from start to end.
         ArgumentError: an argument is no number.
-
-    >>> lucid.arange(5)
-    tensor([0, 1, 2, 3, 4])
-    >>> lucid.arange(1, 0, -0.25)
-    tensor([1.0000, 0.7500, 0.5000, 0.2500])
     """
     if end is None:
         start, end = 0, start
@@ -424,6 +406,8 @@ def _progression(first: Any, stride: Any, count: int, dtype: DType, whole: bool)
 
 
 @with_options
+@maps("0", "10", "4", "dtype=lucid.int64", "[ 0,  3,  6, 10]")
+@maps("0", "1", "5", "[0.0000, 0.2500, 0.5000, 0.7500, 1.0000]")
 def linspace(
     start: Number | Tensor, end: Number | Tensor, steps: int, **options: Unpack[TensorOptions]
 ) -> Tensor:
@@ -440,11 +424,6 @@ def linspace(
     Raises:
         OptionError: `steps` is negative.
         ShapeError: a tensor that isn't 0-d.
-
-    >>> lucid.linspace(0, 1, 5)
-    tensor([0.0000, 0.2500, 0.5000, 0.7500, 1.0000])
-    >>> lucid.linspace(0, 10, 4, dtype=lucid.int64)
-    tensor([ 0,  3,  6, 10])
     """
     wanted, requires_grad = taken("linspace", **options)
     count = integer(steps, "linspace", "steps")
@@ -479,6 +458,7 @@ def _between(first: float, last: float, count: int, dtype: DType) -> Tensor:
 
 @like(linspace)
 @with_options
+@maps("0", "3", "4", "base=2", "[1., 2., 4., 8.]")
 def logspace(
     start: Number | Tensor,
     end: Number | Tensor,
@@ -494,9 +474,6 @@ def logspace(
         start: the first exponent.
         end: the last exponent, included.
         base: what is raised to the exponents.
-
-    >>> lucid.logspace(0, 3, 4, base=2)
-    tensor([1., 2., 4., 8.])
     """
     wanted, requires_grad = taken("logspace", **options)
     exponents = linspace(start, end, steps, dtype=f64)
@@ -505,6 +482,8 @@ def logspace(
 
 
 @with_options
+@maps("2", "3", "dtype=lucid.int64", "[[1, 0, 0], [0, 1, 0]]")
+@maps("2", "[[1., 0.], [0., 1.]]")
 def eye(n: int, m: int | None = None, **options: Unpack[TensorOptions]) -> Tensor:
     """Return an (n, m) matrix with ones on the main diagonal and zeros elsewhere.
 
@@ -516,13 +495,6 @@ def eye(n: int, m: int | None = None, **options: Unpack[TensorOptions]) -> Tenso
 
     Raises:
         ShapeError: n or m is negative.
-
-    >>> lucid.eye(2)
-    tensor([[1., 0.],
-            [0., 1.]])
-    >>> lucid.eye(2, 3, dtype=lucid.int64)
-    tensor([[1, 0, 0],
-            [0, 1, 0]])
     """
     wanted, requires_grad = taken("eye", **options)
     shape = shape_of((n, n if m is None else m), "eye")

@@ -98,16 +98,13 @@ def scaled(op: str, x: Tensor, factor: Number, name: str) -> Tensor:
     return mul(x, factor)
 
 
+@maps("[[1.0], [2.0]]", "[3.0, 4.0]", "[[3., 4.], [6., 8.]]")
 def mul(input: Operand, other: Operand) -> Tensor:
     """Return the product, broadcast and promoted; of two bools, whether both are true.
 
     Args:
         input: a tensor or a number.
         other: what it broadcasts with: a tensor or a number.
-
-    >>> lucid.mul(lucid.tensor([[1.0], [2.0]]), lucid.tensor([3.0, 4.0]))
-    tensor([[3., 4.],
-            [6., 8.]])
     """
     x, y = promoted(input, other, "mul")
     op = ops.logical_and if x._type.dtype.kind == "bool" else ops.mul
@@ -396,14 +393,14 @@ def lerp(input: Tensor, end: Tensor, weight: Operand) -> Tensor:
         if isinstance(tensor, Tensor) and tensor._type.dtype is not input._type.dtype:
             raise DTypeError("lerp: `end` and `weight` must have the dtype of `input`")
     difference = end - input
-    from_start = input + weight * difference
-    if type(weight) in (int, float) and -0.5 < weight < 0.5:
-        return from_start
+    is_number = type(weight) in (int, float)
+    if is_number and -0.5 < weight < 0.5:
+        return input + weight * difference
     from_end = end - difference * (1 - weight)
-    if type(weight) in (int, float):
+    if is_number:
         return from_end
     factor = operand(weight, input._type.dtype, "lerp")
-    return choose(abs(factor) < 0.5, from_start, from_end)
+    return choose(abs(factor) < 0.5, input + weight * difference, from_end)
 
 
 @fused

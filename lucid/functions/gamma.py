@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from lucid.functions.gradients import curve, with_gradient
 from lucid.functions.lapack import lapack
 from lucid.functions.promotion import Number, floating, promoted
 from lucid.functions.tensors import Tensor
-from lucid.functions.transcendental import exp, log, log1p, sin, tan
+from lucid.functions.transcendental import exp, log, log1p, polynomial, sin, tan
 from lucid.ir import ops
 from lucid.ir.errors import NotDifferentiableError, OptionError
 from lucid.ir.philox import CENTRAL, FAR_TAIL, TAIL
@@ -39,12 +38,7 @@ _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
 
 def _series(x: Tensor, coefficients: Sequence[float]) -> Tensor:
     """The sum of c[k] / x^(2k)."""
-    square = 1 / (x * x)
-    total: Any = coefficients[-1]
-    for coefficient in reversed(coefficients[:-1]):
-        total = total * square + coefficient
-    whole: Tensor = total
-    return whole
+    return polynomial(1 / (x * x), coefficients[::-1])
 
 
 def _right_lgamma(x: Tensor) -> Tensor:
@@ -91,7 +85,7 @@ def _reflected(value: Tensor, x: Tensor, n: int) -> Tensor:
         slopes = [k * c for k, c in enumerate(coefficients)][1:]
         coefficients = [-(a + b) for a, b in zip([*slopes, 0, 0], [0, 0, *slopes], strict=True)]
     wide = cast(x, f64)  # the coefficients are large
-    derivative = _horner(1 / tan(math.pi * _to_integer(wide)), coefficients[::-1])
+    derivative = polynomial(1 / tan(math.pi * _to_integer(wide)), coefficients[::-1])
     return (-1.0) ** n * value - cast(derivative * math.pi ** (n + 1), x._type.dtype)
 
 
@@ -220,16 +214,8 @@ def mvlgamma(input: Tensor, p: int) -> Tensor:
 
 
 def _quotient(x: Tensor, parts: tuple[Sequence[float], Sequence[float]]) -> Tensor:
-    over, under = (_horner(x, coefficients) for coefficients in parts)
+    over, under = (polynomial(x, coefficients) for coefficients in parts)
     return over / under
-
-
-def _horner(x: Tensor, coefficients: Sequence[float]) -> Tensor:
-    total: Any = coefficients[0]
-    for coefficient in coefficients[1:]:
-        total = total * x + coefficient
-    whole: Tensor = total
-    return whole
 
 
 def _quantile(q: Tensor, rest: Tensor) -> Tensor:

@@ -61,6 +61,7 @@ def _lifted(x: Tensor) -> Tensor:
     return x if x.ndim else reshaped(x, (1,))
 
 
+@maps("[[1, 2], [3, 4]]", "1", "[[1], [0]]", "[[2], [3]]")
 def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
     """Pick elements along an axis: for dim 0, `out[i][j] = input[index[i][j]][j]`.
 
@@ -77,11 +78,6 @@ def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
         IndexOutOfRangeError: an index isn't in the axis.
         DTypeError: the index holds no integers.
         ShapeError: the index has another number of axes.
-
-    >>> x = lucid.tensor([[1, 2], [3, 4]])
-    >>> lucid.gather(x, 1, lucid.tensor([[1], [0]]))
-    tensor([[2],
-            [3]])
     """
     x, at = tensor_of(input, "gather"), _index(index, "gather")
     axis = axis_of(dim, x.ndim, "gather")
@@ -144,6 +140,7 @@ def take(input: Tensor, index: Tensor) -> Tensor:
     return indexed("take", ops.take, (flat, _index(index, "take")), 0, True, given)
 
 
+@maps("[[1, 2], [3, 4]]", "0", "[1, 1, 0]", "[[3, 4], [3, 4], [1, 2]]")
 def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     """Return the slices of `input` along `dim` that a vector of indices names, as a copy.
 
@@ -157,12 +154,6 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     Raises:
         IndexOutOfRangeError: an index isn't in the axis.
         IndexShapeError: the index has more than one axis.
-
-    >>> x = lucid.tensor([[1, 2], [3, 4]])
-    >>> lucid.index_select(x, 0, lucid.tensor([1, 1, 0]))
-    tensor([[3, 4],
-            [3, 4],
-            [1, 2]])
     """
     x, at = tensor_of(input, "index_select"), _vector(index, "index_select")
     axis = axis_of(dim, x.ndim, "index_select")
@@ -179,6 +170,7 @@ def _vector(index: Any, op: str) -> Tensor:
     return at
 
 
+@maps("lucid.zeros(2, 3)", "0", "[[0, 1, 0]]", "[[1.0, 2.0, 3.0]]", "[[1., 0., 3.], [0., 2., 0.]]")
 def scatter(
     input: Tensor,
     dim: int,
@@ -206,11 +198,6 @@ def scatter(
         ArgumentError: neither or both of `src` and `value` are given.
         OptionError: `reduce` is something else.
         IndexOutOfRangeError: an index isn't in the axis.
-
-    >>> index = lucid.tensor([[0, 1, 0]])
-    >>> lucid.scatter(lucid.zeros(2, 3), 0, index, lucid.tensor([[1.0, 2.0, 3.0]]))
-    tensor([[1., 0., 3.],
-            [0., 2., 0.]])
     """
     if (src is None) == (value is None):
         raise ArgumentError("scatter: takes src or value")
@@ -226,6 +213,7 @@ def scatter(
     return reduced_at("scatter", input, dim, index, source, "prod", True)
 
 
+@maps("lucid.zeros(2)", "0", "[0, 0, 1]", "[1.0, 2.0, 5.0]", "[3., 5.]")
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """Return a copy with `src[i][j]` added at `out[index[i][j]][j]` for dim 0, and so on.
 
@@ -242,10 +230,6 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     Raises:
         IndexOutOfRangeError: an index isn't in the axis.
         DTypeError: the dtypes differ.
-
-    >>> src = lucid.tensor([1.0, 2.0, 5.0])
-    >>> lucid.scatter_add(lucid.zeros(2), 0, lucid.tensor([0, 0, 1]), src)
-    tensor([3., 5.])
     """
     source = tensor_of(src, "scatter_add", "src")
     return scattered("scatter_add", ops.scatter_add, input, dim, index, source)
@@ -281,6 +265,7 @@ def corner(source: Tensor, shape: Shape, op: str) -> Tensor:
 
 
 @like(scatter_add)
+@maps("lucid.zeros(3)", "0", "[2, 2, 0]", "[1.0, 2.0, 4.0]", "[4., 0., 3.]")
 def index_add(
     input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Number = 1
 ) -> Tensor:
@@ -296,10 +281,6 @@ def index_add(
         index: a vector of integers from 0 to the size of that axis.
         source: what to add, of the dtype of `input`.
         alpha: its factor.
-
-    >>> source = lucid.tensor([1.0, 2.0, 4.0])
-    >>> lucid.index_add(lucid.zeros(3), 0, lucid.tensor([2, 2, 0]), source)
-    tensor([4., 0., 3.])
     """
     source = tensor_of(source, "index_add", "source")
     if type(alpha) is not int or alpha != 1:
@@ -455,15 +436,12 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
     return found("nonzero", nonzero_rows, x)[0]
 
 
+@maps("[5, 0, 7]", "[[0], [2]]")
 def argwhere(input: Tensor) -> Tensor:
     """Return the indices of the elements that aren't zero, (n, ndim) of int64: `nonzero(input)`.
 
     Args:
         input: the tensor, often a bool one, such as a comparison.
-
-    >>> lucid.argwhere(lucid.tensor([5, 0, 7]))
-    tensor([[0],
-            [2]])
     """
     indices: Tensor = nonzero(input)
     return indices
@@ -590,6 +568,7 @@ def scatter_reduce(
     return reduced_at("scatter_reduce", input, dim, index, src, reduce, include_self)
 
 
+@maps("lucid.ones(3) * 2", "0", "[0, 0, 2]", "[1.0, 2.0, 3.0]", '"prod"', "[4., 2., 6.]")
 def index_reduce(
     input: Tensor,
     dim: int,
@@ -616,10 +595,6 @@ def index_reduce(
         OptionError: `reduce` is something else.
         ShapeError: the index is no vector, or `source` has another shape.
         DTypeError: the dtypes differ.
-
-    >>> source = lucid.tensor([1.0, 2.0, 3.0])
-    >>> lucid.index_reduce(lucid.ones(3) * 2, 0, lucid.tensor([0, 0, 2]), source, "prod")
-    tensor([4., 2., 6.])
     """
     x, at, slices = (
         tensor_of(input, "index_reduce"),

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from lucid.functions.arguments import complete, kind_of
-from lucid.functions.checks import within_axis
+from lucid.functions.checks import at_hand, within_axis
 from lucid.functions.conversion import cast
 from lucid.functions.elementwise import choose
 from lucid.functions.finding import found, nonzero_indices
@@ -111,10 +111,35 @@ def _picked(input: Tensor, index: Any) -> Tensor:
         if dtype.kind == "int" and dtype is not u8:
             within_axis("x[i]", index, 0, input._type.shape[0], True, _given(input, index))
             return emit(ops.take, (input, _wide(index)), axis=0)
+        mask = at_hand(index) if dtype is bool_ else None
+        if mask is not None and mask.shape == input._type.shape[: mask.ndim]:
+            return _at_places(input, mask.ndim, np.flatnonzero(mask))
+    if type(index) is tuple and len(index) <= input.ndim and all(map(_is_column, index)):
+        arrays: Any = tuple(map(at_hand, index))
+        try:
+            places = np.ravel_multi_index(arrays, input._type.shape[: len(index)])
+        except (
+            TypeError,
+            ValueError,
+        ):  # of a trace; negative, out of range, of another shape
+            return _pick(input, input, [Pick(axis, x, axis) for axis, x in enumerate(index)])
+        return _at_places(input, len(index), np.asarray(places))
     view, parsed = _basic_view(input, index)
     if parsed.mask is not None:
         parsed.picks = [*parsed.picks, *_nonzero_picks(parsed)]
     return _pick(input, view, sorted(parsed.picks, key=_axis)) if parsed.picks else view
+
+
+def _at_places(x: Tensor, axes: int, places: np.ndarray) -> Tensor:
+    """What lies at places of the first axes, counted in row-major order."""
+    shape = x._type.shape
+    merged = reshaped(x, (prod(shape[:axes]), *shape[axes:]))
+    return emit(ops.take, (merged, from_array(places)), axis=0)
+
+
+def _is_column(item: Any) -> bool:
+    """Whether an entry of an index is nothing but a tensor of numbers."""
+    return isinstance(item, Tensor) and item._type.dtype is i64
 
 
 def setitem(input: Tensor, index: Any, value: Any) -> None:

@@ -26,7 +26,7 @@ from lucid.functions.arguments import (
 )
 from lucid.functions.elementwise import choose, clone
 from lucid.functions.promotion import Number, common_dtype, operand
-from lucid.functions.shape import broadcast, movedim, permuted, reshaped, select, sliced, unsqueeze
+from lucid.functions.shape import broadcast, movedim, permuted, reshaped, sliced, unsqueeze
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, OptionError, ShapeError
@@ -226,6 +226,7 @@ def split_method(self: Tensor, split_size: Any, dim: int = 0) -> tuple[Tensor, .
 split_method.__name__ = "split"
 
 
+@maps("lucid.arange(5)", "4", "(tensor([0, 1]), tensor([2, 3]), tensor([4]))")
 def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """Return views of at most `chunks` parts of equal size along `dim`, the last maybe smaller.
 
@@ -239,9 +240,6 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     Raises:
         OptionError: `chunks` isn't above 0.
         ShapeError: the tensor is 0-d.
-
-    >>> lucid.chunk(lucid.arange(5), 4)
-    (tensor([0, 1]), tensor([2, 3]), tensor([4]))
     """
     if chunks <= 0:
         raise OptionError(f"chunk: expects `chunks` to be greater than 0, got: {chunks}")
@@ -270,10 +268,14 @@ def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     axis = axis_of(dim, x.ndim, "unbind")
     if not x.ndim:
         raise ShapeError("unbind: Dimension specified as 0 but tensor has no dimensions")
-    require_listable(x._type.shape[axis], "unbind")
-    return tuple(select(x, axis, i) for i in range(x._type.shape[axis]))
+    shape = x._type.shape
+    require_listable(shape[axis], "unbind")
+    rest = (*shape[:axis], *shape[axis + 1 :])
+    return tuple([reshaped(sliced(x, axis, i, i + 1), rest) for i in range(shape[axis])])
 
 
+@maps("[[1, 2], [3, 4], [5, 6]]", "-1", "0", "[[3, 4], [5, 6], [1, 2]]")
+@maps("[1, 2, 3, 4]", "1", "[4, 1, 2, 3]")
 def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
     """Return a copy with the elements moved along the axes, in a circle.
 
@@ -287,13 +289,6 @@ def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
 
     Raises:
         ArgumentError: there are more shifts than axes, or fewer.
-
-    >>> lucid.roll(lucid.tensor([1, 2, 3, 4]), 1)
-    tensor([4, 1, 2, 3])
-    >>> lucid.roll(lucid.tensor([[1, 2], [3, 4], [5, 6]]), -1, 0)
-    tensor([[3, 4],
-            [5, 6],
-            [1, 2]])
     """
     x = tensor_of(input, "roll")
     amounts = shifts if isinstance(shifts, (tuple, list)) else (shifts,)
@@ -304,14 +299,14 @@ def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
     axes = dims if isinstance(dims, (tuple, list)) else (dims,)
     if len(amounts) != len(axes):
         raise ArgumentError(f"roll: {len(amounts)} shifts and {len(axes)} dims must align")
-    result = clone(x)
+    result = x
     for amount, dim in zip(amounts, axes, strict=True):
         axis = axis_of(dim, x.ndim, "roll")
         size = x._type.shape[axis]
         cut = (size - integer(amount, "roll", "shifts")) % size if size else 0
         if cut:
             result = cat([sliced(result, axis, cut, size), sliced(result, axis, 0, cut)], axis)
-    return result
+    return clone(x) if result is x else result
 
 
 def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
@@ -356,6 +351,8 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
     return sliced(reshaped(x, flat), len(outer), start, stop, columns + 1)
 
 
+@maps("[[1, 2], [3, 4]]", "[1, 4]")
+@maps("[1, 2]", "[[1, 0], [0, 2]]")
 def diag(input: Tensor, diagonal: int = 0) -> Tensor:
     """Return the square matrix with a vector on its diagonal, or a matrix's diagonal as a copy.
 
@@ -367,12 +364,6 @@ def diag(input: Tensor, diagonal: int = 0) -> Tensor:
 
     Raises:
         ShapeError: it is neither a vector nor a matrix.
-
-    >>> lucid.diag(lucid.tensor([1, 2]))
-    tensor([[1, 0],
-            [0, 2]])
-    >>> lucid.diag(lucid.tensor([[1, 2], [3, 4]]))
-    tensor([1, 4])
     """
     x = tensor_of(input, "diag")
     if x.ndim == 1:
@@ -385,6 +376,7 @@ def diag(input: Tensor, diagonal: int = 0) -> Tensor:
 _diagonal = diagonal
 
 
+@maps("[1, 2]", "1", "[[0, 1, 0], [0, 0, 2], [0, 0, 0]]")
 def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     """Return square matrices with the vectors along the last axis on their diagonals.
 
@@ -400,11 +392,6 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
     Raises:
         IndexOutOfRangeError: there are no such axes.
         OptionError: they are the same.
-
-    >>> lucid.diag_embed(lucid.tensor([1, 2]), 1)
-    tensor([[0, 1, 0],
-            [0, 0, 2],
-            [0, 0, 0]])
     """
     x = tensor_of(input, "diag_embed")
     *batch, length = x._type.shape
@@ -443,6 +430,7 @@ def trace(input: Tensor) -> Tensor:
     return diagonal(input).sum()
 
 
+@maps("[[1, 2], [3, 4]]", "[[1, 0], [3, 4]]")
 def tril(input: Tensor, diagonal: int = 0) -> Tensor:
     """Return a copy of the matrices with zeros above the given diagonal: their lower triangles.
 
@@ -454,24 +442,17 @@ def tril(input: Tensor, diagonal: int = 0) -> Tensor:
 
     Raises:
         ShapeError: it has fewer than two axes.
-
-    >>> lucid.tril(lucid.tensor([[1, 2], [3, 4]]))
-    tensor([[1, 0],
-            [3, 4]])
     """
     return _triangle(input, "tril", diagonal)
 
 
 @like(tril)
+@maps("[[1, 2], [3, 4]]", "1", "[[0, 2], [0, 0]]")
 def triu(input: Tensor, diagonal: int = 0) -> Tensor:
     """Return a copy of the matrices with zeros below the given diagonal: their upper triangles.
 
     Args:
         diagonal: the first one that is kept; above 0 right of the main one, below 0 left of it.
-
-    >>> lucid.triu(lucid.tensor([[1, 2], [3, 4]]), 1)
-    tensor([[0, 2],
-            [0, 0]])
     """
     return _triangle(input, "triu", diagonal)
 
@@ -561,6 +542,7 @@ def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
     return tuple(broadcast(tensor, tuple(shape)) for tensor in tensors)
 
 
+@maps("(2, 1)", "(3,)", "lucid.Size([2, 3])")
 def broadcast_shapes(*shapes: Shape) -> Shape:
     """Return the shape that all shapes broadcast to, without making a tensor.
 
@@ -571,9 +553,6 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
 
     Raises:
         ShapeError: they don't broadcast.
-
-    >>> lucid.broadcast_shapes((2, 1), (3,))
-    lucid.Size([2, 3])
     """
     from lucid.tensor.size import Size
 

@@ -32,6 +32,7 @@ __all__ = [
 ]  # fmt: skip
 
 
+@maps("[[2.0, 0.0], [0.0, 4.0]]", "[[0.5000, 0.0000], [0.0000, 0.2500]]")
 def inverse(input: Tensor) -> Tensor:
     """Return the inverse of square matrices, as `linalg.inv`.
 
@@ -42,10 +43,6 @@ def inverse(input: Tensor) -> Tensor:
 
     Raises:
         LinAlgError: a matrix is singular.
-
-    >>> lucid.inverse(lucid.tensor([[2.0, 0.0], [0.0, 4.0]]))
-    tensor([[0.5000, 0.0000],
-            [0.0000, 0.2500]])
     """
     return inv(input)
 
@@ -258,6 +255,7 @@ def triangular_solve(
     return x, A
 
 
+@maps("[2, 3]", "N=3", "[[4, 2, 1], [9, 3, 1]]")
 def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
     """Return the powers 0 to N - 1 of the elements of a vector, the highest first.
 
@@ -267,10 +265,6 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
         x: a vector of numbers.
         N: how many powers. Default: None, as many as there are elements.
         increasing: whether the power 0 comes first.
-
-    >>> lucid.vander(lucid.tensor([2, 3]), N=3)
-    tensor([[4, 2, 1],
-            [9, 3, 1]])
     """
     powers = linalg.vander(x, N=N)
     return powers if increasing else powers.flip(-1)

@@ -99,6 +99,7 @@ def _sparse_product(input: Any, other: Any) -> Tensor:
     return result
 
 
+@maps("[[1.0, 2.0], [3.0, 4.0]]", "lucid.eye(2) * 2", "[[2., 4.], [6., 8.]]")
 def mm(input: Tensor, mat2: Tensor) -> Tensor:
     """Return the product of two matrices: (n, k) and (k, m) give (n, m).
 
@@ -111,10 +112,6 @@ def mm(input: Tensor, mat2: Tensor) -> Tensor:
     Raises:
         ShapeError: shapes that don't fit.
         DTypeError: the dtypes differ; products don't promote.
-
-    >>> lucid.mm(lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), lucid.eye(2) * 2)
-    tensor([[2., 4.],
-            [6., 8.]])
     """
     if _is_sparse(input, mat2):
         return _sparse_product(input, mat2)
@@ -186,6 +183,7 @@ def dot(input: Tensor, tensor: Tensor) -> Tensor:
     return matmul(a, b)
 
 
+@maps("[1, 2]", "[3, 4]", "[[3, 4], [6, 8]]")
 def outer(input: Tensor, vec2: Tensor) -> Tensor:
     """Return the product of each element with each: (n,) and (m,) give (n, m); promoted.
 
@@ -195,10 +193,6 @@ def outer(input: Tensor, vec2: Tensor) -> Tensor:
 
     Raises:
         ShapeError: one of them is no vector.
-
-    >>> lucid.outer(lucid.tensor([1, 2]), lucid.tensor([3, 4]))
-    tensor([[3, 4],
-            [6, 8]])
     """
     a, b = tensor_of(input, "outer"), tensor_of(vec2, "outer", "vec2")
     if a.ndim != 1 or b.ndim != 1:
@@ -210,6 +204,7 @@ ger = outer
 
 
 @like(mm)
+@maps("[10.0, 20.0]", "lucid.eye(2)", "lucid.eye(2)", "alpha=3", "[[13., 20.], [10., 23.]]")
 def addmm(
     input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Number = 1, alpha: Number = 1
 ) -> Tensor:
@@ -222,10 +217,6 @@ def addmm(
         mat1: a matrix.
         beta: a factor of `input`; with 0 its NaN and infinities don't count.
         alpha: a factor of the product.
-
-    >>> lucid.addmm(lucid.tensor([10.0, 20.0]), lucid.eye(2), lucid.eye(2), alpha=3)
-    tensor([[13., 20.],
-            [10., 23.]])
     """
     return combined("addmm", input, mm(mat1, mat2), beta, alpha)
 
@@ -327,6 +318,7 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     return reshape(emit(ops.matmul, (matrix_x, matrix_y)), (*outer_x, *outer_y))
 
 
+@maps("[[1, 10]]", "[[1, 2], [3, 4]]", "[[ 1,  2, 10, 20], [ 3,  4, 30, 40]]")
 def kron(input: Tensor, other: Tensor) -> Tensor:
     """Return Kronecker's product: each element of `input` times all of `other`.
 
@@ -334,10 +326,6 @@ def kron(input: Tensor, other: Tensor) -> Tensor:
 
     Args:
         other: a tensor; dtypes promote.
-
-    >>> lucid.kron(lucid.tensor([[1, 10]]), lucid.tensor([[1, 2], [3, 4]]))
-    tensor([[ 1,  2, 10, 20],
-            [ 3,  4, 30, 40]])
     """
     a, b = tensor_of(input, "kron"), tensor_of(other, "kron", "other")
     ndim = max(a.ndim, b.ndim)
@@ -376,6 +364,7 @@ def vdot(input: Tensor, other: Tensor) -> Tensor:
     return dot(input, other)
 
 
+@maps("lucid.ones(2, 2)", "[1.0, 2.0]", "[3.0, 4.0]", "[[4., 5.], [7., 9.]]")
 def addr(
     input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Number = 1, alpha: Number = 1
 ) -> Tensor:
@@ -392,10 +381,6 @@ def addr(
 
     Raises:
         ShapeError: one of `vec1` and `vec2` is no vector, or `input` doesn't broadcast.
-
-    >>> lucid.addr(lucid.ones(2, 2), lucid.tensor([1.0, 2.0]), lucid.tensor([3.0, 4.0]))
-    tensor([[4., 5.],
-            [7., 9.]])
     """
     return combined("addr", input, outer(vec1, vec2), beta, alpha)
 
@@ -427,6 +412,7 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     return first - mul(roll(x, -2, axis), roll(y, -1, axis))
 
 
+@maps("[[1.0, 1.0], [0.0, 1.0]]", "5", "[[1., 5.], [0., 1.]]")
 def matrix_power(input: Tensor, n: int) -> Tensor:
     """Return the product of n copies of square matrices, of their inverses for a negative n.
 
@@ -440,10 +426,6 @@ def matrix_power(input: Tensor, n: int) -> Tensor:
         LinAlgError: a negative `n` of a singular matrix.
         ShapeError: a power other than 1 of matrices that aren't square.
         ShapeError: they aren't square matrices.
-
-    >>> lucid.matrix_power(lucid.tensor([[1.0, 1.0], [0.0, 1.0]]), 5)
-    tensor([[1., 5.],
-            [0., 1.]])
     """
     x, power = tensor_of(input, "matrix_power"), integer(n, "matrix_power", "n")
     if x.ndim < 2 or x._type.shape[-1] != x._type.shape[-2]:
@@ -485,6 +467,7 @@ def multi_dot(tensors: Any) -> Tensor:
     return product
 
 
+@maps("lucid.ones(2, 3)", "lucid.ones(3, 4)", "lucid.ones(4, 1)", "[[12.], [12.]]")
 def chain_matmul(*matrices: Tensor) -> Tensor:
     """Return `linalg.multi_dot(matrices)`, the product from left to right, or the only matrix.
 
@@ -495,10 +478,6 @@ def chain_matmul(*matrices: Tensor) -> Tensor:
         OptionError: no matrix.
         ShapeError: the inner sizes differ.
         ShapeError: one is no matrix, or the inner sizes differ.
-
-    >>> lucid.chain_matmul(lucid.ones(2, 3), lucid.ones(3, 4), lucid.ones(4, 1))
-    tensor([[12.],
-            [12.]])
     """
     for i, x in enumerate(matrices):
         if tensor_of(x, "chain_matmul", f"matrix {i}").ndim != 2:

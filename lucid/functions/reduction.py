@@ -14,7 +14,7 @@ from math import prod as product
 from typing import Any
 
 from lucid import return_types
-from lucid.autograd.native import fused
+from lucid.autograd.native import fused, program
 from lucid.docstrings import like, maps
 from lucid.dtypes import as_dtype
 from lucid.functions import softmax as softmaxes
@@ -65,6 +65,8 @@ def _summable(input: Any, dtype: DType | None, op: str) -> Tensor:
     return x if x._type.dtype is wanted else emit(ops.cast, (x,), dtype=wanted)
 
 
+@maps("[True, True, False]", "tensor(2)")
+@maps("lucid.ones(2, 3)", "1", "[3., 3.]")
 def sum(
     input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Tensor:
@@ -74,11 +76,6 @@ def sum(
 
     Raises:
         OptionError: an axis is named twice.
-
-    >>> lucid.sum(lucid.ones(2, 3), 1)
-    tensor([3., 3.])
-    >>> lucid.sum(lucid.tensor([True, True, False]))
-    tensor(2)
     """
     x = _summable(input, dtype, "sum")
     axes = axes_of(dim, x.ndim, "sum")
@@ -299,7 +296,7 @@ def count_nonzero(input: Tensor, dim: Dims = None) -> Tensor:
     return sum(truth(tensor_of(input, "count_nonzero"), "count_nonzero"), dim)
 
 
-@fused
+@program
 @maps("[1.0, 2.0, 3.0, 4.0]", "correction=0", "tensor(1.2500)")
 def var(
     input: Tensor,
@@ -330,6 +327,7 @@ def var(
 
 
 @like(var)
+@program
 @maps("[[1.0, 2.0], [3.0, 4.0]]", "0", "(tensor([2., 2.]), tensor([2., 3.]))")
 def var_mean(
     input: Tensor,
@@ -359,7 +357,7 @@ def var_mean(
 
 
 @like(var)
-@fused
+@program
 @maps("[1.0, 2.0, 3.0]", "tensor(1.)")
 def std(
     input: Tensor,
@@ -377,6 +375,7 @@ def std(
 
 
 @like(var_mean)
+@program
 @maps("[[1.0, 2.0], [3.0, 4.0]]", "0", "(tensor([1.4142, 1.4142]), tensor([2., 3.]))")
 def std_mean(
     input: Tensor,
@@ -403,6 +402,7 @@ def _root(x: Tensor) -> Tensor:
 
 
 @like(mean)
+@program
 @maps("[3.0, -4.0]", "1", "tensor(7.)")
 @maps("[[3.0, 4.0], [6.0, 8.0]]", "dim=1", "[ 5., 10.]")
 def norm(
@@ -462,6 +462,7 @@ def _power(x: Tensor, exponent: float) -> Tensor:
     return choose(is_zero, at_zero, choose(is_zero, 1.0, x) ** exponent)
 
 
+@program
 @maps("[1000.0, 1000.0]", "0", "tensor(1000.6932)")
 def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
     """Return `log(sum(exp(input)))` over `dim`, computed without overflow.
@@ -486,15 +487,12 @@ def logsumexp(input: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
 
 
 @like(sum)
+@maps("[[1, 2, 3], [4, 5, 6]]", "1", "[[ 1,  3,  6], [ 4,  9, 15]]")
 def cumsum(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
     """Return the running sums along `dim`: element i is the sum of elements 0 to i.
 
     Args:
         dim: the axis to go along, which keeps its size.
-
-    >>> lucid.cumsum(lucid.tensor([[1, 2, 3], [4, 5, 6]]), 1)
-    tensor([[ 1,  3,  6],
-            [ 4,  9, 15]])
     """
     x = _summable(input, dtype, "cumsum")
     axis = axis_of(dim, x.ndim, "cumsum")
@@ -613,6 +611,7 @@ def _at(x: Tensor, index: Tensor) -> Tensor:
     return emit(ops.gather, (x, index), axis=x.ndim - 1)
 
 
+@maps("[[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]]", "[[ 1., -1.], [-1.,  1.]]")
 def cov(
     input: Tensor, *, correction: int = 1, fweights: Any = None, aweights: Any = None
 ) -> Tensor:
@@ -630,10 +629,6 @@ def cov(
         ShapeError: more than two axes, or weights that aren't one for each observation.
         DTypeError: `fweights` that aren't integers, `aweights` that aren't floats.
         OptionError: a weight is negative.
-
-    >>> lucid.cov(lucid.tensor([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]]))
-    tensor([[ 1., -1.],
-            [-1.,  1.]])
     """
     x = floating(input, "cov")
     if x.ndim > 2:
@@ -668,14 +663,11 @@ def _check_weights(weights: Tensor, name: str, count: int) -> None:
 
 
 @like(cov)
+@maps("[[1.0, 2.0, 3.0], [6.0, 4.0, 2.0]]", "[[ 1., -1.], [-1.,  1.]]")
 def corrcoef(input: Tensor) -> Tensor:
     """Return the correlations of variables, the rows, from observations, the columns.
 
     They are within [-1, 1]; of a variable that does not vary they are NaN. Shapes: as `cov`.
-
-    >>> lucid.corrcoef(lucid.tensor([[1.0, 2.0, 3.0], [6.0, 4.0, 2.0]]))
-    tensor([[ 1., -1.],
-            [-1.,  1.]])
     """
     c = cov(input)
     if not c.ndim:

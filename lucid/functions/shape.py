@@ -6,7 +6,7 @@ from functools import lru_cache
 from math import prod
 from typing import Any
 
-from lucid.docstrings import like
+from lucid.docstrings import like, maps
 from lucid.functions.arguments import (
     Dims,
     axis_of,
@@ -309,6 +309,7 @@ def permute(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
     return permuted(x, perm)
 
 
+@maps("[[1, 2], [3, 4]]", "0", "1", "[[1, 3], [2, 4]]")
 def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """Return a view with the axes `dim0` and `dim1` exchanged.
 
@@ -321,10 +322,6 @@ def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
 
     Raises:
         IndexOutOfRangeError: there is no such axis.
-
-    >>> lucid.transpose(lucid.tensor([[1, 2], [3, 4]]), 0, 1)
-    tensor([[1, 3],
-            [2, 4]])
     """
     x = tensor_of(input, "transpose")
     first, second = axis_of(dim0, x.ndim, "transpose"), axis_of(dim1, x.ndim, "transpose")
@@ -337,6 +334,7 @@ def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
 swapaxes = swapdims = transpose
 
 
+@maps("[[1, 2, 3]]", "[[1], [2], [3]]")
 def t(input: Tensor) -> Tensor:
     """Return the transpose of a matrix as a view; vectors and 0-d tensors stay as they are.
 
@@ -345,11 +343,6 @@ def t(input: Tensor) -> Tensor:
 
     Raises:
         ShapeError: it has more than two axes.
-
-    >>> lucid.t(lucid.tensor([[1, 2, 3]]))
-    tensor([[1],
-            [2],
-            [3]])
     """
     x = tensor_of(input, "t")
     if x.ndim > 2:
@@ -477,6 +470,7 @@ def expand_as(input: Tensor, other: Tensor) -> Tensor:
     return expand(input, other._type.shape)
 
 
+@maps("[1, 2]", "(3, 2)", "[[1, 2], [1, 2], [1, 2]]")
 def broadcast_to(input: Tensor, size: Any) -> Tensor:
     """Return a view of `input` repeated to a shape: `input.expand(size)`.
 
@@ -488,11 +482,6 @@ def broadcast_to(input: Tensor, size: Any) -> Tensor:
 
     Raises:
         ShapeError: `input` doesn't broadcast to that shape.
-
-    >>> lucid.broadcast_to(lucid.tensor([1, 2]), (3, 2))
-    tensor([[1, 2],
-            [1, 2],
-            [1, 2]])
     """
     return expand(input, *sizes_of((size,), "broadcast_to"))
 
@@ -658,6 +647,7 @@ def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     return sliced(x, axis, first, first + length)
 
 
+@maps("[[1, 2], [3, 4]]", "1", "-1", "[2, 4]")
 def select(input: Tensor, dim: int, index: int) -> Tensor:
     """Return the view at one index along `dim`, without that axis: `input[:, index]` for dim 1.
 
@@ -667,9 +657,6 @@ def select(input: Tensor, dim: int, index: int) -> Tensor:
     Raises:
         IndexOutOfRangeError: there is no such axis, or the index isn't in it.
         ShapeError: the tensor is 0-d.
-
-    >>> lucid.select(lucid.tensor([[1, 2], [3, 4]]), 1, -1)
-    tensor([2, 4])
     """
     x = tensor_of(input, "select")
     if not x.ndim:
@@ -695,6 +682,7 @@ def checked_index(index: int, size: int, axis: int, op: str) -> int:
     return index + size if index < 0 else index
 
 
+@maps("[[1, 2], [3, 4]]", "1", "[[2, 1], [4, 3]]")
 def flip(input: Tensor, *axes: Any, dims: Any = None) -> Tensor:
     """Return a copy with the order of the elements along the given axes reversed.
 
@@ -707,10 +695,6 @@ def flip(input: Tensor, *axes: Any, dims: Any = None) -> Tensor:
     Raises:
         OptionError: an axis comes twice.
         IndexOutOfRangeError: there is no such axis.
-
-    >>> lucid.flip(lucid.tensor([[1, 2], [3, 4]]), 1)
-    tensor([[2, 1],
-            [4, 3]])
     """
     x = tensor_of(input, "flip")
     shape = x._type.shape
@@ -726,6 +710,7 @@ def flip(input: Tensor, *axes: Any, dims: Any = None) -> Tensor:
     return clone(flipped)
 
 
+@maps("[[1, 2], [3, 4]]", "[[2, 1], [4, 3]]")
 def fliplr(input: Tensor) -> Tensor:
     """Return a copy with the columns in reverse order: `flip(input, 1)`.
 
@@ -734,23 +719,16 @@ def fliplr(input: Tensor) -> Tensor:
 
     Raises:
         IndexOutOfRangeError: it has fewer than two axes.
-
-    >>> lucid.fliplr(lucid.tensor([[1, 2], [3, 4]]))
-    tensor([[2, 1],
-            [4, 3]])
     """
     return flip(input, 1)
 
 
+@maps("[[1, 2], [3, 4]]", "[[3, 4], [1, 2]]")
 def flipud(input: Tensor) -> Tensor:
     """Return a copy with the rows in reverse order: `flip(input, 0)`.
 
     Args:
         input: a tensor, of which a vector is reversed as a whole.
-
-    >>> lucid.flipud(lucid.tensor([[1, 2], [3, 4]]))
-    tensor([[3, 4],
-            [1, 2]])
     """
     return flip(input, 0)
 
@@ -812,12 +790,9 @@ def stride(input: Tensor, dim: int | None = None) -> Any:
     return strides if dim is None else strides[axis_of(dim, input.ndim, "stride")]
 
 
+@maps("lucid.zeros(2, 3)", "6")
 def numel(input: Tensor) -> int:
-    """Return the number of elements, the product of the sizes; a 0-d tensor has one.
-
-    >>> lucid.numel(lucid.zeros(2, 3))
-    6
-    """
+    """Return the number of elements, the product of the sizes; a 0-d tensor has one."""
     return input._type.size
 
 

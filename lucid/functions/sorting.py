@@ -77,14 +77,9 @@ def sort(
     return return_types.sort(values, indices)
 
 
+@maps("[[3, 1], [2, 5], [1, 4]]", "[[1, 1], [2, 4], [3, 5]]")
 def msort(input: Tensor) -> Tensor:
-    """Return the elements in ascending order along axis 0, each column by itself.
-
-    >>> lucid.msort(lucid.tensor([[3, 1], [2, 5], [1, 4]]))
-    tensor([[1, 1],
-            [2, 4],
-            [3, 5]])
-    """
+    """Return the elements in ascending order along axis 0, each column by itself."""
     return sort(input, 0).values
 
 
@@ -430,6 +425,7 @@ def bucketize(
     return searchsorted(rows, input, out_int32=out_int32, right=right)
 
 
+@maps("[[1, 2], [3, 4]]", "[2, 4, 6]", "[[False,  True], [False,  True]]")
 def isin(
     elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False
 ) -> Tensor:
@@ -443,10 +439,6 @@ def isin(
 
     Raises:
         ArgumentError: `assume_unique` is no bool.
-
-    >>> lucid.isin(lucid.tensor([[1, 2], [3, 4]]), lucid.tensor([2, 4, 6]))
-    tensor([[False,  True],
-            [False,  True]])
     """
     check_flag(assume_unique, "assume_unique", "isin")
     x, among = promoted(elements, test_elements, "isin")

@@ -142,7 +142,7 @@ def erf(input: Tensor) -> Tensor:
     return emit(ops.erf, (floating(input, "erf"),))
 
 
-def _polynomial(x: Tensor, coefficients: Sequence[float]) -> Tensor:
+def polynomial(x: Tensor, coefficients: Sequence[float]) -> Tensor:
     """Horner's rule, the highest power first."""
     result: Any = coefficients[0]
     for coefficient in coefficients[1:]:
@@ -162,7 +162,7 @@ def _right_atan(a: Tensor) -> Tensor:
     far, middle = a > 1 + math.sqrt(2), a > 0.66
     reduced = choose(far, -1.0 / choose(far, a, 1.0), choose(middle, (a - 1) / (a + 1), a))
     z = reduced * reduced
-    curve = z * (_polynomial(z, _ATAN_OVER) / _polynomial(z, _ATAN_UNDER))
+    curve = z * (polynomial(z, _ATAN_OVER) / polynomial(z, _ATAN_UNDER))
     quarter, half = (constant(angle, a._type.dtype) for angle in (_QUARTER_PI, _HALF_PI))
     offset = choose(far, half, choose(middle, quarter, 0.0))
     return offset + (reduced * curve + reduced)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any, Unpack
 
-from lucid.docstrings import like
+from lucid.docstrings import like, maps
 from lucid.functions.arguments import integer
 from lucid.functions.bessel import i0
 from lucid.functions.creation import arange, full, ones
@@ -45,6 +45,8 @@ def _window(
 
 
 @with_options
+@maps("5", "periodic=False", "[0.0000, 0.5000, 1.0000, 0.5000, 0.0000]")
+@maps("4", "[0.0000, 0.5000, 1.0000, 0.5000]")
 def hann_window(
     window_length: int, periodic: bool = True, **options: Unpack[WindowOptions]
 ) -> Tensor:
@@ -63,17 +65,13 @@ def hann_window(
     Raises:
         OptionError: the length is negative.
         DTypeError: the dtype isn't one of floats.
-
-    >>> lucid.hann_window(4)
-    tensor([0.0000, 0.5000, 1.0000, 0.5000])
-    >>> lucid.hann_window(5, periodic=False)
-    tensor([0.0000, 0.5000, 1.0000, 0.5000, 0.0000])
     """
     return _window("hann_window", window_length, periodic, lambda t: 0.5 - 0.5 * t.cos(), **options)
 
 
 @like(hann_window)
 @with_options
+@maps("4", "[0.0800, 0.5400, 1.0000, 0.5400]")
 def hamming_window(
     window_length: int,
     periodic: bool = True,
@@ -92,9 +90,6 @@ def hamming_window(
         periodic: whether it is a period of a longer signal, or symmetric.
         alpha: the mean of a period.
         beta: the factor of the cosine.
-
-    >>> lucid.hamming_window(4)
-    tensor([0.0800, 0.5400, 1.0000, 0.5400])
     """
 
     def values(t: Tensor) -> Tensor:
@@ -127,6 +122,7 @@ def blackman_window(
 
 @like(hamming_window)
 @with_options
+@maps("4", "[0.0000, 0.5000, 1.0000, 0.5000]")
 def bartlett_window(
     window_length: int, periodic: bool = True, **options: Unpack[WindowOptions]
 ) -> Tensor:
@@ -135,9 +131,6 @@ def bartlett_window(
     N is the length if periodic, else one less. A window of one place is 1.
 
     dtype: a float dtype.
-
-    >>> lucid.bartlett_window(4)
-    tensor([0.0000, 0.5000, 1.0000, 0.5000])
     """
 
     def values(t: Tensor) -> Tensor:
@@ -148,6 +141,7 @@ def bartlett_window(
 
 @like(hann_window)
 @with_options
+@maps("5", "periodic=False", "beta=2.0", "[0.4387, 0.8348, 1.0000, 0.8348, 0.4387]")
 def kaiser_window(
     window_length: int, periodic: bool = True, beta: float = 12.0, **options: Unpack[WindowOptions]
 ) -> Tensor:
@@ -161,9 +155,6 @@ def kaiser_window(
     Args:
         periodic: whether t stops one step before 1, as in a period of a longer signal.
         beta: the shape.
-
-    >>> lucid.kaiser_window(5, periodic=False, beta=2.0)
-    tensor([0.4387, 0.8348, 1.0000, 0.8348, 0.4387])
     """
 
     def values(t: Tensor) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import operator
 import sys
 from collections.abc import Callable, Sequence
@@ -200,7 +199,7 @@ def _evaluator(known: Application) -> Callable[..., np.ndarray]:
     """The op on arrays of such types."""
     op = known.op
     is_native = op.kind == "random" or (Trait.SLOW in op.traits and is_many(known.types))
-    return functools.partial(slow_ops.evaluate, op) if is_native else op.evaluate
+    return slow_ops.evaluator(op, known.types, known.attributes) if is_native else op.evaluate
 
 
 def _spot() -> Spot:

@@ -213,8 +213,8 @@ class TensorCore(Placed, WithGradient):
             )
         if context.recorder is not None:
             return context.recorder.array_of(self)
-        if array is None:
-            return self._concrete("numpy()")
+        if array is None or context.levels:
+            array = self._concrete("numpy()")
         return array if context.lent is None else context.lent.shown(self._storage, array)
 
     def _concrete(self, what: str) -> np.ndarray:
@@ -227,6 +227,8 @@ class TensorCore(Placed, WithGradient):
                     f"  {self._describe()}\n"
                     "hint: return it from the compiled function instead of keeping it elsewhere"
                 )
+            for level in context.levels:
+                level.look(self)
             return self._array
         return recorder.refuse_concrete(self, what)
 

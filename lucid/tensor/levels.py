@@ -77,6 +77,10 @@ class Level(ABC):
         """Let another handle of the same memory be to this level what the tensor is."""
         return
 
+    def look(self, tensor: TensorCore) -> None:
+        """Note that the call looks at the numbers of a tensor, and may go on by them."""
+        return
+
     def can_split(self, tensor: TensorCore) -> bool:
         """Whether a tensor could be one of the level's own, made of others outside of it."""
         return False

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from math import prod
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from lucid.autograd.native import Code, NotStraightError
 from lucid.ir.environment import NATIVE_FUNCTIONS
 from lucid.ir.graph import Graph
-from lucid.ir.op import Op
+from lucid.ir.op import Attributes, Op
 from lucid.ir.types import DType, TensorType, type_of_array
 from lucid.runtime.open_programs import Families
 
@@ -24,20 +25,38 @@ def evaluate(op: Op, *arrays: np.ndarray, **attributes: Any) -> np.ndarray:
     A random number takes NumPy some 200 ns, an array for each step of each round. Its bits don't
     depend on who draws it, nor does the order of a sort; an erf may round otherwise.
     """
-    shape = attributes.get("shape", ())
-    if op.kind == "random":  # the draw of an array is that of its elements in a row
-        attributes["shape"] = (prod(shape),)
     types = tuple([type_of_array(array) for array in arrays])
-    known = _draws if op.kind == "random" else _others
-    code = known(op, types, tuple(attributes.items())) if NATIVE_FUNCTIONS.read() else None
+    if op.kind == "random":
+        return evaluator(op, types, attributes)(*arrays)
+    code = _others(op, types, tuple(attributes.items()))
     if code is None:
         found: np.ndarray = op.evaluate(*arrays, **attributes)
     else:
         (found,) = code.run(list(arrays))
-    return found.reshape(shape) if op.kind == "random" else found
+    return found
+
+
+def evaluator(
+    op: Op, types: Sequence[TensorType], attributes: Attributes
+) -> Callable[..., np.ndarray]:
+    """`evaluate` for arrays of some types with some attributes, which it may be given again."""
+    if op.kind != "random":
+        return partial(evaluate, op)
+    shape = attributes["shape"]  # the draw of an array is that of its elements in a row
+    code = _draws(op, tuple(types), tuple({**attributes, "shape": (prod(shape),)}.items()))
+    if code is None:
+        return partial(op.evaluate, **attributes)
+    run = code.run
+
+    def drawn(state: np.ndarray, **_: Any) -> np.ndarray:
+        return run([state])[0].reshape(shape)
+
+    return drawn
 
 
 def _code(op: Op, types: tuple[TensorType, ...], given: tuple[tuple[str, Any], ...]) -> Code | None:
+    if not NATIVE_FUNCTIONS.read():
+        return None
     graph, attributes = Graph(op.name), dict(given)
     operands = [graph.add_input(type) for type in types]
     graph.outputs = [graph.append(op, operands, attributes).result]

@@ -114,7 +114,7 @@ def write_(target: TensorCore, value: TensorCore) -> Tensor:
         recorder.write(target, value)
         target._counter.value += 1
     else:
-        _store(target, cast(np.ndarray, value._array))
+        _store(target, value._array)  # type: ignore[arg-type]
         target._counter.now += 1
     if is_recorded:
         keep_written(target, value)
@@ -132,14 +132,16 @@ def write_array(target: TensorCore, array: np.ndarray) -> None:
 
 def _store(target: TensorCore, array: np.ndarray) -> None:
     """Write numbers into the memory of a tensor outside of traces."""
-    memory = target._concrete("an in-place operation")
+    memory = target._array
+    if memory is None:
+        memory = target._concrete("an in-place operation")
     if not memory.flags.writeable:
         if memory.size:
             raise LucidError(READ_ONLY)
         return  # an expanded tensor without elements, for one
     if context.lent is not None:
         context.lent.before_write(target._storage, target._counter)
-    np.copyto(memory, array)
+    memory[...] = array  # in half the time of `np.copyto`
 
 
 def keep_written(target: TensorCore, value: TensorCore) -> None:

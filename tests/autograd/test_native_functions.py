@@ -57,6 +57,15 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         lambda x, m, w: F.batch_norm(x, m, lucid.full((4,), 1.5, dtype=x.dtype), w),
         ((6, 4), (4,), (4,)),
     ),
+    "var of an axis": (lambda x: lucid.var(x, 1, keepdim=True), ((3, 5),)),
+    "std": (lucid.std, ((3, 5),)),
+    "std and mean": (lambda x: lucid.std_mean(x, 0)[0], ((3, 5),)),
+    "norm": (lucid.norm, ((3, 5),)),
+    "norm of another order": (lambda x: lucid.norm(x, 3.0, 1), ((3, 5),)),
+    "logsumexp": (lambda x: lucid.logsumexp(x, 1), ((3, 5),)),
+    "normalize": (F.normalize, ((3, 5),)),
+    "cosine_similarity": (F.cosine_similarity, ((3, 5), (3, 5))),
+    "pairwise_distance": (F.pairwise_distance, ((3, 5), (3, 5))),
     "conv1d": (lambda x, w: F.conv1d(x, w, padding=1), ((2, 3, 9), (4, 3, 3))),
     "conv2d": (F.conv2d, ((2, 3, 8, 7), (4, 3, 3, 3), (4,))),
     "conv2d in steps": (
@@ -352,6 +361,24 @@ def test_an_argument_that_follows_from_another_one_is_one_of_its_own() -> None:
     column = np.array([[1.0, 1.0]])
     by_hand = column.T @ once.detach().numpy() + (column @ w.detach().numpy()).T @ x.numpy()
     np.testing.assert_allclose(found.numpy(), by_hand)
+
+
+@pytest.mark.parametrize(
+    ("function", "numbers"),
+    [
+        (lambda x, n: x.norm(n), (1.0, 2.0)),
+        (lambda x, n: x.logsumexp(n), (0, 1)),
+        (lambda x, n: x.repeat(160, 160).var(n), (0, 1)),
+        (lambda x, n: x.std(correction=n), (1.0, 9.0)),
+    ],
+)
+def test_a_call_that_looks_at_a_number_goes_by_the_one_it_gets(
+    function: Callable[..., lucid.Tensor], numbers: tuple[float, float]
+) -> None:
+    x = lucid.tensor([[3.0, 5.0], [7.0, 11.0]])
+    for number in numbers:
+        found = function(x, lucid.tensor(number))
+        np.testing.assert_allclose(found.numpy(), function(x, number).numpy(), rtol=1e-6)
 
 
 def test_the_switch_of_the_environment_is_heeded(monkeypatch: pytest.MonkeyPatch) -> None:

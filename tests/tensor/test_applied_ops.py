@@ -534,3 +534,54 @@ def test_progressions_are_bit_for_bit_those_of_a_compiled_step(
         for one, other in zip(step(), step.__wrapped__(), strict=True):
             assert one.dtype is other.dtype and one.shape == other.shape
             np.testing.assert_array_equal(one.numpy(), other.numpy())
+
+
+def functions_called(call: Callable[[], Any]) -> int:
+    """How many functions of Python a call takes, when it isn't the first one."""
+    count = 0
+
+    def note(frame: Any, event: str, argument: Any) -> None:
+        nonlocal count
+        count += event == "call"
+
+    for _ in range(4):
+        call()
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        call()
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+X, POSITIVE, IMAGE = lucid.randn(16, 16), lucid.rand(16, 16) + 0.1, lucid.randn(1, 1, 8, 8)
+ROWS, COLUMNS, CHOSEN = lucid.arange(16), lucid.arange(16).flip(0), lucid.randn(16, 16) > 0
+F = lucid.nn.functional
+
+
+@pytest.mark.parametrize(
+    ("call", "most"),
+    [
+        (X.std, 20),
+        (lambda: X.var(1), 20),
+        (X.norm, 16),
+        (lambda: X.logsumexp(1), 16),
+        (lambda: F.cosine_similarity(X, POSITIVE), 16),
+        (lambda: F.normalize(X), 16),
+        (lambda: X.topk(3), 50),
+        (lambda: X.unbind(), 160),
+        (lambda: X.lerp(X, 0.9), 30),
+        (lambda: X.roll(1, 0), 45),
+        (lambda: lucid.randint(0, 9, (4,)), 58),
+        (lambda: F.one_hot(ROWS, 16), 32),
+        (lambda: X[ROWS, COLUMNS], 40),
+        (lambda: X[CHOSEN], 40),
+        (lambda: F.avg_pool2d(IMAGE, 2), 54),
+        (lambda: X.clone().uniform_(), 50),
+        (lambda: lucid.bernoulli(POSITIVE.clamp(0.0, 1.0)), 110),
+        (lambda: lucid.multinomial(POSITIVE, 2), 120),
+    ],
+)
+def test_functions_of_python_that_a_call_takes(call: Callable[[], Any], most: int) -> None:
+    assert functions_called(call) <= most

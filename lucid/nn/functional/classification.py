@@ -6,6 +6,7 @@ import math
 
 import lucid
 from lucid.autograd.native import composite
+from lucid.docstrings import maps
 from lucid.functions.arguments import integer
 from lucid.functions.checks import in_range
 from lucid.functions.elementwise import where
@@ -133,6 +134,7 @@ def _classes(name: str, target: Tensor) -> Tensor:
     return target
 
 
+@maps("[[-0.5, -1.0]]", "[1]", "tensor(1.)")
 def nll_loss(
     input: Tensor,
     target: Tensor,
@@ -152,9 +154,6 @@ def nll_loss(
         target: classes, (n, *) or ().
         weight: a factor for each class, (classes,). None for 1.
         ignore_index: targets of this class count nothing.
-
-    >>> F.nll_loss(lucid.tensor([[-0.5, -1.0]]), lucid.tensor([1]))
-    tensor(1.)
     """
     check_reduction(reduction)
     _check_shapes("nll_loss", input, target)
@@ -181,6 +180,8 @@ def _reduced(loss: Tensor, weights: Tensor, reduction: str) -> Tensor:
     return loss.sum() if reduction == "sum" else loss
 
 
+@maps("lucid.zeros(1, 4)", "[3]", 'reduction="none"', "[1.3863]")
+@maps("[[2.0, 0.0, 0.0]]", "[0]", "tensor(0.2395)")
 def cross_entropy(
     input: Tensor,
     target: Tensor,
@@ -207,11 +208,6 @@ def cross_entropy(
     Raises:
         ShapeError: the shapes of input, target and weight don't go together.
         OptionError: `label_smoothing` is outside of [0, 1].
-
-    >>> F.cross_entropy(lucid.tensor([[2.0, 0.0, 0.0]]), lucid.tensor([0]))
-    tensor(0.2395)
-    >>> F.cross_entropy(lucid.zeros(1, 4), lucid.tensor([3]), reduction="none")
-    tensor([1.3863])
     """
     check_reduction(reduction)
     if not 0.0 <= label_smoothing <= 1.0:

@@ -2,36 +2,16 @@
 
 from __future__ import annotations
 
-import math
-
+from lucid.autograd.native import program
 from lucid.docstrings import maps
-from lucid.functions.elementwise import where
 from lucid.functions.joining import broadcast_tensors
+from lucid.functions.reduction import norm
 from lucid.tensor.tensor import Tensor
 
 __all__ = ["cosine_similarity", "normalize", "pairwise_distance"]
 
 
-def _euclidean(x: Tensor, dim: int) -> Tensor:
-    """The 2-norm along `dim`, which is kept; its derivative at the origin is 0."""
-    squares = (x * x).sum(dim, keepdim=True)
-    zero = squares == 0
-    return where(zero, 0.0, where(zero, 1.0, squares).sqrt())
-
-
-def _norm(x: Tensor, p: float, dim: int) -> Tensor:
-    if p == 2.0:
-        return _euclidean(x, dim)
-    size = x.abs()
-    if p == math.inf:
-        return size.amax(dim, keepdim=True)
-    if p == 0.0:
-        return (size != 0.0).to(x.dtype).sum(dim, keepdim=True)
-    if p == 1.0:
-        return size.sum(dim, keepdim=True)
-    return (size**p).sum(dim, keepdim=True) ** (1.0 / p)
-
-
+@program
 @maps("[[3.0, 4.0]]", "[[0.6000, 0.8000]]")
 def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
     """Divide by the p-norm along `dim`, or by eps where the norm is smaller.
@@ -40,9 +20,10 @@ def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -
         p: the order of the norm.
         eps: norms count as this much at least.
     """
-    return input / _norm(input, p, dim).clamp(min=eps)
+    return input / norm(input, p, dim, keepdim=True).clamp(min=eps)
 
 
+@program
 @maps("[[1.0, 0.0]]", "[[1.0, 1.0]]", "[0.7071]")
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """Cosine of the angle between vectors along `dim`; a norm counts as eps at least.
@@ -52,11 +33,12 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
         x2: vectors; the two broadcast.
     """
     x1, x2 = broadcast_tensors(x1, x2)
-    first = x1 / _euclidean(x1, dim).clamp(min=eps)
-    second = x2 / _euclidean(x2, dim).clamp(min=eps)
+    second = x2 / norm(x2, 2.0, dim, keepdim=True).clamp(min=eps)  # the latest is walked first
+    first = x1 / norm(x1, 2.0, dim, keepdim=True).clamp(min=eps)
     return (first * second).sum(dim)
 
 
+@program
 def pairwise_distance(
     x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
 ) -> Tensor:
@@ -74,5 +56,4 @@ def pairwise_distance(
     >>> F.pairwise_distance(lucid.zeros(1, 2), lucid.tensor([[3.0, 4.0]]))
     tensor([5.0000])
     """
-    distance = _norm(x1 - x2 + eps, p, -1)
-    return distance if keepdim else distance.squeeze(-1)
+    return norm(x1 - x2 + eps, p, -1, keepdim)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import lucid
-from lucid.docstrings import like
+from lucid.docstrings import like, maps
 from lucid.functions.elementwise import where
 from lucid.functions.gradients import with_gradient
 from lucid.ir.errors import OptionError, ShapeError
@@ -83,6 +83,7 @@ dropout1d, dropout2d, dropout3d = of_each_rank(_dropoutnd)
 
 
 @like(_dropoutnd)
+@maps("lucid.ones(4)", "0.5", "training=False", "[1., 1., 1., 1.]")
 def alpha_dropout(
     input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Tensor:
@@ -92,14 +93,12 @@ def alpha_dropout(
 
     Raises:
         OptionError: p is outside of [0, 1].
-
-    >>> F.alpha_dropout(lucid.ones(4), 0.5, training=False)
-    tensor([1., 1., 1., 1.])
     """
     return _alpha_dropout(input, p, training, inplace, tuple(input.shape))
 
 
 @like(alpha_dropout)
+@maps("lucid.ones(1, 4)", "0.5", "training=False", "[[1., 1., 1., 1.]]")
 def feature_alpha_dropout(
     input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Tensor:
@@ -112,9 +111,6 @@ def feature_alpha_dropout(
     Raises:
         OptionError: p is outside of [0, 1].
         ShapeError: the input has less than two axes, where it is drawn.
-
-    >>> F.feature_alpha_dropout(lucid.ones(1, 4), 0.5, training=False)
-    tensor([[1., 1., 1., 1.]])
     """
     if training and input.ndim < 2:
         raise ShapeError("feature_alpha_dropout: needs at least 2 axes")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import lucid
 from lucid.autograd.modes import no_grad
+from lucid.autograd.native import program
 from lucid.choices import check_choice, refuse
+from lucid.docstrings import maps
 from lucid.functions.arguments import integer, typed
 from lucid.functions.checks import in_range
 from lucid.functions.elementwise import where
@@ -48,6 +50,7 @@ def check_index(name: str, index: Tensor) -> None:
         raise DTypeError(f"{name}: indices must be int64 or int32\nhint: index.long()")
 
 
+@maps("[0, 2]", "lucid.arange(6.0).reshape(3, 2)", "[[0., 1.], [4., 5.]]")
 def embedding(
     input: Tensor,
     weight: Tensor,
@@ -71,10 +74,6 @@ def embedding(
 
     Raises:
         OptionError: `padding_idx` is outside of the table; `sparse`.
-
-    >>> F.embedding(lucid.tensor([0, 2]), lucid.arange(6.0).reshape(3, 2))
-    tensor([[0., 1.],
-            [4., 5.]])
     """
     refuse(sparse, "sparse", "embedding", DENSE)
     if max_norm is not None:
@@ -118,6 +117,7 @@ def rows_of(
     return _embedding(weight, input, rows, padding, bool(by_frequency))
 
 
+@maps("[0, 2]", "[[1, 0, 0], [0, 0, 1]]")
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     """i64 zeros with a one at each index: shape (*tensor.shape, num_classes).
 
@@ -130,10 +130,6 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     Raises:
         DTypeError: the indices aren't int64.
         OptionError: `num_classes` is 0, or there is nothing to count it from.
-
-    >>> F.one_hot(lucid.tensor([0, 2]))
-    tensor([[1, 0, 0],
-            [0, 0, 1]])
     """
     if tensor.dtype is not i64:
         raise DTypeError("one_hot: only of a tensor of int64")
@@ -147,12 +143,18 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     wanted = f"non-negative and smaller than num_classes={num_classes}"
     text = f"one_hot: Class values must be {wanted}, not {{}}"
     in_range(tensor, 0, num_classes, text, tensor=tensor)
+    return _one_hot(tensor, num_classes)
+
+
+@program
+def _one_hot(tensor: Tensor, num_classes: int) -> Tensor:
     return (tensor.unsqueeze(-1) == lucid.arange(num_classes)).to(i64)
 
 
 _MODES = ("sum", "mean", "max")
 
 
+@maps("[0, 2, 1]", "lucid.eye(3)", "[0, 2]", "[[0.5000, 0.0000, 0.5000], [0.0000, 1.0000, 0.0000]]")
 def embedding_bag(
     input: Tensor,
     weight: Tensor,
@@ -184,10 +186,6 @@ def embedding_bag(
     Raises:
         ArgumentError: offsets are missing for a vector, or given for a matrix.
         OptionError: a mode that there isn't, or one that doesn't go with the other options.
-
-    >>> F.embedding_bag(lucid.tensor([0, 2, 1]), lucid.eye(3), lucid.tensor([0, 2]))
-    tensor([[0.5000, 0.0000, 0.5000],
-            [0.0000, 1.0000, 0.0000]])
     """
     check_choice(mode, "mode", "embedding_bag", _MODES)
     if per_sample_weights is not None and mode != "sum":

@@ -223,6 +223,7 @@ def binary_cross_entropy(
     return reduce_loss(loss if weight is None else loss * weight, reduction)
 
 
+@maps("lucid.zeros(3)", "lucid.ones(3)", "tensor(0.6931)")
 def binary_cross_entropy_with_logits(
     input: Tensor,
     target: Tensor,
@@ -236,9 +237,6 @@ def binary_cross_entropy_with_logits(
         input: logits, of any size.
         target: what sigmoid(input) should be, from 0 to 1.
         pos_weight: what a positive target counts; broadcast against the target.
-
-    >>> F.binary_cross_entropy_with_logits(lucid.zeros(3), lucid.ones(3))
-    tensor(0.6931)
     """
     check_reduction(reduction)
     _same_shape("binary_cross_entropy_with_logits", input, target)
@@ -267,6 +265,7 @@ def _same_shape(name: str, input: Tensor, target: Tensor) -> None:
         raise ShapeError(f"{name}: Target size must be the same as input size")
 
 
+@maps("lucid.tensor([0.5, 0.5]).log()", "[0.25, 0.75]", 'reduction="sum"', "tensor(0.1308)")
 def kl_div(
     input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False
 ) -> Tensor:
@@ -280,9 +279,6 @@ def kl_div(
         reduction: also "batchmean", the sum over the size of axis 0, which is the divergence's
             mean.
         log_target: the target holds log probabilities too.
-
-    >>> F.kl_div(lucid.tensor([0.5, 0.5]).log(), lucid.tensor([0.25, 0.75]), reduction="sum")
-    tensor(0.1308)
     """
     if log_target:
         loss = target.exp() * (target - input)
@@ -293,6 +289,7 @@ def kl_div(
     return reduce_loss(loss, reduction)
 
 
+@maps("lucid.zeros(2)", "lucid.ones(2)", "lucid.ones(2)", "tensor(0.5000)")
 def gaussian_nll_loss(
     input: Tensor,
     target: Tensor,
@@ -311,9 +308,6 @@ def gaussian_nll_loss(
         var: the variances, of the input's shape, or without its last axis.
         full: with the constant term.
         eps: variances count as this much at least.
-
-    >>> F.gaussian_nll_loss(lucid.zeros(2), lucid.ones(2), lucid.ones(2))
-    tensor(0.5000)
     """
     variance = input.detach() * 0.0 + var if isinstance(var, float) else var
     text = "gaussian_nll_loss: var has negative entry/entries"
@@ -325,6 +319,7 @@ def gaussian_nll_loss(
     return reduce_loss(loss + 0.5 * _LOG_2_PI if full else loss, reduction)
 
 
+@maps("lucid.zeros(2)", "lucid.ones(2)", "tensor(1.)")
 def poisson_nll_loss(
     input: Tensor,
     target: Tensor,
@@ -341,9 +336,6 @@ def poisson_nll_loss(
         log_input: `input` holds logarithms: exp(input) - target * input; else input - target *
             log(input + eps).
         full: with Stirling's approximation of log(target!).
-
-    >>> F.poisson_nll_loss(lucid.zeros(2), lucid.ones(2))
-    tensor(1.)
     """
     if log_input:
         loss = input.exp() - target * input

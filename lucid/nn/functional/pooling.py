@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -36,6 +38,7 @@ from lucid.nn.functional.sliding import (
     times,
     windows_of,
 )
+from lucid.tensor.context import context
 from lucid.tensor.core import from_array
 from lucid.tensor.tensor import Tensor
 
@@ -118,13 +121,18 @@ def _pool_windows(
     steps = entries(name, "stride", kernel_size if stride is None else stride, rank)
     dilations = entries(name, "dilation", dilation, rank)
     low = entries(name, "padding", padding, rank, 0)
-    windows = Windows(sizes, steps, dilations, low, low)
+    make = _windows if context.recorder is None else _windows.__wrapped__  # sizes may be open there
+    return make(name, Windows(sizes, steps, dilations, low, low), tuple(x.shape[2:]), ceil_mode)
+
+
+@lru_cache(256)
+def _windows(name: str, windows: Windows, lengths: Shape, ceil_mode: bool) -> Windows:
+    """The windows over axes of these lengths, of which the last ones may reach over the end."""
+    low = windows.low
     if any(2 * n > span for n, span in zip(low, windows.spans, strict=True)):
         raise OptionError(f"{name}: padding {list(low)} must be at most half of the kernel's span")
-    lengths = tuple(x.shape[2:])
     if ceil_mode:
-        high = _reaching(windows, lengths)
-        windows = Windows(sizes, steps, dilations, low, high)
+        windows = replace(windows, high=_reaching(windows, lengths))
     counts = windows.counts(lengths)
     if min(counts) < 1:
         raise ShapeError(f"{name}: the output size ({times(counts)}) is too small")

@@ -126,7 +126,8 @@ def entries(name: str, argument: str, value: Size, rank: int, least: int = 1) ->
 
     Raises `OptionError`, and `ArgumentError` for what is no int.
     """
-    given = value if isinstance(value, Sequence) else (value,)
+    is_one = type(value) is int or not isinstance(value, Sequence)
+    given: Any = (value,) if is_one else value
     found = tuple([integer(n, name, argument) for n in given])
     found = found * rank if len(found) == 1 else found
     if len(found) != rank:
