@@ -379,6 +379,9 @@ class ArrayGuard(Guard):
         except IndexError:
             return ABSENT
 
+    def holds(self) -> bool:
+        return is_same(self.found(), self.expected, by_content=True)
+
     def failure(self) -> str:
         return f"{self.path}: the contents of the array changed"
 
@@ -400,6 +403,9 @@ class AnswerGuard(Guard):
         except Exception as error:
             return type(error)
         return answer if self.ask is value_in else frozen(answer)
+
+    def holds(self) -> bool:
+        return is_same(self.found(), self.expected, by_content=self.ask is not value_in)
 
 
 def value_in(variable: ContextVar[Any]) -> Any:
