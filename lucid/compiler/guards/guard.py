@@ -236,7 +236,7 @@ class Guard:
 
     def holds(self) -> bool:
         """Whether it is what it was."""
-        return is_same(self.found(), self.expected)
+        return is_same(self.found(), self.expected, by_content=True)
 
     def failure(self) -> str:
         """What has become of it, for messages: old -> new."""
@@ -266,6 +266,9 @@ class EntryGuard(Guard):
 
     def found(self) -> Any:
         return item_at(self.owner, self.key)
+
+    def holds(self) -> bool:
+        return is_same(self.found(), self.expected)
 
     def put_back(self) -> None:
         if isinstance(self.owner, list) and self.key >= len(self.owner):
@@ -378,9 +381,6 @@ class ArrayGuard(Guard):
             return np.asarray(self.owner if self.key is ABSENT else self.owner[self.key])
         except IndexError:
             return ABSENT
-
-    def holds(self) -> bool:
-        return is_same(self.found(), self.expected, by_content=True)
 
     def failure(self) -> str:
         return f"{self.path}: the contents of the array changed"
