@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import argparse
 import ast
 import collections
@@ -1761,4 +1762,36 @@ def test_a_function_that_gets_a_list_when_it_is_known(compile):
         lambda: values.__setitem__(1, 5.0),
         lambda: assign("K", 2.0),
         reset,
+    )
+
+
+@same_as_eager()
+def test_a_class_that_registers_later(compile):
+    """An abstract class is asked again, of what the step makes as well, and by a pattern."""
+
+    class Shape(abc.ABC):  # noqa: B024
+        """Whatever registers."""
+
+    @typing.runtime_checkable
+    class Sized(typing.Protocol):
+        size: float
+
+    class Made:
+        pass
+
+    class Matched:
+        pass
+
+    def step(x):
+        match Matched():
+            case Shape():
+                x = x + 100
+        return x * isinstance(Made(), Shape), x * isinstance(Made(), Sized)
+
+    return calls(
+        compile(step),
+        lambda: Shape.register(Made),
+        lambda: Shape.register(Matched),
+        lambda: setattr(Made, "size", 1.0),
+        lambda: delattr(Made, "size"),
     )

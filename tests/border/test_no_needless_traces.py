@@ -738,6 +738,7 @@ NUMBERS = {
     "clip": lambda x, s: x * np.clip(np.exp(-s.rate), a_min=0.3, a_max=0.9),
     "interp": lambda x, s: x * np.interp(s.number, [0, 4, 8], [0.1, 1.0, s.rate]),
     "interp_in_arrays": lambda x, s: x * np.interp(s.number, np.arange(9.0), np.linspace(0, 1, 9)),
+    "interp_in_a_table": lambda x, s: x * np.interp(s.number, np.arange(9.0), s.table),
     "mean": lambda x, s: x * np.mean([s.rate, 1.0]) + math.fsum([s.rate, 2.0]),
     "an_array": lambda x, s: x * lucid.tensor(np.array([s.rate, 1.0, s.number]), dtype=x.dtype),
     "a_full_array": lambda x, s: x * lucid.from_numpy(np.full(3, s.rate, np.float32)),
@@ -747,13 +748,14 @@ NUMBERS = {
 @pytest.mark.parametrize("name", NUMBERS)
 @same_as_eager(traces=3)
 def test_functions_of_numbers_that_move(compile, name):
-    schedule = types.SimpleNamespace(rate=0.5, number=0)
+    schedule = types.SimpleNamespace(rate=0.5, number=0, table=np.linspace(0, 1, 9))
     step = compile(lambda x: NUMBERS[name](x, schedule))
     results = []
     for x in batches():
         results.append(step(x[0]))
         schedule.rate *= 0.8
         schedule.number += 1
+        schedule.table = schedule.table.copy()
     return results
 
 

@@ -250,6 +250,38 @@ def test_a_method_of_the_users_that_all_tensors_have(compile):
 
 
 @same_as_eager
+def test_an_array_by_one_that_is_equal(compile):
+    """It is another array, which the step may write, or keep."""
+    state = types.SimpleNamespace(read=np.ones(3), written=np.zeros(3))
+    kept, before = [], []
+
+    def step(x):
+        state.written[0] += 1
+        kept.append(state.read)
+        return x * state.read[0], state.written[0]
+
+    def copy(name):
+        before.append(getattr(state, name))
+        setattr(state, name, before[-1].copy())
+
+    results = calls(
+        compile(step),
+        lambda: copy("written"),
+        lambda: copy("read"),
+        lambda: state.read.__setitem__(0, 5.0),
+    )
+    is_there = [x is state.read for x in kept]
+    return results, is_there, [x.tolist() for x in before], state.written.tolist()
+
+
+@same_as_eager(or_said=True)
+def test_how_an_array_lies_in_memory(compile):
+    state = types.SimpleNamespace(a=np.ones((2, 3)))
+    step = compile(lambda x: x * state.a.strides[0])
+    return calls(step, lambda: setattr(state, "a", np.asfortranarray(state.a)))
+
+
+@same_as_eager
 def test_a_function_of_numpy_that_is_patched(compile):
     step = compile(lambda x: x * float(np.sum([1.0, 2.0])))
     results = [step(X), step(X)]

@@ -7,7 +7,6 @@ read as a whole.
 
 from __future__ import annotations
 
-import abc
 import contextlib
 import functools
 import gc
@@ -633,9 +632,7 @@ class GuardCollector(Reads):
             if function is isinstance and args:
                 self.load_attribute(args[0], "__class__")
             if function in (isinstance, issubclass) and len(args) == 2:
-                for kind in args[1] if isinstance(args[1], tuple) else (args[1],):
-                    if isinstance(kind, abc.ABCMeta):
-                        self.answer(f"{function.__name__}(…, {kind.__name__})", function, *args)
+                self.belongs(function, *args)
         elif function in (globals, locals):
             pass
         elif function in _ASKED_AGAIN or function.__name__ == "__subclasses__":

@@ -236,7 +236,7 @@ class Guard:
 
     def holds(self) -> bool:
         """Whether it is what it was."""
-        return is_same(self.found(), self.expected)
+        return is_same(self.found(), self.expected, by_content=True)
 
     def failure(self) -> str:
         """What has become of it, for messages: old -> new."""
@@ -266,6 +266,9 @@ class EntryGuard(Guard):
 
     def found(self) -> Any:
         return item_at(self.owner, self.key)
+
+    def holds(self) -> bool:
+        return is_same(self.found(), self.expected)
 
     def put_back(self) -> None:
         if isinstance(self.owner, list) and self.key >= len(self.owner):
@@ -400,6 +403,9 @@ class AnswerGuard(Guard):
         except Exception as error:
             return type(error)
         return answer if self.ask is value_in else frozen(answer)
+
+    def holds(self) -> bool:
+        return is_same(self.found(), self.expected, by_content=self.ask is not value_in)
 
 
 def value_in(variable: ContextVar[Any]) -> Any:

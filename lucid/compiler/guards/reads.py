@@ -6,6 +6,7 @@ name, and the attributes of `obj` itself, where the name may be absent; `owner[k
 
 from __future__ import annotations
 
+import abc
 import functools
 import operator
 import sys
@@ -285,6 +286,18 @@ class Reads(Collector):
             self._load_from_class(kind, "__match_args__")
         for name in (*getattr(kind, "__match_args__", ()), *names):
             self.load_attribute(owner, name)
+        self.belongs(isinstance, owner, kind)
+
+    def belongs(self, function: Any, subject: Any, kinds: Any) -> None:
+        """`isinstance` and `issubclass` ask an abstract class, which others can register with.
+
+        Of what the step has made, its class is asked for at each call.
+        """
+        if function is isinstance and not self.was_there(subject):
+            function, subject = _is_subclass, type(subject)
+        for kind in kinds if isinstance(kinds, tuple) else (kinds,):
+            if isinstance(kind, abc.ABCMeta):
+                self.answer(f"{function.__name__}(…, {kind.__name__})", function, subject, kind)
 
     def enter(self, manager: Any) -> None:
         """`with manager` looks both methods up before it calls one."""
@@ -630,6 +643,11 @@ class Reads(Collector):
 
 def _names_of_class(kind: type) -> tuple[str, ...]:
     return tuple(vars(kind))
+
+
+def _is_subclass(kind: type, base: type) -> Any:
+    """Whether a class belongs to an abstract one; of a protocol: all names that it has."""
+    return tuple(dir(kind)) if getattr(base, "_is_protocol", False) else issubclass(kind, base)
 
 
 def _wrapped(owner: Any) -> Any:

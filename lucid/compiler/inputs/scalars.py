@@ -452,6 +452,11 @@ def is_of_sizes(meaning: Callable[..., Any], args: Sequence[Any]) -> bool:
     return meaning in _ON_SIZES and all(isinstance(x, int) for x in args)
 
 
+def _is_late_array(value: object) -> bool:
+    """Whether it stands for an array, and only says that it is one."""
+    return isinstance(value, np.ndarray) and not issubclass(type(value), np.ndarray)
+
+
 def is_whole(value: object) -> bool:
     """Whether it is an int, or one of NumPy's, and none that is live."""
     kind = type(value)
@@ -476,7 +481,7 @@ def live_function(
         return None
     leaves, rebuild = flatten((tuple(args), dict(kwargs)))
     live = [leaf for leaf in leaves if is_live(leaf)]
-    if not live:
+    if not live or any(map(_is_late_array, leaves)):  # NumPy asks such an array itself
         return None
     special = max(live, key=lambda number: len(type(number).__mro__))
     is_plain = not kwargs and len(leaves) == len(args)
