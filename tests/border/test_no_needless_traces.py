@@ -1150,3 +1150,22 @@ def test_weights_beside_a_list_that_grows(compile):
         if i % 2:
             table[0] = (0.5 * i, table[0][1])
     return [*results, table]
+
+
+@healthy()
+def test_a_container_that_is_emptied_and_asked_for_what_it_had(compile):
+    caches = {"seen": 1}, {"seen"}
+
+    @compile
+    def step(x):
+        for cache in caches:
+            cache.clear()
+            x = x + ("seen" in cache) + 10 * ("other" in cache)
+        return x
+
+    found = []
+    for x in batches():
+        caches[0]["seen"] = 1
+        caches[1].add("seen")
+        found.append(step(x))
+    return found

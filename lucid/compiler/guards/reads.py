@@ -20,8 +20,15 @@ import numpy as np
 
 from lucid.compiler.guards.collector import BUFFERS, PLAIN, VIEWS, Collector
 from lucid.compiler.guards.events import COMPARISONS
-from lucid.compiler.guards.guard import ABSENT, Attributes, ClassAttributes, instance_dict
+from lucid.compiler.guards.guard import (
+    ABSENT,
+    CONTENTS,
+    Attributes,
+    ClassAttributes,
+    instance_dict,
+)
 from lucid.compiler.guards.moving_entries import HOLDERS, MovingEntry
+from lucid.compiler.guards.mutable_sources import identity_of
 from lucid.compiler.inputs.late import bases_of, early_formula
 from lucid.compiler.inputs.objects import SCALARS
 from lucid.compiler.inputs.scalars import WHOLE, is_known_before, is_live, seen
@@ -524,7 +531,10 @@ class Reads(Collector):
             written = self.guards.get((id(owner), key)) if isinstance(key, SCALARS) else None
             if written is None or written.was_read:
                 self._looked_at.add(id(owner))
-                self.answer(f"{self.text_of(key)} in {path}", operator.contains, owner, key)
+                whole = self.guards.get(identity_of(owner, CONTENTS))  # as it was before a change
+                answered = ABSENT if whole is None else key in whole.expected
+                text = f"{self.text_of(key)} in {path}"
+                self.answer(text, operator.contains, owner, key, answered=answered)
         elif is_unknown(self._special(owner, "__contains__")):
             self.hand_over(owner)
         elif isinstance(owner, (*PLAIN, tuple, *VIEWS)):
