@@ -233,8 +233,11 @@ def test_a_call_that_is_interrupted_has_happened_or_has_not(
 ) -> None:
     pair, draw = Pair(kind), random.Random(kind)
     pair.call(5, lambda run, delay: run(), 0.0)
-    count = sum(pair.call(8, interrupt, draw.uniform(1e-5, 1e-3)) for _ in range(20))
-    assert count > 5
+    count = tries = 0
+    while count < 6 or tries < 20:  # how many come in time depends on the machine
+        count += pair.call(8, interrupt, draw.uniform(1e-5, 1e-3))
+        tries += 1
+        assert tries < 400
     pair.call(3, lambda run, delay: run(), 0.0)
 
 
