@@ -393,7 +393,7 @@ def computation_of(value: Value, depth: int = 6) -> object:
     if node is None or node.has_effect or not depth or len(node.results) != 1:
         return value
     operands = tuple(computation_of(operand, depth - 1) for operand in node.operands)
-    return node.op, repr(node.attributes), operands
+    return node.op, value._type, freeze_attributes(node.attributes), operands
 
 
 def freeze_attributes(attributes: Attributes) -> tuple[tuple[str, Any], ...]:
