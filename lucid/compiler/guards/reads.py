@@ -531,10 +531,8 @@ class Reads(Collector):
             written = self.guards.get((id(owner), key)) if isinstance(key, SCALARS) else None
             if written is None or written.was_read:
                 self._looked_at.add(id(owner))
-                whole = self.guards.get(identity_of(owner, CONTENTS))  # as it was before a change
-                answered = ABSENT if whole is None else key in whole.expected
-                text = f"{self.text_of(key)} in {path}"
-                self.answer(text, operator.contains, owner, key, answered=answered)
+                text, had = f"{self.text_of(key)} in {path}", self._had(owner, key)
+                self.answer(text, operator.contains, owner, key, answered=had)
         elif is_unknown(self._special(owner, "__contains__")):
             self.hand_over(owner)
         elif isinstance(owner, (*PLAIN, tuple, *VIEWS)):
@@ -543,6 +541,11 @@ class Reads(Collector):
         else:
             self.iterate(owner)
         return None
+
+    def _had(self, owner: Any, key: Any) -> Any:
+        """Whether a dict or a set had a key before the step changed all of it; ABSENT: ask it."""
+        whole = self.guards.get(identity_of(owner, CONTENTS))
+        return ABSENT if whole is None else key in whole.expected
 
     def operate(self, left: Any, right: Any, methods: tuple[str, ...]) -> Any:
         if type(left) in _QUIET and type(right) in _QUIET:
