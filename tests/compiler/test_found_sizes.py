@@ -1119,3 +1119,22 @@ def test_second_derivatives_of_a_model_alone(agree):
 def _rows(count):
     rng = np.random.default_rng(0)
     return [lucid.tensor(rng.standard_normal((20, 6)).astype(np.float32)) for _ in range(count)]
+
+
+@pytest.mark.parametrize("place", ["argument", "item"])
+def test_a_size_that_many_rounds_compute_has_a_program_for_each(agree, place):
+    """Formulas of open sizes would double with each round, which reads the one before twice."""
+
+    def scenario(compile):
+        @compile
+        def step(x, n):
+            a, b = n.item() if place == "item" else n, 1
+            for _ in range(40):
+                a, b = (a + b) % 1009, a
+            return x[: a % 7 + 2].sum(), lucid.zeros(a % 7 + 2)
+
+        given = [lucid.tensor(n) if place == "item" else n for n in (5, 7, 8, 9, 11, 8, 9)]
+        return [step(lucid.randn(12), n) for n in given]
+
+    (step,) = agree(scenario)
+    assert not step.stats.eager_reasons

@@ -28,6 +28,7 @@ import pytest
 import lucid
 from lucid import nn
 from lucid.compiler.inputs import present
+from lucid.compiler.inputs.scalars import Composite
 
 Compile = Any
 
@@ -831,6 +832,22 @@ def _of_a_value_alone(x: Any, r: float) -> Any:
 @pytest.mark.parametrize("body", [_logistic, _momenta, _of_a_value, _of_a_value_alone])
 def test_rounds_of_numbers_take_linear_time(agree: Any, body: Any) -> None:
     natively(agree(calling(body, [(lucid.tensor([0.5, 0.25]), r) for r in (1.5, 1.25)]), traces=1))
+
+
+def test_a_formula_is_computed_once_for_a_call() -> None:
+    done: list[int] = []
+
+    def add(x: int, y: int) -> int:
+        done.append(x)
+        return x + y
+
+    formula: Any = lambda known: known  # noqa: E731
+    for _ in range(20):
+        formula = Composite(add, [formula, formula])
+    for number in (1, 3):
+        done.clear()
+        assert formula(number) == number << 20
+        assert len(done) < 200
 
 
 def test_a_long_sum_of_values(agree: Any) -> None:

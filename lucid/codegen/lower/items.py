@@ -169,8 +169,7 @@ class ItemList:
             self._add_view(node)
         elif node.op.kind == "host":
             item = self._in_turn(self._add_results(node))
-            sizes = {size for result in node.results for size in result.shape}
-            for symbol in _symbols(sizes) if any(map(is_open, sizes)) else ():
+            for symbol in _symbols([size for result in node.results for size in result.shape]):
                 self._found_by.setdefault(symbol, item)
         elif node.op.kind == "region":
             item = self._add_results(node)

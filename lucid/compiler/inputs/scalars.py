@@ -95,17 +95,20 @@ class Composite:
 
     In a loop, each round makes a formula of those of the round before, and may read one twice. So
     where there are many, each is computed once for a call, and in order: not one within another.
+
+    Attributes:
+        count: of the formulas that it consists of, as often as each is read; no more than matter.
     """
 
-    __slots__ = ("_count", "_function", "_order", "_parts")
+    __slots__ = ("_function", "_order", "_parts", "count")
 
     def __init__(self, function: Callable[..., Any], parts: Sequence[Callable[[Any], Any]]) -> None:
         self._function, self._parts = function, parts
-        self._count: int = 1 + sum([x._count for x in parts if type(x) is Composite])
+        self.count = min(1 + sum([x.count for x in parts if type(x) is Composite]), _FEW + 1)
         self._order: list[Composite] = []
 
     def __call__(self, known: Any) -> Any:
-        if self._count <= _FEW:
+        if self.count <= _FEW:
             return self._function(*[part(known) for part in self._parts])
         if not self._order:
             self._order = self._in_order()
@@ -124,7 +127,7 @@ class Composite:
             missing = [
                 part
                 for part in of._parts
-                if type(part) is Composite and part._count > _FEW and part not in found
+                if type(part) is Composite and part.count > _FEW and part not in found
             ]
             pending += missing
             if not missing:

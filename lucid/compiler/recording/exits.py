@@ -18,7 +18,7 @@ import numpy as np
 
 from lucid.compiler.guards.collector import at_line
 from lucid.compiler.guards.restarts import RestartTrace
-from lucid.compiler.inputs.scalars import SymScalar, is_known_before
+from lucid.compiler.inputs.scalars import Composite, SymScalar, is_known_before
 from lucid.compiler.recording.late_numbers import LateScalar, LateSize, extent_of
 from lucid.ir import ops
 from lucid.ir.extents import Extent, is_open
@@ -46,6 +46,7 @@ HINT = (
 )
 LAST = 2**63 - 1  # that an i64 can be
 LISTED = 1024  # elements of a tensor that `tolist` gives at most
+MOST_STEPS = 16  # by which an open size follows from others; one of more has a program for each
 TRUTHS_LISTED = 64  # the same for bools, each of which is an exit
 
 
@@ -93,8 +94,10 @@ class Exits:
 
     def as_size(self, number: SymScalar) -> Any:
         """A number as what the library is handed: a size that is open where its values differ."""
-        hosts = self.recorder.hosts
+        hosts, formula = self.recorder.hosts, number.formula
         if hosts.rounds or not hosts.opened or not issubclass(number.kind, int):
+            return number
+        if type(formula) is Composite and formula.count > MOST_STEPS:
             return number
         place = number_at(here())
         found = None if place in hosts.closed else self._size_of(number, place)
