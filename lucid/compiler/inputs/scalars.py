@@ -104,7 +104,8 @@ class Composite:
 
     def __init__(self, function: Callable[..., Any], parts: Sequence[Callable[[Any], Any]]) -> None:
         self._function, self._parts = function, parts
-        self.count = min(1 + sum([x.count for x in parts if type(x) is Composite]), _FEW + 1)
+        count = 1 + sum([x.count for x in parts if type(x) is Composite])
+        self.count: int = min(count, _FEW + 1)
         self._order: list[Composite] = []
 
     def __call__(self, known: Any) -> Any:
