@@ -239,17 +239,13 @@ class Sizes:
 
         return of
 
-    def assume_as(self, other: Sizes, symbols: Sequence[Any]) -> bool:
-        """Assume what another one does, of these symbols; whether it holds for their hints."""
+    def assume_as(self, other: Sizes, symbols: Sequence[Any]) -> None:
+        """Assume what another one does, of these symbols, for whose hints it holds."""
         rename = other.renamed(symbols)
         for key, relation in other.assumptions:
             difference = rename(Extent(other, key, 0))
-            is_less, is_equal = hint(difference) < 0, hint(difference) == 0
-            if not {"<": is_less, ">=": not is_less, "==": is_equal, "!=": not is_equal}[relation]:
-                return False
             if is_open(difference):
                 self.assumptions[difference.key, relation] = None
-        return True
 
     def at(self, values: Sequence[int]) -> Callable[[Extent], int]:
         """A function that gives an extent's value where the symbols have these."""

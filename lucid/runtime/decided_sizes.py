@@ -451,7 +451,8 @@ def decided_program(
         apart.append(size)
     for hints in (apart, at_hand):
         made = Sizes(hints, is_strict=False, room=sizes.count, is_generic=True)
-        if made.assume_as(sizes, made.symbols):
+        if sizes.checker()(made.hints):
+            made.assume_as(sizes, made.symbols)
             passes = PassLog()
             program = DecidedProgram(graph, strides, sizes, made, optimize, passes)
             if made.checker()(program.hints):

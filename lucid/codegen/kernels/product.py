@@ -165,8 +165,11 @@ class ContractKernel(Kernel):
 
     def problems(self) -> Iterator[str]:
         p = self.product
-        sizes = (*p.batch, *(size for size in (p.rows, p.columns) if size != 1))
-        if p.body.sizes != sizes or p.body.reduced:
+        loops, sizes = (  # an open size may be 1 in an instance
+            tuple(size for size in sizes if size != 1)
+            for sizes in (p.body.sizes, (*p.batch, p.rows, p.columns))
+        )
+        if loops != sizes or p.body.reduced:
             yield f"has loops over {p.body.sizes} for a product of {sizes}"
         yield from nest_problems(p.body, has_product=True)
         if self.parts is not None:
