@@ -114,7 +114,7 @@ def stack(tensors: Tensors, dim: int = 0) -> Tensor:
     """
     parts = _listed(tensors, "stack")
     shape = parts[0]._type.shape
-    if len({part._type.shape for part in parts}) > 1:
+    if any(part._type.shape != shape for part in parts):
         raise ShapeError("stack: expects each tensor to be equal size")
     axis = axis_of(dim, len(shape) + 1, "stack")
     longer = (*shape[:axis], 1, *shape[axis:])

@@ -759,6 +759,7 @@ VARYING = {
     "expanded": lambda x, n: x[0].expand(n, 24).cumsum(0),
     "in two": lambda x, n: x[:, :n].mean(1) - x[:, n:].mean(1),
     "compared": lambda x, n: (x[:, :n] < n, lucid.arange(n) == n - 1, lucid.arange(n).char() != n),
+    "stacked": lambda x, n: lucid.stack([x[:, :n], x[:, -int((lucid.arange(24) < n).sum()) :]]),
     "views": lambda x, n: (x[:, n:], (x * 2)[:, :n].T, (x * 2).reshape(-1)[:n]),
 }
 
@@ -861,6 +862,9 @@ def test_lengths_that_a_caller_sets_may_be_any(agree, name):
                 found.append(step(lucid.arange(6).float(), n))
             except (lucid.LucidError, OverflowError) as error:
                 found.append((type(error), str(error).split("\n")[0]))
+        return found
+
+    agree(scenario)
 
 
 class _Rows(nn.Module):
@@ -932,6 +936,30 @@ ALONE = [
     _without_gradients,
     _transposed_gradient,
 ]
+
+
+TAKING = {
+    "windows": lambda x, n: x.unfold(1, n % 4 + 2, 1).sin(),
+    "padding": lambda x, n: F.pad(x, (n % 5, n % 3)).cumsum(1),
+    "stride": lambda x, n: F.conv1d(x[None], lucid.ones(2, 6, 3), stride=n % 2 + 1, padding=n % 3),
+    "turn": lambda x, n: x.roll(n, 0) * x,
+}
+
+
+@pytest.mark.parametrize("name", TAKING)
+def test_a_model_alone_takes_numbers_that_change(agree, name):
+    def scenario(compile):
+        model, settings, found = nn.Linear(6, 6), _Settings(0), []
+        step = compile(lambda x: TAKING[name](model(x), settings.length))
+        for n in (3, 5, 8, 4, 9, 2, 7, 6, 10, 4, 1, 0, 12):
+            settings.length = n
+            model.zero_grad()
+            step(lucid.randn(6, 6)).square().sum().backward()
+            found.append(model.weight.grad.clone())
+        return found
+
+    (step,) = agree(scenario)
+    assert not step.stats.eager_reasons
 
 
 @pytest.mark.parametrize("use", ALONE)

@@ -173,20 +173,20 @@ class Recorder(TracedMemory):
 
     def _apply(self, op: Op, operands: Sequence[TensorCore], attributes: Attributes) -> Tensor:
         """The same; views stay views of their storage."""
-        seen_by_python = {x: seen(value) for x, value in attributes.items()} if attributes else {}
+        attributes = {x: seen(value) for x, value in attributes.items()} if attributes else {}
         try:
-            known = application(op, operands, seen_by_python)
+            known = application(op, operands, attributes)
             if not known.is_checked:
-                check_arguments(op, len(operands), seen_by_python)
+                check_arguments(op, len(operands), attributes)
                 known.is_checked = True
             values = [self.value_of(operand, op.name) for operand in operands]
-            node = self.graph.append_typed(op, values, seen_by_python, known.result_type)
+            node = self.graph.append_typed(op, values, attributes, known.result_type)
             self._annotate(node)
             if op is ops.check:
                 self.note_failing()
             value = node.results[0]
             if op.is_view:
-                result = traced_view(known, operands[0], seen_by_python, value)
+                result = traced_view(known, operands[0], attributes, value)
             else:
                 result = of_value(value)
         except LucidError as error:
@@ -345,7 +345,7 @@ class Recorder(TracedMemory):
         """The gradients of an op's operands, as its rule's steps compute them in the graph.
 
         None where the rule has to be asked itself, with tensors: code of the user's is to see some,
-        an attribute is a number that moves, or a gradient would show the memory of another tensor.
+        or a gradient would show the memory of another tensor.
         """
         rule, saved = node.derivative.rule, node.saved
         is_value = type(gradient) is Value
@@ -353,9 +353,6 @@ class Recorder(TracedMemory):
             return None
         if not (rule.serves_values if is_value else rule.serves_tensors):
             return None
-        for value in node.attributes.values():
-            if seen(value) is not value:
-                return None
         values = [self._value(gradient, node.op.name)]
         for tensor in saved.values():
             values.append(self.value_of(tensor.content(node), node.op.name))

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import gcd, prod
+from operator import index
 
 from lucid.choices import check_choice
 from lucid.functions.creation import zeros
@@ -185,7 +186,7 @@ def _phases(geometry: Geometry, axis: int) -> list[_Phase]:
     common = gcd(step, dilation)
     weights: dict[int, list[int]] = {}  # by the first element that they meet
     for i in range(size):
-        weights.setdefault((i * dilation - before) % step, []).append(i)
+        weights.setdefault(index((i * dilation - before) % step), []).append(i)
     found = []
     for first, own in sorted(weights.items()):
         position, count = first + before, -(-(length - first) // step)
