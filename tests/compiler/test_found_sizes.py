@@ -307,6 +307,28 @@ def test_packed_sequences_whose_lengths_are_an_argument(agree, order, make):
     assert not step.stats.eager_reasons
 
 
+def test_labels_that_follow_each_other_have_one_program_for_all_lengths(agree):
+    def scenario(compile):
+        w = lucid.randn(8, 11, requires_grad=True)
+
+        @compile
+        def step(x, labels, lengths):
+            w.grad = None
+            rounds = lucid.full((4,), 20)
+            loss = F.ctc_loss((x @ w).log_softmax(-1), labels, rounds, lengths)
+            loss.backward()
+            return loss
+
+        found = []
+        for lengths in ([5, 3, 4, 4], [6, 2, 4, 4], [4, 4, 4, 4], [7, 3, 3, 3], [5, 3, 4, 4]):
+            x, labels = lucid.randn(20, 4, 8), lucid.randint(1, 11, (16,))
+            found += [step(x, labels, lucid.tensor(lengths)), w.grad.clone()]
+        return found
+
+    (step,) = agree(scenario, traces=2)
+    assert step.stats.eager_reasons == []
+
+
 @pytest.mark.parametrize(
     "function", [F.one_hot, lucid.bincount, lambda x: lucid.ones(2).repeat_interleave(x)]
 )
