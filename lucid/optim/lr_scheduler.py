@@ -377,7 +377,7 @@ class StepLR(_ByFactor):
     def __init__(
         self, optimizer: Optimizer, step_size: float, gamma: float = 0.1, last_epoch: int = -1
     ) -> None:
-        is_whole = isinstance(step_size, float) and step_size.is_integer()
+        is_whole = type(step_size) is float and step_size.is_integer()
         self.step_size = integer(int(step_size) if is_whole else step_size, "StepLR", "step_size")
         self.gamma = gamma
         super().__init__(optimizer, last_epoch)
