@@ -228,6 +228,7 @@ class Compiled:
         self._opened: set[OpenAxis] = set()  # whose sizes values decide, and
         self._closed: set[OpenAxis] = set()  # those of them that must be known
         self._knows_sizes = False  # whether all must be
+        self._lengths: dict[tuple[Location | None, int], int] = {}  # of ranges that move, at first
         self._ints: set[str] = set()  # among the arguments, which are read at each call
         self._kept: dict[int, Any] = {}  # lists among them that grow, and are state
         self._lists: list[tuple[Any, list[Any]]] = []  # of numbers, of the last trace's call
@@ -695,7 +696,7 @@ class Compiled:
         known = Known(
             self._ints, self._sources, self._kept, opened=self._opened, closed=self._closed
         )
-        known.may_open = self._may_open
+        known.may_open, known.lengths = self._may_open, self._lengths
         known.functions = [] if self._is_unverified else None
         closed = {*self._closed}
         restarts = 0
