@@ -228,6 +228,7 @@ class Compiled:
         self._opened: set[OpenAxis] = set()  # whose sizes values decide, and
         self._closed: set[OpenAxis] = set()  # those of them that must be known
         self._knows_sizes = False  # whether all must be
+        self._lengths: dict[tuple[Location | None, int], int] = {}  # of ranges that move, at first
         self._ints: set[str] = set()  # among the arguments, which are read at each call
         self._kept: dict[int, Any] = {}  # lists among them that grow, and are state
         self._lists: list[tuple[Any, list[Any]]] = []  # of numbers, of the last trace's call
@@ -471,8 +472,6 @@ class Compiled:
         if self._distrust is not None:
             raise EagerOnlyError(self._distrust)
         call = self._signature(args, kwargs)
-        if self._untraceable:
-            self._refuse_untraceable(call.key)
         return self._call_natively(call, differs)
 
     def call_natively(self, args: tuple[Any, ...]) -> Any:
@@ -567,7 +566,7 @@ class Compiled:
                 if isinstance(reason, EagerOnlyError) and not isinstance(reason, NotPaidForError):
                     self._note_untraceable(call.key, reason)
                 raise
-            if self._untraceable:
+            if self._untraceable and self.stats.traces != traces:
                 for each in (call.key, _OTHERS):
                     self._untraceable.pop(each, None)
             replay = context.replay
@@ -652,8 +651,6 @@ class Compiled:
         depend on more than its signature. All calls whose signatures are new count as one kind, as
         those of a step that is told its number are; what comes again has its own count.
         """
-        if key in self._programs:
-            return
         each = key if key in self._untraceable else _OTHERS
         count, why = self._untraceable.get(each, (1, ("", "")))
         self._untraceable[each] = count + 1, why
@@ -694,10 +691,12 @@ class Compiled:
         found = self._from_before_ints_moved(call) if self._ints and differs is None else None
         if found is not None:
             return found
+        if self._untraceable and self._fitting(call, differs)[0] is None:
+            self._refuse_untraceable(call.key)
         known = Known(
             self._ints, self._sources, self._kept, opened=self._opened, closed=self._closed
         )
-        known.may_open = self._may_open
+        known.may_open, known.lengths = self._may_open, self._lengths
         known.functions = [] if self._is_unverified else None
         closed = {*self._closed}
         restarts = 0

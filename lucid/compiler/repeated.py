@@ -12,9 +12,34 @@ from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
 from lucid.tensor.tensor import Tensor
 
-WARM_UP = 2  # calls that run op by op: a program costs as much as some hundred of them
+WARM_UP = 2  # calls that run op by op
+WORTH = 100  # calls that a program must serve: it costs as much as so many of them
+MOST_DOUBLED = 7  # how often the warm-up is, at most
 MANY = 4  # traces, after which what differs from call to call isn't followed any more
 KEPT = 64  # lists of shapes for which a function keeps programs
+
+
+class WarmUps:
+    """How many calls run op by op at first, by what earlier functions of one name have come to.
+
+    An inner loop of meta-learning makes an optimizer for each task, and takes a few steps with it:
+    a program for each would cost more than all its steps. The first `MANY` that don't pay are free;
+    each further one doubles the warm-up.
+
+    Attributes:
+        made: programs; served: calls that they have.
+    """
+
+    def __init__(self) -> None:
+        self.made = self.served = 0
+
+    def calls(self) -> int:
+        """The warm-up of the next function."""
+        in_vain = self.made - self.served // WORTH
+        return WARM_UP << min(max(in_vain - MANY, 0), MOST_DOUBLED)
+
+
+_warm_ups: dict[str, WarmUps] = {}
 
 
 class Repeated:
@@ -34,7 +59,8 @@ class Repeated:
         self.compiled: Compiled | None = None
         self._function = function
         self._name = name
-        self._left = 0 if sums else WARM_UP
+        self._warm_ups = _warm_ups.setdefault(name, WarmUps())
+        self._left = 0 if sums else self._warm_ups.calls()
 
     def __call__(self, *tensors: TensorCore) -> Any:
         compiled = self.compiled
@@ -43,11 +69,13 @@ class Repeated:
                 self._left -= 1
                 return self._function(*tensors)
             compiled = self.compiled = self._compiled()
+            self._warm_ups.made += 1
         try:
             result = compiled(*tensors)
         except LucidError:  # nothing has changed, and op by op it is raised again if it is real
             self._give_up()
             return self._function(*tensors)
+        self._warm_ups.served += 1
         stats = compiled.stats
         if stats.traces > MANY or stats.eager_reasons:
             self._give_up()

@@ -416,7 +416,8 @@ def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
     """
     x = tensor_of(input, "unfold")
     axis = axis_of(dimension, x.ndim, "unfold")
-    windows = emit(ops.windows, (x,), axes=(axis,), sizes=(size,), steps=(step,), dilations=(1,))
+    sizes, steps = (integer(size, "unfold", "size"),), (integer(step, "unfold", "step"),)
+    windows = emit(ops.windows, (x,), axes=(axis,), sizes=sizes, steps=steps, dilations=(1,))
     return windows
 
 

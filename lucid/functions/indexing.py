@@ -91,6 +91,9 @@ def getitem(input: Tensor, index: Any) -> Tensor:
     """
     recorder, found = context.recorder, index
     if recorder is not None:
+        in_turn = recorder.parts.in_turn(index)
+        if in_turn is not None:
+            return getitem(getitem(input, in_turn[0]), in_turn[1])
         found = recorder.parts.index_of_read(input, index)
     try:
         result = _picked(input, found)

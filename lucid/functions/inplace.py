@@ -326,9 +326,7 @@ def detach_(input: Tensor) -> Tensor:
         raise LucidError(
             f"Can't detach views in-place. Use detach() instead.\n  {input._describe()}"
         )
-    if context.recorder is not None:
-        context.recorder.value_of(input)
-        if input.requires_grad:
-            context.recorder.note_history(input)
+    if context.recorder is not None and input.requires_grad:
+        context.recorder.note_detached(input)
     input._grad_fn, input._output_nr = None, 0
     return input.requires_grad_(False)

@@ -292,7 +292,7 @@ def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
     """
     x = tensor_of(input, "roll")
     amounts = shifts if isinstance(shifts, (tuple, list)) else (shifts,)
-    if dims is None or dims == ():
+    if dims is None or (isinstance(dims, tuple) and not dims):
         if len(amounts) != 1:
             raise ArgumentError("roll: shifts and dimensions must align")
         return reshaped(roll(reshaped(x, (x._type.size,)), amounts[0], 0), x._type.shape)
@@ -338,6 +338,7 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
     rest = tuple(axis for axis in range(x.ndim) if axis not in (first, second))
     if rest or (first, second) != (0, 1):
         x = permuted(x, (*rest, first, second))
+    offset = integer(offset, "diagonal", "offset")
     *outer, rows, columns = x._type.shape
     length = max(min(rows + min(offset, 0), columns - max(offset, 0)), 0)
     row, column = (max(-offset, 0), max(offset, 0)) if length else (0, 0)
@@ -365,7 +366,7 @@ def diag(input: Tensor, diagonal: int = 0) -> Tensor:
     Raises:
         ShapeError: it is neither a vector nor a matrix.
     """
-    x = tensor_of(input, "diag")
+    x, diagonal = tensor_of(input, "diag"), integer(diagonal, "diag", "diagonal")
     if x.ndim == 1:
         return diag_embed(x, diagonal)
     if x.ndim == 2:

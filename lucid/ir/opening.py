@@ -40,6 +40,12 @@ class Skeleton:
     numbers: tuple[int, ...]
     bits: frozenset[int]
 
+    @property
+    def closed(self) -> tuple[tuple[int, int], ...]:
+        """The numbers that are too small to be open ones, as sizes of 0 and 1 are, by place."""
+        pairs = enumerate(self.numbers)
+        return tuple([(n, x) for n, x in pairs if x < LEAST and n not in self.bits])
+
 
 def skeleton_of(graph: Graph, strides: Sequence[Strides]) -> Skeleton:
     """Take a flat graph and the bodies of its loops apart."""

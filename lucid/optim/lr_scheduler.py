@@ -369,15 +369,16 @@ class StepLR(_ByFactor):
     At epoch t the rate is `initial * gamma ** (t // step_size)`.
 
     Args:
-        step_size: how many epochs a rate holds.
+        step_size: how many epochs a rate holds; a whole number, which may be a float.
     """
 
     _is_stepwise = True
 
     def __init__(
-        self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1
+        self, optimizer: Optimizer, step_size: float, gamma: float = 0.1, last_epoch: int = -1
     ) -> None:
-        self.step_size = integer(step_size, "StepLR", "step_size")
+        is_whole = type(step_size) is float and step_size.is_integer()
+        self.step_size = integer(int(step_size) if is_whole else step_size, "StepLR", "step_size")
         self.gamma = gamma
         super().__init__(optimizer, last_epoch)
 

@@ -63,12 +63,16 @@ other tiles, parts and layouts are better."""
 class Family:
     """The programs of graphs with one skeleton.
 
+    Graphs in which other sizes are 0 or 1 have none in common: those of a prompt and of the single
+    tokens that follow it, those of a sequence's first element and of what it grows to.
+
     Args:
-        first: the numbers of the first graph, whose program knows its sizes.
+        first: the numbers of the first graph, whose program knows its sizes, as does that of the
+            first one with other sizes of 0 and 1.
     """
 
     def __init__(self, first: Skeleton) -> None:
-        self._samples = [first]
+        self._samples = {first.closed: [first]}
         self._programs: list[OpenProgram] = []
         self._failures = 0
 
@@ -85,22 +89,24 @@ class Family:
         None where its sizes must be known, as those of the first one.
         """
         begin = time.perf_counter()
-        if now.numbers == self._samples[0].numbers:
+        if any(now.numbers == first.numbers for first, *_ in self._samples.values()):
             return None
         for program in self._programs:
             if program.fits(now):
                 log.changed[:] = program.changed
                 return program.executable(graph, strides, now, begin), program.optimized
+        alike = self._samples.get(now.closed) or [*self._samples.values()][-1]
         try:
-            found = opening([*self._samples[-_SAMPLES:], now])
+            found = opening([*alike[-_SAMPLES:], now])
         except NotOpenError:
+            self._samples.setdefault(now.closed, [now])
             return None
         planned = self._planned(graph, found, now, optimize, passes := PassLog())
         if planned is None or not planned.fits(now):
             self._failures += 1
             return None
         self._programs.append(planned)
-        self._samples.append(now)
+        alike.append(now)
         log.seconds |= passes.seconds
         log.changed += passes.changed
         return planned.executable(graph, strides, now, begin), planned.optimized

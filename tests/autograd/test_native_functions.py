@@ -523,6 +523,7 @@ def test_a_defect_of_the_compiler_is_told_and_the_call_runs_op_by_op(
 
     monkeypatch.setenv("LUCID_VERIFY", "0")
     monkeypatch.setattr("lucid.runtime.executable.compile_graph", defect)
+    monkeypatch.setattr("lucid.autograd.native._families", {})  # none has code for it
     x = lucid.tensor([[0.0, 1.0]], requires_grad=True)
     assert F.softmax(x, 1).sum().item() == 1.0
     assert "Softmax runs op by op" in caplog.text

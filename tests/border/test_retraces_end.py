@@ -542,6 +542,28 @@ def test_what_can_not_be_traced_is_tried_less_and_less_whatever_it_is_called_wit
     assert step.stats.calls == 2  # what comes again is traced in its turn
 
 
+def test_a_way_that_can_not_be_traced_is_tried_less_and_less_beside_one_that_can(monkeypatch):
+    """A replay memory: nothing is learnt before it is full, and then by transitions drawn of it."""
+    memory, traces = collections.deque(maxlen=40), []
+    trace = lucid.compiler.Compiled._trace
+    monkeypatch.setattr(
+        lucid.compiler.Compiled, "_trace", lambda *args: traces.append(1) or trace(*args)
+    )
+
+    @lucid.compile
+    def learn():
+        if len(memory) < 4:
+            return X
+        return sum(random.sample(memory, 4))
+
+    for number in range(4 * CALLS):
+        memory.append(lucid.full((3,), float(number)))
+        found = learn()
+        assert number < 3 or set(found.tolist()) <= {*map(float, range(4 * number))}
+    assert len(learn.stats.eager_reasons) == 4 * CALLS - 3
+    assert len(traces) < 16
+
+
 def test_calls_that_no_program_serves_soon_take_no_longer_than_op_by_op(monkeypatch):
     state = types.SimpleNamespace(text="a")  # whose length isn't read live
     looks = []

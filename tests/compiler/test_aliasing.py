@@ -118,11 +118,6 @@ def written_twice(part, whole):
     return part + 1
 
 
-def cut(part, whole):
-    whole.detach_()
-    return part * whole.sum()
-
-
 WRITES = {
     "the view": lambda part, whole: part.mul_(2) + whole.sum(),
     "the base": lambda part, whole: [whole.mul_(2), part + 1][1],
@@ -131,7 +126,6 @@ WRITES = {
     "the view, with a constant": lambda part, whole: part.copy_(ones(2)) * 2 + whole.sum(),
     "the base, with zeros": lambda part, whole: whole.zero_().sum() + part * 2,
     "a view of the view": lambda part, whole: [part[:1].mul_(5), part + whole.sum()][1],
-    "history alone": cut,
 }
 
 

@@ -1228,3 +1228,29 @@ def test_a_frozen_set_that_is_compared_by_identity_runs_op_by_op(agree):
 
     (step,) = agree(scenario)
     assert "looks whether a frozenset that it is given is" in step.stats.eager_reasons[0]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, n: F.pad(x, (n, 0, n, n)),
+        lambda x, n: F.pad(x, [n, n], mode="circular"),
+        lambda x, n: x.unfold(1, n, n),
+        lambda x, n: x.diagonal(n),
+        lambda x, n: x.roll(n, n - n),
+        lambda x, n: x.roll((n, n), (0, 1)),
+        lambda x, n: nn.LayerNorm(n + n)(x),
+        lambda x, n: x.reshape(n, -1).split(n, 1)[0].repeat(n, 1).topk(n).values,
+    ],
+    ids=["pad", "circular", "unfold", "diagonal", "roll", "roll twice", "LayerNorm", "others"],
+)
+def test_whole_numbers_of_numpys_are_ints(agree, function):
+    def scenario(compile):
+        x = lucid.randn(6, 4)
+        step = compile(function)
+        found = [step(x, np.int64(2)), compile(lambda x: function(x, np.int32(2)))(x)]
+        assert all(result.equal(step(x, 2)) for result in found)
+        return found
+
+    for step in agree(scenario):
+        assert not step.stats.eager_reasons

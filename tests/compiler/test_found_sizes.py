@@ -307,6 +307,28 @@ def test_packed_sequences_whose_lengths_are_an_argument(agree, order, make):
     assert not step.stats.eager_reasons
 
 
+def test_labels_that_follow_each_other_have_one_program_for_all_lengths(agree):
+    def scenario(compile):
+        w = lucid.randn(8, 11, requires_grad=True)
+
+        @compile
+        def step(x, labels, lengths):
+            w.grad = None
+            rounds = lucid.full((4,), 20)
+            loss = F.ctc_loss((x @ w).log_softmax(-1), labels, rounds, lengths)
+            loss.backward()
+            return loss
+
+        found = []
+        for lengths in ([5, 3, 4, 4], [6, 2, 4, 4], [4, 4, 4, 4], [7, 3, 3, 3], [5, 3, 4, 4]):
+            x, labels = lucid.randn(20, 4, 8), lucid.randint(1, 11, (16,))
+            found += [step(x, labels, lucid.tensor(lengths)), w.grad.clone()]
+        return found
+
+    (step,) = agree(scenario, traces=2)
+    assert step.stats.eager_reasons == []
+
+
 @pytest.mark.parametrize(
     "function", [F.one_hot, lucid.bincount, lambda x: lucid.ones(2).repeat_interleave(x)]
 )
@@ -756,6 +778,7 @@ VARYING = {
     "topk": lambda x, n: x.topk(n).values.mean(1),
     "a share": lambda x, n: x.topk(max(1, int(n * 0.75))).values.mean(1),
     "at most": lambda x, n: x[:, : min(n, 12)].square().sum(1),
+    "one more": lambda x, n: x[:, : n + np.int64(1)] * x[:, : 1 + n],
     "expanded": lambda x, n: x[0].expand(n, 24).cumsum(0),
     "in two": lambda x, n: x[:, :n].mean(1) - x[:, n:].mean(1),
     "compared": lambda x, n: (x[:, :n] < n, lucid.arange(n) == n - 1, lucid.arange(n).char() != n),
@@ -765,7 +788,7 @@ VARYING = {
 
 
 @pytest.mark.parametrize("name", VARYING)
-@pytest.mark.parametrize("place", ["argument", "attribute"])
+@pytest.mark.parametrize("place", ["argument", "NumPy's", "attribute"])
 def test_one_program_serves_all_lengths_that_a_caller_sets(agree, name, place):
     def scenario(compile):
         settings = _Settings(0)
@@ -774,12 +797,77 @@ def test_one_program_serves_all_lengths_that_a_caller_sets(agree, name, place):
         found = []
         for n in (5, 6, 7, 9, 10, 8, 13, 11, 15, 14, 5, 17):
             settings.length, x = n, lucid.randn(3, 24)
-            found.append(of_argument(x, n) if place == "argument" else of_attribute(x))
+            given = np.int64(n) if place == "NumPy's" else n
+            found.append(of_attribute(x) if place == "attribute" else of_argument(x, given))
         return found
 
     made = agree(scenario)
     step = made[place == "attribute"]
-    assert step.stats.traces <= 5 and not step.stats.eager_reasons
+    assert step.stats.traces <= 5 + (place == "NumPy's") and not step.stats.eager_reasons
+
+
+def _erased(x, top, bottom, left, right):
+    x = x.clone()
+    x[:, top:bottom, left:right] = 0.0
+    return x * 2
+
+
+def _cutmix(x, top, bottom, left, right):
+    order = lucid.tensor([2, 0, 1])
+    x = x.clone()
+    x[:, top:bottom, left:right] = x[order, top:bottom, left:right]
+    area = (bottom - top) * (right - left) / (x.shape[1] * x.shape[2])
+    return x * (1 - area)
+
+
+BOXES = {
+    "read": lambda x, t, b, m, n: x[:, t:b, m:n].square().mean((1, 2)),
+    "axes": lambda x, t, b, m, n: x[:, t:b].sum((1, 2)) - x[..., m:n].sum((1, 2)),
+    "a row": lambda x, t, b, m, n: x[:, t, m:n].sum(1),
+    "a column": lambda x, t, b, m, n: x[..., t:b, m].sum(1),
+    "a crop": lambda x, t, b, m, n: x[:, t : t + 3, m : m + 4].flatten(1) * 2,
+    "apart": lambda x, t, b, m, n: x[t % 3 : t % 3 + 1, :, m:n].sum(2),
+    "erased": _erased,
+    "cutmix": _cutmix,
+}
+
+
+@pytest.mark.parametrize("kind", [int, np.int64])
+@pytest.mark.parametrize("name", BOXES)
+def test_boxes_whose_bounds_are_ints_are_eagers(agree, name, kind):
+    """Also those that are empty, turned around, beyond the end and counted from it."""
+    rng = np.random.default_rng(1)
+    boxes = []
+    for _ in range(14):
+        (top, left), (height, width) = rng.integers(0, 5, 2), rng.integers(2, 5, 2)
+        boxes.append([top, top + height, left, left + width])
+    boxes += [
+        [2, 2, 1, 3],
+        [1, 2, 0, 9],
+        [3, 1, 0, 4],
+        [2, 12, 1, 4],
+        [-4, -1, 2, 5],
+        [0, 3, 1, 20],
+    ]
+
+    def scenario(compile):
+        w = lucid.randn(3, 9, 10, requires_grad=True)
+
+        @compile
+        def step(x, box):
+            w.grad = None
+            found = BOXES[name](x * w, *box)
+            found.sum().backward()
+            return found
+
+        return [
+            (step(lucid.randn(3, 9, 10), [kind(bound) for bound in box]), w.grad.clone())
+            for box in boxes
+        ]
+
+    (step,) = agree(scenario)
+    if name != "apart":  # at which Python looks
+        assert max(program.calls for program in step.stats.programs) >= 8, step.stats
 
 
 OF_TWO = {

@@ -443,6 +443,94 @@ def test_a_tensor_from_outside_is_detached_in_place(agree):
     agree(scenario)
 
 
+class Carried:
+    """A state that each call goes on with, and cuts from the calls before."""
+
+    def __init__(self) -> None:
+        self.h = self.c = numbers(0, 0)
+
+
+def detach_given(w, carried, state, x):
+    for s in state:
+        s.detach_()
+    h = lucid.tanh(w * (x + state[0]))
+    return h, h + state[1]
+
+
+def detach_own(w, carried, state, x):
+    carried.h.detach_()
+    carried.c.detach_()
+    carried.h = lucid.tanh(w * (x + carried.h))
+    carried.c = carried.h + carried.c
+    return carried.h, carried.c
+
+
+@pytest.mark.parametrize("forward", [detach_given, detach_own], ids=["argument", "attribute"])
+def test_a_state_that_each_call_detaches_in_place_is_native(agree, forward):
+    def scenario(compile):
+        w, carried = numbers(2, 3, requires_grad=True), Carried()
+
+        @compile
+        def step(state, x):
+            found = forward(w, carried, state, x)
+            w.grad = None
+            sum(found).sum().backward()
+            return found
+
+        found, state = [], (carried.h, carried.c)
+        for n in range(4):
+            before, state = state, step(state, numbers(n, 1))
+            flags = [(t.requires_grad, t.is_leaf) for t in (*before, *state)]
+            found += [state, flags, w.grad.clone()]
+        return found
+
+    (step,) = agree(scenario)
+    assert step.stats.eager_reasons == []
+
+
+@pytest.mark.parametrize("calls", [0, 2], ids=["its trace", "a native call"])
+def test_a_step_that_fails_leaves_what_it_has_detached_its_history(calls):
+    w = numbers(2, 3, requires_grad=True)
+    carried = Carried()
+
+    @lucid.compile
+    def step(x, limit):
+        x.detach_()
+        carried.h.detach_()
+        assert x.sum() < limit, "too large"
+        return x * w
+
+    for _ in range(calls):
+        carried.h = w * w
+        step(w * w, 100.0)
+    x, carried.h = w * w, w * w
+    with pytest.raises(AssertionError, match="too large"):
+        step(x, 1.0)
+    for kept in (x, carried.h):
+        (gradient,) = grad((3 * kept).sum(), w)
+        assert gradient.tolist() == [12.0, 18.0]
+
+
+def test_the_view_of_a_base_that_is_detached_keeps_its_history(agree):
+    def scenario(compile):
+        @compile
+        def step(part, whole):
+            whole.detach_()
+            return part * whole.sum()
+
+        found = []
+        for _ in range(3):
+            w = numbers(1, 2, 3, requires_grad=True)
+            base = w**3
+            view = base[1:]
+            y = step(view, base)
+            found += [y, base, view, derivatives((y**2).sum() + (view**3).sum(), w)]
+        return found
+
+    (step,) = agree(scenario)
+    assert step.stats.eager_reasons == []
+
+
 def test_a_step_that_writes_outside_is_differentiated_with_the_state_of_its_call(agree):
     def scenario(compile):
         w, total = numbers(2, 3, requires_grad=True), numbers(1, 1)

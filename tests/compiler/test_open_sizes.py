@@ -352,6 +352,33 @@ def test_sizes_of_none_and_one_have_code_of_their_own(sizes: tuple[int, ...]) ->
         np.testing.assert_allclose(compiled(x).numpy(), step(x).numpy(), rtol=1e-5)
 
 
+@pytest.mark.parametrize("first", [(1,), (0,), (1, 0), (5, 1)])
+def test_sizes_are_open_though_one_was_none_or_one_at_first(first: tuple[int, ...]) -> None:
+    """A sequence grows from its first element, a loop begins with a single row."""
+
+    def step(x: Tensor) -> Tensor:
+        return x.softmax(0) * x.shape[0] + x.sum(0)
+
+    compiled = lucid.compile(step)
+    for size in (*first, 6, 4, 9, 7, 1, 8):
+        x = _rows(size)
+        expected = step(x).numpy()
+        np.testing.assert_allclose(compiled(x).numpy(), expected, rtol=1e-5, atol=1e-6)
+    assert compiled.stats.reused >= 3
+
+
+def test_the_tokens_behind_a_prompt_have_open_sizes_of_their_own() -> None:
+    def step(queries: Tensor, keys: Tensor) -> Tensor:
+        return (queries @ keys.T).softmax(1) @ keys
+
+    compiled = lucid.compile(step)
+    for count, length in ((6, 6), (1, 7), (1, 8), (1, 9), (9, 9), (1, 10), (4, 10)):
+        queries, keys = lucid.randn(count, 4), lucid.randn(length, 4)
+        expected = step(queries, keys).numpy()
+        np.testing.assert_allclose(compiled(queries, keys).numpy(), expected, rtol=1e-4, atol=1e-6)
+    assert compiled.stats.reused == 5  # all but the prompt, and the first token
+
+
 def test_a_step_may_have_open_places_and_no_kernel_with_open_sizes() -> None:
     """Rows that lie further and further apart: where each begins is open, what is copied isn't."""
     compiled = lucid.compile(lambda x: lucid.stack([row * i for i, row in enumerate(x)]))

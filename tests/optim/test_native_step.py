@@ -15,7 +15,7 @@ import pytest
 import lucid
 from lucid import nn
 from lucid.compiler import set_stance
-from lucid.compiler.repeated import MANY, WARM_UP
+from lucid.compiler.repeated import MANY, WARM_UP, WORTH
 
 CASES: dict[str, Callable[[Any], Any]] = {
     "SGD": lambda p: lucid.optim.SGD(p, lr=0.1, momentum=0.9, dampening=0.1, weight_decay=0.01),
@@ -34,6 +34,12 @@ CASES: dict[str, Callable[[Any], Any]] = {
     "ASGD": lambda p: lucid.optim.ASGD(p, lr=0.1),
     "a tensor as rate": lambda p: lucid.optim.Adam(p, lr=lucid.tensor(0.1)),
 }
+
+
+@pytest.fixture(autouse=True)
+def no_optimizers_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is known of the optimizers of other tests, and how little they were used."""
+    monkeypatch.setattr("lucid.compiler.repeated._warm_ups", {})
 
 
 def parameters() -> list[nn.Parameter]:
@@ -117,6 +123,31 @@ def test_a_loop_as_people_write_it_trains_natively() -> None:
         opt.step()
         schedule.step()
     assert (native(opt).stats.traces, native(opt).stats.calls) == (1, 20 - WARM_UP)
+
+
+def steps_of_new_optimizers(count: int, steps: int) -> list[int]:
+    """How many native calls each of some optimizers has, each of `steps` steps."""
+    found = []
+    for _ in range(count):
+        parameter = nn.Parameter(lucid.ones(3))
+        opt = lucid.optim.SGD([parameter], lr=0.1)
+        for _ in range(steps):
+            parameter.grad = lucid.ones(3)
+            opt.step()
+        found.append(0 if native(opt) is None else native(opt).stats.calls)
+    return found
+
+
+def test_optimizers_of_an_inner_loop_are_not_compiled_in_vain() -> None:
+    """Meta-learning makes one for each task, and takes a few steps with it."""
+    found = steps_of_new_optimizers(count=MANY + 6, steps=8)
+    warm_ups = [WARM_UP] * (MANY + 1) + [2 * WARM_UP]
+    assert found == [8 - n for n in warm_ups] + [0] * 4
+
+
+def test_optimizers_whose_steps_pay_go_on_being_compiled() -> None:
+    found = steps_of_new_optimizers(count=MANY + 4, steps=WORTH + WARM_UP)
+    assert found == [WORTH] * (MANY + 4)
 
 
 def test_a_target_that_follows_leaves_the_step_native() -> None:

@@ -40,6 +40,10 @@ FORMULAS: dict[str, tuple[Make, Callable[[int], float]]] = {
         lambda e: BASE * 0.9**e,
     ),
     "StepLR": (lambda o: schedules.StepLR(o, 3, 0.1), lambda e: BASE * 0.1 ** (e // 3)),
+    "StepLR of a float": (
+        lambda o: schedules.StepLR(o, 3.0, 0.1),
+        lambda e: BASE * 0.1 ** (e // 3),
+    ),
     "MultiStepLR": (
         lambda o: schedules.MultiStepLR(o, [2, 5, 5], 0.1),
         lambda e: BASE * 0.1 ** ((e >= 2) + 2 * (e >= 5)),

@@ -18,6 +18,7 @@ from lucid.codegen.llvm.target import Target
 from lucid.codegen.lower.build import Builder
 from lucid.codegen.lower.fuse import Fusion
 from lucid.codegen.lower.groups import FusionGroup
+from lucid.ir.extents import hint
 from lucid.ir.graph import Value
 from lucid.ir.strides import Strides, contiguous_strides, is_contiguous
 
@@ -98,7 +99,7 @@ class _Layouts:
                 for dim in group.sizes if dims else ():
                     if (
                         dim not in dims
-                        and group.sizes[dim] >= costs.LINES
+                        and hint(group.sizes[dim]) >= costs.LINES
                         and self._try((group, dim))
                     ):
                         break
@@ -194,21 +195,20 @@ class _Layouts:
     # Cost -------------------------------------------------------------------------------
 
     def _cost(self, group: FusionGroup) -> float:
-        """Time of a group's accesses along its best dim."""
+        """Time of a group's accesses along its best dim, for the sizes at hand."""
         insts, _ = self.accesses(group)
         varies = dims_of(insts)
         serial: frozenset[int] = frozenset()
         for inst in insts:
             if inst.op == "write":
                 serial |= varies[inst.operands[0]]
-        work = prod(group.sizes.values())
+        sizes: dict[int, int] = {dim: hint(size) for dim, size in group.sizes.items()}
         times = [
-            sum(access_cost(inst, dim, varies) for inst in insts)
-            * max(1.0, costs.LINES / group.sizes[dim])
-            for dim in group.sizes
+            sum(access_cost(inst, dim, varies) for inst in insts) * max(1.0, costs.LINES / size)
+            for dim, size in sizes.items()
             if dim not in serial
         ]
-        return work * min(times, default=costs.LINES * costs.ADJACENT)
+        return prod(sizes.values()) * min(times, default=costs.LINES * costs.ADJACENT)
 
 
 def access_cost(inst: Inst, dim: int, varies: Sequence[frozenset[int]]) -> float:

@@ -221,6 +221,19 @@ class RequiresGrad(TensorProperty):
         tensor._requires_grad = value
 
 
+class IsComputed(TensorProperty):
+    """Whether a tensor has a history, which `tensor.detach_()` takes from it."""
+
+    __slots__ = ()
+
+    def found(self) -> bool:
+        return self.owner._grad_fn is not None
+
+    def give(self, tensor: TensorCore, value: bool) -> None:
+        assert not value
+        tensor._grad_fn, tensor._output_nr = None, 0
+
+
 class DynamicNumber(MutableSource):
     """A number that the step only reads, and that has changed between calls.
 

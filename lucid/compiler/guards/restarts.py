@@ -43,6 +43,8 @@ class Known:
         hosts: code of the methods that run in Python in this call.
         state: memory of arguments of this call that is state of the step as well.
         unrolled: lines of loops whose rounds aren't all the same.
+        lengths: of ranges at places that move, when they were looked at first, by line and place
+            in the index.
         looked_at: lines with indices that must be known; taken: those where the trace takes data
             from a container by such as move.
         shared: lines whose `numpy()` is of constants, on memory that the step writes or keeps.
@@ -59,6 +61,7 @@ class Known:
     opened: set[OpenAxis] = field(default_factory=set)
     closed: set[OpenAxis] = field(default_factory=set)
     may_open: bool = False
+    lengths: dict[tuple[Location | None, int], int] = field(default_factory=dict)
     hosts: set[object] = field(default_factory=set)
     state: set[Storage] = field(default_factory=set)
     unrolled: set[Location | None] = field(default_factory=set)

@@ -453,7 +453,7 @@ def is_live(value: object) -> bool:
 
 def is_of_sizes(meaning: Callable[..., Any], args: Sequence[Any]) -> bool:
     """Whether a function of ints is one that open sizes have as well."""
-    return meaning in _ON_SIZES and all(isinstance(x, int) for x in args)
+    return meaning in _ON_SIZES and all(isinstance(x, WHOLE) for x in args)
 
 
 def _is_late_array(value: object) -> bool:

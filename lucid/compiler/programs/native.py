@@ -21,6 +21,7 @@ from lucid.compiler.guards.guard import ABSENT, CONTENTS, field_of
 from lucid.compiler.guards.mutable_sources import (
     AppendEffect,
     DynamicNumber,
+    IsComputed,
     MutableSource,
     RequiresGrad,
     TensorData,
@@ -71,7 +72,7 @@ if TYPE_CHECKING:
     from lucid.compiler.programs.program import Program
 
 logger = logging.getLogger("lucid.native")
-_SIMPLE = (MutableSource, TensorData, RequiresGrad)
+_SIMPLE = (MutableSource, TensorData, RequiresGrad, IsComputed)
 
 
 def plain_reads(side_effects: SideEffects, values: Sequence[Any]) -> list[Read] | None:

@@ -18,7 +18,7 @@ import numpy as np
 
 from lucid.compiler.guards.collector import at_line
 from lucid.compiler.guards.restarts import RestartTrace
-from lucid.compiler.inputs.scalars import Composite, SymScalar, is_known_before
+from lucid.compiler.inputs.scalars import WHOLE, Composite, SymScalar, is_known_before
 from lucid.compiler.recording.late_numbers import LateScalar, LateSize, extent_of
 from lucid.ir import ops
 from lucid.ir.extents import Extent, is_open
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from lucid.tensor.core import TensorCore
 
 
-def number_at(place: Location | None) -> OpenAxis:
-    """The axis whose size numbers are that are looked at in a line."""
-    return "number", None if place is None else (place.file, place.line), 0, 0
+def number_at(place: Location | None, kind: str = "number") -> OpenAxis:
+    """The axis whose size numbers are that are looked at in a line, or "range": are lengths."""
+    return kind, None if place is None else (place.file, place.line), 0, 0
 
 
 HINT = (
@@ -95,7 +95,7 @@ class Exits:
     def as_size(self, number: SymScalar) -> Any:
         """A number as what the library is handed: a size that is open where its values differ."""
         hosts, formula = self.recorder.hosts, number.formula
-        if hosts.rounds or not hosts.opened or not issubclass(number.kind, int):
+        if hosts.rounds or not hosts.opened or not issubclass(number.kind, WHOLE):
             return number
         if type(formula) is Composite and formula.count > MOST_STEPS:
             return number
@@ -109,13 +109,17 @@ class Exits:
         A number that is a size in one line is so in all.
         """
         if type(number) not in (SymScalar, LateScalar):
-            return extent_of(number)
+            return int(number) if isinstance(number, np.integer) else extent_of(number)
         if number.size is None and number.made_of is not None:
             meaning, args = number.made_of
             sides = [self._size_of(x, place) for x in args]
             is_division = meaning in (operator.floordiv, operator.mod)
             if None not in sides and not (is_division and sides[1] == 0):
                 number.size = meaning(*sides)
+        return self.size_found(number, place)
+
+    def size_found(self, number: SymScalar, place: OpenAxis) -> Any:
+        """An open size, or an int, of its own, whatever it is computed of; None: none."""
         is_open = place in self.recorder.hosts.opened
         if number.size is None and (is_open or number.is_recorded):
             whole = self.recorder.live_value(number, i64)

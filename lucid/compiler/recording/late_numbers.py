@@ -313,7 +313,7 @@ class LateSize(LateScalar):
 
 
 def _is_known(number: Any) -> bool:
-    return type(number) is LateSize or not is_live(number)
+    return type(number) is LateSize or (isinstance(number, int) and not is_live(number))
 
 
 def extent_of(x: Any) -> Any:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.scalars import WHOLE, is_live
+from lucid.compiler.recording.exits import number_at
 from lucid.functions.creation import arange
 from lucid.ir.location import Location, here
 from lucid.ir.types import i64
@@ -54,10 +55,12 @@ class MovingParts:
     Attributes:
         by_memory: what has been read.
         looked_at: lines at which indices are looked at.
+        lengths: of ranges, when they were looked at first, by line and place in the index.
     """
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
+        self.lengths: dict[tuple[Location | None, int], int] = {}
         self.by_memory: dict[Storage, _Part] = {}
         self._written: dict[Storage, _Part] = {}  # and not stored yet, by the memory of the whole
         self.looked_at: set[Location | None] = set()
@@ -65,27 +68,70 @@ class MovingParts:
     def index(self, tensor: TensorCore, index: Any) -> Any:
         """An index with indices of the graph where it says a place that moves.
 
-        That is one int, or one range of a size that doesn't; all else Python looks at.
+        That is an int or a range, or several side by side; all else Python looks at.
         """
         parts = list(index) if type(index) is tuple else [index]
         live = [i for i, part in enumerate(parts) if _moves(part)]
         axes = [i for i, part in enumerate(parts) if part is not None and part is not Ellipsis]
-        is_basic = len(live) == 1 and all(_is_basic(x) for x in parts)
+        is_basic = len(live) > 0 and live[-1] - live[0] < len(live) and all(map(_is_basic, parts))
         if not is_basic or len(axes) > tensor.ndim or context.levels:
             return index
-        part, axis = parts[live[0]], axes.index(live[0])
-        if any(x is Ellipsis for x in parts[: live[0]]):
-            axis -= len(axes)
-        size, is_range = tensor._type.shape[axis], type(part) is slice
-        first, count = (part.start if is_range else part).truncated(), 1
-        if is_range:
-            length = part.stop.truncated() - first  # the same in most calls
-            count = length._look() if is_live(length) else length
-        if count < 1 or not (first >= (0 if is_range else -size) and first + count <= size):
-            return index
-        at = self._recorder.constant(first, i64)
-        parts[live[0]] = at + arange(count) if is_range else at
+        before = len(axes) if any(x is Ellipsis for x in parts[: live[0]]) else 0
+        sizes = [tensor._type.shape[axes.index(i) - before] for i in live]
+        places = [self._places(parts, i, n) for i, n in zip(live, sizes, strict=True)]
+        behind = 0  # axes of the result, of ranges
+        for i, place in reversed([*zip(live, places, strict=True)]):
+            if place is None:
+                return index
+            parts[i] = place.reshape(-1, *[1] * behind) if place.ndim and behind else place
+            behind += place.ndim
         return tuple(parts)
+
+    def in_turn(self, index: Any) -> tuple[Any, Any] | None:
+        """Two indices that pick the same one after the other: ranges that move, and vectors.
+
+        As in `x[perm, :, top:bottom, left:right]`. None: it isn't made of these.
+        """
+        if type(index) is not tuple or not any(map(_moves, index)):
+            return None
+        is_vector = [isinstance(x, TensorCore) and x._type.ndim == 1 for x in index]
+        others = [x for x, vector in zip(index, is_vector, strict=True) if not vector]
+        if len(others) == len(index) or any(type(x) is not slice for x in others):
+            return None
+        pairs = [*zip(index, is_vector, strict=True)]
+        ranges = tuple([slice(None) if vector else x for x, vector in pairs])
+        return ranges, tuple([x if vector else slice(None) for x, vector in pairs])
+
+    def _places(self, parts: list[Any], number: int, size: Any) -> Any:
+        """A tensor of the elements that an int or a range takes; None where Python looks at it."""
+        part = parts[number]
+        is_range = type(part) is slice
+        first = (part.start if is_range else part).truncated()
+        if not is_range:
+            is_inside = first >= -size and first + 1 <= size
+            return self._recorder.constant(first, i64) if is_inside else None
+        end = part.stop.truncated()
+        count = self._length(end - first, number)
+        if count < 1 or not (first >= 0 and end <= size):
+            return None
+        return self._recorder.constant(first, i64) + arange(count)
+
+    def _length(self, length: Any, number: int) -> Any:
+        """The length of a range, which most have at all places; of others it is an open size.
+
+        That isn't computed of the bounds, which are places: these may be 0 or 1.
+        """
+        if not is_live(length):
+            return length
+        line, hosts = here(), self._recorder.hosts
+        place = number_at(line, "range")
+        size = None if hosts.rounds else self._recorder.exits.size_found(length, place)
+        if size is not None:
+            return size
+        differs = self.lengths.setdefault((line, number), length.now) != length.now
+        if differs and hosts.may_open and not hosts.rounds and place not in hosts.closed:
+            raise RestartTrace(f"has {length.text} for a size", "opened", [place])
+        return length._look()
 
     def index_of_read(self, tensor: TensorCore, index: Any) -> Any:
         """The same, unless what is read must be a view."""

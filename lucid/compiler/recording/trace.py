@@ -139,7 +139,8 @@ def _recorder_of(function: Callable[..., Any], collector: GuardCollector, known:
     recorder = Recorder(name_of(function), frozenset(known.hosts), known.undo, opened, known.closed)
     recorder.collector, recorder.hosts.may_open = collector, known.may_open
     recorder.loops.unrolled, recorder.loops.promoted = known.unrolled, known.promoted
-    recorder.parts.looked_at, recorder.shared = known.looked_at, known.shared
+    recorder.parts.looked_at, recorder.parts.lengths = known.looked_at, known.lengths
+    recorder.shared = known.shared
     known.taken.clear()
     if known.functions is not None:
         known.functions.clear()

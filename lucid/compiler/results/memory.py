@@ -71,6 +71,7 @@ class TracedMemory(SymNumbers):
         self.counters: dict[VersionCounter, int] = {}
         self.versions: dict[VersionCounter, int] = {}
         self.flags: dict[int, tuple[TensorCore, bool]] = {}
+        self.detached: dict[int, tuple[TensorCore, Node | None, int]] = {}
         self.memories: dict[int, tuple[TensorCore, TensorCore]] = {}
         self.assigned: dict[int, tuple[TensorCore, TensorCore]] = {}
         self.positions: dict[int, int] = {}
@@ -283,6 +284,12 @@ class TracedMemory(SymNumbers):
             self.meet(tensor)
             self.flags.setdefault(id(tensor), (tensor, tensor._requires_grad))
 
+    def note_detached(self, tensor: TensorCore) -> None:
+        """Remember the history of a tensor that is about to become a leaf."""
+        if tensor._array is not None and not self.is_own(tensor):
+            self.meet(tensor)
+            self.detached.setdefault(id(tensor), (tensor, tensor._grad_fn, tensor._output_nr))
+
     def note_memory(self, tensor: TensorCore) -> None:
         """Remember the memory of a tensor that is about to be given another."""
         if tensor._array is None:
@@ -327,13 +334,16 @@ class TracedMemory(SymNumbers):
             use.was_set = True
 
     def restore_properties(self) -> None:
-        """Give tensors from outside the flags and the memory that they had."""
+        """Give tensors from outside the flags, the histories and the memory that they had."""
         for tensor, flag in self.flags.values():
             tensor._requires_grad = flag
+        for tensor, node, number in self.detached.values():
+            tensor._grad_fn, tensor._output_nr = node, number
         for key, (tensor, memory) in self.memories.items():
             self.assigned[key] = tensor, tensor._same_memory()
             take_memory(tensor, memory)
         self.flags.clear()
+        self.detached.clear()
         self.memories.clear()
 
     def restore(self, failed: bool) -> None:

@@ -24,6 +24,7 @@ from lucid.compiler.guards.mutable_sources import (
     DynamicNumber,
     GrowingList,
     Identity,
+    IsComputed,
     MutableSource,
     RequiresGrad,
     TensorData,
@@ -256,8 +257,12 @@ def _set_properties(recorder: TracedMemory) -> list[tuple[MutableSource, Any]]:
     assert collector is not None
     names = {id(tensor): path for path, tensor in collector.tensors()}
     found: list[tuple[MutableSource, Any]] = []
-    flags, memories = recorder.flags, recorder.memories
-    kinds: Any = (RequiresGrad, "requires_grad", flags), (TensorData, "data", memories)
+    detached = {key: (tensor, True) for key, (tensor, *_) in recorder.detached.items()}
+    kinds: Any = [
+        (RequiresGrad, "requires_grad", recorder.flags),
+        (IsComputed, "grad_fn", detached),
+        (TensorData, "data", recorder.memories),
+    ]
     for kind, attribute, noted in kinds:
         for tensor, before in noted.values():
             path = f"{names.get(id(tensor), 'a tensor')}.{attribute}"

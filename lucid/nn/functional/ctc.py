@@ -8,6 +8,7 @@ import lucid
 from lucid.autograd.native import composite
 from lucid.autograd.rounds import Recurrence, Tensors
 from lucid.functions.checks import in_range
+from lucid.functions.finding import extent, found
 from lucid.ir import ops
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.ir.types import i64
@@ -85,8 +86,9 @@ def ctc_loss(
 
 
 def _padded(targets: Tensor, lengths: Tensor) -> Tensor:
-    """Targets that follow each other as rows; needs the lengths' values, so eager only."""
-    columns = lucid.arange(max(lengths.tolist(), default=0))
+    """Targets that follow each other as rows, as many columns as the longest has."""
+    (longest,) = found("ctc_loss", extent, lengths - 1, "ctc_loss", what="ctc_loss()")
+    columns = lucid.arange(longest.shape[0])
     places = (lengths.cumsum(0) - lengths).unsqueeze(1) + columns
     return targets[lucid.where(columns < lengths.unsqueeze(1), places, 0)]
 

@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 
+from lucid.functions.arguments import integer
 from lucid.ir import ops
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.ir.ops import composites
@@ -43,7 +44,8 @@ def pad(
     """
     if len(pad) % 2 or len(pad) > 2 * input.ndim:
         raise OptionError(f"pad: expected at most {input.ndim} pairs of lengths, got {list(pad)}")
-    axes = {input.ndim - 1 - i: (pad[2 * i], pad[2 * i + 1]) for i in range(len(pad) // 2)}
+    ends = [integer(count, "pad", "pad") for count in pad]
+    axes = {input.ndim - 1 - i: (ends[2 * i], ends[2 * i + 1]) for i in range(len(ends) // 2)}
     if mode == "constant":
         return _pad_constant(input, axes, 0.0 if value is None else value)
     if mode not in _NUMPY_MODES:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, InitVar
 
+import numpy as np
+
 import lucid
 from lucid.device import check_device
 from lucid.docstrings import like
@@ -61,7 +63,9 @@ class _LastAxesNorm(Module):
     ) -> None:
         super().__init__()
         check_device(device, type(self).__name__)
-        self.normalized_shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        if isinstance(shape, (int, np.integer)):
+            shape = (int(shape),)
+        self.normalized_shape = tuple(shape)
         self.eps = eps
         self.elementwise_affine = affine
 
