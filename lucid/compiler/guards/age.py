@@ -76,7 +76,7 @@ class Age:
         newer = map(id, takewhile(partial(operator.is_not, last), listed))
         found = np.fromiter(chain(newer, compress(listed, repeat(False))), np.int64)
         if last is None:
-            found = np.setdiff1d(found, self._before)
+            found = found[np.isin(found, self._before, invert=True)]
         self._new = np.sort(np.concatenate([self._new, found]), kind="stable")
 
     def end(self) -> None:
