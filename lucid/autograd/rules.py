@@ -216,7 +216,7 @@ class Rule:
         nodes = graph.nodes
         for number, op, operands, attributes, type in self._nodes:
             read = [found[n] for n in operands]
-            node = Node(op, read, {**attributes}, (type,), graph)
+            node = Node(op, read, attributes, (type,), graph)
             nodes.append(node)
             found[number] = node.results[0]
         return [None if n is None else found[n] for n in self.results]

@@ -73,8 +73,8 @@ class Age:
         last, generation = (self._seen[0], 0) if looks == self._seen[1] else (None, None)
         self._seen = [], looks
         listed = chain.from_iterable(map(reversed, map(gc.get_objects, (generation,))))
-        newer = map(id, takewhile(partial(operator.is_not, last), listed))
-        found = np.fromiter(chain(newer, compress(listed, repeat(False))), np.int64)
+        newer = listed if last is None else takewhile(partial(operator.is_not, last), listed)
+        found = np.fromiter(chain(map(id, newer), compress(listed, repeat(False))), np.int64)
         if last is None:
             found = found[np.isin(found, self._before, invert=True)]
         self._new = np.sort(np.concatenate([self._new, found]), kind="stable")

@@ -173,20 +173,21 @@ class Recorder(TracedMemory):
 
     def _apply(self, op: Op, operands: Sequence[TensorCore], attributes: Attributes) -> Tensor:
         """The same; views stay views of their storage."""
-        seen_by_python = {x: seen(value) for x, value in attributes.items()} if attributes else {}
+        given = {x: seen(value) for x, value in attributes.items()} if attributes else {}
         try:
-            known = application(op, operands, seen_by_python)
-            if not known.is_checked:
-                check_arguments(op, len(operands), seen_by_python)
-                known.is_checked = True
+            known = application(op, operands, given)
+            if known.checked is None:
+                check_arguments(op, len(operands), given)
+                known.checked = given
+            given = given if known.has_numbers else known.checked
             values = [self.value_of(operand, op.name) for operand in operands]
-            node = self.graph.append_typed(op, values, seen_by_python, known.result_type)
+            node = self.graph.append_typed(op, values, given, known.result_type)
             self._annotate(node)
             if op is ops.check:
                 self.note_failing()
             value = node.results[0]
             if op.is_view:
-                result = traced_view(known, operands[0], seen_by_python, value)
+                result = traced_view(known, operands[0], given, value)
             else:
                 result = of_value(value)
         except LucidError as error:
