@@ -292,10 +292,8 @@ class Graph:
 
     def values(self) -> Iterator[Value]:
         """Every value, inputs first."""
-        for entry in self.inputs:
-            yield entry.value
-        for node in self.nodes:
-            yield from node.results
+        made = [node.results for node in self.nodes]
+        return itertools.chain([entry.value for entry in self.inputs], *made)
 
     def results(self) -> list[Value]:
         """What must be computed: outputs, then the written values."""

@@ -172,10 +172,10 @@ class Schedule:
         start, ahead = len(self.nodes), list[Node]()
         parts: set[Value] = set()  # what shows a row of something from before
         place, operands_of, append = self.place.get, self.operands, self._append
-        has_other_results = self._kept.isdisjoint
+        is_own = self._kept.isdisjoint
         for node in nodes:
             op = node.op
-            comes_before = op.kind == "create" or not has_other_results(node.results)
+            comes_before = op.kind == "create" or not is_own(node.results)
             if not (comes_before or op in _SHOW_ROWS):
                 append(node)
                 continue
@@ -356,7 +356,7 @@ class _Reads:
         return self._stop
 
 
-_SHOW_ROWS = (ops.reshape, ops.slice)
+_SHOW_ROWS = frozenset((ops.reshape, ops.slice))
 _OF_FUNCTIONS = ("region", "call")  # kinds of ops that run functions
 
 
@@ -411,6 +411,8 @@ def _repeated(graph: Graph, candidates: Sequence[Repetition]) -> dict[Value, Val
     """
     numbers = {entry.value: ~place for place, entry in enumerate(graph.inputs)}
     known: dict[object, int] = {}  # numbers of what is computed, by op, attributes and operands'
+    frozen: dict[object, int] = {}  # a number for equal attributes
+    shared: dict[int, int] = {}  # the same by identity
     kept: list[Node] = []
     places: list[int] = []  # of these
     depths: list[int] = []
@@ -424,9 +426,11 @@ def _repeated(graph: Graph, candidates: Sequence[Repetition]) -> dict[Value, Val
         operands = [numbers[value] for value in node.operands]
         if len(operands) > 1 and Trait.COMMUTATIVE in node.op.traits:
             operands.sort()
-        number = known.setdefault(
-            (node.op, freeze_attributes(node.attributes), *operands), len(kept)
-        )
+        attributes = shared.get(id(node.attributes))
+        if attributes is None:
+            found = freeze_attributes(node.attributes)
+            attributes = shared[id(node.attributes)] = frozen.setdefault(found, len(frozen))
+        number = known.setdefault((node.op, attributes, *operands), len(kept))
         if number < len(kept):
             numbers[node.results[0]] = number
             others.setdefault(number, []).append(node)
