@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import operator
+from collections.abc import Sequence
 from functools import partial
 from itertools import chain, compress, repeat, takewhile
 from typing import Any, ClassVar
@@ -41,14 +42,19 @@ class Age:
 
     def is_new(self, value: object) -> bool:
         """Whether an object that the collector tracks was made since."""
-        if self._is_known(value):
-            return True
-        if self._is_settled or id(value) in self._old:
-            return False
-        self._look()
-        if not self._is_known(value):
-            self._old.add(id(value))
+        self.know((value,))
         return self._is_known(value)
+
+    def know(self, values: Sequence[object]) -> None:
+        """Find out which of some objects are new, by one look: each goes over all that is young.
+
+        The caller keeps them alive: another object in the place of an old one would be old.
+        """
+        if not self._is_settled:
+            unknown = [x for x in values if id(x) not in self._old and not self._is_known(x)]
+            if unknown:
+                self._look()
+                self._old.update([id(x) for x in unknown if not self._is_known(x)])
 
     def _is_known(self, value: object) -> bool:
         place = self._new.searchsorted(id(value))

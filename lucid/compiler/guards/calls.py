@@ -239,6 +239,7 @@ class GuardCollector(Reads):
         super().__init__(apart)
         self._skipped = skipped
         self._met: set[int] = set()
+        self._known_below: set[int] = set()  # modules, each below another one
         # Functions that have been called, of the library's and those that are followed.
         self._called_before: weakref.WeakSet[types.FunctionType] = weakref.WeakSet()
         self._import_hooks = {_file_of(type(finder)) for finder in sys.meta_path}
@@ -948,6 +949,19 @@ class GuardCollector(Reads):
                     if isinstance(value, PLAIN):
                         self.contents(f"{path}.{name}", value)
 
+    def _know_below(self, module: Any) -> None:
+        """Find out of all modules below one whether the step has made them, at once."""
+        found = [module]
+        for each in found:  # which grows meanwhile
+            children = (instance_dict(each) or {}).get("_modules")
+            values = dict.values(children) if isinstance(children, dict) else ()
+            below = [x for x in values if self.is_module(x)]
+            found += [x for x in below if id(x) not in self._known_below]
+            self._known_below.update(map(id, below))
+        if len(found) > 1:
+            self._held += found
+            self._age.know(found)
+
     def _meet_dict(self, path: str, owner: dict[Any, Any]) -> None:
         """An optimizer's group, or its state: what of it isn't read at each call."""
         is_live_key = getattr(owner, "is_read_live", lambda _: False)
@@ -960,6 +974,7 @@ class GuardCollector(Reads):
                     self.contents(place, value)
 
     def _meet_module(self, path: str, module: Any) -> None:
+        self._know_below(module)
         self.field(f"type({path})", module, "__class__", gated=True)
         self.field(f"{path}.__dict__", module, "__dict__", gated=True)
         attributes = instance_dict(module) or {}
