@@ -342,7 +342,7 @@ class Recorder(TracedMemory):
         finally:
             self._deriving = before
 
-    def differentiate(self, node: OpNode, gradient: Traced | None) -> list[Traced | None] | None:
+    def differentiate(self, node: OpNode, gradient: Traced | None) -> Sequence[Traced | None] | None:
         """The gradients of an op's operands, as its rule's steps compute them in the graph.
 
         None where the rule has to be asked itself, with tensors: code of the user's is to see some,
@@ -363,6 +363,8 @@ class Recorder(TracedMemory):
         start = len(self.graph.nodes)
         found = rule.record(self.graph, values)
         self._annotate_gradient(node, self.graph.nodes[start:])
+        if is_value:
+            return found
         return [gradient if n == 0 else x for n, x in zip(rule.results, found, strict=True)]
 
     def sum_of(self, *gradients: Traced, location: Location | None) -> Value:
