@@ -14,7 +14,6 @@ import lucid
 from lucid import nn
 from lucid.compiler.guards.age import Age
 
-
 X = lucid.tensor([[1.0, 2.0, 4.0], [8.0, 2.0, 1.0]])
 
 

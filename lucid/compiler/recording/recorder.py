@@ -342,7 +342,9 @@ class Recorder(TracedMemory):
         finally:
             self._deriving = before
 
-    def differentiate(self, node: OpNode, gradient: Traced | None) -> Sequence[Traced | None] | None:
+    def differentiate(
+        self, node: OpNode, gradient: Traced | None
+    ) -> Sequence[Traced | None] | None:
         """The gradients of an op's operands, as its rule's steps compute them in the graph.
 
         None where the rule has to be asked itself, with tensors: code of the user's is to see some,
