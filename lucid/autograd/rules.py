@@ -215,8 +215,8 @@ class Rule:
         found: dict[int, Value] = dict(enumerate(values))
         nodes = graph.nodes
         for number, op, operands, attributes, type in self._nodes:
-            read = [found[n] for n in operands]
-            node = Node(op, read, {**attributes}, (type,), graph)
+            read = tuple([found[n] for n in operands])
+            node = Node(op, read, attributes, (type,), graph)
             nodes.append(node)
             found[number] = node.results[0]
         return [None if n is None else found[n] for n in self.results]

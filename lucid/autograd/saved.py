@@ -68,8 +68,9 @@ class SavedTensor:
 
     def __init__(self, tensor: TensorCore, output_nr: int, is_private: bool = False) -> None:
         state = context.__dict__
-        counter = tensor._counter
-        self.version = counter.now if state["recorder"] is None else counter.value
+        counter, recorder = tensor._counter, state["recorder"]
+        now = counter.now
+        self.version = now if recorder is None else recorder.versions.setdefault(counter, now)
         self.output_nr = output_nr
         self.edge: Edge | None = None
         self.private_edge: Edge | None = None

@@ -302,8 +302,9 @@ def _plain_view(x: Tensor, index: Any) -> Tensor | None:
             entries.append(item)
         else:
             return None
-    views = _views if context.recorder is None else _views.__wrapped__  # sizes may be open there
-    return _seen(x, *views(x._type.shape, tuple(entries)))
+    shape = x._type.shape
+    is_open_here = context.recorder is not None and any(map(is_open, shape))
+    return _seen(x, *(_views.__wrapped__ if is_open_here else _views)(shape, tuple(entries)))
 
 
 @lru_cache(1024)

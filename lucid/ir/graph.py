@@ -105,7 +105,8 @@ class Node:
     Args:
         op: which operation of `lucid.ir.ops`.
         operands: the values that it reads.
-        attributes: its constants, by the names of the op's type rule.
+        attributes: its constants, by the names of the op's type rule. Nodes share them: they are
+            replaced, never changed, but for those of region ops.
         types: of the results, of which every op but calls and region ops has one.
         graph: the graph that the results belong to; it is the caller who puts the node into it.
 
@@ -235,8 +236,9 @@ class Graph:
     def nbytes(self) -> int:
         """The memory that it takes, about: its objects, counted by the node, and its constants."""
         nodes = [node for graph in (self, *self.functions.values()) for node in graph.nodes]
-        attributes = (value for node in nodes for value in node.attributes.values())
-        constants = (value.nbytes for value in attributes if isinstance(value, np.ndarray))
+        attributes = {id(node.attributes): node.attributes for node in nodes}
+        values = (value for found in attributes.values() for value in found.values())
+        constants = (value.nbytes for value in values if isinstance(value, np.ndarray))
         return 600 * len(nodes) + sum(constants)
 
     def add_input(
@@ -290,10 +292,8 @@ class Graph:
 
     def values(self) -> Iterator[Value]:
         """Every value, inputs first."""
-        for entry in self.inputs:
-            yield entry.value
-        for node in self.nodes:
-            yield from node.results
+        made = [node.results for node in self.nodes]
+        return itertools.chain([entry.value for entry in self.inputs], *made)
 
     def results(self) -> list[Value]:
         """What must be computed: outputs, then the written values."""
@@ -322,11 +322,13 @@ class Graph:
         All ops are pure but checks and calls of Python, which stay.
         """
         live: set[Value] = set(self.results())
+        is_dead, use = live.isdisjoint, live.update
         kept: list[Node] = []
         for node in reversed(self.nodes):
-            if not live.isdisjoint(node.results) or self.has_effect(node):
-                live.update(node.operands)
-                kept.append(node)
+            if is_dead(node.results) and not self.has_effect(node):
+                continue
+            use(node.operands)
+            kept.append(node)
         changed = len(kept) != len(self.nodes)
         self.nodes = kept[::-1]
         return changed

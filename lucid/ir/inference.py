@@ -11,6 +11,8 @@ from functools import lru_cache
 from itertools import starmap
 from typing import Any, Protocol
 
+import numpy as np
+
 from lucid.ir.errors import LucidError, SizeError, TooLargeError
 from lucid.ir.extents import hint
 from lucid.ir.op import Attributes, Op, Operand
@@ -66,15 +68,18 @@ class Application:
         result_type: of the result.
         derivatives: what a backward needs to know, by the operands whose gradients are wanted;
             autograd keeps it here.
-        is_checked: whether a graph has compared the attributes with the op's schema.
+        checked: the attributes as a graph has compared them with the op's schema, for all its nodes
+            to share; None: none has.
+        has_numbers: whether equal attributes may still differ, in the sign of a zero.
         views: of a view op the strides of its result, by those of the operand.
         native: what machine code needs to know, or how far that was asked for.
     """
 
     __slots__ = (
         "attributes",
+        "checked",
         "derivatives",
-        "is_checked",
+        "has_numbers",
         "native",
         "op",
         "result_type",
@@ -88,7 +93,8 @@ class Application:
         self.result_type = shared_type(result.dtype, result.shape)
         self.derivatives: dict[tuple[bool, ...], Any] = {}
         self.native: Any = None
-        self.is_checked = False
+        self.checked: Attributes | None = None
+        self.has_numbers = np.generic in op.schema.values()
         self.views: dict[Strides, Strides | None] = {}
 
 

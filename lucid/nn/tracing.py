@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lucid.compiler.recording import hooks
 from lucid.nn.naming import trace_name, variable_name
@@ -19,7 +19,15 @@ from lucid.tensor.context import epoch
 if TYPE_CHECKING:
     from lucid.nn.modules.module import Module
 
-_running: ContextVar[tuple[Module, ...]] = ContextVar("running modules", default=())
+
+class _Running(NamedTuple):
+    """A module that runs, and the paths of those below it, by identity, once one is asked for."""
+
+    module: Module
+    paths: dict[int, tuple[Module, str]]
+
+
+_running: ContextVar[tuple[_Running, ...]] = ContextVar("running modules", default=())
 
 
 def note_change() -> None:
@@ -36,11 +44,15 @@ def path_of(module: Module) -> str:
     """The path from the innermost running module that holds it, else the variable's name."""
     running = _running.get()
     if running:
-        if running[-1] is module:
+        innermost, paths = running[-1]
+        if innermost is module:
             return ""
-        for name, child in running[-1].walk():
-            if child is module:
-                return name
+        if id(module) not in paths:  # all at once: a container asks for each of its layers
+            paths.clear()
+            for name, child in innermost.walk():
+                paths.setdefault(id(child), (child, name))
+        if id(module) in paths:
+            return paths[id(module)][1]
     return variable_name(module)
 
 
@@ -49,7 +61,7 @@ def running(module: Module) -> Iterator[None]:
     """Guard the module, and give the ops that are recorded inside its path as their scope."""
     path = path_of(module)
     meet(module, path)
-    token = _running.set((*_running.get(), module))
+    token = _running.set((*_running.get(), _Running(module, {})))
     try:
         with hooks.scope(path):
             yield

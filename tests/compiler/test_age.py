@@ -7,9 +7,14 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import pytest
 
+import lucid
+from lucid import nn
 from lucid.compiler.guards.age import Age
+
+X = lucid.tensor([[1.0, 2.0, 4.0], [8.0, 2.0, 1.0]])
 
 
 class Thing:
@@ -72,6 +77,36 @@ def test_what_was_there_is_never_new() -> None:
         assert not any(map(age.is_new, olds))
     finally:
         age.end()
+
+
+def test_several_are_told_apart_by_one_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    olds, age, looks = [Thing() for _ in range(3)], Age(), list[Age]()
+    look = Age._look
+    monkeypatch.setattr(Age, "_look", lambda age: looks.append(age) or look(age))
+    age.begin()
+    try:
+        made = [Thing() for _ in range(3)]
+        age.know([*olds, *made])
+        assert [*map(age.is_new, (*olds, *made))] == [False] * 3 + [True] * 3
+    finally:
+        age.end()
+    assert looks == [age]
+
+
+def test_the_modules_below_one_are_told_apart_by_one_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A layer's setting is read live where the step hasn't made the layer: of each it is asked."""
+    looks, look = list[Age](), Age._look
+    monkeypatch.setattr(Age, "_look", lambda age: looks.append(age) or look(age))
+
+    def looks_of(count: int) -> int:
+        model = nn.Sequential(*[nn.LayerNorm(3, eps=0.1) for _ in range(count)])
+        step = lucid.compile(lambda x: model(x))
+        looks.clear()
+        np.testing.assert_allclose(step(X).tolist(), model(X).tolist(), rtol=1e-5)
+        assert step.stats.traces == 1 and not step.stats.eager_reasons
+        return len(looks)
+
+    assert looks_of(12) == looks_of(2)
 
 
 def test_a_look_counts_only_what_is_newer_than_the_last_one(age: Age) -> None:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 import lucid
+from lucid.compiler.recording.recorder import Recorder, recording
+from lucid.ir import ops
+from lucid.tensor.core import apply_op
 
 
 def test_a_mask_of_constants_can_be_indexed_with() -> None:
@@ -52,3 +57,15 @@ def test_what_an_input_has_a_part_in_is_not_known() -> None:
         return bool(lucid.rand(1) > 0.5)
 
     assert {h() for _ in range(20)} == {False, True}
+
+
+def test_a_constant_has_the_sign_of_its_own_zero() -> None:
+    """Nodes share attributes that are equal; numbers that are may have other bits."""
+    recorder = Recorder("step")
+    with recording(recorder):
+        for value in (0.0, -0.0):
+            given = {"value": np.float32(value), "dtype": lucid.float32}
+            apply_op(ops.constant, (), given)
+    values = [node.attributes["value"] for node in recorder.graph.nodes]
+    assert [*map(np.signbit, values)] == [False, True]
+    recorder.restore(True)

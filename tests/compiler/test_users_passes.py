@@ -126,6 +126,23 @@ def test_the_backward_outside_goes_through_them_as_well() -> None:
     assert seen == ["Scaled", "backward"]
 
 
+def test_a_pass_may_change_the_attributes_of_a_node() -> None:
+    """Nodes that do the same share them, in one trace and in later ones."""
+
+    def takes_another_row(graph: Graph) -> bool:
+        part = next(node for node in graph.nodes if node.op is ops.slice)
+        part.attributes.update(starts=(1, 0), stops=(2, 3))
+        return True
+
+    def step(x: lucid.Tensor) -> lucid.Tensor:
+        return x[0] + 10 * x[0]
+
+    x = lucid.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    changed = lucid.compile(step, passes=[takes_another_row])
+    np.testing.assert_array_equal(changed(x).numpy(), (x[1] + 10 * x[0]).numpy())
+    np.testing.assert_array_equal(lucid.compile(step)(x).numpy(), step(x).numpy())
+
+
 def test_a_pipeline_is_a_pass() -> None:
     both = Pipeline(
         "both", [exponential, replaces("tanh", ops.exp, lambda n: ops.tanh(*n.operands))]

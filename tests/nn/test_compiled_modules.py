@@ -12,6 +12,7 @@ from numpy.testing import assert_allclose
 import lucid
 import lucid.nn as nn
 import lucid.nn.functional as F
+from lucid.nn import tracing
 
 X = lucid.tensor(np.linspace(-2, 2, 12).reshape(3, 4))
 
@@ -242,3 +243,13 @@ def test_hooks_of_parameters_are_called_in_one_order(make: Callable[[], nn.Modul
         return called
 
     assert order(lucid.compile) == order(lambda f: f)
+
+
+def test_a_module_that_comes_while_the_one_above_runs_has_its_path() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.ReLU()))
+    with tracing.running(model):
+        assert [*map(tracing.path_of, (model, model[0], model[1][0]))] == ["", "0", "1.0"]
+        model.append(nn.Tanh())
+        assert tracing.path_of(model[2]) == "2"
+        other = nn.Tanh()
+        assert tracing.path_of(other) == "other"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import operator
+from collections.abc import Sequence
 from functools import partial
 from itertools import chain, compress, repeat, takewhile
 from typing import Any, ClassVar
@@ -41,14 +42,19 @@ class Age:
 
     def is_new(self, value: object) -> bool:
         """Whether an object that the collector tracks was made since."""
-        if self._is_known(value):
-            return True
-        if self._is_settled or id(value) in self._old:
-            return False
-        self._look()
-        if not self._is_known(value):
-            self._old.add(id(value))
+        self.know((value,))
         return self._is_known(value)
+
+    def know(self, values: Sequence[object]) -> None:
+        """Find out which of some objects are new, by one look: each goes over all that is young.
+
+        The caller keeps them alive: another object in the place of an old one would be old.
+        """
+        if not self._is_settled:
+            unknown = [x for x in values if id(x) not in self._old and not self._is_known(x)]
+            if unknown:
+                self._look()
+                self._old.update([id(x) for x in unknown if not self._is_known(x)])
 
     def _is_known(self, value: object) -> bool:
         place = self._new.searchsorted(id(value))
@@ -73,10 +79,10 @@ class Age:
         last, generation = (self._seen[0], 0) if looks == self._seen[1] else (None, None)
         self._seen = [], looks
         listed = chain.from_iterable(map(reversed, map(gc.get_objects, (generation,))))
-        newer = map(id, takewhile(partial(operator.is_not, last), listed))
-        found = np.fromiter(chain(newer, compress(listed, repeat(False))), np.int64)
+        newer = listed if last is None else takewhile(partial(operator.is_not, last), listed)
+        found = np.fromiter(chain(map(id, newer), compress(listed, repeat(False))), np.int64)
         if last is None:
-            found = np.setdiff1d(found, self._before)
+            found = found[np.isin(found, self._before, invert=True)]
         self._new = np.sort(np.concatenate([self._new, found]), kind="stable")
 
     def end(self) -> None:

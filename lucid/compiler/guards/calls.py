@@ -180,6 +180,7 @@ _WRITE_FIRST: frozenset[Any] = frozenset(
         *(operator.setitem, *(getattr(operator, name) for name in _IN_PLACE)),
     }
 )
+_ARE_WRITTEN = frozenset(map(id, _WRITE_FIRST))  # what else is called may have no hash
 _MAKE_TENSORS = frozenset({tensor, as_tensor, from_numpy})
 _VIEWS = frozenset({"reshape", "view", "transpose", "squeeze", "swapaxes", "diagonal"})
 _DATA = (slice, range, frozenset, type, types.ModuleType, np.generic)
@@ -238,8 +239,9 @@ class GuardCollector(Reads):
         super().__init__(apart)
         self._skipped = skipped
         self._met: set[int] = set()
-        # Functions of the library's that have been called.
-        self._of_library: weakref.WeakSet[types.FunctionType] = weakref.WeakSet()
+        self._known_below: set[int] = set()  # modules, each below another one
+        # Functions that have been called, of the library's and those that are followed.
+        self._called_before: weakref.WeakSet[types.FunctionType] = weakref.WeakSet()
         self._import_hooks = {_file_of(type(finder)) for finder in sys.meta_path}
 
     def listens_to(self, code: types.CodeType, names: dict[str, Any]) -> bool:
@@ -286,14 +288,15 @@ class GuardCollector(Reads):
         return instead
 
     def _is_known(self, function: Any, args: Sequence[Any], kwargs: Any) -> bool:
-        """Whether it is a function of the library's that has been called, of which nothing is new.
+        """Whether it is a function that has been called, of which nothing is new.
 
-        That is so where it gets tensors and numbers: then all follows from what it is.
+        That is so of the library's, and of those that tell what they do themselves, where they get
+        tensors and numbers: then all follows from what the function is.
         """
         is_method = type(function) is types.MethodType
         owner = function.__self__ if is_method else None
         called = function.__func__ if is_method else function
-        if type(called) is not types.FunctionType or called not in self._of_library:
+        if type(called) is not types.FunctionType or called not in self._called_before:
             return False
         given = (owner, *args, *kwargs.values()) if kwargs else (owner, *args)
         if not are_single(given):
@@ -518,6 +521,7 @@ class GuardCollector(Reads):
         self, function: types.FunctionType, args: Sequence[Any], kwargs: Any, owner: Any
     ) -> None:
         if is_followed(function.__code__) or function.__code__ in self._skipped:
+            self._called_before.add(function)
             return
         module, file = function.__module__ or "", function.__code__.co_filename
         self._look_at_world(function)
@@ -526,7 +530,7 @@ class GuardCollector(Reads):
             self._ask_again(function, args if owner is None else (owner, *args), kwargs)
         elif file.startswith(LIBRARY):
             if not self._call_library(owner):
-                self._of_library.add(function)
+                self._called_before.add(function)
                 given = [*args, *kwargs.values()]
                 is_made = getattr(function, "__wrapped__", function) in _MAKE_TENSORS
                 sizes = [] if is_made else [x for x in given if _may_be_sizes(x)]
@@ -945,6 +949,19 @@ class GuardCollector(Reads):
                     if isinstance(value, PLAIN):
                         self.contents(f"{path}.{name}", value)
 
+    def _know_below(self, module: Any) -> None:
+        """Find out of all modules below one whether the step has made them, at once."""
+        found = [module]
+        for each in found:  # which grows meanwhile
+            children = (instance_dict(each) or {}).get("_modules")
+            values = dict.values(children) if isinstance(children, dict) else ()
+            below = [x for x in values if self.is_module(x)]
+            found += [x for x in below if id(x) not in self._known_below]
+            self._known_below.update(map(id, below))
+        if len(found) > 1:
+            self._held += found
+            self._age.know(found)
+
     def _meet_dict(self, path: str, owner: dict[Any, Any]) -> None:
         """An optimizer's group, or its state: what of it isn't read at each call."""
         is_live_key = getattr(owner, "is_read_live", lambda _: False)
@@ -957,6 +974,7 @@ class GuardCollector(Reads):
                     self.contents(place, value)
 
     def _meet_module(self, path: str, module: Any) -> None:
+        self._know_below(module)
         self.field(f"type({path})", module, "__class__", gated=True)
         self.field(f"{path}.__dict__", module, "__dict__", gated=True)
         attributes = instance_dict(module) or {}
@@ -1102,7 +1120,7 @@ def written_by(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
 def returns_written(function: Any) -> bool:
     """Whether a function of NumPy's doesn't write its first argument, and return nothing."""
     is_at = isinstance(getattr(function, "__self__", None), np.ufunc) and function.__name__ == "at"
-    return not is_at and not any(function is x for x in _WRITE_FIRST)
+    return not is_at and id(function) not in _ARE_WRITTEN
 
 
 def _is_in_c(function: Any) -> bool:

@@ -273,6 +273,7 @@ _listeners = _Listeners()
 
 _Object: Any = ctypes.py_object
 _AT = _Object.from_address  # whose value isn't to be had where nothing is
+_WORD_AT = ctypes.c_size_t.from_address
 
 
 class _Stack:
@@ -281,9 +282,7 @@ class _Stack:
     __slots__ = ("_base",)
 
     def __init__(self, frame: types.FrameType) -> None:
-        own = ctypes.c_void_p.from_address(id(frame) + _FRAME).value
-        assert own is not None
-        self._base = own + _LOCALS
+        self._base: int = _WORD_AT(id(frame) + _FRAME).value + _LOCALS
 
     def __getitem__(self, number: int) -> Any:
         """What is there; None for nothing."""
@@ -291,6 +290,14 @@ class _Stack:
             return _AT(self._base + _WORD * number).value
         except ValueError:
             return None
+
+    def values(self, places: Sequence[Any]) -> list[Any]:
+        """What is in places; other things than places are taken as they are."""
+        base = self._base
+        try:
+            return [_AT(base + _WORD * x).value if type(x) is int else x for x in places]
+        except ValueError:  # there is nothing in one
+            return [self[x] if type(x) is int else x for x in places]
 
     def part(self, start: int, stop: int) -> list[Any]:
         """What is in places none of which is empty."""
@@ -339,8 +346,7 @@ def _tell(listener: GuardCollector, frame: types.FrameType, row: _Row) -> None:
     else:
         if listener.stand_ins and method != "give_back" and _lend(stack, operands, listener):
             return
-        values = [stack[x] if isinstance(x, int) else x for x in operands]
-        instead = getattr(listener, method)(*values)
+        instead = getattr(listener, method)(*stack.values(operands))
         if instead is not None:
             stack[operands[0]] = instead
 

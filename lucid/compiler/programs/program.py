@@ -448,7 +448,7 @@ class Program:
             else:
                 self.inputs[number] = cell.storage.array
         written, read = {cell for cell, _ in trace.graph.writes}, {*trace.graph.results()}
-        read.update(value for node in trace.graph.nodes for value in node.operands)
+        read.update(*[node.operands for node in trace.graph.nodes])
         if trace.epilogue.history is not None:  # a backward reads what its calls were given
             read.update(entry.value for entry in trace.graph.inputs)
         self.sharing = Sharing(trace.graph.inputs, self.inputs, written, read)

@@ -322,9 +322,10 @@ class Loops:
     def finish(self) -> None:
         """Begin again where the graph reads a value of a body."""
         graph = self.recorder.graph
-        read = chain(graph.results(), *(node.operands for node in graph.nodes))
-        if self.places and any(value.graph is not graph for value in read):
-            self.unroll_all("computes what is used outside of it")
+        if self.places:
+            read = chain(graph.results(), *(node.operands for node in graph.nodes))
+            if any(value.graph is not graph for value in read):
+                self.unroll_all("computes what is used outside of it")
         self.bodies.clear()
         self.recorder.hosts.in_rounds.clear()  # which hold arguments
         drop_unused_functions(graph)

@@ -173,26 +173,27 @@ class Recorder(TracedMemory):
 
     def _apply(self, op: Op, operands: Sequence[TensorCore], attributes: Attributes) -> Tensor:
         """The same; views stay views of their storage."""
-        attributes = {x: seen(value) for x, value in attributes.items()} if attributes else {}
+        given = {x: seen(value) for x, value in attributes.items()} if attributes else {}
         try:
-            known = application(op, operands, attributes)
-            if not known.is_checked:
-                check_arguments(op, len(operands), attributes)
-                known.is_checked = True
+            known = application(op, operands, given)
+            if known.checked is None:
+                check_arguments(op, len(operands), given)
+                known.checked = given
+            given = given if known.has_numbers else known.checked
             values = [self.value_of(operand, op.name) for operand in operands]
-            node = self.graph.append_typed(op, values, attributes, known.result_type)
+            node = self.graph.append_typed(op, values, given, known.result_type)
             self._annotate(node)
             if op is ops.check:
                 self.note_failing()
             value = node.results[0]
             if op.is_view:
-                result = traced_view(known, operands[0], attributes, value)
+                result = traced_view(known, operands[0], given, value)
             else:
                 result = of_value(value)
         except LucidError as error:
             raise with_origins(error, operands) from None
         self._enter(result, node)
-        keep_history(op, operands, attributes, result, known)
+        keep_history(op, operands, given, result, known)
         return result
 
     _apply_unheard = unheard(_apply)  # where no hook of the user's is told what is saved
@@ -341,7 +342,9 @@ class Recorder(TracedMemory):
         finally:
             self._deriving = before
 
-    def differentiate(self, node: OpNode, gradient: Traced | None) -> list[Traced | None] | None:
+    def differentiate(
+        self, node: OpNode, gradient: Traced | None
+    ) -> Sequence[Traced | None] | None:
         """The gradients of an op's operands, as its rule's steps compute them in the graph.
 
         None where the rule has to be asked itself, with tensors: code of the user's is to see some,
@@ -359,6 +362,8 @@ class Recorder(TracedMemory):
         start = len(self.graph.nodes)
         found = rule.record(self.graph, values)
         self._annotate_gradient(node, self.graph.nodes[start:])
+        if is_value:
+            return found
         return [gradient if n == 0 else x for n, x in zip(rule.results, found, strict=True)]
 
     def sum_of(self, *gradients: Traced, location: Location | None) -> Value:

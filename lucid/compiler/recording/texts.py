@@ -167,7 +167,7 @@ def _within(value: Any) -> list[Any]:
     """A value, and the first of those in it if it is a container."""
     found = [value]
     for x in found:  # which grows meanwhile
-        if not is_late(x) and len(found) < _MOST_SEARCHED:
+        if not isinstance(x, TensorCore) and not is_late(x) and len(found) < _MOST_SEARCHED:
             found += _held_by(x)
     return found
 

@@ -36,6 +36,8 @@ def concat_pads(graph: Graph) -> bool:
       return %z
     }
     """
+    if not any(node.op is ops.pad for node in graph.nodes):
+        return False
     readers = Counter(chain.from_iterable([node.operands for node in graph.nodes]))
     readers.update(graph.results())
     sums: dict[Value, _Sum] = {}  # of what is put together so far
@@ -65,11 +67,13 @@ def concat_pads(graph: Graph) -> bool:
         whole.name = whole.name or value.name
     graph.nodes = []
     for node in old:
-        for new in made.get(node, ()):
-            inherit_notes(new, node)
-            graph.nodes.append(new)
-        if node not in made:
+        instead = made.get(node)
+        if instead is None:
             graph.nodes.append(node)
+            continue
+        for new in instead:
+            inherit_notes(new, node)
+        graph.nodes += instead
     if replaced:
         graph.substitute(replaced)
         graph.drop_dead_nodes()

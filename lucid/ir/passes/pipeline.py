@@ -155,6 +155,9 @@ class UsersPass:
 
     def __call__(self, graph: Graph) -> bool:
         border, exits = Border.of(graph), _exits(graph)
+        for part in (graph, *graph.functions.values()):
+            for node in part.nodes:
+                node.attributes = dict(node.attributes)  # which the pass may change
         try:
             found = [self.run(part) for part in (graph, *graph.functions.values())]
         except Exception as error:

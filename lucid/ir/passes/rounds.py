@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 
@@ -159,26 +159,29 @@ class Schedule:
             self._append(node)
 
     def _append(self, node: Node) -> None:
-        if node.results and node.results[0] in self.same:
+        results = node.results
+        if results and results[0] in self.same:
             return
-        for value in node.results:
-            self.place[value] = len(self.nodes)
+        place = len(self.nodes)
+        for value in results:
+            self.place[value] = place
         self.nodes.append(node)
 
     def _append_stretch(self, nodes: Sequence[Node]) -> None:
         """Append what repeats, and let come before it what can."""
         start, ahead = len(self.nodes), list[Node]()
         parts: set[Value] = set()  # what shows a row of something from before
-        place, kept, operands_of = self.place.get, self._kept, self.operands
+        place, operands_of, append = self.place.get, self.operands, self._append
+        is_own = self._kept.isdisjoint
         for node in nodes:
-            op, operands = node.op, operands_of(node)
-            comes_before = op.kind == "create" or not kept.isdisjoint(node.results)
-            may_show_row = op is ops.reshape or op is ops.slice
-            if not comes_before and not may_show_row:
-                self._append(node)
+            op = node.op
+            comes_before = op.kind == "create" or not is_own(node.results)
+            if not (comes_before or op in _SHOW_ROWS):
+                append(node)
                 continue
-            if any(place(x, -1) >= start for x in operands):
-                self._append(node)
+            operands = operands_of(node)
+            if max([place(x, -1) for x in operands], default=-1) >= start:
+                append(node)
                 continue
             if op is ops.reshape:
                 comes_before = comes_before or (operands[0] in parts and _drops_axis(node))
@@ -226,25 +229,23 @@ class Schedule:
 
     def _tokens(self) -> np.ndarray:
         """Equal numbers for nodes that compute alike; nodes that no round has are like no other."""
-        tokens = np.arange(len(self.nodes), dtype=np.int64)
+        tokens = [*range(len(self.nodes))]
         known: dict[object, int] = {}
         seen: dict[object, int] = {}  # the same by identities: few are many values' own
         for start, stop in self._stretches:
-            for number in range(start, stop):
-                node = self.nodes[number]
+            for number, node in enumerate(self.nodes[start:stop], start):
                 if not (_is_free(node.op) and len(node.results) == 1) and not self._repeats(node):
                     continue
                 attributes = node.attributes
-                types = [value._type for value in (*node.operands, *node.results)]
-                key: object = (node.op, *map(id, types))
-                if attributes:
-                    key = key, *attributes, *map(id, attributes.values())
+                types = [value._type for value in node.operands]
+                types.append(node.results[0]._type)
+                key = (node.op, id(attributes) if attributes else 0, *map(id, types))
                 token = seen.get(key)
                 if token is None:
                     applied = node.op, freeze_attributes(attributes), *types
                     token = seen[key] = known.setdefault(applied, number)
                 tokens[number] = token
-        return tokens
+        return np.array(tokens, np.int64)
 
     def _repeats(self, node: Node) -> bool:
         """Whether a round may have a node; one that checks its index itself isn't known to."""
@@ -355,6 +356,7 @@ class _Reads:
         return self._stop
 
 
+_SHOW_ROWS = frozenset((ops.reshape, ops.slice))
 _OF_FUNCTIONS = ("region", "call")  # kinds of ops that run functions
 
 
@@ -409,21 +411,26 @@ def _repeated(graph: Graph, candidates: Sequence[Repetition]) -> dict[Value, Val
     """
     numbers = {entry.value: ~place for place, entry in enumerate(graph.inputs)}
     known: dict[object, int] = {}  # numbers of what is computed, by op, attributes and operands'
+    frozen: dict[object, int] = {}  # a number for equal attributes
+    shared: dict[int, int] = {}  # the same by identity
     kept: list[Node] = []
     places: list[int] = []  # of these
     depths: list[int] = []
     others: dict[int, list[Node]] = {}
-    number_of = numbers.get
+    has_number = numbers.__contains__
     for place, node in enumerate(graph.nodes):
-        found = [number_of(value) for value in node.operands]
-        if None in found or not (_is_free(node.op) and len(node.results) == 1):
+        if not (all(map(has_number, node.operands)) and _is_free(node.op)):
             continue
-        operands = cast(list[int], found)
+        if len(node.results) != 1:
+            continue
+        operands = [numbers[value] for value in node.operands]
         if len(operands) > 1 and Trait.COMMUTATIVE in node.op.traits:
             operands.sort()
-        number = known.setdefault(
-            (node.op, freeze_attributes(node.attributes), *operands), len(kept)
-        )
+        attributes = shared.get(id(node.attributes))
+        if attributes is None:
+            found = freeze_attributes(node.attributes)
+            attributes = shared[id(node.attributes)] = frozen.setdefault(found, len(frozen))
+        number = known.setdefault((node.op, attributes, *operands), len(kept))
         if number < len(kept):
             numbers[node.results[0]] = number
             others.setdefault(number, []).append(node)
