@@ -147,11 +147,54 @@ def test_functions_of_math(agree: Any) -> None:
             *(math.isnan(value), math.isfinite(value), value**2, value**-1.5, value // 0.3),
             *(value % 0.3, divmod(value, 0.7), max(value, 2.5), min(1.0, value)),
             *(math.fabs(-value), math.copysign(value, -1.0), math.atan2(value, 2.0)),
-            *(x * math.erf(value), x * math.tan(value)),
+            *(x * math.erf(value), x * math.tan(value), math.log1p(value), math.expm1(value)),
+            *(math.sinh(value), math.cosh(value), math.asinh(value), math.acosh(value)),
+            *(math.asin(1 / value), math.acos(1 / value), math.atanh(1 / value)),
+            *(math.exp2(value), math.cbrt(value), math.erfc(value), math.hypot(value, 3.0)),
+            *(math.degrees(value), math.radians(value), math.fmod(value, 0.3)),
+            *(math.remainder(value, 0.7), math.log(value, value + 1), math.log(3.0, value)),
+            *(math.isclose(value, 2.3, abs_tol=0.1), math.isclose(value, value + 1e-12)),
         )
 
     (step,) = agree(calling(body, scalars(2.25, 3.5, 2.75)))
     natively([step])
+
+
+def taken_by_math(count: int) -> list[str]:
+    """Functions that take so many floats."""
+    found = []
+    for name, function in vars(math).items():
+        try:
+            function(*[0.5] * count)
+        except TypeError:
+            continue
+        except ValueError:
+            pass
+        found.append(name)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("count", "name"), [(count, name) for count in (1, 2) for name in taken_by_math(count)]
+)
+def test_errors_of_math_that_the_step_handles(agree: Any, count: int, name: str) -> None:
+    """Such as of the trace's number: the next one, a NaN perhaps, may give none."""
+    function = getattr(math, name)
+
+    def body(x: Any, y: Any) -> Any:
+        try:
+            return function(*(x.item(), y.item())[:count])
+        except (ValueError, ZeroDivisionError, OverflowError) as error:
+            return type(error).__name__
+
+    numbers = (-1.0, math.nan, 0.0, 2.0, math.inf, 800.0, -0.5, 1.0)
+    others = numbers if count == 2 else (1.0,)
+    calls = [
+        (lucid.tensor(x, dtype=lucid.float64), lucid.tensor(y, dtype=lucid.float64))
+        for y in others
+        for x in numbers
+    ]
+    agree(calling(body, calls))
 
 
 def test_functions_of_math_take_tensors(agree: Any) -> None:
