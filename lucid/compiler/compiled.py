@@ -517,14 +517,15 @@ class Compiled:
         program, _ = self._fitting(self._signature(args, kwargs), None)
         if program is None or program.hosts or not program.foresees():
             return None
-        known = Known(set(self._ints), dict(program.sources))
+        sources = {place.identity: place for place in program.sources.values()}
+        known = Known(set(self._ints), dict(sources))
         failed: Exception | None = None
         for _ in range(ATTEMPTS):
             call = self._signature(args, kwargs)
             with WriteLock(frozenset((id(self), TRACING))):
                 try:
                     with replaying((), program.answers(program.path)):
-                        recorded = trace(self.__wrapped__, call, known, program.sources)
+                        recorded = trace(self.__wrapped__, call, known, sources)
                 except RestartTrace as restart:
                     traceback.clear_frames(restart.__traceback__)
                     restart.enter(known)
@@ -810,7 +811,7 @@ class Compiled:
         if images is None:
             return False
         places = [*self._sources.values()]
-        for place in places:
+        for place in {id(x): x for x in (*places, *program.sources.values())}.values():
             place.owner = images.of(place.owner)
         self._sources.clear()
         self._sources.update((place.identity, place) for place in places)

@@ -364,11 +364,11 @@ WRITTEN: list[Callable[[Any, float], Any]] = [
     lambda m, x: (str(SimpleNamespace(x=x, m=[m])), f"{[SimpleNamespace(x=x)]}"),
     lambda m, x: "|".join(map("{:.2f}".format, [x, m])),
     lambda m, x: ("=" * int(x) + ">" + "." * (9 - int(x)), f"{x:.1f}" * m.count, m.count * "ab"),
+    lambda m, x: (float(m) / 2, int(m), lucid.ones(2) * float(m)),
 ]
 LOOKED_INTO: list[Callable[[Any, float], Any]] = [
     lambda m, x: pprint.pformat({"n": m.count, "x": [x] * 30}, width=40),
     lambda m, x: textwrap.fill(f"{x} " * 30, 50),
-    lambda m, x: (float(m) / 2, int(m), lucid.ones(2) * float(m)),
     lambda m, x: "%d %.1f" % (m, m),  # noqa: UP031
     lambda m, x: json.dumps([m], default=vars),
     lambda m, x: (str(slice(x)), str(OSError(m, x))),

@@ -295,7 +295,8 @@ class GuardCollector(Reads):
         The step may handle the error, so that is the trace's end, unless Python's are refused as
         well. None: the function itself, as it may call the user's code.
         """
-        if not all(is_live(x) or isinstance(x, SCALARS) for x in given):
+        is_builtin = getattr(function, "__module__", None) == "builtins"  # they ask for the number
+        if is_builtin or not all(is_live(x) or isinstance(x, SCALARS) for x in given):
             return None
 
         def call(*args: Any, **kwargs: Any) -> Any:
