@@ -331,6 +331,23 @@ def test_lists_that_come_back_after_something_else_are_no_difference():
     assert step.stats.audits and not step.stats.eager_reasons
 
 
+def test_a_list_that_is_empty_by_then_is_no_difference():
+    found = [1.0, 2.0]
+
+    @lucid.compile
+    def step(x):
+        rest = found[1:]
+        found.append(x.sum().item())
+        found.clear()
+        return list(rest)
+
+    for i in range(CALLS):
+        found += [0.5, 1.5] * (i % 7 == 0)
+        expected = found[1:]
+        assert step(X) == expected
+    assert not step.stats.eager_reasons
+
+
 def test_the_end_of_a_schedule_is_its_own_error_and_no_difference(monkeypatch):
     monkeypatch.setattr("lucid.compiler.programs.audits.FIRST", 5)
     opt = lucid.optim.SGD([nn.Parameter(lucid.ones(2))], lr=0.1)

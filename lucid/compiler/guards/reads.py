@@ -433,7 +433,10 @@ class Reads(Collector):
 
     def remove_item(self, owner: Any, key: Any) -> Any:
         """`del owner[key]`, by an instruction."""
-        return self._indexed(owner, key) or self.delete_item(owner, key)
+        indexed = self._indexed(owner, key)
+        if indexed is None:
+            self.delete_item(owner, key)
+        return indexed
 
     def store_item(self, owner: Any, key: Any, value: Any = None, *, in_c: bool = False) -> Any:
         path = self.path_of(owner)
@@ -460,6 +463,7 @@ class Reads(Collector):
                 if index < 0:
                     self.length(path, owner)
                     index += len(owner)
+                self.place(path, owner, index)
                 self.entry(f"{path}[{index}]", owner, index, write=True)
         return None
 

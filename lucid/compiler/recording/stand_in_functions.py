@@ -212,7 +212,7 @@ class StandInFunctions(Substitutes):
             self._collector.measure(only)
             return type(only).__len__
         if function is float or function is int:
-            says = getattr(type(only), f"__{function.__name__}__", None)
+            says: Any = getattr(type(only), f"__{function.__name__}__", None)
             if is_heard(says):
                 self._collector.may_call(only, says.__name__)
                 return functools.partial(self._said, says, function)

@@ -57,7 +57,7 @@ def holds_state(value: Any) -> bool:
     )
 
 
-def _inside(known: Collection[MutableSource]) -> frozenset[Identity]:
+def inside(known: Collection[MutableSource]) -> frozenset[Identity]:
     """Places in what other places hold, which is an argument with all that is in it.
 
     A step that changes an object and then binds its place has both; at the next call another object
@@ -110,11 +110,7 @@ class SideEffects:
         }
         for growing in self.growing:
             growing.keys = set()
-        inside = _inside(known)
         for source in known:
-            if source.identity in inside:
-                self._known.add(source.identity)
-                continue
             whole = lists.get(id(source.owner), source)
             grows = isinstance(whole, GrowingList)
             is_read_with_it = whole is not source and (not grows or is_number(source.found()))
