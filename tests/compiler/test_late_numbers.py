@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
 import csv
+import heapq
 import io
 import json
 import logging
@@ -218,6 +220,30 @@ def test_the_least_and_the_largest_have_one_path(agree: Any) -> None:
     values = (0.5, 2.5, 3.5, float("inf"))
     natively(agree(calling(body, scalars(*values)), traces=1))
     agree(calling(body, scalars(*values, -2.0, 0.0, -0.0, float("nan"))))
+
+
+def test_losses_are_kept_in_order(agree: Any) -> None:
+    def scenario(compile: Compile) -> Any:
+        worst: list[tuple[float, int]] = []
+        losses: list[float] = []
+
+        @compile
+        def step(x: Any, i: int) -> Any:
+            loss = x.sum().item()
+            bisect.insort(losses, loss)
+            del losses[2:]
+            if len(worst) < 3:
+                heapq.heappush(worst, (loss, i))
+            elif loss > worst[0][0]:
+                heapq.heapreplace(worst, (loss, i))
+            parts = [part.item() for part in x]
+            return heapq.nlargest(2, parts), bisect.bisect([0.0, 1.0], loss)
+
+        calls = [(lucid.randn(3), i) for i in range(12)]
+        return [(step(*args), list(losses), sorted(worst)) for args in calls]
+
+    (step,) = agree(scenario)
+    assert not [x for x in step.stats.eager_reasons if not x.startswith("it was traced ")]
 
 
 def test_what_raises_in_python_raises_before_anything_is_stored() -> None:
