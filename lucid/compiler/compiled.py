@@ -24,6 +24,7 @@ from lucid.autograd.host_replay import HostCallMismatch, replaying, undo_draws
 from lucid.choices import check_choice, check_flags, check_kind
 from lucid.compiler.guards.events import ListenerSnapshot
 from lucid.compiler.guards.guard import instance_dict, is_number
+from lucid.compiler.guards.mutable_sources import GrowingList
 from lucid.compiler.guards.restarts import MOST_RESTARTS, Known, RestartTrace, undo_all
 from lucid.compiler.inputs.objects import owners_of
 from lucid.compiler.inputs.signature import (
@@ -516,14 +517,17 @@ class Compiled:
         program, _ = self._fitting(self._signature(args, kwargs), None)
         if program is None or program.hosts or not program.foresees():
             return None
-        known = Known(set(self._ints), dict(program.sources))
+        sources = {place.identity: place for place in program.sources.values()}
+        if any(isinstance(x, GrowingList) and not x.owner for x in sources.values()):
+            return None  # a trace of it sees less than the program has
+        known = Known(set(self._ints), dict(sources))
         failed: Exception | None = None
         for _ in range(ATTEMPTS):
             call = self._signature(args, kwargs)
             with WriteLock(frozenset((id(self), TRACING))):
                 try:
                     with replaying((), program.answers(program.path)):
-                        recorded = trace(self.__wrapped__, call, known, program.sources)
+                        recorded = trace(self.__wrapped__, call, known, sources)
                 except RestartTrace as restart:
                     traceback.clear_frames(restart.__traceback__)
                     restart.enter(known)
@@ -809,7 +813,7 @@ class Compiled:
         if images is None:
             return False
         places = [*self._sources.values()]
-        for place in places:
+        for place in {id(x): x for x in (*places, *program.sources.values())}.values():
             place.owner = images.of(place.owner)
         self._sources.clear()
         self._sources.update((place.identity, place) for place in places)
@@ -1027,10 +1031,14 @@ class Compiled:
         """
         from lucid.compiler.guards.mutable_sources import ELEMENTS, live_sources
         from lucid.compiler.recording.trace import raise_in_eager_mode, trace
+        from lucid.compiler.results.side_effects import inside
 
         guards = [program.guards.guards for program in self._programs.get(call.key, ())]
         found = {place.identity: place for place in live_sources(guards)}
         sources = {key: x for key, x in found.items() if key not in self._fixed} | self._sources
+        for identity in inside(sources.values()):
+            del sources[identity]
+            self._sources.pop(identity, None)
         try:
             context.interprets = self._options.mode == "interpret"
             recorded = trace(self.__wrapped__, call, known, sources)

@@ -21,7 +21,7 @@ CALLS_PER_RETURN = {"path": 1.2, "shape": 2.5}
 TIMED = 4  # calls op by op, and traces, whose times are compared
 VAIN = 8  # calls in turn that found no program: from then on looks for one are rarer
 VAIN_SHARE = 0.1  # of the time of calls op by op, which looks in vain may take
-
+STAYS = 6  # looks in turn that found the same reason for a trace, which they pay for
 
 _REMEDY = (
     "let what differs from call to call be a tensor or a float, or one of a few values, sizes or "
@@ -48,7 +48,9 @@ class TracePace:
 
     A trace must be paid for by the calls that earlier programs have served. Where calls come back
     to programs, other paths and sizes are free for some seconds; where no size comes back, traces
-    go on as long as they take less time than the calls that ran op by op.
+    go on as long as they take less time than the calls that ran op by op. What has changed at each
+    of the first calls may stay as it is from some call on, such as the length of a buffer that is
+    full: no program serves calls then, so those that run op by op for it pay for another trace.
     """
 
     def __init__(self, stats: Stats) -> None:
@@ -58,6 +60,9 @@ class TracePace:
         self._calls = 0  # that ran natively; and of those since, which found no program:
         self._vain, self._looking, self._running = 0, 0.0, 0.0  # how many, and what they took
         self._looks: set[Looks] = set()
+        self._asked, self._is_new = "", False  # why a call wanted a trace last; whether the last
+        self._times, self._needed = 0, STAYS  # how often in turn, and how often it must
+        self._paid: int | None = None  # calls that ran natively, when these paid for a trace
 
     def note_eager(
         self, reason: NotPaidForError, looks: Looks, looking: float, running: float
@@ -68,6 +73,7 @@ class TracePace:
         """
         self._eager_seconds.append(running)
         if self._calls != self._stats.calls:
+            self._settle()
             self._calls, self._looks = self._stats.calls, set()
             self._vain, self._looking, self._running = 0, 0.0, 0.0
         if not self._is_spent:
@@ -75,6 +81,8 @@ class TracePace:
             self._looking += looking
             self._looks.add(looks)
         self._running += running
+        self._times += self._is_new
+        self._is_new = False
         self._reason = reason.with_traceback(None)
 
     @property
@@ -104,12 +112,33 @@ class TracePace:
             or stats.calls >= CALLS_PER_TRACE * traces
             or (returned and stats.compile_seconds < FREE_SECONDS)
             or (not is_path and self._is_faster())
+            or self._is_paid_for(reason)
         ):
             return
         raise NotPaidForError(
             f"it was traced {traces} times in {stats.calls} calls that ran natively, and would be "
             f"traced again now: {reason}{line()}\nhint: {_REMEDY}"
         )
+
+    def _is_paid_for(self, reason: str) -> bool:
+        """Whether enough calls in turn ran op by op for one reason, which has come to stay."""
+        if reason != self._asked:
+            self._asked, self._times = reason, 0
+        self._is_new = True
+        if self._times < self._needed:
+            return False
+        self._paid = self._stats.calls
+        return True
+
+    def _settle(self) -> None:
+        """Look at what a trace has served that calls op by op have paid for.
+
+        If that were fewer calls than a trace must serve, the next one needs twice as many.
+        """
+        if self._paid is not None:
+            if self._stats.calls - self._paid < CALLS_PER_TRACE:
+                self._needed *= 2
+            self._paid, self._times = None, 0
 
     def _is_faster(self) -> bool:
         """Whether another trace for other sizes will take less time than the call op by op."""

@@ -311,6 +311,43 @@ def test_a_level_that_is_set_later_is_no_difference(caplog, monkeypatch):
     assert len(said) == CALLS and step.stats.audits >= 1 and not step.stats.eager_reasons
 
 
+def test_lists_that_come_back_after_something_else_are_no_difference():
+    """What a list's numbers were when they were first seen to move is another list by then."""
+    settings = types.SimpleNamespace(values=None)
+
+    @lucid.compile
+    def step(x):
+        try:
+            return x * lucid.tensor(settings.values).sum()
+        except (TypeError, ValueError):
+            return x
+
+    no_tensor = [[1.0], [1.0, 2.0]]
+    for values in ([1.0, 2.0], [3.0, 4.0], "a", [], no_tensor, [1.0, 2.0], [5.0, 6.0]):
+        for _ in range(2):
+            settings.values = values if values == "a" else values[:]
+            is_bad = values == "a" or values == no_tensor
+            assert step(X).tolist() == (X * (1.0 if is_bad else float(np.sum(values)))).tolist()
+    assert step.stats.audits and not step.stats.eager_reasons
+
+
+def test_a_list_that_is_empty_by_then_is_no_difference():
+    found = [1.0, 2.0]
+
+    @lucid.compile
+    def step(x):
+        rest = found[1:]
+        found.append(x.sum().item())
+        found.clear()
+        return list(rest)
+
+    for i in range(CALLS):
+        found += [0.5, 1.5] * (i % 7 == 0)
+        expected = found[1:]
+        assert step(X) == expected
+    assert not step.stats.eager_reasons
+
+
 def test_the_end_of_a_schedule_is_its_own_error_and_no_difference(monkeypatch):
     monkeypatch.setattr("lucid.compiler.programs.audits.FIRST", 5)
     opt = lucid.optim.SGD([nn.Parameter(lucid.ones(2))], lr=0.1)

@@ -797,6 +797,87 @@ def test_a_number_of_the_users(compile, use):
     return calls(step, lambda: setattr(number, "value", 2))
 
 
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda x, n: x * float(n),
+        lambda x, n: x + int(n),
+        lambda x, n: x * [1.0, 2.0, 3.0, 4.0][n],
+        lambda x, n: x * (1.0, 2.0, 3.0, 4.0)[n],
+        lambda x, n: x * collections.deque([1.0, 2.0, 3.0, 4.0])[n],
+        lambda x, n: x[operator.index(n) :],
+    ],
+    ids=["float", "int", "list", "tuple", "deque", "operator"],
+)
+@same_as_eager
+def test_a_number_of_the_users_that_moves_and_counts_how_often_it_is_asked(compile, use):
+    class Schedule:
+        def __init__(self):
+            self.steps, self.asked = 0, 0
+
+        def __float__(self):
+            self.asked += 1
+            return min(1.0, self.steps / 8)
+
+        def __int__(self):
+            self.asked += 1
+            return self.steps
+
+        def __index__(self):
+            self.asked += 1
+            return self.steps % 4
+
+    schedule, found = Schedule(), []
+    step = compile(lambda x: use(x, schedule))
+    for _ in range(8):
+        schedule.steps += 1
+        found.append((step(lucid.arange(4.0)), schedule.asked))
+    return found
+
+
+@same_as_eager(traces=1)
+def test_a_rate_that_a_schedule_says(compile):
+    class Warmup:
+        def __init__(self):
+            self.steps = 0
+
+        def __float__(self):
+            return min(1.0, self.steps / 16)
+
+    warmup, weight, found = Warmup(), lucid.ones(3), []
+
+    @compile
+    def step(gradient):
+        warmup.steps += 1
+        weight.sub_(float(warmup) * gradient)
+
+    for _ in range(20):
+        step(X)
+        found.append(weight.clone())
+    return found
+
+
+@same_as_eager
+def test_an_item_that_a_number_of_the_users_replaces_and_deletes(compile):
+    class Place:
+        at = 0
+
+        def __index__(self):
+            self.at += 1
+            return self.at % 3
+
+    place, items = Place(), [1.0, 2.0, 3.0, 4.0]
+
+    @compile
+    def step(x):
+        items[place] = items[place] + 1.0
+        del items[place]
+        items.append(0.5)
+        return x * items[0]
+
+    return [(step(X), list(items), place.at) for _ in range(6)]
+
+
 @same_as_eager
 def test_slots_and_class_attributes(compile):
     class Slotted:

@@ -334,7 +334,7 @@ def test_a_dict_that_grows(compile):
 
 @settles
 def test_a_replay_memory_that_is_drawn_from(compile):
-    memory = collections.deque(maxlen=10)
+    memory = collections.deque(maxlen=CALLS)
     drawn = random.Random(5)
 
     @compile
@@ -650,6 +650,39 @@ def test_a_net_and_its_optimizer_copied_and_then_compiled(compile, make, before)
     second = compile(training(other_net, other_optimizer))
     results = [second(x), first(x), second(x), first(x), second(x + 1)]
     return [*results, net[0].weight, other_net[0].weight]
+
+
+def test_what_stays_after_it_has_changed_at_each_call_is_traced_once_more():
+    """A buffer grows to its size; no program serves a full one, so none can pay for its trace."""
+
+    def program(compile):
+        buffer = collections.deque(maxlen=10)
+        step = compile(lambda x: sum(buffer[i] for i in range(0, len(buffer), 2)) * x)
+        found = []
+        for i in range(CALLS):
+            buffer.append(lucid.full((3,), float(i)))
+            found.append(step(X))
+        return found
+
+    compile = Compiling()
+    assert is_same(run(program, compile), run(program, uncompiled))
+    (step,) = compile.steps
+    assert step.stats.traces == 9
+    assert step.stats.calls == CALLS - 1 - 6, "a length of 9, and calls that paid for that of 10"
+
+
+def test_traces_that_serve_no_calls_are_made_less_and_less():
+    """Twelve branches, of which the first that goes another way is often the same one."""
+
+    @lucid.compile
+    def step(x):
+        return sum(part if part > 0 else -2 * part for part in x)
+
+    drawn = np.random.default_rng(3)
+    for _ in range(400):
+        x = lucid.tensor(drawn.standard_normal(12).astype(np.float32))
+        assert step(x).item() == pytest.approx(float(lucid.where(x > 0, x, -2 * x).sum()), rel=1e-5)
+    assert step.stats.traces <= 8 + 4
 
 
 def test_what_is_said_of_calls_is_kept_for_the_last_ones(monkeypatch):

@@ -773,3 +773,56 @@ def test_keys_that_are_made_anew(compile, make):
     for number in range(6):
         found += [step(ROWS + number), sorted(counts.values())]
     return found
+
+
+@pytest.mark.parametrize("place", [2, -3])
+@same_as_eager
+def test_an_entry_that_the_step_replaces_may_be_gone(compile, place):
+    latest = [0.0, 0.0, 0.0]
+
+    @compile
+    def step(x):
+        try:
+            latest[place] = x.sum().item()
+        except IndexError:
+            return -x
+        return x
+
+    return calls(step, latest.pop, lambda: latest.append(5.0), latest.clear)
+
+
+def test_an_entry_that_is_gone_is_an_error_before_anything_is_stored():
+    latest, weight = [0.0, 0.0], lucid.ones(3)
+
+    @lucid.compile
+    def step(x):
+        weight.add_(x)
+        latest[1] = 1.0
+
+    step(X), step(X)
+    del latest[1]
+    before = weight.tolist()
+    for _ in range(2):
+        with pytest.raises(IndexError):
+            step(X)
+    assert weight.tolist() == before and latest == [0.0]
+
+
+@same_as_eager
+def test_an_object_that_the_step_changes_and_then_replaces(compile):
+    """Those of earlier calls stay as they were left."""
+    holder = types.SimpleNamespace(state=types.SimpleNamespace(count=0, mean=0.0))
+    seen, found = [], []
+
+    @compile
+    def step(x):
+        state = holder.state
+        state.count += 1
+        state.mean += (x.mean().item() - state.mean) / state.count
+        holder.state = types.SimpleNamespace(count=state.count, mean=state.mean)
+
+    for i in range(14):
+        seen.append(holder.state)
+        step(X * i)
+        found.append([(state.count, state.mean) for state in (*seen, holder.state)])
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import re
 import statistics
@@ -275,6 +276,48 @@ def test_what_a_part_is_does_not_follow_the_list():
         assert before == last == found[:-1] and total == sum(before) and same
         last.append(5.0)
     assert len(found) == 8
+
+
+def set_first(entries):
+    entries[0] = 4.0
+
+
+def delete_rest(entries):
+    del entries[1:]
+
+
+COPIES = [
+    list, lambda found: found[:], lambda found: found[::-1], lambda found: found.copy(), copy.copy
+]  # fmt: skip
+CHANGES = [
+    lambda entries: entries.remove(max(entries)), lambda entries: entries.append(9.0),
+    lambda entries: entries.insert(0, 7.0), lambda entries: entries.pop(), set_first, delete_rest,
+    lambda entries: entries.sort(), lambda entries: entries.extend([1.0, 2.0]),
+    lambda entries: entries.clear(),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("copied", COPIES, ids=["list", "slice", "reversed", "method", "copy"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_copy_that_the_step_changes_is_what_it_has_made_of_it(agree, copied, change):
+    """The list itself, which others make longer, is none of its business."""
+
+    def scenario(compile):
+        found, results = [1.0, 2.0], []
+
+        @compile
+        def step(x):
+            entries = copied(found)
+            change(entries)
+            seen = [x * len(entries) + sum(entries), list(entries), entries[-2:], bool(entries)]
+            return *seen, f"{entries}", 9.0 in entries, tuple(entries), len(found)
+
+        for i in range(6):
+            results.append(step(lucid.ones(1)))
+            found.append(float(i % 3))
+        return results
+
+    agree(scenario)
 
 
 def test_losses_of_a_training_step_need_no_trace_each():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
 import csv
+import heapq
 import io
 import json
 import logging
@@ -147,11 +149,54 @@ def test_functions_of_math(agree: Any) -> None:
             *(math.isnan(value), math.isfinite(value), value**2, value**-1.5, value // 0.3),
             *(value % 0.3, divmod(value, 0.7), max(value, 2.5), min(1.0, value)),
             *(math.fabs(-value), math.copysign(value, -1.0), math.atan2(value, 2.0)),
-            *(x * math.erf(value), x * math.tan(value)),
+            *(x * math.erf(value), x * math.tan(value), math.log1p(value), math.expm1(value)),
+            *(math.sinh(value), math.cosh(value), math.asinh(value), math.acosh(value)),
+            *(math.asin(1 / value), math.acos(1 / value), math.atanh(1 / value)),
+            *(math.exp2(value), math.cbrt(value), math.erfc(value), math.hypot(value, 3.0)),
+            *(math.degrees(value), math.radians(value), math.fmod(value, 0.3)),
+            *(math.remainder(value, 0.7), math.log(value, value + 1), math.log(3.0, value)),
+            *(math.isclose(value, 2.3, abs_tol=0.1), math.isclose(value, value + 1e-12)),
         )
 
     (step,) = agree(calling(body, scalars(2.25, 3.5, 2.75)))
     natively([step])
+
+
+def taken_by_math(count: int) -> list[str]:
+    """Functions that take so many floats."""
+    found = []
+    for name, function in vars(math).items():
+        try:
+            function(*[0.5] * count)
+        except TypeError:
+            continue
+        except ValueError:
+            pass
+        found.append(name)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("count", "name"), [(count, name) for count in (1, 2) for name in taken_by_math(count)]
+)
+def test_errors_of_math_that_the_step_handles(agree: Any, count: int, name: str) -> None:
+    """Such as of the trace's number: the next one, a NaN perhaps, may give none."""
+    function = getattr(math, name)
+
+    def body(x: Any, y: Any) -> Any:
+        try:
+            return function(*(x.item(), y.item())[:count])
+        except (ValueError, ZeroDivisionError, OverflowError) as error:
+            return type(error).__name__
+
+    numbers = (-1.0, math.nan, 0.0, 2.0, math.inf, 800.0, -0.5, 1.0)
+    others = numbers if count == 2 else (1.0,)
+    calls = [
+        (lucid.tensor(x, dtype=lucid.float64), lucid.tensor(y, dtype=lucid.float64))
+        for y in others
+        for x in numbers
+    ]
+    agree(calling(body, calls))
 
 
 def test_functions_of_math_take_tensors(agree: Any) -> None:
@@ -175,6 +220,30 @@ def test_the_least_and_the_largest_have_one_path(agree: Any) -> None:
     values = (0.5, 2.5, 3.5, float("inf"))
     natively(agree(calling(body, scalars(*values)), traces=1))
     agree(calling(body, scalars(*values, -2.0, 0.0, -0.0, float("nan"))))
+
+
+def test_losses_are_kept_in_order(agree: Any) -> None:
+    def scenario(compile: Compile) -> Any:
+        worst: list[tuple[float, int]] = []
+        losses: list[float] = []
+
+        @compile
+        def step(x: Any, i: int) -> Any:
+            loss = x.sum().item()
+            bisect.insort(losses, loss)
+            del losses[2:]
+            if len(worst) < 3:
+                heapq.heappush(worst, (loss, i))
+            elif loss > worst[0][0]:
+                heapq.heapreplace(worst, (loss, i))
+            parts = [part.item() for part in x]
+            return heapq.nlargest(2, parts), bisect.bisect([0.0, 1.0], loss)
+
+        calls = [(lucid.randn(3), i) for i in range(12)]
+        return [(step(*args), list(losses), sorted(worst)) for args in calls]
+
+    (step,) = agree(scenario)
+    assert not [x for x in step.stats.eager_reasons if not x.startswith("it was traced ")]
 
 
 def test_what_raises_in_python_raises_before_anything_is_stored() -> None:
@@ -321,11 +390,11 @@ WRITTEN: list[Callable[[Any, float], Any]] = [
     lambda m, x: (str(SimpleNamespace(x=x, m=[m])), f"{[SimpleNamespace(x=x)]}"),
     lambda m, x: "|".join(map("{:.2f}".format, [x, m])),
     lambda m, x: ("=" * int(x) + ">" + "." * (9 - int(x)), f"{x:.1f}" * m.count, m.count * "ab"),
+    lambda m, x: (float(m) / 2, int(m), lucid.ones(2) * float(m)),
 ]
 LOOKED_INTO: list[Callable[[Any, float], Any]] = [
     lambda m, x: pprint.pformat({"n": m.count, "x": [x] * 30}, width=40),
     lambda m, x: textwrap.fill(f"{x} " * 30, 50),
-    lambda m, x: (float(m) / 2, int(m), lucid.ones(2) * float(m)),
     lambda m, x: "%d %.1f" % (m, m),  # noqa: UP031
     lambda m, x: json.dumps([m], default=vars),
     lambda m, x: (str(slice(x)), str(OSError(m, x))),

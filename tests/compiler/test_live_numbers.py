@@ -185,6 +185,20 @@ def test_an_error_of_arithmetic_that_a_step_catches_is_caught_when_it_occurs(agr
     agree(scenario, traces=2)
 
 
+def test_a_negative_power_of_zero_is_an_error_when_it_occurs(agree):
+    def scenario(compile):
+        @compile
+        def step(x, a):
+            try:
+                return x * a**-1
+            except ZeroDivisionError:
+                return x - 1
+
+        return outcomes(step, [(lucid.ones(2), a) for a in (1, 2, 0, 4, 0, 3)])
+
+    agree(scenario)
+
+
 def test_a_power_of_ints_is_an_int_or_a_float(agree):
     def scenario(compile):
         step = compile(lambda x, n: (2**n, x * 2**n, n**2, (-2) ** n))

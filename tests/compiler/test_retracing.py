@@ -332,10 +332,36 @@ def test_a_number_that_moves_and_that_python_must_know_runs_op_by_op():
         options["count"] = count
         assert step(lucid.ones(1)).item() == count
     assert step.stats.traces == 2
-    assert step.stats.eager_reasons == [
+    (reason,) = step.stats.eager_reasons
+    assert reason.splitlines()[0] == (
         "with numbers that it would read at each call its trace fails: "
         "TypeError: conversion from SymScalar to Decimal is not supported"
-    ]
+    )
+
+
+def test_what_refuses_a_number_that_moves_is_no_error_that_the_step_handles(agree):
+    """But an error of Python's own numbers is."""
+    settings = types.SimpleNamespace(scale=1.0)
+
+    def scenario(compile):
+        @compile
+        def step(x):
+            try:
+                scale = float(decimal.Decimal(settings.scale))
+            except TypeError:
+                scale = 0.0
+            try:
+                count = len(settings.scale)
+            except TypeError as error:
+                count = len(str(error))
+            return x * scale + count
+
+        found = []
+        for settings.scale in (1.0, 2.0, 3.0, 4.0):
+            found.append(step(lucid.ones(1)))
+        return found
+
+    agree(scenario)
 
 
 @pytest.mark.parametrize("where", ["in a variable", "as an argument"])

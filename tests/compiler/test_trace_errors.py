@@ -40,7 +40,7 @@ def relative(text, function):
     ("look", "what"),
     [
         (lambda x: np.float64(x), "numpy()"),
-        (lambda x: math.hypot(x, 3.0), "float()"),
+        (lambda x: math.ulp(x), "float()"),
     ],
 )
 def test_looking_at_digits_runs_op_by_op(look, what):

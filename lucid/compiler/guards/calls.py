@@ -45,6 +45,7 @@ from lucid.compiler.guards.reads import (
     slots_of,
 )
 from lucid.compiler.guards.restarts import RestartTrace
+from lucid.compiler.inputs.late import now_of
 from lucid.compiler.inputs.objects import SCALARS, visit_leaves
 from lucid.compiler.inputs.scalars import (
     ONLY_COMPUTE,
@@ -54,6 +55,7 @@ from lucid.compiler.inputs.scalars import (
     seen,
 )
 from lucid.functions.from_data import as_tensor, from_numpy, tensor
+from lucid.ir.errors import LucidError
 from lucid.ir.location import LIBRARY
 from lucid.ir.whose_code import (
     LIBRARYS_ATTRIBUTES,
@@ -280,12 +282,39 @@ class GuardCollector(Reads):
         instead = self.instead(function, args, kwargs)
         if instead is None:
             self._call(function, args, kwargs)
+            if any(map(is_live, args)) and _is_in_c(function):
+                return self._refusing(function, (*args, *kwargs.values()))
         else:
             data = [
                 x for x in (*args, *kwargs.values()) if isinstance(x, (*PLAIN, tuple, np.ndarray))
             ]
             self._look_at_all(data, {})
         return instead
+
+    def _refusing(self, function: Any, given: Sequence[Any]) -> Any:
+        """What is called for a function that may take no other numbers than Python's own.
+
+        The step may handle the error, so that is the trace's end, unless Python's are refused as
+        well. None: the function itself, as it may call the user's code.
+        """
+        is_builtin = getattr(function, "__module__", None) == "builtins"  # they ask for the number
+        if is_builtin or not all(is_live(x) or isinstance(x, SCALARS) for x in given):
+            return None
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return function(*args, **kwargs)
+            except TypeError as error:
+                if isinstance(error, LucidError):
+                    raise
+                refused = error
+            function(*map(now_of, args), **{name: now_of(x) for name, x in kwargs.items()})
+            self._op_by_op(
+                "with numbers that it would read at each call its trace fails: "
+                f"TypeError: {refused}"
+            )
+
+        return call
 
     def _is_known(self, function: Any, args: Sequence[Any], kwargs: Any) -> bool:
         """Whether it is a function that has been called, of which nothing is new.

@@ -35,6 +35,7 @@ from lucid.compiler.guards.guard import (
     Guard,
     TensorGuard,
     copy_of,
+    has_entry,
     has_kept_its_order,
     identity_of_key,
     item_at,
@@ -427,6 +428,16 @@ class Collector:
             size = len(self._before(owner))
             ask = size_of if isinstance(type(owner).__len__, types.FunctionType) else len
             self._add(identity, AnswerGuard(f"len({path})", size, ask, (owner,)))
+
+    def place(self, path: str, owner: Any, index: int) -> None:
+        """An entry of a list is about to be replaced, which must be there."""
+        identity = (has_entry, id(owner), index)
+        if identity_of(owner, CONTENTS) in self.guards or id(owner) in self.stand_ins:
+            return
+        if identity_of(owner, CONTENTS) not in self._apart and identity not in self.guards:
+            has = has_entry(owner, index)
+            text = f"{path} has an entry {index}"
+            self._add(identity, AnswerGuard(text, has, has_entry, (owner, index)))
 
     def array(
         self,

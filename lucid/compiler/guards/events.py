@@ -85,7 +85,7 @@ _READS_AND_WRITES: dict[str, tuple[str, Sequence[int | str]]] = {
     "STORE_ATTR": ("store_attribute", (1, "name")),
     "DELETE_ATTR": ("delete_attribute", (1, "name")),
     "STORE_SUBSCR": ("assign_item", (2, 1, 3)),
-    "DELETE_SUBSCR": ("delete_item", (2, 1)),
+    "DELETE_SUBSCR": ("remove_item", (2, 1)),
     **dict.fromkeys(_ITERATES, ("iterate", (1,))),
     **dict.fromkeys(_TESTS, ("measure", (1,))),
     **dict.fromkeys(("COMPARE_OP", "BINARY_OP"), ("operate", (2, 1, "methods"))),
@@ -98,7 +98,7 @@ _READS_AND_WRITES: dict[str, tuple[str, Sequence[int | str]]] = {
     **dict.fromkeys(("STORE_DEREF", "DELETE_DEREF"), ("store_cell", ("cell", "name"))),
     "IMPORT_NAME": ("import_module", ("name",)),
     "LOAD_SUPER_ATTR": ("load_super", (2, 1, "name")),
-    "BINARY_SUBSCR": ("load_item", (2, 1)),
+    "BINARY_SUBSCR": ("read_item", (2, 1)),
     "BINARY_SLICE": ("load_slice", (3, 2, 1)),
     "STORE_SLICE": ("store_contents", (3, 2, 1, 4)),
     "IS_OP": ("identify", (2, 1)),
@@ -651,8 +651,8 @@ for _name in (*ARITHMETIC.values(), *COMPARISONS.values()):
         setattr(_Raising, _method, _Raising._raise)
 
 _ASKS = (  # its first operand
-    *("load_attribute", "store_attribute", "delete_attribute", "assign_item", "delete_item"),
-    *("load_item", "operate", "operate_in_place", "enter", "iterate", "contains", "show"),
+    *("load_attribute", "store_attribute", "delete_attribute", "assign_item", "remove_item"),
+    *("read_item", "operate", "operate_in_place", "enter", "iterate", "contains", "show"),
     "measure",
 )
 
@@ -860,7 +860,7 @@ def is_supported() -> bool:
     listener: Any = _Recorded()
     expected = [
         ("load_attribute", sample, "method"),
-        ("load_item", items, key),
+        ("read_item", items, key),
         ("call", sample.method, [sample, items[key]], {"more": "1 counted"}),
         ("call", len, [[key]], {}),
         ("store_attribute", sample, "kept"),

@@ -110,6 +110,11 @@ def size_of(owner: Any) -> int:
     return size
 
 
+def has_entry(owner: Any, index: int) -> bool:
+    """Whether a list or deque is so long that it has an entry there."""
+    return 0 <= index < size_of(owner)
+
+
 def copy_of(owner: Any) -> Any:
     """The entries of a container: a dict, a frozenset or a list."""
     if isinstance(owner, dict):

@@ -32,7 +32,7 @@ from lucid.compiler.guards.mutable_sources import identity_of
 from lucid.compiler.inputs.late import bases_of, early_formula
 from lucid.compiler.inputs.objects import SCALARS
 from lucid.compiler.inputs.scalars import WHOLE, is_known_before, is_live, seen
-from lucid.ir.whose_code import is_librarys, is_unknown, is_users
+from lucid.ir.whose_code import is_followed, is_librarys, is_unknown, is_users
 from lucid.tensor.context import context, epoch
 from lucid.tensor.core import TensorCore, attributes_of
 from lucid.tensor.tensor import Tensor
@@ -51,6 +51,7 @@ _MAY_BE_CALLED = (
     *("__eq__", "__hash__", "__lt__", "__gt__", "__bool__", "__len__", "__iter__", "__getitem__"),
     *("__contains__", "__float__", "__index__", "__array__", "__call__"),
 )
+_SEQUENCES = (list, tuple, deque)
 _NUMBERS = (int, float, bool)  # whose equality with one that moves a guard can ask for
 _FEW = 64  # entries of a container of which each is compared with a number that moves
 
@@ -64,9 +65,11 @@ class Reads(Collector):
         hand_over: reads all of an object that code which isn't followed has.
         look_through: reads what is in a container, and in those in it.
         read_text: reads all that is seen of a value in a text, but what Python code writes of it.
+        tell: calls a function for the user's code, which it tells of.
     """
 
     hand_over: Callable[[Any], None]
+    tell: Callable[..., Any]
     look_through: Callable[[Any], None]
     read_text: Callable[[Any], None]
 
@@ -313,6 +316,27 @@ class Reads(Collector):
 
     # ------------------------------------------------------------------ entries
 
+    def read_item(self, owner: Any, key: Any) -> Any:
+        """`owner[key]`, by an instruction, which may take it from somewhere else."""
+        return self._indexed(owner, key) or self.load_item(owner, key)
+
+    def _indexed(self, owner: Any, key: Any) -> Any:
+        """What stands for a sequence where the user's code says the index; None: itself."""
+        return _Indexed(self, owner) if isinstance(owner, _SEQUENCES) and _says_index(key) else None
+
+    def said_index(self, key: Any) -> Any:
+        """A key of a sequence; of an object with code of its own for that, the index that it says.
+
+        The code runs, and is told, as for the user's instruction.
+        """
+        return self.tell(type(key).__index__, key) if _says_index(key) else key
+
+    def _index_of(self, key: Any) -> int | None:
+        """The index that a key of a sequence is; None: it is none."""
+        if _says_index(key):
+            self._op_by_op(f"it has code in C ask a {type(key).__name__} for an index")
+        return operator.index(key) if hasattr(key, "__index__") else None
+
     def load_item(self, owner: Any, key: Any, *, in_c: bool = False) -> Any:
         """`owner[key]`; an entry of a table of numbers moves as the number does that says which.
 
@@ -385,7 +409,7 @@ class Reads(Collector):
                 self.hand_over(part)
 
     def _load_by_index(self, path: str, owner: Any, key: Any) -> None:
-        index = operator.index(key) if hasattr(key, "__index__") else None
+        index = self._index_of(key)
         if index is None:
             self.iterate(owner)
             return
@@ -404,7 +428,15 @@ class Reads(Collector):
 
     def assign_item(self, owner: Any, key: Any, value: Any) -> Any:
         """`owner[key] = value`, by an instruction, which may put it somewhere else."""
-        return self.substitutes.stored(owner, key) or self.store_item(owner, key, value)
+        later = self.substitutes.stored(owner, key) or self._indexed(owner, key)
+        return later or self.store_item(owner, key, value)
+
+    def remove_item(self, owner: Any, key: Any) -> Any:
+        """`del owner[key]`, by an instruction."""
+        indexed = self._indexed(owner, key)
+        if indexed is None:
+            self.delete_item(owner, key)
+        return indexed
 
     def store_item(self, owner: Any, key: Any, value: Any = None, *, in_c: bool = False) -> Any:
         path = self.path_of(owner)
@@ -427,11 +459,11 @@ class Reads(Collector):
         elif isinstance(owner, PLAIN):
             if isinstance(key, slice):
                 self.rewrite(path, owner)
-            elif hasattr(key, "__index__"):
-                index = operator.index(key)
+            elif (index := self._index_of(key)) is not None:
                 if index < 0:
                     self.length(path, owner)
                     index += len(owner)
+                self.place(path, owner, index)
                 self.entry(f"{path}[{index}]", owner, index, write=True)
         return None
 
@@ -705,6 +737,35 @@ class _Entry:
 
     def __getitem__(self, key: Any) -> Any:
         return self._value
+
+
+def _says_index(key: Any) -> bool:
+    """Whether the user's code says which index an object is."""
+    says = class_has(type(key), "__index__")
+    return isinstance(says, types.FunctionType) and is_followed(says.__code__)
+
+
+class _Indexed:
+    """Stands for a sequence in `owner[key]`, and asks the key's own code once for the index."""
+
+    __slots__ = ("_owner", "_reads")
+
+    def __init__(self, reads: Reads, owner: Any) -> None:
+        self._reads = reads
+        self._owner = owner
+
+    def __getitem__(self, key: Any) -> Any:
+        index = self._reads.said_index(key)
+        return (self._reads.load_item(self._owner, index) or self._owner)[index]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        index = self._reads.said_index(key)
+        (self._reads.assign_item(self._owner, index, value) or self._owner)[index] = value
+
+    def __delitem__(self, key: Any) -> None:
+        index = self._reads.said_index(key)
+        self._reads.delete_item(self._owner, index)
+        del self._owner[index]
 
 
 def is_of_few(owner: Any) -> bool:

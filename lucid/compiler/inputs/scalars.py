@@ -608,7 +608,7 @@ def _is_total(meaning: Callable[..., Any], args: Sequence[Any]) -> bool:
     if meaning in _DIVISIONS:
         return not is_live(args[1])
     if meaning is operator.pow:
-        return kinds == [int, int] and not is_live(args[1])
+        return kinds == [int, int] and not is_live(args[1]) and args[1] >= 0
     return meaning in (round, math.floor, math.ceil, math.trunc) and kinds[0] is int
 
 

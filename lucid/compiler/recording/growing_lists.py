@@ -66,32 +66,37 @@ class ListPart(ListStandIn, Late):
     Attributes:
         now: the entries in the call that is traced.
         places: those, and where each was at the start.
-        size: how many entries it has: an int, or a live number.
         text: how the user got at it.
         is_from_end: whether entries are where they are, as seen from its end.
     """
 
-    __slots__ = ("_listed", "bases", "formula", "is_from_end", "places", "size", "text", "view")
+    __slots__ = ("_listed", "_size", "bases", "formula", "is_from_end", "places", "text", "view")
 
     def __init__(
         self, of: ListPart, places: list[_Place], size: Any, formula: Formula, text: str
     ) -> None:
         self.view: GrowingView = of.view
         self.places = places
-        self.size: Any = size
+        self._size: Any = size
         self.formula = formula
         self.text = text
         self.bases = of.bases
         self.is_from_end = True
-        self._listed: list[Any] | None = None
+        self._listed: list[Any] | None = None  # from then on the step may change it
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
         return list
 
     @property
+    def size(self) -> Any:
+        """How many entries it has: an int, or a live number."""
+        return self._size if self._listed is None else len(self._listed)
+
+    @property
     def now(self) -> Any:
-        return [now_of(entry) for _, entry in self.places]
+        entries = (entry for _, entry in self.places) if self._listed is None else self._listed
+        return [*map(now_of, entries)]
 
     def listed(self) -> list[Any]:
         if self._listed is None:
@@ -145,8 +150,8 @@ class ListPart(ListStandIn, Late):
 
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, slice):
-            return self.part(key) if self._listed is None else self._listed[key]
-        key = seen(key)
+            return self.part(key)
+        key = seen(self.view.collector.said_index(key))
         if self.is_from_end and self._listed is None and -len(self.places) <= key < 0:
             if is_live(self.size) and not self.size >= -key:
                 return None  # which the answer above rules out
@@ -155,6 +160,8 @@ class ListPart(ListStandIn, Late):
 
     def part(self, key: slice) -> Any:
         """A slice: a list of its entries where they are few, or no numbers."""
+        if self._listed is not None:
+            return self._listed[key]
         start, stop, step = bounds = [
             x._look() if type(x) is LateScalar else x for x in (key.start, key.stop, key.step)
         ]
@@ -205,8 +212,7 @@ class GrowingView(ListPart):
         def size() -> int:  # of the list that is there in a call
             return len(source.owner)
 
-        self.size = recorder.live_scalar(text, count, lambda call: size(), size)
-        self.size_at_start: Any = self.size
+        self._size = self.size_at_start = recorder.live_scalar(text, count, lambda _: size(), size)
         self.is_from_end = True
         self._listed = None
         self._added = 0  # entries at the end that the step has added
@@ -315,7 +321,7 @@ class GrowingView(ListPart):
 
     def __getitem__(self, key: Any) -> Any:
         if not isinstance(key, slice):
-            key = seen(key)
+            key = seen(self.collector.said_index(key))
             if 0 <= key < len(self.places) and self.places[key][0] is not None:
                 return self._from_start(key)
         return super().__getitem__(key)
@@ -334,10 +340,10 @@ class GrowingView(ListPart):
         self.places.append((None, value))
         self._added += 1
         if maxlen is None or self.size < maxlen:
-            self.size = self.size + 1
+            self._size = self.size + 1
         else:
             del self.places[0]
-            self.size = maxlen
+            self._size = maxlen
             self._taken += 1
 
     def extend(self, values: Any) -> None:
@@ -355,7 +361,7 @@ class GrowingView(ListPart):
         """Have none."""
         self._change("clear")
         self.places = []
-        self.size = self._added = 0
+        self._size = self._added = 0
 
     def popleft(self) -> Any:
         """Take the first entry of a deque."""
@@ -389,7 +395,7 @@ class GrowingView(ListPart):
         value = self._from_start(0)
         self._change(name, *args)
         del self.places[0]
-        self.size = self.size - 1
+        self._size = self.size - 1
         self._taken += 1
         return value
 

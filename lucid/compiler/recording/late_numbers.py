@@ -46,11 +46,12 @@ _DIVISIONS: dict[Any, Op] = {
     operator.mod: ops.remainder,
 }
 # To where Python raises OverflowError.
-_GROWING = (math.exp, math.expm1, math.sinh, math.cosh, operator.pow)
+_GROWING = (math.exp, operator.pow)
 _TOTAL = (
     *(operator.add, operator.sub, operator.mul, operator.neg, abs, float, math.fabs, math.copysign),
     *EXTREMES,
-    *(math.tanh, math.atan, math.atan2, math.erf, math.exp, math.expm1, math.sinh, math.cosh),
+    *(math.tanh, math.atan, math.atan2, math.asinh, math.erf, math.erfc, math.exp, math.hypot),
+    *(math.degrees, math.radians, math.cbrt),
 )
 _ROUNDED: dict[Any, Op] = {math.floor: ops.floor, math.ceil: ops.ceil, round: ops.round}
 _TO_INT = (int, math.trunc, math.floor, math.ceil, round)
@@ -66,17 +67,49 @@ def _is_power(base: Any, exponent: Any) -> Any:
     return exponent >= 0 or base != 0
 
 
-# Of which arguments Python computes a function: each call finds out before it stores anything.
-_DEFINED: dict[Any, Callable[..., Any]] = {
-    **dict.fromkeys(_TOTAL, lambda *_: True),
+def _has_remainder(number: Any, divisor: Any) -> Any:
+    return abs(number) < math.inf and abs(divisor) > 0
+
+
+def _is_logarithm(number: Any, *base: Any) -> Any:
+    return not number <= 0 and all(not x <= 0 and x != 1 for x in base)
+
+
+# Of which arguments Python computes a function: each call finds out before it stores anything. Of
+# all others, a NaN not among them, these raise an error, which the step may handle.
+_RAISES: dict[Any, Callable[..., Any]] = {
     **dict.fromkeys(_DIVISIONS, lambda _, divisor: divisor != 0),
+    **dict.fromkeys((math.sin, math.cos, math.tan), lambda number: abs(number) != math.inf),
+    **dict.fromkeys((math.log, math.log2, math.log10), _is_logarithm),
+    math.log1p: lambda number: not number <= -1,
+    math.sqrt: lambda number: not number < 0,
+    **dict.fromkeys((math.asin, math.acos), lambda number: not abs(number) > 1),
+    math.acosh: lambda number: not number < 1,
+    math.atanh: lambda number: not abs(number) >= 1,
+}
+_DEFINED: dict[Any, Callable[..., Any]] = {
+    **_RAISES,
+    **dict.fromkeys(_TOTAL, lambda *_: True),
     **dict.fromkeys(_TO_INT, _is_rounded),
-    **dict.fromkeys((math.sin, math.cos, math.tan), lambda number: abs(number) < math.inf),
-    **dict.fromkeys((math.log, math.log2, math.log10), lambda number, *_: number > 0),
-    math.sqrt: lambda number: number >= 0,
+    **dict.fromkeys((math.expm1, math.sinh, math.cosh), lambda number: abs(number) < 709),
+    math.exp2: lambda number: number < 1023,
+    **dict.fromkeys((math.fmod, math.remainder), _has_remainder),
     operator.pow: _is_power,
 }
-_SAME_AS: dict[Any, Callable[[Any], bool]] = {
+
+
+def is_close(a: Any, b: Any, *, rel_tol: Any = 1e-9, abs_tol: Any = 0.0) -> bool:
+    """`math.isclose`, by comparisons."""
+    if rel_tol < 0 or abs_tol < 0:
+        raise ValueError("tolerances must be non-negative")
+    apart = abs(b - a)
+    return bool(
+        a == b or (apart < math.inf and apart <= max(rel_tol * max(abs(a), abs(b)), abs_tol))
+    )
+
+
+_SAME_AS: dict[Any, Callable[..., bool]] = {
+    math.isclose: is_close,
     **dict.fromkeys((math.isnan, np.isnan), lambda number: number != number),
     **dict.fromkeys((math.isfinite, np.isfinite), lambda number: abs(number) < math.inf),
     **dict.fromkeys((math.isinf, np.isinf), lambda number: abs(number) == math.inf),
@@ -197,7 +230,7 @@ class LateScalar(SymScalar, Late):
     def apply(self, name: str, meaning: Callable[..., Any], args: Sequence[Any] = ()) -> Any:
         """A function of numbers; this one alone, or `args`, one of which it is."""
         if meaning in _SAME_AS:
-            return _SAME_AS[meaning](self)
+            return _SAME_AS[meaning](*(args or [self]))
         return super().apply(name, meaning, args)
 
     def applied(self, text: str, meaning: Callable[..., Any], args: Sequence[Any]) -> Any:
@@ -206,7 +239,9 @@ class LateScalar(SymScalar, Late):
         if meaning in _DEFINED:
             is_defined = _DEFINED[meaning](*args)
         if meaning is operator.pow or not is_defined:
-            kind = type(found.now)  # which raises what Python raises
+            kind = type(self._checked(meaning, found))
+        elif getattr(meaning, "__module__", None) == "math" and meaning not in _TO_INT:
+            kind = float
         else:
             kind = type(meaning(*[arg.__class__(1) if is_live(arg) else arg for arg in args]))
         if issubclass(kind, np.generic) and kind is not np.float64:
@@ -229,6 +264,15 @@ class LateScalar(SymScalar, Late):
         if is_of_sizes(meaning, args):
             number.made_of = meaning, args
         return number
+
+    def _checked(self, meaning: Callable[..., Any], found: Applied) -> Any:
+        """What it is in the call that is traced; an error is raised if the path says which."""
+        try:
+            return found.now
+        except Exception:
+            if meaning not in _RAISES:
+                self._give_up(f"it takes {getattr(meaning, '__name__', 'a function')} of")
+            raise
 
     def _whole_of(self, meaning: Callable[..., Any], args: Sequence[Any]) -> Value | None:
         """An int by an op of the graph."""

@@ -8,6 +8,7 @@ as well. Functions in C that would look into such a value make the call run op b
 from __future__ import annotations
 
 import functools
+import heapq
 import json
 import math
 import os
@@ -30,14 +31,14 @@ import numpy as np
 
 from lucid.autograd.generators import GENERATORS
 from lucid.compiler.guards.age import owner_of
-from lucid.compiler.guards.calls import is_heard, written_by
+from lucid.compiler.guards.calls import GuardCollector, is_heard, written_by
 from lucid.compiler.guards.collector import PLAIN, Substitutes
 from lucid.compiler.guards.events import used_in, without_first
 from lucid.compiler.inputs.late import is_late
 from lucid.compiler.inputs.scalars import ONLY_COMPUTE, is_known_before, is_live, live_function
 from lucid.compiler.recording.growing_lists import of_lists
 from lucid.compiler.recording.late_arrays import LateArray, computed, of_numpy, stand_in_of
-from lucid.compiler.recording.late_numbers import LateScalar
+from lucid.compiler.recording.late_numbers import LateScalar, is_close
 from lucid.compiler.recording.texts import (
     TEXTS,
     WRITERS,
@@ -59,7 +60,6 @@ from lucid.tensor.core import TensorCore
 from lucid.tensor.tree import flatten
 
 if TYPE_CHECKING:
-    from lucid.compiler.guards.calls import GuardCollector
     from lucid.compiler.recording.deferred_calls import DeferredCalls
     from lucid.compiler.recording.recorder import Recorder
 
@@ -79,6 +79,7 @@ _OF_FLOATS: frozenset[Any] = frozenset(
         *(math.isnan, math.isfinite, math.isinf, math.isclose, math.fabs, math.copysign),
         *(math.exp, math.expm1, math.log, math.log2, math.log10, math.log1p, math.sqrt),
         *(math.sin, math.cos, math.tan, math.tanh, math.erf, math.degrees, math.radians),
+        *(math.hypot, math.fmod, math.atan, math.atan2, math.asin, math.acos, math.erfc),
     }
 )
 # Functions that each call of a step calls: clocks, and what gives random bytes.
@@ -108,8 +109,10 @@ _MODULES = frozenset(
     {
         *("math", "operator", "_operator", "functools", "_functools", "itertools", "copy"),
         *("collections", "_collections", "dataclasses", "types", "_abc", "numpy", "lucid"),
+        *("bisect", "_bisect", "heapq", "_heapq"),  # which compare and move
     }
 )
+_COMPARE = (heapq.nlargest, heapq.nsmallest)  # which are Python of the standard library's
 _SHARE_ARRAYS = frozenset({as_tensor, asarray, from_numpy})
 _OF_NUMPY = (np.ufunc, type(np.sum))
 _FUNCTIONS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, type, *_OF_NUMPY)
@@ -139,7 +142,7 @@ _AT_ONCE: dict[Any, str] = {
 class StandInFunctions(Substitutes):
     """Those of one trace."""
 
-    asking = frozenset({asked.__code__})
+    asking = frozenset({asked.__code__, GuardCollector.tell.__code__})
 
     def __init__(
         self, recorder: Recorder, collector: GuardCollector, outside: DeferredCalls
@@ -208,6 +211,11 @@ class StandInFunctions(Substitutes):
         if function is len and is_heard(getattr(type(only), "__len__", None)):
             self._collector.measure(only)
             return type(only).__len__
+        if function is float or function is int:
+            says: Any = getattr(type(only), f"__{function.__name__}__", None)
+            if is_heard(says):
+                self._collector.may_call(only, says.__name__)
+                return functools.partial(self._said, says, function)
         if function is type and (is_live(only) or is_late(only)):
             return lambda value: value.__class__
         if not holds(given, is_late):
@@ -222,6 +230,11 @@ class StandInFunctions(Substitutes):
                 "isn't traced"
             )
         return None
+
+    def _said(self, says: Callable[[Any], Any], kind: type, owner: Any) -> Any:
+        """What an object's own `__float__` or `__int__` gives, perhaps a number of each call."""
+        number = self._collector.tell(says, owner)
+        return number if number.__class__ is kind else kind(owner)  # which says what is wrong
 
     def is_late(self, value: Any) -> bool:
         """Whether only a call knows a value, or what is in it."""
@@ -273,10 +286,10 @@ class StandInFunctions(Substitutes):
         assert caller is not None
         if not caller.f_code.co_filename.startswith(LIBRARY):
             is_told = self._collector.hears(caller) and self._takes(caller, frame)
-        elif name in WRITERS:
+        elif name in WRITERS or name in _EXACT:
             is_told = caller.f_code in self.asking
         else:
-            is_told = name not in _EXACT
+            is_told = True
         return None if is_told else value._look()
 
     def _takes(self, caller: types.FrameType, frame: types.FrameType) -> bool:
@@ -378,7 +391,8 @@ class StandInFunctions(Substitutes):
         """Whether a function is told what it does with such values, or refuses them by itself."""
         code = getattr(getattr(function, "__func__", function), "__code__", None)
         if isinstance(code, types.CodeType):
-            return is_followed(code) or code.co_filename.startswith((LIBRARY, "<"))
+            is_known = code.co_filename.startswith((LIBRARY, "<")) or function in _COMPARE
+            return is_known or is_followed(code)
         if function in _HAND_ON:
             return function not in (map, filter) or type(args[0]) not in _OF_CLASSES
         owner = getattr(function, "__self__", None)
@@ -447,6 +461,8 @@ def _as_number(kind: type, value: Any) -> Any:
 
 def _of_floats(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     numbers = [_as_number(float, x) if isinstance(x, (TensorCore, LateArray)) else x for x in args]
+    if function is math.isclose and any(type(x) is LateScalar for x in numbers):
+        return is_close(*numbers, **kwargs)
     return (live_function(function, numbers, kwargs) or function)(*numbers, **kwargs)
 
 

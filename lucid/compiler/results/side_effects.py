@@ -17,7 +17,7 @@ import numpy as np
 
 from lucid.compiler.guards.argument_sources import ArgumentSource
 from lucid.compiler.guards.calls import GuardCollector
-from lucid.compiler.guards.guard import CONTENTS, is_number
+from lucid.compiler.guards.guard import CONTENTS, instance_dict, is_number
 from lucid.compiler.guards.mutable_sources import (
     AppendEffect,
     ChangingArray,
@@ -33,7 +33,7 @@ from lucid.compiler.guards.mutable_sources import (
     source_of,
 )
 from lucid.compiler.guards.restarts import RestartTrace
-from lucid.compiler.inputs.objects import data_of
+from lucid.compiler.inputs.objects import data_of, owners_of
 from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.inputs.signature import Call
 from lucid.compiler.results.memory import TracedMemory
@@ -56,6 +56,29 @@ def holds_state(value: Any) -> bool:
         isinstance(leaf, (TensorCore, np.ndarray)) or is_number(leaf) or data_of(leaf) is not None
         for leaf in flatten(value)[0]
     )
+
+
+def inside(known: Collection[MutableSource]) -> frozenset[Identity]:
+    """Places in what other places hold, which is an argument with all that is in it.
+
+    A step that changes an object and then binds its place has both; at the next call another object
+    is there, and the place in this one is no business of the step's any more.
+    """
+    apart = (DynamicNumber, GrowingList, ChangingArray)
+    places = [x for x in known if not isinstance(x, apart) and x.key is not CONTENTS]
+    held = [(x, _parts_of(value)) for x in places if holds_state(value := x.found())]
+
+    def is_in(place: MutableSource, others: Collection[tuple[MutableSource, set[int]]]) -> bool:
+        return any(place.identity[0] in parts for other, parts in others if other is not place)
+
+    outside = [(x, parts) for x, parts in held if not is_in(x, held)]
+    return frozenset(x.identity for x in known if is_in(x, outside))
+
+
+def _parts_of(value: Any) -> set[int]:
+    """The identities of an argument's containers and objects, and of what has their attributes."""
+    owners = [owner for _, owner in owners_of([("", value)])]
+    return {*map(id, owners), *(id(instance_dict(owner)) for owner in owners)}
 
 
 class SideEffects:
