@@ -517,7 +517,7 @@ class Compiled:
         program, _ = self._fitting(self._signature(args, kwargs), None)
         if program is None or program.hosts or not program.foresees():
             return None
-        known = Known(set(self._ints), dict(program.sources))
+        known = Known(set(self._ints), dict(program.sources), opened={*program.places_opened})
         failed: Exception | None = None
         for _ in range(ATTEMPTS):
             call = self._signature(args, kwargs)
@@ -543,7 +543,7 @@ class Compiled:
             if failed is not None:
                 raise failed  # by somebody else, such as the handler of a signal
             self.stats.audits += 1
-            return difference(program, *made_again(recorded))
+            return difference(program, *made_again(recorded, program.sizes_at_hand))
         return None
 
     def _call_natively(self, call: Call, differs: Departure | None) -> Any:
@@ -799,7 +799,7 @@ class Compiled:
             failure = program.guards.failure(call)
             if failure is not None and self._follows(program):
                 failure = program.guards.failure(call)
-            if failure is None:
+            if failure is None and (differs is None or program.has_sizes_of(differs, call)):
                 return program, None
             reason = reason or failure
         return None, reason
@@ -871,6 +871,9 @@ class Compiled:
         reason: why those that there are don't fit, if it is known; claim: of this trace.
         """
         description = describe(self.__wrapped__, *call.marked)
+        if self._may_open:
+            for program in self._programs.get(call.key, ()):
+                self._opened |= program.varied_with_numbers()
         kind, reason, place = self._occasion(call, description, differs, reason)
         with replaying(*(((), ()) if differs is None else (differs.made, differs.answers))):
             recorded = self._record(call, known)

@@ -168,6 +168,10 @@ class Context:
             self.arena_bytes = arena_bytes
             self.use_arena(arenas.provide(self))
 
+    def enter_words(self, address: int) -> None:
+        """Let the step read these words of its sizes."""
+        self.table[self._arena_at + 5] = address
+
     @property
     def record_at(self) -> int:
         """The address of the error record."""

@@ -89,12 +89,17 @@ class Instance:
 
     Attributes:
         words: what the code reads; code: what must stay loaded.
-        decided: fills in other words for each call, whose sizes values decide; None: no sizes are.
+        decided: has words for the sizes of each call, which values decide; None: no sizes are.
     """
 
-    words: ctypes.Array[ctypes.c_int64]
+    words: ctypes.Array[ctypes.c_int64] | None
     code: Sequence[object]
     decided: DecidedProgram | None = None
+
+    @property
+    def nbytes(self) -> int:
+        words = 0 if self.words is None else ctypes.sizeof(self.words)
+        return words if self.decided is None else self.decided.nbytes
 
 
 class Executable:
@@ -177,7 +182,7 @@ class Executable:
     def nbytes(self) -> int:
         """Of its own code, and of small arenas; large ones are lent to one after the other."""
         own = self._arena_bytes if self._arena_bytes <= HUGE_FROM else 0
-        code = self._library.nbytes if self.instance is None else ctypes.sizeof(self.instance.words)
+        code = self._library.nbytes if self.instance is None else self.instance.nbytes
         return code + own * len(self.free)
 
     @property
@@ -319,7 +324,8 @@ class Executable:
             self._enter_outputs(context, reused, results)
             if context.sizing is not None:
                 context.sizing.begin(context, results)
-                context.hosts.frame[SIZING] = context.sizing
+                if context.has_hosts:
+                    context.hosts.frame[SIZING] = context.sizing
             results.codes.extend(map(self._step, (context.address,)))
             if results.codes[0]:
                 self.raise_error(context)
@@ -335,7 +341,7 @@ class Executable:
         instance = self.instance
         sizing = None if instance is None or instance.decided is None else instance.decided.sizing()
         hosts = HostCalls(self._hosts, self._functions, sizing)
-        words = None if instance is None else instance.words if sizing is None else sizing.words
+        words = None if instance is None else instance.words
         at = 0 if words is None else ctypes.addressof(words)
         context = Context(self._expected, len(self._outputs), self._arena_bytes, hosts, at, sizing)
         context.use_arena(arenas.provide(context, self.free))

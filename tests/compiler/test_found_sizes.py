@@ -1043,6 +1043,20 @@ def test_sizes_that_are_equal_in_all_calls_are_found_to_vary_together(agree, row
     assert step.stats.traces <= 3 and not step.stats.eager_reasons
 
 
+def test_numbers_that_are_equal_to_found_sizes_vary_with_them(agree):
+    def scenario(compile):
+        settings = _Settings(0)
+        step = compile(lambda x, mask: x[mask] * lucid.arange(settings.length)[:, None])
+        found = []
+        for length in (4, 6, 5, 9, 7, 8, 3, 10, 6):
+            settings.length = length
+            found.append(step(lucid.randn(12, 2), lucid.arange(12) < length))
+        return found
+
+    (step,) = agree(scenario)
+    assert step.stats.traces <= 4 and not step.stats.eager_reasons
+
+
 def test_the_elements_of_packed_sequences_are_of_any_number(agree):
     """A language model: a loss over the elements that a recurrent layer makes of packed ones."""
 

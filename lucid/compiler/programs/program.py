@@ -7,7 +7,7 @@ import operator
 import sys
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
@@ -30,7 +30,7 @@ from lucid.compiler.guards.following import Images, is_known_by_place
 from lucid.compiler.guards.guard import ArrayGuard, ContentsGuard
 from lucid.compiler.guards.mutable_sources import AppendEffect
 from lucid.compiler.guards.restarts import RestartTrace
-from lucid.compiler.inputs.cells import Cell, GradUse
+from lucid.compiler.inputs.cells import Cell, GradUse, SizesGuard
 from lucid.compiler.inputs.scalars import Formula
 from lucid.compiler.inputs.sharing import Sharing
 from lucid.compiler.inputs.signature import Call, Description, PlainType, types_of
@@ -299,7 +299,9 @@ class Program:
             for entry, known in zip(graph.inputs, self._strides, strict=True)
         ]
         try:
-            self._decided = decided_program(graph, full, sizes, self.optimize, log)
+            places = {entry.value: number for number, entry in enumerate(trace.graph.inputs)}
+            numbers = {symbol: places[value] for symbol, value in trace.sized.items()}
+            self._decided = decided_program(graph, full, sizes, self.optimize, log, numbers)
         except Exception as error:
             if not isinstance(error, NotOpenError):  # a defect, but the program is right
                 if VERIFY.read():
@@ -312,6 +314,11 @@ class Program:
                 raise NotOpenError("its backward needs sizes that values decide") from None
             closed = sizes.origins_of(getattr(error, "symbols", ()))
             raise RestartTrace("needs sizes that values decide", "closed", closed) from None
+        if numbers:
+            sources = dict(trace.live)
+            said = [sources[value] for value in trace.sized.values()]
+            texts_, formulas = [x.text for x in said], [x.formula for x in said]
+            trace.guards.sizes = SizesGuard(texts_, formulas, self._decided.serves)
         self.pass_seconds = log.seconds
         after = cache(partial(texts_of, self.recorded, self.optimize))
         texts = {"trace": lambda: str(self.recorded)}
@@ -329,6 +336,11 @@ class Program:
     def decides_sizes(self) -> bool:
         """Whether values decide sizes that are open in it."""
         return self._decided is not None
+
+    @property
+    def sizes_at_hand(self) -> Sequence[int]:
+        """What those sizes were in its trace."""
+        return () if self._decided is None else self._decided.hints
 
     @property
     def nbytes(self) -> int:
@@ -377,9 +389,14 @@ class Program:
             return is_way and all(any(host.fits(call) for host in self.hosts) for call in made)
         if len(made) > len(self.hosts) or self.path[: len(path)] != path:
             return False
-        if not all(host.fits(call) for host, call in zip(self.hosts, made, strict=False)):
-            return False
-        return self._decided is None or self._decided.fits([call.found for call in made])
+        return all(host.fits(call) for host, call in zip(self.hosts, made, strict=False))
+
+    def has_sizes_of(self, departure: Departure, call: Call) -> bool:
+        """The same of sizes, for a call of which all else fits."""
+        if self._decided is None or self._in_rounds:
+            return True
+        sizes, found = self.guards.sizes, [made.found for made in departure.made]
+        return self._decided.fits(() if sizes is None else sizes.of(call.floats), found)
 
     def answers(self, path: tuple[int, ...]) -> list[tuple[str, int]]:
         """What the first exits ask, with such outcomes."""
@@ -417,10 +434,20 @@ class Program:
         if not isinstance(host, Finding):
             return set()
         equal = {size.hint for type in host.expected for size in type.shape if is_open(size)}
+        return self._axes_of(equal, len(calls))
+
+    def _axes_of(self, sizes: Collection[int], first: int = 0) -> set[OpenAxis]:
+        """The axes that have one of some sizes, and aren't open, of host calls from one on."""
         asked = self._numbers_asked.items()
-        later = [x for x in self.hosts[len(calls) :] if isinstance(x, Finding)]
-        found = {place for number, place in asked if self.path[number] in equal}
-        return found.union(*[other.axes_of(equal) for other in later])
+        found = {place for number, place in asked if self.path[number] in sizes}
+        hosts = [x for x in self.hosts[first:] if isinstance(x, Finding)]
+        return found.union(*[host.axes_of(sizes) for host in hosts])
+
+    def varied_with_numbers(self) -> set[OpenAxis]:
+        """The same where numbers that a call has say other sizes, as its guards have found."""
+        if self._decided is None or not self.guards.has_other_sizes:
+            return set()
+        return self._axes_of({self._decided.hints[symbol] for symbol in self._decided.given})
 
     def _take_inputs(self, trace: Trace) -> None:
         """Arrays of state are bound once; arguments, gradients and floats are read at each call."""

@@ -21,7 +21,7 @@ from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.scalars import Composite, SymScalar, is_known_before
 from lucid.compiler.recording.late_numbers import LateScalar, LateSize, extent_of
 from lucid.ir import ops
-from lucid.ir.extents import Extent, is_open
+from lucid.ir.extents import LEAST, MOST, Extent, is_open
 from lucid.ir.graph import computation_of
 from lucid.ir.location import LIBRARY, Location, here
 from lucid.ir.types import DType, f64, i64
@@ -121,10 +121,21 @@ class Exits:
             whole = self.recorder.live_value(number, i64)
             key = computation_of(whole)
             if key not in self._sizes_found and is_open:
-                node = self.recorder.hosts.size(whole, place)
-                self._sizes_found[key] = next(iter(node.results[0].type.shape), None)
+                self._sizes_found[key] = self._new_size(number, whole, place)
             number.size = self._sizes_found.get(key)
         return number.size
+
+    def _new_size(self, number: Any, whole: Value, place: OpenAxis) -> Any:
+        """An open size that a number is: each call finds it, or knows it as it begins.
+
+        An int where it is none now; None where it is none that could be.
+        """
+        if type(number) is not SymScalar:
+            node = self.recorder.hosts.size(whole, place)
+            return next(iter(node.results[0].type.shape), None)
+        if not LEAST <= number.now <= MOST:
+            return operator.index(number)
+        return self.recorder.size_of_number(whole, number.now, place)
 
     def note_size(self, number: SymScalar) -> None:
         """Begin again, with an open size, where the library needs a number that is read before."""
