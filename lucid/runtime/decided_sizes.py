@@ -492,10 +492,17 @@ class Sizing:
     def __call__(self, host: Any, found: Sequence[np.ndarray]) -> str | None:
         """Take the sizes of what a call of Python has found; why the program can't, or None."""
         number = self._numbers.get(id(host))
-        stage = None if number is None else self.program.stages.get(number)
-        if stage is None or number is None:
+        if number is None:
             return None
         take(self.values, host, found)
+        stage = self.program.stages.get(number)
+        if stage is None:  # all that depends on it waits for another size as well
+            return None
+            return None
+        take(self.values, host, found)
+        stage = self.program.stages.get(number)
+        if stage is None:  # all that depends on it waits for another size as well
+            return None
         if not stage.holds(self.values):
             return "sizes are in another relation"
         filled = self.program.filled(number, self.values)
