@@ -498,11 +498,6 @@ class Sizing:
         stage = self.program.stages.get(number)
         if stage is None:  # all that depends on it waits for another size as well
             return None
-            return None
-        take(self.values, host, found)
-        stage = self.program.stages.get(number)
-        if stage is None:  # all that depends on it waits for another size as well
-            return None
         if not stage.holds(self.values):
             return "sizes are in another relation"
         filled = self.program.filled(number, self.values)
