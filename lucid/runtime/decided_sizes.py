@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from lucid.runtime.context import Context
 
 _MORE = 1.25  # of what temps take now they have room for
-_MOST_KNOWN = 256  # sizes for which words are kept
+MOST_KNOWN = 256  # sizes for which words are kept
 BEFORE = -1  # the stage of what is known before the step runs
 
 Key = Callable[[Sequence[int]], Any]
@@ -150,7 +150,7 @@ class DecidedProgram(OpenPlan):
             array, or -1 for a number.
         stages: by the number of the call of Python that has sizes known, or `BEFORE`.
         layout: where temps are in runs that begin.
-        sized: what it is for sizes that it was given, by these.
+        sized: what it is for sizes that it was given, by these; latest: for those of the last run.
     """
 
     def __init__(
@@ -181,6 +181,7 @@ class DecidedProgram(OpenPlan):
         self.stages: dict[int, _Stage] = self._stages()
         self.layout = self._layout({}, self._bytes_at(self._hints))
         self.sized: dict[tuple[int, ...], Sized] = {}
+        self.latest: Sized | None = None
         self._seconds = time.perf_counter() - begin
 
     # Plan ---------------------------------------------------------------------------------
@@ -313,7 +314,7 @@ class DecidedProgram(OpenPlan):
             key = group.key(values)
             made = group.known.get(key)
             if made is None:
-                if len(group.known) >= _MOST_KNOWN:
+                if len(group.known) >= MOST_KNOWN:
                     group.known.clear()
                 made = group.known[key] = self._filled(group, group.numbers(values))
             found.append(made)
@@ -353,7 +354,7 @@ class DecidedProgram(OpenPlan):
                 words[place_] = layout.offsets[of[0]]
         for group in filled:
             words[group.places] = group.words
-        if len(self.sized) >= _MOST_KNOWN:
+        if len(self.sized) >= MOST_KNOWN:
             self.sized = {}
         found = self.sized[given] = Sized(given, tuple(values), words, layout, filled)
         return found
@@ -425,6 +426,11 @@ class DecidedProgram(OpenPlan):
         return len(self.stages) > 1
 
     @property
+    def is_of_numbers(self) -> bool:
+        """Whether numbers that a step reads say all sizes of it."""
+        return not self.is_staged and all(axis < 0 for _, axis in self.given.values())
+
+    @property
     def open_results(self) -> dict[int, dict[int, int]]:
         """By calls of Python: which of their results are outputs whose sizes are open."""
         found: dict[int, dict[int, int]] = {}
@@ -467,7 +473,8 @@ class Sizing:
         Raises `NotOpenError` where the program isn't for the sizes that it is given.
         """
         self._context, self._results = context, results
-        program, sized = self.program, self._sized(context)
+        program = self.program
+        program.latest = sized = self._sized(context)
         self.values = [*sized.values]
         self._layout = sized.layout
         self._kept[BEFORE] = sized.filled

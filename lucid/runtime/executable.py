@@ -174,6 +174,11 @@ class Executable:
         return self._outputs
 
     @property
+    def decided(self) -> DecidedProgram | None:
+        """What has words for the sizes of each call; None: no values decide sizes."""
+        return None if self.instance is None else self.instance.decided
+
+    @property
     def open_at(self) -> int:
         """The address of the word that says whether other native code may call it."""
         return ctypes.addressof(self.is_open)
@@ -339,7 +344,7 @@ class Executable:
 
     def _new_context(self) -> Context:
         instance = self.instance
-        sizing = None if instance is None or instance.decided is None else instance.decided.sizing()
+        sizing = None if self.decided is None else self.decided.sizing()
         hosts = HostCalls(self._hosts, self._functions, sizing)
         words = None if instance is None else instance.words
         at = 0 if words is None else ctypes.addressof(words)
@@ -378,9 +383,16 @@ class Executable:
         context.record[0] = 0
         return error
 
-    def maker(self, number: int) -> tuple[Callable[..., np.ndarray], tuple[Any, ...]]:
-        """What makes a new array for an output, with its arguments."""
+    def maker(
+        self, number: int, shapes: Mapping[int, Shape] = MappingProxyType({})
+    ) -> tuple[Callable[..., np.ndarray], tuple[Any, ...]]:
+        """What makes a new array for an output, with its arguments.
+
+        shapes: of those whose sizes are open.
+        """
         shape, dtype, nbytes = self._outputs[number]
+        if number in shapes:
+            return np.empty, (shapes[number], dtype)
         if nbytes < LARGE_BYTES:
             return np.empty, (shape, dtype)
         return recycling.empty, (shape, dtype, nbytes)

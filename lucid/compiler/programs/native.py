@@ -12,7 +12,7 @@ import logging
 import sys
 import types
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,12 +32,14 @@ from lucid.compiler.inputs.signature import PlainType
 from lucid.compiler.programs.gathering import Kind, Read
 from lucid.compiler.recording.guards import Guards
 from lucid.compiler.recording.hooks import item_of
-from lucid.compiler.results.output_specs import Constant
+from lucid.compiler.results.output_specs import Constant, GraphOutput
 from lucid.compiler.results.side_effects import SideEffects
 from lucid.dtypes import default_dtype_place
 from lucid.ir.memory import address_of
+from lucid.ir.types import Shape
 from lucid.runtime import stance
 from lucid.runtime.context import Context
+from lucid.runtime.decided_sizes import MOST_KNOWN, DecidedProgram, Sized
 from lucid.runtime.entry.layout import (
     SLOW_PATH,
     Entry,
@@ -55,9 +57,11 @@ from lucid.runtime.entry.words import (
     NUMBER_IN_DICT,
     NUMBER_IN_TUPLE,
     OTHER,
+    SIZED_WORDS,
     Checked,
     Word,
 )
+from lucid.runtime.executable import Executable, Results
 from lucid.runtime.once import Once
 from lucid.runtime.threads import pool
 from lucid.tensor.context import context, epoch
@@ -71,6 +75,7 @@ if TYPE_CHECKING:
     from lucid.compiler.programs.program import Program
 
 logger = logging.getLogger("lucid.native")
+NO_SHAPES: Mapping[int, Shape] = types.MappingProxyType({})
 _SIMPLE = (MutableSource, TensorData, RequiresGrad)
 
 
@@ -139,7 +144,70 @@ def native_calls(program: Program, types: Sequence[PlainType]) -> NativeCalls | 
     return native
 
 
-class NativeCalls(Tables):
+class _CallTables(Tables):
+    """Those of what a call makes.
+
+    shapes: of outputs whose sizes are open.
+    """
+
+    def _results(
+        self, executable: Executable, kept: Sequence[int], shapes: Mapping[int, Shape] = NO_SHAPES
+    ) -> int:
+        """The address of a table of those that have no other memory."""
+        words: list[int] = []
+        for number in kept:
+            make, args = executable.maker(number, shapes)
+            table = self._words([self._keep(arg) for arg in args])
+            words += number, self._keep(make), table, len(args)
+        return self._words(words)
+
+    def _tensors(
+        self,
+        kept: Sequence[int],
+        made: Sequence[tuple[GraphOutput, int]],
+        shapes: Mapping[int, Shape] = NO_SHAPES,
+    ) -> int:
+        """The same of tensors that are made of these, and the places of leaves' gradients."""
+        words: list[int] = []
+        for x, place in made:
+            type = x.type if x.slot not in shapes else x.type.with_shape(shapes[x.slot])
+            template = x.with_history(template_of(type))
+            words += kept.index(x.slot), *self._tensor(type, template, x.version), place
+        return self._words(words)
+
+
+class SizedTables(_CallTables):
+    """A program for sizes that numbers say, as native code sees it.
+
+    Args:
+        kept, made: the outputs, and the tensors that are made of them.
+    """
+
+    def __init__(
+        self,
+        offsets: Offsets,
+        sized: Sized,
+        executable: Executable,
+        kept: Sequence[int],
+        made: Sequence[tuple[GraphOutput, int]],
+    ) -> None:
+        super().__init__(offsets)
+        self.sized = sized
+        shapes = sized.outputs
+        self._at = self._results(executable, kept, shapes), self._tensors(kept, made, shapes)
+
+    def enter(self, slots: np.ndarray) -> None:
+        """Have native code find it in a hash table: linear probing."""
+        sized, mask = self.sized, len(slots) - 1
+        start = functools.reduce(lambda found, size: 31 * found + size, sized.given, 0)
+        place = start & mask
+        while slots[place, 0]:
+            place = (place + 1) & mask
+        words = id(self), address_of(sized.words), sized.layout.arena_bytes
+        slots[place] = (*words, *self._at, *sized.given)
+
+
+class NativeCalls(_CallTables):
     """A plan, the function that follows it, and all that the plan refers to.
 
     Args:
@@ -174,9 +242,13 @@ class NativeCalls(Tables):
         self._enter_arguments(program, buffers, are_arrays=bool(leaves))
         self._enter_numbers(program, buffers)
         self._enter_call(program, buffers)
+        self._enter_sizes(program, buffers)
         self._enter_claims(frozenset(map(id, leaves)) or program.claims)
         self._enter_gradients(program)
         self._enter_result(program, leaves)
+        decided = program.executable.decided
+        if decided is not None:
+            self.know_sizes(decided)
         self.function: Callable[..., Any] = entry.function(self._plan)
 
     def __del__(self) -> None:
@@ -242,6 +314,9 @@ class NativeCalls(Tables):
         modes = {"grad_enabled": program.in_grad_mode, **dict.fromkeys(plain)}
         self._table(Word.MODES, [(keep(name), keep(value)) for name, value in modes.items()])
         settings = [stance.place(), (*default_dtype_place(), program.default_dtype)]
+        rule = program.differentiable
+        if program.decides_sizes and rule is not None:
+            settings.append((vars(rule), "needs_sizes", rule.needs_sizes))
         asked = [ask for ask in guards.formulas if not ask.is_entered]
         questions: list[tuple[Callable[[], Any], object]] = []
         if asked:
@@ -384,13 +459,11 @@ class NativeCalls(Tables):
         plan[Word.BUFFERS] = id(buffers)
         plan[Word.BUFFERS_AT] = ctypes.addressof(buffers.words)
         plan[Word.RAISE] = self._keep(functools.partial(executable.raise_error, buffers))
-        records = []
-        for number in program.gradients.kept_results(program.output_count):
-            make, args = executable.maker(number)
-            table = self._words([self._keep(arg) for arg in args])
-            records.append((number, self._keep(make), table, len(args)))
-        self._table(Word.RESULTS, records)
-        plan[Word.VALUES_AT] = self._words([0] * (len(self._types) + len(records)))
+        kept = self._kept_results = program.gradients.kept_results(program.output_count)
+        plan[Word.RESULTS] = len(kept)
+        if executable.decided is None:
+            plan[Word.RESULTS_AT] = self._results(executable, kept)
+        plan[Word.VALUES_AT] = self._words([0] * (len(self._types) + len(kept)))
         plan[Word.ARRAYS_AT] = plan[Word.VALUES_AT] + 8 * len(self._types)
         counters = [
             (self._keep(counter) + self._offsets.fields["counter_now"], self._keep(delta))
@@ -400,6 +473,58 @@ class NativeCalls(Tables):
         self._table(Word.COUNTERS, counters)
         moved = [(place, self._keep(delta)) for place, delta in program.counted_at]
         self._table(Word.FOUND_COUNTERS, moved)
+
+    def _enter_sizes(self, program: Program, buffers: Context) -> None:
+        """Where numbers are that say sizes."""
+        plan, decided = self._plan, program.executable.decided
+        plan[Word.SIZED] = self._keep(None)
+        if decided is None:
+            return
+        places = [buffers.address + 8 * number for number, _ in decided.given.values()]
+        plan[Word.SIZES] = len(places)
+        plan[Word.SIZES_AT] = self._words([*places, *places])
+        plan[Word.WORDS_AT] = buffers.words_at
+        self._sized: dict[tuple[int, ...], SizedTables] = {}
+        self._slots = np.zeros((8, SIZED_WORDS + len(places)), np.int64)
+        plan[Word.SIZED_AT], plan[Word.SIZED_MASK] = address_of(self._slots), len(self._slots) - 1
+
+    def know_sizes(self, decided: DecidedProgram) -> None:
+        """Serve calls of the sizes that the last run had which Python has made."""
+        sized, program = decided.latest, self._program()
+        if sized is None or program is None:
+            return
+        self._make_room(program.executable, sized.layout.arena_bytes)
+        before = self._sized.get(sized.given)
+        if before is not None and before.sized is sized:
+            return
+        is_full = len(self._sized) >= MOST_KNOWN
+        if is_full:
+            self._sized = {}
+        tables = SizedTables(
+            self._offsets, sized, program.executable, self._kept_results, self._made
+        )
+        self._sized[sized.given] = tables
+        slots = self._slots
+        if before is None and not is_full and 2 * len(self._sized) <= len(slots):
+            tables.enter(slots)
+            return
+        while 2 * len(self._sized) > len(slots):
+            slots = np.zeros((2 * len(slots), slots.shape[1]), np.int64)
+        if slots is self._slots:
+            slots = np.zeros_like(slots)
+        for tables in self._sized.values():
+            tables.enter(slots)
+        self._plan[Word.SIZED_AT] = address_of(slots)  # first: what native code looks at is there
+        self._plan[Word.SIZED_MASK] = len(slots) - 1
+        self._slots = slots
+
+    def _make_room(self, executable: Executable, arena_bytes: int) -> None:
+        """Have buffers with enough memory for temporaries, unless a call uses them."""
+        buffers, free = self._kept[0], executable.free
+        if buffers.arena_bytes < arena_bytes and buffers in free:
+            free.remove(buffers)
+            buffers.need(arena_bytes)
+            free.append(buffers)
 
     def _enter_claims(self, claims: Keys) -> None:
         plan, keep = self._plan, self._keep
@@ -431,17 +556,10 @@ class NativeCalls(Tables):
             made = [(spec, self._keep(leaf) + place) for spec, leaf in left]
         elif program.made_natively is not None:
             made = [(program.made_natively, 0)]
-        self._table(
-            Word.TENSORS,
-            [
-                (
-                    kept.index(x.slot),
-                    *self._tensor(x.type, x.with_history(template_of(x.type)), x.version),
-                    at,
-                )
-                for x, at in made
-            ],
-        )
+        self._made = made
+        plan[Word.TENSORS] = len(made)
+        if program.executable.decided is None:
+            plan[Word.TENSORS_AT] = self._tensors(kept, made)
         if leaves:
             plan[Word.RESULT], plan[Word.RESULT_AT] = CONSTANT, self._keep(None)
         elif type(result) is Constant and program.is_simple:
@@ -449,7 +567,7 @@ class NativeCalls(Tables):
         elif made and program.is_simple and program.differentiable is None:
             plan[Word.RESULT] = FIRST
         else:
-            finish = functools.partial(_finish, self._program, kept, len(self._types))
+            finish = functools.partial(_finish, self._program, kept, len(self._types), plan)
             plan[Word.RESULT], plan[Word.RESULT_AT] = OTHER, self._keep(finish)
 
 
@@ -471,15 +589,26 @@ def _begin(reference: weakref.ref[Program]) -> None:
     reference().begin()  # type: ignore[union-attr]
 
 
-def _finish(reference: weakref.ref[Program], kept: Sequence[int], count: int, *values: Any) -> Any:
+def _finish(
+    reference: weakref.ref[Program],
+    kept: Sequence[int],
+    count: int,
+    plan: np.ndarray,
+    *values: Any,
+) -> Any:
     """What a call returns, of so many arguments and of the outputs of these numbers."""
     program = reference()
     assert program is not None
-    outputs = [*values[count:]]
-    if len(kept) < program.output_count:
-        outputs = [None] * program.output_count
+    outputs = Results()
+    if len(kept) == program.output_count:
+        outputs += values[count:]
+    else:
+        outputs += [None] * program.output_count  # type: ignore[list-item]
         for number, output in zip(kept, values[count:], strict=True):
             outputs[number] = output
+    if program.decides_sizes:
+        tables: SizedTables = ctypes.cast(int(plan[Word.SIZED]), ctypes.py_object).value
+        outputs.sizes = tables.sized.values
     return program.finish(outputs, values[:count])
 
 

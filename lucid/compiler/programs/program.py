@@ -567,7 +567,7 @@ class Program:
         plain = call.plain_types()
         if plain is None or self.guards.asked or any(flag for _, _, flag in plain):
             return
-        if self.decides_sizes:
+        if self._decided is not None and not self._decided.is_of_numbers:
             return
         self.counted = counted
         effects = self._side_effects
@@ -660,12 +660,12 @@ class Program:
             run.changed = self._effects[-1].forecast.entries()
         self._begun = run
 
-    def finish(self, outputs: list[Any], args: Sequence[Any]) -> Any:
+    def finish(self, outputs: Any, args: Sequence[Any]) -> Any:
         """What a call returns that native code has run; also sets what could not be promised.
 
         With its run, where calls are made after it. It can be done again after an interrupt.
 
-        outputs: arrays; a tensor where native code has made the result already.
+        outputs: `Results` of the call, with a tensor where native code has made the result.
         """
         rule, record = self.differentiable, None
         args = args[: self.tensor_count]
@@ -704,6 +704,7 @@ class Program:
             return False
         are_alike = all(leaf._type == x.type for leaf, x in zip(leaves, own, strict=True))
         is_known = self.differentiable is None and self.gathering is None and not self.claims
+        is_known = is_known and self._decided is None
         return are_alike and is_known and self.is_simple
 
     def call_native(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -714,7 +715,11 @@ class Program:
             return SLOW_PATH
         try:
             found = self.enter(*args, *kwargs.values())
-        except NotFinite:  # nothing has happened; the long way says where it is made
+        except LeavesPath:
+            raise
+        except Exception as error:  # nothing has happened; the long way says what it is about
+            if not (isinstance(error, NotFinite) or self.decides_sizes):
+                raise
             return SLOW_PATH
         if self._deferred and found is not SLOW_PATH:
             found, run = found
@@ -726,6 +731,9 @@ class Program:
 
         Not for a step that finds another container at each call.
         """
+        native = self.native
+        if native is not None and self._decided is not None:
+            native.know_sizes(self._decided)
         is_fit, self._has_followed = not self._has_followed, False
         if not is_fit or self._types is None or self.native is not None:
             return

@@ -342,6 +342,8 @@ def _define_locked(module: Module, layout: Layout) -> None:
         held, count = b.word(plan, Word.HELD_AT), b.word(plan, Word.ARGUMENT_COUNT)
         with b.loop(0, count) as loop:
             b.own(b.word(held, loop.index))
+        sized = b.word(plan, Word.SIZED)
+        b.own(sized)
         code = b.call("run", "i64", plan)
         b.api("PyList_Append", b.word(plan, Word.FREE), b.word(plan, Word.BUFFERS))
         with b.loop(0, count) as loop:
@@ -352,6 +354,7 @@ def _define_locked(module: Module, layout: Layout) -> None:
             with branch.otherwise():
                 finished = b.call("finish", "i64", plan, args, batch)
         result = branch.merge(failed, finished)
+        b.drop(sized)
         interrupt = b.word(plan, Word.INTERRUPT_AT)
         with b.if_(b.ne(interrupt, 0)), b.if_(b.ne(b.word(interrupt), 0)):
             b.drop(result)
@@ -385,7 +388,7 @@ def _define_fits(module: Module, layout: Layout) -> None:
             b.require(b.ne(b.word(awake), 0))
         with b.if_(b.ne(b.word(plan, Word.ASKS_USER), 0)):
             b.require(b.ne(b.call("arguments", "i64", plan, args), 0))
-        for guard in ("here", "holds", "numbers"):
+        for guard in ("here", "holds", "numbers", "sizes"):
             b.require(b.ne(b.call(guard, "i64", plan), 0))
         spares = b.word(plan, Word.SPARES)
         with b.if_(b.ne(spares, 0)), b.if_(b.eq(b.api("PyList_Size", spares), 0)):
