@@ -298,6 +298,8 @@ class DecidedProgram(OpenPlan):
         for group in filled:
             if group.layout is not layout:
                 needed |= group.temps
+        if not needed:
+            return True
         if any(size > layout.reserved[temp] for temp, size in needed.items()):
             self.layout = self._layout(layout.reserved, needed)
             return False
@@ -459,6 +461,7 @@ class Sizing:
         self.program = program
         self.values: list[int] = []
         self._words: np.ndarray | None = None
+        self._begun: Sized | None = None
         self._layout = program.layout
         self._kept: dict[int, Sequence[_Filled]] = {}
         self._numbers = {id(x): n for n, x in enumerate(program.hosts)}
@@ -473,19 +476,18 @@ class Sizing:
         Raises `NotOpenError` where the program isn't for the sizes that it is given.
         """
         self._context, self._results = context, results
-        program = self.program
-        program.latest = sized = self._sized(context)
-        self.values = [*sized.values]
-        self._layout = sized.layout
-        self._kept[BEFORE] = sized.filled
+        program, before = self.program, self._begun
+        program.latest = self._begun = sized = self._sized(context)
         context.need(sized.layout.arena_bytes)
-        words = sized.words
-        if program.is_staged:
-            if self._words is None:
-                self._words = words.copy()
-            self._words[:] = words
-            words = self._words
-        context.enter_words(address_of(words))
+        if sized is not before or self._words is None:
+            self.values = [*sized.values]
+            self._layout = sized.layout
+            self._kept[BEFORE] = sized.filled
+            words = sized.words
+            if program.is_staged:
+                words = self._words = words.copy() if self._words is None else self._words
+                words[:] = sized.words
+            context.enter_words(address_of(words))
         self._make_outputs(sized.filled)
 
     def _sized(self, context: Context) -> Sized:

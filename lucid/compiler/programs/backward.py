@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 
 _counter, _storage, _now = attrgetter("_counter"), attrgetter("_storage"), attrgetter("now")
 _OF_AN_ARRAY = VersionCounter()  # which has none: NumPy writes unnoticed
+_MOST_KNOWN = 256  # types of results, by sizes that values decide
 
 
 class BackwardKind(NamedTuple):
@@ -192,6 +193,7 @@ class Differentiable:
         self.whole: dict[int, Any] = {}
         self.own_leaves = [OwnLeaves(layer.leaves) for layer in self.layers]
         self.needs_sizes = self.tape.needs_sizes
+        self._types: dict[tuple[int, Sequence[int]], tuple[TensorType, ...]] = {}
 
     def is_plain(self, arguments: Collection[int]) -> bool:
         """Whether calls record nothing but arrays: outputs, and inputs that are arguments."""
@@ -206,6 +208,19 @@ class Differentiable:
             own.edges if own.are_leaves else [_edge_of(x, arguments) for x in layer.leaves]
             for own, layer in zip(self.own_leaves, self.layers, strict=True)
         ]
+
+    def types_at(self, number: int, sizes: Sequence[int]) -> tuple[TensorType, ...]:
+        """The types of a layer's outputs in a call that has such sizes."""
+        types, of = self.layers[number].types, self.tape.sizes
+        if of is None:
+            return types
+        key = number, sizes
+        found = self._types.get(key)
+        if found is None:
+            if len(self._types) >= _MOST_KNOWN:
+                self._types.clear()
+            found = self._types[key] = replaced(types, of.at(sizes))
+        return found
 
     def latest(self) -> Program | None:
         """The program of a backward that was run last, of those that aren't differentiated."""
@@ -495,9 +510,8 @@ class CompiledBackward(CustomNode):
         edges: tuple[Edge | None, ...],
         results: Sequence[TensorCore],
     ) -> None:
-        layer, sizes = record.rule.layers[number], record.rule.tape.sizes
-        types = layer.types
-        super().__init__(edges, types if sizes is None else replaced(types, sizes.at(record.sizes)))
+        layer = record.rule.layers[number]
+        super().__init__(edges, record.rule.types_at(number, record.sizes))
         self._spot = record.spot
         self._record = record
         self._number = number
