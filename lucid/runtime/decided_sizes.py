@@ -455,6 +455,7 @@ class Sizing:
 
     Attributes:
         values: of the symbols, as far as they are known.
+        results: the outputs, those of open sizes once these are known.
     """
 
     def __init__(self, program: DecidedProgram) -> None:
@@ -466,7 +467,7 @@ class Sizing:
         self._kept: dict[int, Sequence[_Filled]] = {}
         self._numbers = {id(x): n for n, x in enumerate(program.hosts)}
         self.results_of = program.open_results
-        self._results: list[Any] = []
+        self.results: list[Any] = []
         self._context: Context | None = None
         self._axes = [*program.given.values()]
 
@@ -475,7 +476,7 @@ class Sizing:
 
         Raises `NotOpenError` where the program isn't for the sizes that it is given.
         """
-        self._context, self._results = context, results
+        self._context, self.results = context, results
         program, before = self.program, self._begun
         program.latest = self._begun = sized = self._sized(context)
         context.need(sized.layout.arena_bytes)
@@ -526,13 +527,13 @@ class Sizing:
         assert context is not None
         for group in filled:
             for number, shape, dtype in group.outputs:
-                array = self._results[number] = np.empty(shape, dtype)
+                array = self.results[number] = np.empty(shape, dtype)
                 context.table[len(context.expected) + number] = address_of(array)
 
     def result(self, number: int, result: int) -> np.ndarray | None:
         """The output that the result of a call of Python is, if its size is open."""
         output = self.results_of.get(number, {}).get(result)
-        return None if output is None else self._results[output]
+        return None if output is None else self.results[output]
 
     def known(self, x: Any) -> Any:
         """The same for the sizes of now."""

@@ -342,6 +342,17 @@ class Executable:
             self.free.append(context)
         return results
 
+    @property
+    def found_outputs(self) -> Collection[int]:
+        """The outputs whose sizes calls of Python find: they are made while the step runs."""
+        return self._decided if self.decided is not None and self.decided.is_staged else ()
+
+    def begin_found(self, context: Context) -> None:
+        """Get ready for a run by native code, in which calls of Python find sizes."""
+        assert context.sizing is not None
+        context.sizing.begin(context, [None] * len(self._outputs))
+        context.hosts.frame[SIZING] = context.sizing
+
     def _new_context(self) -> Context:
         instance = self.instance
         sizing = None if self.decided is None else self.decided.sizing()
@@ -374,7 +385,11 @@ class Executable:
 
     def raise_error(self, context: Context) -> NoReturn:
         """Raise what the latest run on a context found."""
-        raise self._error(context)  # which no name of this frame, in its traceback, keeps alive
+        try:
+            raise self._error(context)  # which no name of this frame, in its traceback, keeps alive
+        finally:
+            if context.has_hosts:
+                context.hosts.finish()
 
     def _error(self, context: Context) -> BaseException:
         error = context.hosts.error

@@ -904,3 +904,153 @@ def test_threads_have_lengths_of_their_own() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+# What the library finds in Python -----------------------------------------------------------------
+
+
+def finding_bodies() -> dict[str, tuple[Callable[..., Any], lucid.Tensor]]:
+    """Steps of an `x` in which Python finds something, and what they read and may write."""
+    lucid.manual_seed(0)
+    weight = lucid.randn(4, 4).requires_grad_()
+
+    def training(x: lucid.Tensor) -> lucid.Tensor:
+        loss = (x[x[:, 0] > 0] @ weight).square().mean()
+        loss.backward()
+        with lucid.no_grad():
+            weight.sub_(weight.grad * 0.01)
+        weight.grad = None
+        return loss
+
+    def solved(x: lucid.Tensor) -> lucid.Tensor:
+        loss = lucid.linalg.solve(x.T @ x + 2 * lucid.eye(4), weight).square().sum()
+        loss.backward()
+        return loss
+
+    bodies: dict[str, Callable[..., Any]] = {
+        "rows": lambda x: x[x[:, 0] > 0],
+        "several": lambda x: (x[x > 0] * 2, x.sum(), lucid.unique((x * 3).int())),
+        "two": lambda x: x[x[:, 0] > 0].sum() * x[x[:, 1] > 0].mean(0),
+        "history": lambda x: (x @ weight)[x[:, 0] > 0],
+        "a number": lambda x: x[: int((x[:, 0] > 0).sum())].cumsum(0).sum(),
+        "training": training,
+        "solved": solved,
+    }
+    return {name: (body, weight) for name, body in bodies.items()}
+
+
+@pytest.mark.parametrize("name", finding_bodies())
+def test_what_the_library_finds_in_python_is_found_in_native_calls(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(compile: Callable[..., Any]) -> Any:
+        body, weight = finding_bodies()[name]
+        step, rng, found = compile(body), np.random.default_rng(0), []
+        for i in range(40):
+            x = rng.standard_normal((6 if i < 20 else 9, 4)).astype(np.float32)
+            x[: 2 + i % 3, :2], x[2 + i % 3 : 5, :2] = 1 + i, -1 - i
+            made = step(lucid.tensor(x))
+            if name == "history":
+                made.square().sum().backward()
+            found.append(made)
+            ways.append(long_ways.count(step))
+        return step, found, weight.detach(), weight.grad
+
+    long_ways: list[Any] = []
+    ways: list[int] = []
+    long_way = lucid.compiler.Compiled._call
+
+    def noted(self: Any, *args: Any) -> Any:
+        long_ways.append(self)
+        return long_way(self, *args)
+
+    monkeypatch.setattr(lucid.compiler.Compiled, "_call", noted)
+    step, *found = run(lambda body: lucid.compile(body, audit=False))
+    assert not step.stats.eager_reasons
+    if name != "several":  # where more and more elements are found, which need more room
+        assert ways[19] - ways[9] + ways[39] - ways[29] <= 2
+    assert not step._latest.native._kept[0].hosts.frame, "what was found is kept"
+    _, *expected = run(lambda body: lucid.compile(body, mode="eager"))
+    assert_same(observed(found), observed(expected))
+
+
+def test_an_error_of_what_is_found_leaves_all_as_it_was() -> None:
+    weight = lucid.eye(3).requires_grad_()
+
+    @lucid.compile
+    def step(x: lucid.Tensor) -> lucid.Tensor:
+        weight.grad = None
+        loss = (lucid.linalg.inv(x) @ weight).sum()
+        loss.backward()
+        return loss
+
+    right, wrong = lucid.eye(3) * 2, lucid.zeros(3, 3)
+    warm(step, right)
+    assert is_taken(step, right)
+    watched = [right, right._array, wrong, wrong._array, weight]
+    before = references(watched)
+    for _ in range(50):
+        kept = weight._gradient
+        with pytest.raises(lucid.LucidError, match="Singular"):
+            enter(step, wrong)
+        assert weight._gradient is kept
+        assert is_taken(step, right)
+    assert step(right).item() == 1.5
+    del kept
+    assert [abs(a - b) < 10 for a, b in zip(references(watched), before, strict=True)] == [True] * 5
+
+
+def test_an_interrupt_while_something_is_found_comes_before_all() -> None:
+    """The handler of a signal runs in NumPy's place, in the middle of the native step."""
+    counter, interrupts = lucid.zeros(()), [False]
+
+    @lucid.compile
+    def step(x: lucid.Tensor) -> lucid.Tensor:
+        counter.add_(1)
+        return x[x > 0].sum()
+
+    x = lucid.tensor([1.0, -1.0, 2.0])
+    warm(step, x)
+    (host,) = step._latest.hosts
+    find = host.find
+
+    def interrupted(*args: Any) -> Any:
+        if interrupts[0]:
+            raise KeyboardInterrupt
+        return find(*args)
+
+    host.find = interrupted
+    before = counter.item()
+    for _ in range(3):
+        interrupts[0] = True
+        with pytest.raises(KeyboardInterrupt):
+            enter(step, x)
+        interrupts[0] = False
+        assert counter.item() == before
+        assert enter(step, x).item() == 3
+        before += 1
+        assert counter.item() == before
+
+
+def test_threads_find_sizes_of_their_own_in_native_calls() -> None:
+    body, _ = finding_bodies()["history"]
+    step = lucid.compile(body, audit=False)
+    rng = np.random.default_rng(0)
+    batches = [lucid.tensor(rng.standard_normal((8, 4)).astype(np.float32)) for _ in range(20)]
+    expected = [body(x).detach().numpy() for x in batches]
+    for x in batches:
+        step(x)
+    wrong: list[int] = []
+
+    def work(seed: int) -> None:
+        for i in np.random.default_rng(seed).integers(0, len(batches), 300).tolist():
+            made = step(batches[i]).detach().numpy()
+            if made.shape != expected[i].shape or not np.allclose(made, expected[i], atol=1e-5):
+                wrong.append(i)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong

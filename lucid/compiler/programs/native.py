@@ -235,6 +235,7 @@ class NativeCalls(_CallTables):
         self._program = weakref.ref(program)  # which holds this
         self._types = types
         self._leaving: NativeCalls | None = None
+        self._has_sized = program.is_of_numbers
         self._plan = np.zeros(len(Word), np.int64)
         self._entry = entry
         self._enter_constants(program)
@@ -323,6 +324,9 @@ class NativeCalls(_CallTables):
             questions.append((functools.partial(_failure_of, asked, self._program), None))
         if program.is_begun:
             questions.append((functools.partial(_begin, self._program), None))
+        if program.hosts and program.decides_sizes:
+            begin = functools.partial(program.executable.begin_found, self._kept[0])
+            questions.append((begin, None))
         plan[Word.ASKS_USER] = program.asks_user
         plan[Word.CHECKED_AT] = self._checked(guards.watched, settings, questions)
         plan[Word.GATED_AT] = self._checked(guards.gated)
@@ -459,9 +463,11 @@ class NativeCalls(_CallTables):
         plan[Word.BUFFERS] = id(buffers)
         plan[Word.BUFFERS_AT] = ctypes.addressof(buffers.words)
         plan[Word.RAISE] = self._keep(functools.partial(executable.raise_error, buffers))
-        kept = self._kept_results = program.gradients.kept_results(program.output_count)
+        found = executable.found_outputs
+        numbers = program.gradients.kept_results(program.output_count)
+        kept = self._kept_results = [n for n in numbers if n not in found]
         plan[Word.RESULTS] = len(kept)
-        if executable.decided is None:
+        if not self._has_sized:
             plan[Word.RESULTS_AT] = self._results(executable, kept)
         plan[Word.VALUES_AT] = self._words([0] * (len(self._types) + len(kept)))
         plan[Word.ARRAYS_AT] = plan[Word.VALUES_AT] + 8 * len(self._types)
@@ -478,7 +484,7 @@ class NativeCalls(_CallTables):
         """Where numbers are that say sizes."""
         plan, decided = self._plan, program.executable.decided
         plan[Word.SIZED] = self._keep(None)
-        if decided is None:
+        if decided is None or not self._has_sized:
             return
         places = [buffers.address + 8 * number for number, _ in decided.given.values()]
         plan[Word.SIZES] = len(places)
@@ -491,7 +497,7 @@ class NativeCalls(_CallTables):
     def know_sizes(self, decided: DecidedProgram) -> None:
         """Serve calls of the sizes that the last run had which Python has made."""
         sized, program = decided.latest, self._program()
-        if sized is None or program is None:
+        if sized is None or program is None or not self._has_sized:
             return
         self._make_room(program.executable, sized.layout.arena_bytes)
         before = self._sized.get(sized.given)
@@ -547,8 +553,7 @@ class NativeCalls(_CallTables):
         plan[Word.FILL] = self._keep(gradients.fill)
 
     def _enter_result(self, program: Program, leaves: Sequence[TensorCore]) -> None:
-        plan, result = self._plan, program.result
-        kept = program.gradients.kept_results(program.output_count)
+        plan, result, kept = self._plan, program.result, self._kept_results
         place = self._offsets.gradient
         made: list[tuple[Any, int]] = []
         if leaves:
@@ -558,16 +563,19 @@ class NativeCalls(_CallTables):
             made = [(program.made_natively, 0)]
         self._made = made
         plan[Word.TENSORS] = len(made)
-        if program.executable.decided is None:
+        if not self._has_sized:
             plan[Word.TENSORS_AT] = self._tensors(kept, made)
         if leaves:
             plan[Word.RESULT], plan[Word.RESULT_AT] = CONSTANT, self._keep(None)
-        elif type(result) is Constant and program.is_simple:
+        elif type(result) is Constant and program.is_simple and not program.hosts:
             plan[Word.RESULT], plan[Word.RESULT_AT] = CONSTANT, self._keep(result.value)
-        elif made and program.is_simple and program.differentiable is None:
+        elif made and program.is_simple and program.differentiable is None and not program.hosts:
             plan[Word.RESULT] = FIRST
         else:
-            finish = functools.partial(_finish, self._program, kept, len(self._types), plan)
+            buffers = self._kept[0]
+            finish = functools.partial(
+                _finish, self._program, kept, len(self._types), plan, buffers
+            )
             plan[Word.RESULT], plan[Word.RESULT_AT] = OTHER, self._keep(finish)
 
 
@@ -594,6 +602,7 @@ def _finish(
     kept: Sequence[int],
     count: int,
     plan: np.ndarray,
+    buffers: Context,
     *values: Any,
 ) -> Any:
     """What a call returns, of so many arguments and of the outputs of these numbers."""
@@ -606,7 +615,13 @@ def _finish(
         outputs += [None] * program.output_count  # type: ignore[list-item]
         for number, output in zip(kept, values[count:], strict=True):
             outputs[number] = output
-    if program.decides_sizes:
+    if buffers.has_hosts:
+        buffers.hosts.finish()
+        if buffers.sizing is not None:
+            outputs.sizes = (*buffers.sizing.values,)
+            for number in program.executable.found_outputs:
+                outputs[number] = buffers.sizing.results[number]
+    elif program.decides_sizes:
         tables: SizedTables = ctypes.cast(int(plan[Word.SIZED]), ctypes.py_object).value
         outputs.sizes = tables.sized.values
     return program.finish(outputs, values[:count])

@@ -338,6 +338,12 @@ class Program:
         return self._decided is not None
 
     @property
+    def is_of_numbers(self) -> bool:
+        """Whether numbers that a call has say all sizes that are open in it."""
+        decided = self._decided
+        return decided is not None and decided.is_of_numbers and not self.hosts
+
+    @property
     def sizes_at_hand(self) -> Sequence[int]:
         """What those sizes were in its trace."""
         return () if self._decided is None else self._decided.hints
@@ -567,7 +573,8 @@ class Program:
         plain = call.plain_types()
         if plain is None or self.guards.asked or any(flag for _, _, flag in plain):
             return
-        if self._decided is not None and not self._decided.is_of_numbers:
+        decided = self._decided
+        if decided is not None and decided.given and not self.is_of_numbers:
             return
         self.counted = counted
         effects = self._side_effects
@@ -598,7 +605,8 @@ class Program:
         self.is_simple = not (self.gradients.others or later)
         self.is_direct = not (kwargs or self._deferred)
         if type(self.result) is GraphOutput and self.result.has_equal_history:
-            self.made_natively = self.result
+            is_found = self.result.slot in self.executable.found_outputs
+            self.made_natively = None if is_found else self.result
 
     def _is_plain(self, count: int) -> bool:
         """Whether a call does nothing about gradients or effects but find, leave and record them.
@@ -612,7 +620,7 @@ class Program:
         counted = [(x, n) for x, n in self.counters if isinstance(x, GradUse)]
         rare = (
             count + len(leaves) > MOST_ARGUMENTS,
-            self.hosts,
+            not self._only_finds(),
             guards.pinned,
             any(use.leaf is None or use.storage is not None for use in uses),
             guards.grads_shared != [*range(count, count + len(uses))],
@@ -631,6 +639,12 @@ class Program:
         self.entered = [*self.arguments, *((n, leaves[id(x.leaf)]) for n, x in self._found)]
         self.counted_at = [(leaves[id(x.leaf)], delta) for x, delta in counted]
         return True
+
+    def _only_finds(self) -> bool:
+        """Whether all calls of Python are the library's own, and may be made twice."""
+        is_watched = not {check_finite, check_finite_exactly}.isdisjoint(self.optimize.passes)
+        own = [isinstance(host, Finding) and host.is_own for host in self.hosts]
+        return not own or (all(own) and not (is_watched or self._in_rounds))
 
     @property
     def found_numbers(self) -> list[Any]:
@@ -680,8 +694,8 @@ class Program:
         if made is not None:
             result, outputs[made.slot] = outputs[made.slot], outputs[made.slot]._array
             if self.is_simple:
-                assert record is not None
-                record.attach(args, outputs, inputs, [result])
+                if record is not None:
+                    record.attach(args, outputs, inputs, [result])
                 return result
         run = self._begun
         if run is None:
@@ -704,7 +718,7 @@ class Program:
             return False
         are_alike = all(leaf._type == x.type for leaf, x in zip(leaves, own, strict=True))
         is_known = self.differentiable is None and self.gathering is None and not self.claims
-        is_known = is_known and self._decided is None
+        is_known = is_known and self._decided is None and not self.hosts
         return are_alike and is_known and self.is_simple
 
     def call_native(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
