@@ -44,6 +44,7 @@ from lucid.functions.joining import stack
 from lucid.ir.errors import EagerOnlyError, LucidError, NotFinite
 from lucid.ir.extents import NotOpenError, Sizes, is_open, replaced
 from lucid.ir.location import user_spot
+from lucid.ir.strides import Strides, contiguous_strides
 from lucid.ir.types import TensorType
 from lucid.runtime.entry.layout import SLOW_PATH
 from lucid.tensor.batched import Batched, BatchLevel, outside
@@ -194,6 +195,7 @@ class Differentiable:
         self.own_leaves = [OwnLeaves(layer.leaves) for layer in self.layers]
         self.needs_sizes = self.tape.needs_sizes
         self._types: dict[tuple[int, Sequence[int]], tuple[TensorType, ...]] = {}
+        self._given: dict[BackwardKind, tuple[list[TensorType], list[Strides | None]]] = {}
 
     def is_plain(self, arguments: Collection[int]) -> bool:
         """Whether calls record nothing but arrays: outputs, and inputs that are arguments."""
@@ -220,6 +222,17 @@ class Differentiable:
             if len(self._types) >= _MOST_KNOWN:
                 self._types.clear()
             found = self._types[key] = replaced(types, of.at(sizes))
+        return found
+
+    def given_to(self, kind: BackwardKind) -> tuple[Sequence[TensorType], Sequence[Strides | None]]:
+        """The types of what a backward is given that has open sizes, and the strides of such."""
+        found = self._given.get(kind)
+        if found is None:
+            pairs = zip(self.layers[kind.layer].types, kind.sent, strict=True)
+            sent = [type for type, is_sent in pairs if is_sent]
+            types = [*self.tape.lengths, *sent, *self.tape.types]
+            strides = [contiguous_strides(x.shape) if is_open(x.size) else None for x in types]
+            found = self._given[kind] = types, strides
         return found
 
     def latest(self) -> Program | None:
@@ -456,17 +469,12 @@ class CallRecord:
         if tape.sizes is None:
             found = backward.call_natively((*gradients, *map(_tensor_on, self._kept, tape.types)))
             return found
-        types = [
-            type
-            for type, sent in zip(rule.layers[kind.layer].types, kind.sent, strict=True)
-            if sent
-        ]
-        given = [*tape.lengths, *types, *tape.types]
+        given, strides = rule.given_to(kind)
         lengths = [np.empty((size, 0), bool) for size in self.sizes[: len(tape.lengths)]]
         contents = [*lengths, *(gradient._array for gradient in gradients), *self._kept]
         if not (kind.is_open or rule.needs_sizes):
             try:
-                found = backward.call_natively((*map(_tensor_on, contents, given),))
+                found = backward.call_natively((*map(_tensor_on, contents, given, strides),))
                 return found
             except (NotOpenError, EagerOnlyError):
                 pass
@@ -478,14 +486,19 @@ class CallRecord:
         return found
 
 
-def _tensor_on(content: np.ndarray | float, type: TensorType) -> TensorCore:
-    """A tensor on an array of that type, or of a number."""
+def _tensor_on(
+    content: np.ndarray | float, type: TensorType, strides: Strides | None = None
+) -> TensorCore:
+    """A tensor on an array of that type, or of a number.
+
+    strides: those of an open type.
+    """
     array = content if isinstance(content, np.ndarray) else np.array(content, type.dtype.numpy)
     storage = Storage(type)
     storage.array = array
     made = _new(storage, type, array, ())
-    if is_open(type.size):
-        made._strides = storage.strides
+    if strides is not None:
+        made._strides = strides
     return made
 
 
