@@ -278,7 +278,7 @@ class Compiled:
                                 self._begin_with(first, looks)
                             return result
                     if result is SLOW_PATH and differs is None:
-                        result, differs = self._enter_recent(first, args, kwargs)
+                        result, differs = self._enter_recent(args, kwargs, first)
                     if result is not SLOW_PATH:
                         return result
             if not self._is_eager():
@@ -363,13 +363,14 @@ class Compiled:
         return latest if found is None else found
 
     def _enter_recent(
-        self, first: Program, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], first: Program | None = None
     ) -> tuple[Any, Departure | None]:
         """Let native code try the programs that such calls began with before; as `_follow`.
 
-        first: the one that was tried.
+        first: the one that was tried; None: the latest one.
         """
         latest = self._latest  # another thread may just have dropped all of them
+        first = latest if first is None else first
         successor = None if latest is None else latest.successor
         last = None if successor is None else successor()
         looks = self._looks(args)

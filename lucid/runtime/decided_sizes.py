@@ -428,11 +428,6 @@ class DecidedProgram(OpenPlan):
         return len(self.stages) > 1
 
     @property
-    def is_of_numbers(self) -> bool:
-        """Whether numbers that a step reads say all sizes of it."""
-        return not self.is_staged and all(axis < 0 for _, axis in self.given.values())
-
-    @property
     def open_results(self) -> dict[int, dict[int, int]]:
         """By calls of Python: which of their results are outputs whose sizes are open."""
         found: dict[int, dict[int, int]] = {}

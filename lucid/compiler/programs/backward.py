@@ -422,9 +422,14 @@ class CallRecord:
         if self._is_written() or [*map(_storage, self._shown)] != self._storages:
             return False
         try:
-            return form.function(*gradients, *self._kept) is not SLOW_PATH
+            return form.function(*self._lengths(), *gradients, *self._kept) is not SLOW_PATH
         except NotFinite:  # the long way says where it is made
             return False
+
+    def _lengths(self) -> list[np.ndarray]:
+        """Arrays that have the sizes which values decided."""
+        tape = self.rule.tape
+        return [np.empty((size, 0), bool) for size in self.sizes[: len(tape.lengths)]]
 
     def gradients(
         self, node: CompiledBackward, backward: Any, gradients: Sequence[TensorCore]
@@ -470,7 +475,7 @@ class CallRecord:
             found = backward.call_natively((*gradients, *map(_tensor_on, self._kept, tape.types)))
             return found
         given, strides = rule.given_to(kind)
-        lengths = [np.empty((size, 0), bool) for size in self.sizes[: len(tape.lengths)]]
+        lengths = self._lengths()
         contents = [*lengths, *(gradient._array for gradient in gradients), *self._kept]
         if not (kind.is_open or rule.needs_sizes):
             try:

@@ -35,8 +35,10 @@ from lucid.compiler.recording.hooks import item_of
 from lucid.compiler.results.output_specs import Constant, GraphOutput
 from lucid.compiler.results.side_effects import SideEffects
 from lucid.dtypes import default_dtype_place
+from lucid.ir.extents import replaced
 from lucid.ir.memory import address_of
-from lucid.ir.types import Shape
+from lucid.ir.strides import contiguous_strides
+from lucid.ir.types import Shape, TensorType
 from lucid.runtime import stance
 from lucid.runtime.context import Context
 from lucid.runtime.decided_sizes import MOST_KNOWN, DecidedProgram, Sized
@@ -60,6 +62,7 @@ from lucid.runtime.entry.words import (
     SIZED_WORDS,
     Checked,
     Word,
+    of_axis,
 )
 from lucid.runtime.executable import Executable, Results
 from lucid.runtime.once import Once
@@ -150,6 +153,17 @@ class _CallTables(Tables):
     shapes: of outputs whose sizes are open.
     """
 
+    def _arguments(
+        self, records: Sequence[Sequence[int]], types: Sequence[PlainType] | None
+    ) -> int:
+        """The address of a table of what is given, of these types; None: they aren't known yet."""
+        words: list[int] = []
+        for number, (axes, dtype, _, _, *rest) in enumerate(records):
+            shape: Shape = () if types is None else types[number][0].shape
+            strides: Shape = () if types is None else types[number][1]
+            words += axes, dtype, self._words(shape), self._words(strides), *rest
+        return self._words(words)
+
     def _results(
         self, executable: Executable, kept: Sequence[int], shapes: Mapping[int, Shape] = NO_SHAPES
     ) -> int:
@@ -177,24 +191,22 @@ class _CallTables(Tables):
 
 
 class SizedTables(_CallTables):
-    """A program for sizes that numbers say, as native code sees it.
+    """A program for sizes that a call says, as native code sees it.
 
     Args:
-        kept, made: the outputs, and the tensors that are made of them.
+        calls: that of all sizes.
     """
 
-    def __init__(
-        self,
-        offsets: Offsets,
-        sized: Sized,
-        executable: Executable,
-        kept: Sequence[int],
-        made: Sequence[tuple[GraphOutput, int]],
-    ) -> None:
-        super().__init__(offsets)
+    def __init__(self, calls: NativeCalls, sized: Sized, executable: Executable) -> None:
+        super().__init__(calls._offsets)
         self.sized = sized
-        shapes = sized.outputs
-        self._at = self._results(executable, kept, shapes), self._tensors(kept, made, shapes)
+        shapes, kept = sized.outputs, calls._kept_results
+        types = [_sized_type(type, strides, sized) for type, strides, _ in calls._types]
+        results, tensors = (
+            self._results(executable, kept, shapes),
+            self._tensors(kept, calls._made, shapes),
+        )
+        self._at = results, tensors, self._arguments(calls._given, types)
 
     def enter(self, slots: np.ndarray) -> None:
         """Have native code find it in a hash table: linear probing."""
@@ -235,7 +247,7 @@ class NativeCalls(_CallTables):
         self._program = weakref.ref(program)  # which holds this
         self._types = types
         self._leaving: NativeCalls | None = None
-        self._has_sized = program.is_of_numbers
+        self._has_sized = program.has_given_sizes
         self._plan = np.zeros(len(Word), np.int64)
         self._entry = entry
         self._enter_constants(program)
@@ -381,7 +393,7 @@ class NativeCalls(_CallTables):
         records = []
         inputs = {position: number for number, position in program.entered}
         arrays = program.arrays
-        for number, (type, strides, _) in enumerate(self._types):
+        for number, (type, _, _) in enumerate(self._types):
             is_array = are_arrays or number in arrays
             kind = np.ndarray if is_array else Tensor
             place = inputs.get(number)
@@ -391,12 +403,11 @@ class NativeCalls(_CallTables):
                 low, high, at = expected.low, expected.high, buffers.address + 8 * place
                 is_written = program.sharing.is_written(place)
             axes = len(type.shape), self._keep(type.dtype.numpy)
-            given = self._words(type.shape), self._words(strides), at, low, high
-            records.append((*axes, *given, self._keep(kind), is_written))
-        plan = self._plan
+            records.append((*axes, 0, 0, at, low, high, self._keep(kind), is_written))
+        plan, self._given = self._plan, records
         self._enter_places(program)
         plan[Word.ARGUMENT_COUNT] = len(records)
-        plan[Word.ARGUMENTS_AT] = self._words([word for record in records for word in record])
+        plan[Word.ARGUMENTS_AT] = self._arguments(records, None if self._has_sized else self._types)
         plan[Word.HELD_AT] = self._words([0] * len(records))
         buffers.entered = [number for number, _ in program.entered]
         spans = program.sharing.written_spans
@@ -486,7 +497,11 @@ class NativeCalls(_CallTables):
         plan[Word.SIZED] = self._keep(None)
         if decided is None or not self._has_sized:
             return
-        places = [buffers.address + 8 * number for number, _ in decided.given.values()]
+        arguments = dict(program.entered)
+        places = [
+            buffers.address + 8 * number if axis < 0 else of_axis(arguments[number], axis)
+            for number, axis in decided.given.values()
+        ]
         plan[Word.SIZES] = len(places)
         plan[Word.SIZES_AT] = self._words([*places, *places])
         plan[Word.WORDS_AT] = buffers.words_at
@@ -499,6 +514,8 @@ class NativeCalls(_CallTables):
         sized, program = decided.latest, self._program()
         if sized is None or program is None or not self._has_sized:
             return
+        if self._leaving is not None:
+            self._leaving.know_sizes(decided)
         self._make_room(program.executable, sized.layout.arena_bytes)
         before = self._sized.get(sized.given)
         if before is not None and before.sized is sized:
@@ -506,9 +523,7 @@ class NativeCalls(_CallTables):
         is_full = len(self._sized) >= MOST_KNOWN
         if is_full:
             self._sized = {}
-        tables = SizedTables(
-            self._offsets, sized, program.executable, self._kept_results, self._made
-        )
+        tables = SizedTables(self, sized, program.executable)
         self._sized[sized.given] = tables
         slots = self._slots
         if before is None and not is_full and 2 * len(self._sized) <= len(slots):
@@ -587,6 +602,18 @@ def _offset_of_epoch() -> int:
 
 def _has(owner: Any, name: str, value: Any) -> bool:
     return field_of(owner, name) is value
+
+
+def _sized_type(type: TensorType, strides: Shape, sized: Sized) -> PlainType:
+    """That of an argument where sizes are known; one with open sizes is row-major."""
+    shape = replaced(type.shape, lambda extent: extent.sizes.at(sized.values)(extent))
+    if shape is type.shape:
+        return type, strides, False
+    known = type.with_shape(shape)
+    if not known.size:  # NumPy has strides of its own there
+        return known, np.empty(shape, known.dtype.numpy).strides, False
+    size = known.dtype.itemsize
+    return known, tuple(n * size for n in contiguous_strides(shape)), False
 
 
 # What native code calls gets the program by a weak reference: who calls holds it.

@@ -338,10 +338,10 @@ class Program:
         return self._decided is not None
 
     @property
-    def is_of_numbers(self) -> bool:
-        """Whether numbers that a call has say all sizes that are open in it."""
+    def has_given_sizes(self) -> bool:
+        """Whether a call says all sizes that are open in it, by its numbers or its arguments."""
         decided = self._decided
-        return decided is not None and decided.is_of_numbers and not self.hosts
+        return decided is not None and not decided.is_staged and not self.hosts
 
     @property
     def sizes_at_hand(self) -> Sequence[int]:
@@ -574,7 +574,7 @@ class Program:
         if plain is None or self.guards.asked or any(flag for _, _, flag in plain):
             return
         decided = self._decided
-        if decided is not None and decided.given and not self.is_of_numbers:
+        if decided is not None and decided.given and not self.has_given_sizes:
             return
         self.counted = counted
         effects = self._side_effects
@@ -718,7 +718,7 @@ class Program:
             return False
         are_alike = all(leaf._type == x.type for leaf, x in zip(leaves, own, strict=True))
         is_known = self.differentiable is None and self.gathering is None and not self.claims
-        is_known = is_known and self._decided is None and not self.hosts
+        is_known = is_known and not self.hosts
         return are_alike and is_known and self.is_simple
 
     def call_native(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

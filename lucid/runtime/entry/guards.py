@@ -8,6 +8,8 @@ from __future__ import annotations
 from lucid.codegen.llvm.builder import Module, const
 from lucid.runtime.entry.words import (
     ARENA_BYTES,
+    MOST_ARGUMENTS,
+    MOST_AXES,
     NUMBER_CALLED,
     NUMBER_IN_TUPLE,
     SIZED_WORDS,
@@ -283,18 +285,32 @@ def _define_number(module: Module) -> None:
 
 
 def _define_sizes(module: Module, layout: Layout) -> None:
-    """Whether there are words for the sizes that numbers say, which the step reads then.
+    """Whether there are words for the sizes that a call says, which the step reads then.
 
-    What the call makes has these sizes, too.
+    What the call is given and makes has these sizes, too.
     """
-    with entry_function(module, "sizes", "plan") as b:
-        (plan,) = b.args
+    with entry_function(module, "size", "plan", "args", "place") as b:
+        plan, args, place = b.args
+        with b.if_(b.ge(place, MOST_ARGUMENTS * MOST_AXES)):
+            b.answer(b.word(place))
+        argument, axis = b.lshr(place, MOST_AXES.bit_length() - 1), b.and_(place, MOST_AXES - 1)
+        given = b.word(args, argument)
+        record = b.record(b.word(plan, Word.ARGUMENTS_AT), argument, 9)
+        b.require(b.eq(b.field(given, layout.kind), b.word(record, 7)))
+        array = b.call("array", "i64", plan, given)
+        b.require(b.ne(array, 0))
+        b.require(b.eq(b.field(array, layout.kind), b.word(plan, Word.ARRAY)))
+        axes = b.cast("zext", b.field(array, layout.array_axes, "i32"), "i64")
+        b.require(b.eq(axes, b.word(record)))
+        b.answer(b.word(b.field(array, layout.array_shape), axis))
+    with entry_function(module, "sizes", "plan", "args") as b:
+        plan, args = b.args
         count, places = b.word(plan, Word.SIZES), b.word(plan, Word.SIZES_AT)
         with b.if_(b.eq(count, 0)):
             b.answer(1)
         now = b.record(places, count, 1)
         with b.loop(0, count, carried=[const("i64", 0)]) as loop:
-            size = b.word(b.word(places, loop.index))
+            size = b.call("size", "i64", plan, args, b.word(places, loop.index))
             b.set_word(now, loop.index, size)
             loop.carry(b.add(b.mul(loop.carried[0], 31), size))
         (start,) = loop.results
@@ -309,7 +325,8 @@ def _define_sizes(module: Module, layout: Layout) -> None:
                 room = b.word(b.word(plan, Word.BUFFERS_AT), ARENA_BYTES)
                 b.require(b.ge(room, b.word(record, 2)))
                 b.set_word(b.word(plan, Word.WORDS_AT), 0, b.word(record, 1))
-                for number, word in enumerate((Word.RESULTS_AT, Word.TENSORS_AT), 3):
+                of_sizes = Word.RESULTS_AT, Word.TENSORS_AT, Word.ARGUMENTS_AT
+                for number, word in enumerate(of_sizes, 3):
                     b.set_word(plan, word, b.word(record, number))
                 b.set_word(plan, Word.SIZED, b.word(record))
                 b.answer(1)

@@ -388,8 +388,9 @@ def _define_fits(module: Module, layout: Layout) -> None:
             b.require(b.ne(b.word(awake), 0))
         with b.if_(b.ne(b.word(plan, Word.ASKS_USER), 0)):
             b.require(b.ne(b.call("arguments", "i64", plan, args), 0))
-        for guard in ("here", "holds", "numbers", "sizes"):
+        for guard in ("here", "holds", "numbers"):
             b.require(b.ne(b.call(guard, "i64", plan), 0))
+        b.require(b.ne(b.call("sizes", "i64", plan, args), 0))
         spares = b.word(plan, Word.SPARES)
         with b.if_(b.ne(spares, 0)), b.if_(b.eq(b.api("PyList_Size", spares), 0)):
             filled = b.api("PyObject_CallNoArgs", b.word(plan, Word.FILL))
