@@ -150,7 +150,8 @@ class DecidedProgram(OpenPlan):
             array, or -1 for a number.
         stages: by the number of the call of Python that has sizes known, or `BEFORE`.
         layout: where temps are in runs that begin.
-        sized: what it is for sizes that it was given, by these; latest: for those of the last run.
+        sized: what it is for sizes that it was given, by these; latest: for those that came again
+            last.
     """
 
     def __init__(
@@ -346,6 +347,7 @@ class DecidedProgram(OpenPlan):
         """What it is for sizes that are known as it begins, for which its assumptions hold."""
         found = self.sized.get(given)
         if found is not None and found.layout is self.layout:
+            self.latest = found
             return found
         values = self._values(given)
         filled = self.filled(BEFORE, values)
@@ -473,7 +475,7 @@ class Sizing:
         """
         self._context, self.results = context, results
         program, before = self.program, self._begun
-        program.latest = self._begun = sized = self._sized(context)
+        self._begun = sized = self._sized(context)
         context.need(sized.layout.arena_bytes)
         if sized is not before or self._words is None:
             self.values = [*sized.values]

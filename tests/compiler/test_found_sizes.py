@@ -851,6 +851,18 @@ def test_a_cache_whose_length_the_step_advances(agree):
     assert step.stats.traces <= 3 and not step.stats.eager_reasons
 
 
+def test_a_length_beyond_64_bits_takes_all_that_there_is(agree):
+    def scenario(compile):
+        settings = _Settings(0)
+        step, found = compile(lambda x: x[:, : settings.length] * 2), []
+        for settings.length in (3, 4, 5, 6, 2**70, 5, 2**70, 2**40, -(2**70), 7):
+            found.append(step(lucid.randn(3, 9)))
+        return found
+
+    (step,) = agree(scenario)
+    assert not step.stats.eager_reasons
+
+
 @pytest.mark.parametrize("name", AT_BOUNDS)
 def test_lengths_that_a_caller_sets_may_be_any(agree, name):
     def scenario(compile):

@@ -1054,3 +1054,23 @@ def test_threads_find_sizes_of_their_own_in_native_calls() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_buffers_are_a_calls_own_until_its_results_are_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another thread would find other sizes in them."""
+    step = lucid.compile(lambda x: x[x > 0], audit=False)
+    for count in (3, 4, 3, 4, 5, 4, 3):
+        step(count - lucid.arange(6).float())
+    program, noted = step._latest, []
+    finish = type(program).finish
+
+    def noting(self: Any, *args: Any) -> Any:
+        noted.append(self.native._kept[0] in self.executable.free)
+        return finish(self, *args)
+
+    monkeypatch.setattr(type(program), "finish", noting)
+    assert enter(step, 4 - lucid.arange(6).float()).tolist() == [4, 3, 2, 1]
+    assert noted == [False]
+    assert program.native._kept[0] in program.executable.free

@@ -510,7 +510,7 @@ class NativeCalls(_CallTables):
         plan[Word.SIZED_AT], plan[Word.SIZED_MASK] = address_of(self._slots), len(self._slots) - 1
 
     def know_sizes(self, decided: DecidedProgram) -> None:
-        """Serve calls of the sizes that the last run had which Python has made."""
+        """Serve calls of the sizes that have come to Python again, if those are new here."""
         sized, program = decided.latest, self._program()
         if sized is None or program is None or not self._has_sized:
             return

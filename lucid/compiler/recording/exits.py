@@ -117,6 +117,9 @@ class Exits:
             if None not in sides and not (is_division and sides[1] == 0):
                 number.size = meaning(*sides)
         is_open = place in self.recorder.hosts.opened
+        is_known = type(number) is SymScalar
+        if number.size is None and is_open and is_known and not LEAST <= number.now <= MOST:
+            number.size = operator.index(number)  # which the step is specialized on
         if number.size is None and (is_open or number.is_recorded):
             whole = self.recorder.live_value(number, i64)
             key = computation_of(whole)
@@ -126,16 +129,14 @@ class Exits:
         return number.size
 
     def _new_size(self, number: Any, whole: Value, place: OpenAxis) -> Any:
-        """An open size that a number is: each call finds it, or knows it as it begins.
+        """A size that a number is: each call knows it as it begins, or finds it.
 
-        An int where it is none now; None where it is none that could be.
+        That one is open, an int, or None where it is no size.
         """
-        if type(number) is not SymScalar:
-            node = self.recorder.hosts.size(whole, place)
-            return next(iter(node.results[0].type.shape), None)
-        if not LEAST <= number.now <= MOST:
-            return operator.index(number)
-        return self.recorder.size_of_number(whole, number.now, place)
+        if type(number) is SymScalar:
+            return self.recorder.size_of_number(whole, number.now, place)
+        node = self.recorder.hosts.size(whole, place)
+        return next(iter(node.results[0].type.shape), None)
 
     def note_size(self, number: SymScalar) -> None:
         """Begin again, with an open size, where the library needs a number that is read before."""

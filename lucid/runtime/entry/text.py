@@ -345,7 +345,6 @@ def _define_locked(module: Module, layout: Layout) -> None:
         sized = b.word(plan, Word.SIZED)
         b.own(sized)
         code = b.call("run", "i64", plan)
-        b.api("PyList_Append", b.word(plan, Word.FREE), b.word(plan, Word.BUFFERS))
         with b.loop(0, count) as loop:
             b.drop(b.word(held, loop.index))
         with b.if_else(b.ne(code, 0)) as branch:
@@ -355,6 +354,8 @@ def _define_locked(module: Module, layout: Layout) -> None:
                 finished = b.call("finish", "i64", plan, args, batch)
         result = branch.merge(failed, finished)
         b.drop(sized)
+        # Last: what an error is, and what calls of Python have found, is there.
+        b.api("PyList_Append", b.word(plan, Word.FREE), b.word(plan, Word.BUFFERS))
         interrupt = b.word(plan, Word.INTERRUPT_AT)
         with b.if_(b.ne(interrupt, 0)), b.if_(b.ne(b.word(interrupt), 0)):
             b.drop(result)
