@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,9 @@ from lucid.ir.hosts import Frame
 from lucid.ir.location import Location, at_line
 from lucid.ir.types import TensorType, type_of_array
 
+_MOST_KNOWN = 256  # shapes of what is found
+_UNKNOWN: Any = object()
+
 OpenAxis = tuple[object, tuple[str, int] | None, int, int]
 """An axis of a result whose size values decide: which function, the user's line, which result."""
 
@@ -27,11 +30,15 @@ class Finding(HostCall):
     Attributes:
         find: `find(*arrays, *options)` gives arrays, which may be views of those that it gets.
         generator: the one of Python's or NumPy's that it draws from; None: it doesn't.
+        is_own: whether it is a function of the library's that does nothing else, so nobody sees
+            how often it is called.
     """
 
     find: Callable[..., Sequence[np.ndarray]]
     options: tuple[Any, ...]
     generator: Any = None
+    is_own: bool = False
+    _known: tuple[Any, dict[Any, Any]] = (None, {})  # sizes by shapes, for what is expected
 
     def make(self, frame: Frame, operands: Sequence[np.ndarray]) -> MadeHostCall:
         undo = state_of(self.generator) if self.is_followed else None
@@ -51,8 +58,20 @@ class Finding(HostCall):
         return MadeHostCall(made.host, own, made.state)
 
     def difference(self, found: Sequence[np.ndarray]) -> str | None:
-        now = self.seen(found)
-        return None if self.sizes_in(now) is not None else self.said(now)
+        return None if self._sizes(found) is not None else self.said(self.seen(found))
+
+    def _sizes(self, found: Sequence[np.ndarray]) -> Mapping[Extent, int] | None:
+        """`sizes_in` what was found: most often the same as before."""
+        of, known = self._known
+        if of is not self.expected:
+            self._known = of, known = self.expected, {}
+        key = tuple([(array.dtype, array.shape) for array in found])
+        sizes: Mapping[Extent, int] | None = known.get(key, _UNKNOWN)
+        if sizes is _UNKNOWN:
+            if len(known) >= _MOST_KNOWN:
+                known.clear()
+            sizes = known[key] = self.sizes_in(self.seen(found))
+        return sizes
 
     def sizes_in(self, now: tuple[TensorType, ...]) -> dict[Extent, int] | None:
         """What the open sizes of the results are in results of these types; None: they aren't."""
@@ -75,9 +94,9 @@ class Finding(HostCall):
         is_same = all(size.hint == value for size, value in sizes.items())
         return None if is_same else self.said(self.seen(found))
 
-    def sizes_of(self, found: Sequence[np.ndarray]) -> dict[Extent, int]:
+    def sizes_of(self, found: Sequence[np.ndarray]) -> Mapping[Extent, int]:
         """What the open sizes are in what was found, which fits."""
-        return self.sizes_in(self.seen(found)) or {}
+        return self._sizes(found) or {}
 
     def axes_of(self, sizes: Collection[int]) -> set[OpenAxis]:
         """The axes of results that have one of these sizes, and aren't open."""

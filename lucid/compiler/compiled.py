@@ -158,6 +158,7 @@ def collector_paused() -> Iterator[None]:
             _leftovers.account(time.perf_counter() - begin)
 
 
+_SET_BY_CALLS = frozenset(("_latest", "_noted", "_took_over"))  # of a compiled function
 _EXACT = (int, bool, str, type(None))
 _EXACT_BUT_MOVING = (bool, type(None))
 
@@ -258,19 +259,28 @@ class Compiled:
             latest = self._latest
             differs = None
             if latest is not None:
-                enter = latest.enter
+                first, looks = latest, None
+                if len(self._recent) > 1:  # calls of several looks come
+                    looks = self._looks(args)
+                    first = self._first(latest, looks)
+                enter = first.enter
                 if enter is not None:
                     try:
-                        is_direct = latest.is_direct and not kwargs
-                        result = enter(*args) if is_direct else latest.call_native(args, kwargs)
+                        is_direct = first.is_direct and not kwargs
+                        result = enter(*args) if is_direct else first.call_native(args, kwargs)
                     except DEPARTS as found:
-                        result, differs = self._follow(self._left(latest, found), args, kwargs)
+                        result, differs = self._follow(self._left(first, found), args, kwargs)
                     except Exception as error:  # nothing has happened; the long way says why
-                        if not (isinstance(error, NotFinite) or self._may_handle(latest)):
+                        if not (isinstance(error, NotFinite) or self._may_handle(first)):
                             raise
                         result = SLOW_PATH
+                    else:
+                        if result is not SLOW_PATH:
+                            if looks is not None and first is not latest:
+                                self._begin_with(first, looks)
+                            return result
                     if result is SLOW_PATH and differs is None:
-                        result, differs = self._enter_recent(args, kwargs)
+                        result, differs = self._enter_recent(args, kwargs, first)
                     if result is not SLOW_PATH:
                         return result
             if not self._is_eager():
@@ -344,27 +354,38 @@ class Compiled:
                     break
                 continue
             if result is not SLOW_PATH:
-                self._begin_with(program, args, took_over=True)
+                self._begin_with(program, self._looks(args), took_over=True)
             return result, differs
         return SLOW_PATH, differs
 
+    def _first(self, latest: Program, looks: Looks) -> Program:
+        """The program that calls of some looks began with last."""
+        recent = self._recent.get(looks)
+        found = recent[0]() if recent else None
+        return latest if found is None else found
+
     def _enter_recent(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], first: Program | None = None
     ) -> tuple[Any, Departure | None]:
-        """Let native code try the programs that such calls began with before; as `_follow`."""
+        """Let native code try the programs that such calls began with before; as `_follow`.
+
+        first: the one that was tried; None: the latest one.
+        """
         latest = self._latest  # another thread may just have dropped all of them
+        first = latest if first is None else first
         successor = None if latest is None else latest.successor
         last = None if successor is None else successor()
-        recent = [reference() for reference in self._recent.get(self._looks(args), ())]
+        looks = self._looks(args)
+        recent = [reference() for reference in self._recent.get(looks, ())]
         for program in (last, *(x for x in recent if x is not last)):
-            if program is None or program is latest:
+            if program is None or program is first:
                 continue
             try:
                 result = program.call_native(args, kwargs)
             except DEPARTS as found:
                 return self._follow(self._left(program, found), args, kwargs)
             if result is not SLOW_PATH:
-                self._begin_with(program, args)
+                self._begin_with(program, looks)
                 return result, None
         return SLOW_PATH, None
 
@@ -414,7 +435,8 @@ class Compiled:
 
         Native code counts the calls of all programs in one.
         """
-        calls, others = self.stats.calls, self.stats.calls - self._noted
+        calls = self.stats.calls
+        others = calls - self._noted
         if program is not None:
             program.served, others = program.served + 1, others - 1
         if self._latest is not None:
@@ -428,10 +450,8 @@ class Compiled:
         found.sort(key=attrgetter("number"))
         return [Served(signature_text(x.description), x.path, x.served) for x in found]
 
-    def _begin_with(
-        self, program: Program, args: tuple[Any, ...], *, took_over: bool = False
-    ) -> None:
-        """Note that a program has served the call, and let the next ones try it first.
+    def _begin_with(self, program: Program, looks: Looks, *, took_over: bool = False) -> None:
+        """Note that a program has served a call of some looks, and let the next ones try it first.
 
         Native code doesn't say that it is used. took_over: from the one that was tried first; only
         one that does so twice in turn is preferred to that.
@@ -447,9 +467,11 @@ class Compiled:
         if latest is not None:
             latest.used, latest.successor = calls, reference
         self._latest = program
-        looks = self._looks(args)
-        others = [x for x in self._recent.get(looks, ()) if x() not in (None, program)]
-        if looks not in self._recent and len(self._recent) >= LIMIT:
+        known = self._recent.get(looks, ())
+        if known and known[0]() is program:
+            return
+        others = [x for x in known if x() not in (None, program)]
+        if not known and len(self._recent) >= LIMIT:
             self._recent.clear()
         self._recent[looks] = [reference, *others][:RECENT]
 
@@ -520,7 +542,7 @@ class Compiled:
         sources = {place.identity: place for place in program.sources.values()}
         if any(isinstance(x, GrowingList) and not x.owner for x in sources.values()):
             return None  # a trace of it sees less than the program has
-        known = Known(set(self._ints), dict(sources))
+        known = Known(set(self._ints), dict(sources), opened={*program.places_opened})
         failed: Exception | None = None
         for _ in range(ATTEMPTS):
             call = self._signature(args, kwargs)
@@ -546,7 +568,7 @@ class Compiled:
             if failed is not None:
                 raise failed  # by somebody else, such as the handler of a signal
             self.stats.audits += 1
-            return difference(program, *made_again(recorded))
+            return difference(program, *made_again(recorded, program.sizes_at_hand))
         return None
 
     def _call_natively(self, call: Call, differs: Departure | None) -> Any:
@@ -609,7 +631,8 @@ class Compiled:
                 if program is not self._latest:
                     took_over = differs is not None and bool(differs.path)
                     took_over = took_over and self._latest is not None
-                    self._begin_with(program, call.given[0], took_over=took_over)
+                    looks = self._looks(call.given[0])
+                    self._begin_with(program, looks, took_over=took_over)
                 return result
             self._refuse_what_it_makes(program, call)
             is_fit, left = True, left - 1
@@ -762,7 +785,7 @@ class Compiled:
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Attributes, such as a count of calls, are those of the function, or the Module."""
-        is_own = not self._is_made or name in (instance_dict(self) or ())
+        is_own = name in _SET_BY_CALLS or not self._is_made or name in (instance_dict(self) or ())
         if is_own or name.startswith("__"):
             object.__setattr__(self, name, value)
         else:
@@ -802,7 +825,7 @@ class Compiled:
             failure = program.guards.failure(call)
             if failure is not None and self._follows(program):
                 failure = program.guards.failure(call)
-            if failure is None:
+            if failure is None and (differs is None or program.has_sizes_of(differs, call)):
                 return program, None
             reason = reason or failure
         return None, reason
@@ -874,6 +897,9 @@ class Compiled:
         reason: why those that there are don't fit, if it is known; claim: of this trace.
         """
         description = describe(self.__wrapped__, *call.marked)
+        if self._may_open:
+            for program in self._programs.get(call.key, ()):
+                self._opened |= program.varied_with_numbers()
         kind, reason, place = self._occasion(call, description, differs, reason)
         with replaying(*(((), ()) if differs is None else (differs.made, differs.answers))):
             recorded = self._record(call, known)

@@ -56,7 +56,7 @@ def computed(
     arrays = [x._known(what or f"{name}()") for x in tensors]
     if any(array is None for array in arrays):
         assert context.recorder is not None
-        return context.recorder.hosts.find(name, find, tensors, options)
+        return context.recorder.hosts.find(name, find, tensors, options, is_own=True)
     try:
         return tuple(map(from_array, find(*arrays, *options)))
     except LucidError as error:

@@ -249,7 +249,7 @@ class Sizes:
 
     def at(self, values: Sequence[int]) -> Callable[[Extent], int]:
         """A function that gives an extent's value where the symbols have these."""
-        atoms = list(values)
+        atoms = [*values, *[LEAST] * (self.count - len(values))]
 
         def value(key: Polynomial) -> int:
             return sum(factor * prod(atoms[atom] for atom in m) for m, factor in key)
@@ -267,11 +267,13 @@ class Sizes:
 
     def evaluator(self, wanted: Iterable[Any]) -> Callable[[Sequence[int]], Sequence[int]]:
         """A function of the symbols' values that gives those of formulas (and ints)."""
-        return self._function([self._source(x) for x in wanted])
+        wanted = [*wanted]
+        keys = [x.key for x in wanted if is_open(x)]
+        return self._function([self._source(x) for x in wanted], keys)
 
     def in_slots(self) -> Callable[[Sequence[int]], Sequence[int]]:
         """A function of the symbols' values that gives those of all slots."""
-        return self._function(list(map(self._text, self.slots)))
+        return self._function(list(map(self._text, self.slots)), self.slots)
 
     def checker(self) -> Callable[[Sequence[int]], bool]:
         """A function of the symbols' values: whether all that was assumed holds for them."""
@@ -286,20 +288,30 @@ class Sizes:
 
         known: the symbols that it is about, where others have no values yet.
         """
-        tests = [f"{self._text(key)} {relation} 0" for key, relation in assumptions]
-        tests += [f"{LEAST} <= v[{number}] <= {self.most}" for number in self.counted]
+        assumed = [*assumptions]
+        counted = [n for n in self.counted if known is None or n in known]
+        tests = [f"{LEAST} <= v[{number}] <= {self.most}" for number in counted]
+        tests += [f"{self._text(key)} {relation} 0" for key, relation in assumed]
+        keys = [key for key, _ in assumed]
         for x in self._quotients:
             if known is None or self.symbols_in((*x.over, *x.under)).issubset(known):
                 tests.append(f"{self._text(x.under)} != 0")
-        function = self._function([" and ".join(tests) or "True"])
+                keys.append(x.under)
+        function = self._function([" and ".join(tests) or "True"], keys)
         return lambda values: bool(function(values)[0])
 
-    def _function(self, sources: Sequence[str]) -> Callable[[Sequence[int]], Sequence[int]]:
-        lines = [
-            f" v.append({self._text(x.over)} // ({self._text(x.under)} or 1))"  # `checker` looks
-            for x in self._quotients
-        ]
-        body = ["def found(v):", " v = list(v)", *lines, f" return [{', '.join(sources)}]"]
+    def _function(
+        self, sources: Sequence[str], keys: Iterable[Polynomial]
+    ) -> Callable[[Sequence[int]], Sequence[int]]:
+        """A function of the symbols' values that gives those of some texts.
+
+        keys: the formulas in them, whose quotients are computed first.
+        """
+        lines = []
+        for atom in sorted(self._atoms_in(keys)):
+            x = self._quotients[atom - self.count]  # whose divisor `checker` looks at
+            lines.append(f" q{atom} = {self._text(x.over)} // ({self._text(x.under)} or 1)")
+        body = ["def found(v):", *lines, f" return [{', '.join(sources)}]"]
         names: dict[str, Any] = {}
         exec("\n".join(body), names)
         made: Callable[[Sequence[int]], Sequence[int]] = names["found"]
@@ -308,8 +320,24 @@ class Sizes:
     def _source(self, x: Any) -> str:
         return self._text(x.key) if isinstance(x, Extent) else repr(int(x))
 
+    def _atoms_in(self, keys: Iterable[Polynomial]) -> set[int]:
+        """The quotients that formulas are made of, and those that these are made of."""
+        found: set[int] = set()
+        pending = [*keys]
+        while pending:
+            atoms = {atom for monomial, _ in pending.pop() for atom in monomial}
+            for atom in atoms - found:
+                if atom >= self.count:
+                    quotient = self._quotients[atom - self.count]
+                    pending += quotient.over, quotient.under
+                    found.add(atom)
+        return found
+
     def _text(self, key: Polynomial) -> str:
-        parts = ["*".join([str(factor), *(f"v[{atom}]" for atom in m)]) for m, factor in key]
+        def name(atom: int) -> str:
+            return f"v[{atom}]" if atom < self.count else f"q{atom}"
+
+        parts = ["*".join([str(factor), *map(name, m)]) for m, factor in key]
         return "(" + " + ".join(parts) + ")" if parts else "0"
 
 

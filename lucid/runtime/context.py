@@ -17,7 +17,7 @@ from lucid.ir.memory import address_of
 from lucid.ir.strides import Strides, overlaps_itself
 from lucid.ir.types import TensorType
 from lucid.runtime.arena import Arena, arenas
-from lucid.runtime.entry.words import IS_READY, IS_TOUCHED
+from lucid.runtime.entry.words import ARENA_BYTES, IS_READY, IS_TOUCHED
 from lucid.runtime.hosts import CALLBACK, HostCalls
 from lucid.runtime.threads import pool
 
@@ -117,8 +117,8 @@ class Context:
         arena: memory for temporaries; None until the next `bind` where another program got it.
         sizing: takes the sizes that values decide; None: there are none.
         hosts: the calls of Python; `has_hosts`: whether there are any.
-        words: whether all inputs are bound, and none is a copy; and whether the native entry has
-            entered arguments since, which `bound` doesn't know of.
+        words: whether all inputs are bound, and none is a copy; whether the native entry has
+            entered arguments since, which `bound` doesn't know of; and `arena_bytes`.
     """
 
     def __init__(
@@ -154,19 +154,29 @@ class Context:
         self.entered: Sequence[int] = ()
         self._addresses = [0] * inputs
         self._copies: dict[int, np.ndarray] = {}
-        self.words = (ctypes.c_int64 * 2)()
+        self.words = (ctypes.c_int64 * 3)()
         self._written: list[tuple[int, int, int]] = []
 
     def use_arena(self, arena: Arena) -> None:
         """Run on this arena from now on."""
         self.arena = arena
         self.table[self._arena_at] = arena.address
+        self.words[ARENA_BYTES] = self.arena_bytes
 
     def need(self, arena_bytes: int) -> None:
         """Run on an arena of so many bytes."""
         if self.arena_bytes != arena_bytes or self.arena is None:
             self.arena_bytes = arena_bytes
             self.use_arena(arenas.provide(self))
+
+    @property
+    def words_at(self) -> int:
+        """Where the address of the words is that a step reads of its sizes."""
+        return self.address + 8 * (self._arena_at + 5)
+
+    def enter_words(self, address: int) -> None:
+        """Let the step read these words of its sizes."""
+        self.table[self._arena_at + 5] = address
 
     @property
     def record_at(self) -> int:

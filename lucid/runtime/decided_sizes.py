@@ -1,21 +1,23 @@
-"""Programs with sizes that values decide: a call of Python finds them while the step runs.
+"""Programs with sizes that values decide: numbers of a call, or what calls of Python find.
 
-`x[mask]` has as many rows as NumPy finds in the mask. Where such a size differs from call to call,
-the step is traced and planned with it open. Once a call of Python has found it, the words of all
-that depends on it are filled in; what reads these comes later in the step. Temps have room for
-what was found before, and some more: a call that finds more makes room, and ends like one that
-finds another type, so it is run again, without its calls of Python.
-
-A backward of such a step is given what has these sizes: they are known as it begins.
+`x[mask]` has as many rows as NumPy finds in the mask, `x[:, :n]` as many columns as `n` says. Where
+such a size differs from call to call, the step is traced and planned with it open. Once it is
+known, the words of all that depends on it are filled in; what reads these comes later in the step.
+Numbers that a step reads are known as it begins, and so is what arrays say that it is given, as a
+backward is: the words for such sizes are kept (`Sized`), and a call that comes with them again
+takes these. Temps have room for what was found before, and some more: a call of Python that finds
+more makes room, and ends like one that finds another type, so the step is run again, without its
+calls of Python.
 """
 
 from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +26,6 @@ from lucid.codegen.kernel_ir.regions import Buffer
 from lucid.codegen.kernels.host import HostKernel
 from lucid.codegen.program.instance import instance_of
 from lucid.codegen.program.memory_plan import place, size_of
-from lucid.codegen.program.open_kernels import Variant
 from lucid.codegen.program.program import KernelCall
 from lucid.codegen.program.verify import verify_program
 from lucid.ir.environment import VERIFY
@@ -41,28 +42,88 @@ from lucid.runtime.threads import pool
 if TYPE_CHECKING:
     from lucid.runtime.context import Context
 
-_Pointers = tuple[Sequence[tuple[int, int]], object]
 _MORE = 1.25  # of what temps take now they have room for
-_MOST_KNOWN = 64  # sizes of a kernel whose words are kept
-BEFORE = -1  # the stage of what no size decides
+MOST_KNOWN = 256  # sizes for which words are kept
+BEFORE = -1  # the stage of what is known before the step runs
+
+Key = Callable[[Sequence[int]], Any]
+"""Of the symbols' values, those that something follows from."""
 
 
 @dataclass(slots=True)
-class _Stage:
-    """What is filled in when a call of Python has found sizes.
+class _Group:
+    """What follows from the same symbols, and is filled in together.
 
     Attributes:
+        key: their values.
         numbers: a function of the symbols' values that gives what follows, in this order.
         words: places of words; temps; kernels, with how many formulas each has; outputs.
-        holds: whether what was assumed holds, of the symbols' values.
+        known: what is filled in, by the values.
     """
 
+    key: Key
     numbers: Callable[[Sequence[int]], Sequence[int]] = lambda values: ()
-    holds: Callable[[Sequence[int]], bool] = lambda values: True
     words: list[int] = field(default_factory=list)
     temps: list[Buffer] = field(default_factory=list)
     kernels: list[tuple[int, int]] = field(default_factory=list)
     outputs: list[int] = field(default_factory=list)
+    known: dict[Any, _Filled] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Filled:
+    """What a group is for some sizes.
+
+    Attributes:
+        places: of the words; words: what is there.
+        temps: bytes that they need; layout: one that has room for them.
+        outputs: their numbers, shapes and dtypes.
+        code: what must stay loaded, and other words that these refer to.
+    """
+
+    places: np.ndarray
+    words: np.ndarray
+    temps: Mapping[Buffer, int]
+    outputs: Sequence[tuple[int, tuple[int, ...], np.dtype[Any]]]
+    code: Sequence[object]
+    layout: _Layout | None = None
+
+
+@dataclass(slots=True)
+class _Stage:
+    """What is filled in when sizes have become known.
+
+    Attributes:
+        holds: whether what was assumed holds, of the symbols' values.
+        groups: what is filled in.
+    """
+
+    holds: Callable[[Sequence[int]], bool] = lambda values: True
+    groups: list[_Group] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Sized:
+    """What a program is for sizes that are known as it begins.
+
+    Attributes:
+        given: these sizes, in the order of the program's `given`; values: of all symbols, where
+            others are as they were while tracing.
+        words: what its code reads, but for what other sizes decide.
+        layout: where temps are in it.
+        filled: all that is in it.
+    """
+
+    given: tuple[int, ...]
+    values: tuple[int, ...]
+    words: np.ndarray
+    layout: _Layout
+    filled: Sequence[_Filled]
+
+    @property
+    def outputs(self) -> dict[int, tuple[int, ...]]:
+        """The shapes of outputs that have such sizes, by their numbers."""
+        return {number: shape for x in self.filled for number, shape, _ in x.outputs}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +143,15 @@ class DecidedProgram(OpenPlan):
     Args:
         graph: with the extents of a trace; strides: of its inputs.
         sizes: those of the trace; planned: such of as many symbols that assume the same.
+        numbers: of symbols that numbers are which the step reads: those inputs.
+
+    Attributes:
+        given: the inputs that say a size as the step begins, by symbols: number and axis of an
+            array, or -1 for a number.
+        stages: by the number of the call of Python that has sizes known, or `BEFORE`.
+        layout: where temps are in runs that begin.
+        sized: what it is for sizes that it was given, by these; latest: for those that came again
+            last.
     """
 
     def __init__(
@@ -92,37 +162,43 @@ class DecidedProgram(OpenPlan):
         planned: Sizes,
         optimize: Pipeline,
         log: PassLog,
+        numbers: Mapping[int, int],
     ) -> None:
         begin = time.perf_counter()
         self.sizes = planned
+        self.given = {symbol: (number, -1) for symbol, number in numbers.items()}
         symbolic = reopened(graph, sizes.renamed(planned.symbols))
-        self._graph, self._strides, self._hints = graph, strides, tuple(sizes.hints[: sizes.count])
+        self._graph, self._strides, self._hints = (
+            graph,
+            strides,
+            tuple(sizes.hints[: len(sizes.symbols)]),
+        )
         super().__init__(symbolic, strides, optimize, log)
-        entries = self._emitted.words.entries
-        self._places = {
-            number: [n for n, (kind, of, *_) in enumerate(entries) if kind in _OF and of == number]
-            for number in self._kernels
-        }
-        self._memo: dict[int, dict[tuple[int, ...], _Pointers]] = {
-            number: {} for number in self._kernels
-        }
+        self._entries = self._emitted.words.entries
+        self._places: dict[int, list[int]] = {number: [] for number in self._kernels}
+        for place_, (kind, *of) in enumerate(self._entries):
+            if kind in ("words", "function"):
+                self._places[of[0]].append(place_)
         self.stages: dict[int, _Stage] = self._stages()
         self.layout = self._layout({}, self._bytes_at(self._hints))
+        self.sized: dict[tuple[int, ...], Sized] = {}
+        self.latest: Sized | None = None
         self._seconds = time.perf_counter() - begin
 
     # Plan ---------------------------------------------------------------------------------
 
     def _arrange(self) -> None:
         """Let what depends on a size come after the call of Python that finds it."""
-        self._found_by: dict[int, int] = {}  # the call of Python, by symbols
-        self.given: dict[int, tuple[int, int]] = {}  # of what symbols are in inputs: input, axis
+        self._found_by = dict.fromkeys(self.given, BEFORE)  # the call of Python, by symbols
+        has_arrays = False
         for number, entry in enumerate(self.program.graph.inputs):
             for axis, size in enumerate(entry.value.shape):
                 symbol = symbol_of(size)
                 if symbol is not None:
                     self.given.setdefault(symbol, (number, axis))
                     self._found_by[symbol] = BEFORE
-        if self.given and self.program.written:
+                    has_arrays = True
+        if has_arrays and self.program.written:
             raise NotOpenError("what is written may share memory with arrays of any size")
         self.hosts: list[Any] = []
         for kernel in self.program.hosts:
@@ -166,34 +242,39 @@ class DecidedProgram(OpenPlan):
 
     def _stages(self) -> dict[int, _Stage]:
         stages: dict[int, _Stage] = {BEFORE: _Stage()}
-        wanted: dict[int, list[list[Any]]] = {}
+        groups: dict[tuple[int, ...], tuple[_Group, list[list[Any]]]] = {}
 
-        def at(stage: int, kind: int, formulas: Iterable[Any]) -> _Stage:
-            lists = wanted.setdefault(stage, [[], [], [], []])
-            lists[kind] += formulas
-            return stages.setdefault(stage, _Stage())
+        def group_of(kind: int, formulas: Sequence[Any]) -> _Group:
+            symbols = tuple(sorted(self._symbols(formulas)))
+            if symbols not in groups:
+                made = _Group(_key_of(symbols))
+                groups[symbols] = made, [[], [], [], []]
+                stages.setdefault(self._stage_of(*formulas), _Stage()).groups.append(made)
+            group, wanted = groups[symbols]
+            wanted[kind] += formulas
+            return group
 
-        for place_, (kind, *of) in enumerate(self._emitted.words.entries):
+        for place_, (kind, *of) in enumerate(self._entries):
             if kind == "size":
-                at(self._stage_of(of[0]), 0, of).words.append(place_)
+                group_of(0, of).words.append(place_)
         for temp in self._temps:
-            at(self._stage_of(temp.size), 1, [temp.size]).temps.append(temp)
+            group_of(1, [temp.size]).temps.append(temp)
         for number, kernel in self._kernels.items():
             formulas = kernel.formulas
-            at(self._stage_of(*formulas), 2, formulas).kernels.append((number, len(formulas)))
+            group_of(2, formulas).kernels.append((number, len(formulas)))
         for number, value in enumerate(self.program.graph.outputs):
-            if is_open(value.type.size) or any(map(is_open, value.shape)):
-                stage = self._stage_of(*value.shape)
-                at(stage, 3, value.shape).outputs.append(number)
-        tests: dict[int, list[Any]] = {}
+            if any(map(is_open, value.shape)):
+                group_of(3, value.shape).outputs.append(number)
+        for group, wanted in groups.values():
+            group.numbers = self.sizes.evaluator(chain.from_iterable(wanted))
+        tests: dict[int, list[Any]] = {BEFORE: []}
         for test in self.sizes.assumptions:
             stage = self._stage_of(Extent(self.sizes, test[0], 0))
             tests.setdefault(stage, []).append(test)
-        for stage in {*wanted, *tests}:
-            found = stages.setdefault(stage, _Stage())
-            found.numbers = self.sizes.evaluator(chain.from_iterable(wanted.get(stage, ())))
+        for stage in {*stages, *tests}:
             known = [symbol for symbol, by in self._found_by.items() if by <= stage]
-            found.holds = self.sizes.checker_of(tests.get(stage, ()), known)
+            holds = self.sizes.checker_of(tests.get(stage, ()), known)
+            stages.setdefault(stage, _Stage()).holds = holds
         return stages
 
     # Memory -------------------------------------------------------------------------------
@@ -212,43 +293,95 @@ class DecidedProgram(OpenPlan):
         offsets, arena_bytes = place(self._spans, counts)
         return _Layout(offsets, {x: size_of(x, n) for x, n in counts.items()}, arena_bytes)
 
-    def has_room(self, layout: _Layout, temps: Sequence[Buffer], elements: Sequence[int]) -> bool:
-        """Whether temps of so many elements have room; where not, the next run has it for them."""
-        needed = {x: size_of(x, n) for x, n in zip(temps, elements, strict=True)}
-        if all(size <= layout.reserved[temp] for temp, size in needed.items()):
+    def has_room(self, layout: _Layout, filled: Sequence[_Filled]) -> bool:
+        """Whether there is room for temps; where not, runs that begin from now on have it."""
+        needed: dict[Buffer, int] = {}
+        for group in filled:
+            if group.layout is not layout:
+                needed |= group.temps
+        if not needed:
             return True
-        self.layout = self._layout(self.layout.reserved, needed)
-        return False
+        if any(size > layout.reserved[temp] for temp, size in needed.items()):
+            self.layout = self._layout(layout.reserved, needed)
+            return False
+        for group in filled:
+            group.layout = layout
+        return True
 
-    # Code ---------------------------------------------------------------------------------
+    # Words --------------------------------------------------------------------------------
 
-    def pointers(self, given: dict[int, tuple[int, ...]]) -> dict[int, _Pointers]:
-        """For kernels with these sizes: the places of words, what to write, and what to keep."""
-        known = {n: self._memo[n].get(values) for n, values in given.items()}
-        missing = {n: [*given[n]] for n, found in known.items() if found is None}
-        for number, variant in self._chosen(missing).items() if missing else ():
-            known[number] = self._enter(number, given[number], variant)
-        return {n: found for n, found in known.items() if found is not None}
+    def filled(self, stage: int, values: Sequence[int]) -> list[_Filled]:
+        """What is filled in where the symbols that a stage knows have these values."""
+        found = []
+        for group in self.stages[stage].groups:
+            key = group.key(values)
+            made = group.known.get(key)
+            if made is None:
+                if len(group.known) >= MOST_KNOWN:
+                    group.known.clear()
+                made = group.known[key] = self._filled(group, group.numbers(values))
+            found.append(made)
+        return found
 
-    def _enter(self, number: int, values: tuple[int, ...], variant: Variant) -> _Pointers:
-        memo = self._memo[number]
-        if len(memo) >= _MOST_KNOWN:
-            memo.clear()
-        words = [ctypes.c_int64(word).value for word in variant.words(values)]
-        array = (ctypes.c_int64 * (len(words) or 1))(*words)
-        made = []
-        for place_ in self._places[number]:
-            kind, _, *region = self._emitted.words.entries[place_]
-            address = ctypes.addressof(array) if kind == "words" else variant.address(*region)
-            made.append((place_, address))
-        found = memo[values] = made, (array, variant)
+    def _filled(self, group: _Group, numbers: Sequence[int]) -> _Filled:
+        rest = iter(numbers)
+        places, words = [*group.words], [next(rest) for _ in group.words]
+        temps = {temp: size_of(temp, next(rest)) for temp in group.temps}
+        given = {number: [next(rest) for _ in range(count)] for number, count in group.kernels}
+        code: list[object] = []
+        for number, variant in self._chosen(given).items():
+            read = np.array([ctypes.c_int64(x).value for x in variant.words(given[number])] or [0])
+            code += read, variant
+            for place_ in self._places[number]:
+                kind, _, *region = self._entries[place_]
+                places.append(place_)
+                words.append(address_of(read) if kind == "words" else variant.address(*region))
+        outputs = []
+        for number in group.outputs:
+            value = self.program.graph.outputs[number]
+            shape = tuple(next(rest) for _ in value.shape)
+            outputs.append((number, shape, value.dtype.numpy))
+        return _Filled(np.array(places, int), np.array(words, np.int64), temps, outputs, code)
+
+    def sized_as(self, given: tuple[int, ...]) -> Sized:
+        """What it is for sizes that are known as it begins, for which its assumptions hold."""
+        found = self.sized.get(given)
+        if found is not None and found.layout is self.layout:
+            self.latest = found
+            return found
+        values = self._values(given)
+        filled = self.filled(BEFORE, values)
+        self.has_room(self.layout, filled)
+        layout, words = self.layout, np.zeros(len(self._entries) or 1, np.int64)
+        for place_, (kind, *of) in enumerate(self._entries):
+            if kind == "offset":
+                words[place_] = layout.offsets[of[0]]
+        for group in filled:
+            words[group.places] = group.words
+        if len(self.sized) >= MOST_KNOWN:
+            self.sized = {}
+        found = self.sized[given] = Sized(given, tuple(values), words, layout, filled)
         return found
 
     # Running ------------------------------------------------------------------------------
 
-    def fits(self, found: Sequence[Sequence[np.ndarray]]) -> bool:
-        """Whether what was assumed holds for what calls of Python have found so far."""
+    def serves(self, given: Sequence[int]) -> bool:
+        """Whether what was assumed holds for sizes that are known as it begins."""
+        return self.stages[BEFORE].holds(self._values(given))
+
+    def _values(self, given: Sequence[int]) -> list[int]:
+        """Of all symbols; of those that calls of Python find, as they were while tracing."""
         values = [*self._hints]
+        for symbol, value in zip(self.given, given, strict=True):
+            values[symbol] = value
+        return values
+
+    def fits(self, given: Sequence[int], found: Sequence[Sequence[np.ndarray]]) -> bool:
+        """Whether what was assumed holds for what calls of Python have found so far.
+
+        given: the sizes that are known as it begins.
+        """
+        values = self._values(given)
         for number, (host, arrays) in enumerate(zip(self.hosts, found, strict=False)):
             take(values, host, arrays)
             if number in self.stages and not self.stages[number].holds(values):
@@ -274,27 +407,27 @@ class DecidedProgram(OpenPlan):
             lambda: instance_of(self.program, at),
             self._target,
             self._seconds,
-            instance=Instance(self.words(), [self], self),
+            instance=Instance(None, [self], self),
         )
 
-    def words(self) -> Any:
-        """The words of a context, which are filled in yet."""
-        return (ctypes.c_int64 * (len(self._emitted.words.entries) or 1))()
+    @property
+    def nbytes(self) -> int:
+        """Of the words that are kept."""
+        return 8 * len(self._entries) * len(self.sized)
 
     def sizing(self) -> Sizing:
         """What fills the words of a context in."""
         return Sizing(self)
 
-    def enter_offsets(self, layout: _Layout, words: Any) -> None:
-        """Write where temps are."""
-        for place_, (kind, *of) in enumerate(self._emitted.words.entries):
-            if kind == "offset":
-                words[place_] = layout.offsets[of[0]]
-
     @property
     def hints(self) -> tuple[int, ...]:
         """The sizes at hand when it was traced."""
         return self._hints
+
+    @property
+    def is_staged(self) -> bool:
+        """Whether calls of Python find sizes of it."""
+        return len(self.stages) > 1
 
     @property
     def open_results(self) -> dict[int, dict[int, int]]:
@@ -319,47 +452,49 @@ class Sizing:
 
     Attributes:
         values: of the symbols, as far as they are known.
-        words: what the step reads.
+        results: the outputs, those of open sizes once these are known.
     """
 
     def __init__(self, program: DecidedProgram) -> None:
         self.program = program
-        self.values = [*program.hints]
-        self.words = program.words()
-        self._layout: _Layout | None = None
-        self._kept: dict[int, Any] = {}
+        self.values: list[int] = []
+        self._words: np.ndarray | None = None
+        self._begun: Sized | None = None
+        self._layout = program.layout
+        self._kept: dict[int, Sequence[_Filled]] = {}
         self._numbers = {id(x): n for n, x in enumerate(program.hosts)}
         self.results_of = program.open_results
-        self._results: list[Any] = []
+        self.results: list[Any] = []
         self._context: Context | None = None
-        for stage in program.stages.values():
-            self._fill(stage, stage.numbers(self.values))
+        self._axes = [*program.given.values()]
 
     def begin(self, context: Context, results: list[Any]) -> None:
-        """Get ready for a run, whose outputs of open sizes are entered into `results`."""
-        self._context, self._results = context, results
-        program = self.program
-        numbers = self._sizes_given(context) if program.given else None
-        layout = program.layout
-        if layout is not self._layout:
-            program.enter_offsets(layout, self.words)
-            context.need(layout.arena_bytes)
-            self._layout = layout
-        if numbers is not None:
-            self._fill(program.stages[BEFORE], numbers)
+        """Get ready for a run, whose outputs of open sizes are entered into `results`.
 
-    def _sizes_given(self, context: Context) -> Sequence[int]:
-        """Take the sizes that inputs have. Raises `NotOpenError` where the program can't."""
-        stage = self.program.stages[BEFORE]
-        for symbol, (number, axis) in self.program.given.items():
-            given: Any = context.bound[number]
-            self.values[symbol] = given.shape[axis]
-        if not stage.holds(self.values):
+        Raises `NotOpenError` where the program isn't for the sizes that it is given.
+        """
+        self._context, self.results = context, results
+        program, before = self.program, self._begun
+        self._begun = sized = self._sized(context)
+        context.need(sized.layout.arena_bytes)
+        if sized is not before or self._words is None:
+            self.values = [*sized.values]
+            self._layout = sized.layout
+            self._kept[BEFORE] = sized.filled
+            words = sized.words
+            if program.is_staged:
+                words = self._words = words.copy() if self._words is None else self._words
+                words[:] = sized.words
+            context.enter_words(address_of(words))
+        self._make_outputs(sized.filled)
+
+    def _sized(self, context: Context) -> Sized:
+        program, integers = self.program, context.integers
+        bound: list[Any] = context.bound
+        given = tuple([integers[n] if axis < 0 else bound[n].shape[axis] for n, axis in self._axes])
+        if given not in program.sized and not program.serves(given):
             raise NotOpenError("sizes are in another relation")
-        numbers = stage.numbers(self.values)
-        first = len(stage.words)
-        self.program.has_room(self.program.layout, stage.temps, numbers[first:][: len(stage.temps)])
-        return numbers
+        return program.sized_as(given)
 
     def __call__(self, host: Any, found: Sequence[np.ndarray]) -> str | None:
         """Take the sizes of what a call of Python has found; why the program can't, or None."""
@@ -372,45 +507,38 @@ class Sizing:
             return None
         if not stage.holds(self.values):
             return "sizes are in another relation"
-        numbers = stage.numbers(self.values)
-        first = len(stage.words)
-        elements = numbers[first : first + len(stage.temps)]
-        assert self._layout is not None
-        if not self.program.has_room(self._layout, stage.temps, elements):
+        filled = self.program.filled(number, self.values)
+        if not self.program.has_room(self._layout, filled):
             return "more elements than there was room for"
-        self._fill(stage, numbers)
+        words = self._words
+        assert words is not None
+        for group in filled:
+            words[group.places] = group.words
+        self._kept[number] = filled
+        self._make_outputs(filled)
         return None
 
-    def _fill(self, stage: _Stage, numbers: Sequence[int]) -> None:
-        words, rest = self.words, iter(numbers)
-        for place_ in stage.words:
-            words[place_] = next(rest)
-        for _ in stage.temps:
-            next(rest)
-        given = {n: tuple(next(rest) for _ in range(count)) for n, count in stage.kernels}
-        for number, (pointers, kept) in self.program.pointers(given).items():
-            for place_, address in pointers:
-                words[place_] = address
-            self._kept[number] = kept
-        graph, context = self.program.program.graph, self._context
-        for output in stage.outputs:
-            value = graph.outputs[output]
-            shape = tuple(next(rest) for _ in value.shape)
-            if context is not None:
-                array = self._results[output] = np.empty(shape, value.dtype.numpy)
-                context.table[len(context.expected) + output] = address_of(array)
+    def _make_outputs(self, filled: Sequence[_Filled]) -> None:
+        """Make the outputs whose sizes have become known."""
+        context = self._context
+        assert context is not None
+        for group in filled:
+            for number, shape, dtype in group.outputs:
+                array = self.results[number] = np.empty(shape, dtype)
+                context.table[len(context.expected) + number] = address_of(array)
 
     def result(self, number: int, result: int) -> np.ndarray | None:
         """The output that the result of a call of Python is, if its size is open."""
         output = self.results_of.get(number, {}).get(result)
-        return None if output is None else self._results[output]
+        return None if output is None else self.results[output]
 
     def known(self, x: Any) -> Any:
         """The same for the sizes of now."""
         return replaced(x, self.program.sizes.at(self.values))
 
 
-_OF = ("words", "function")
+def _key_of(symbols: Sequence[int]) -> Key:
+    return itemgetter(*symbols) if symbols else lambda values: ()
 
 
 def take(values: list[int], host: Any, found: Sequence[np.ndarray]) -> None:
@@ -423,7 +551,12 @@ def take(values: list[int], host: Any, found: Sequence[np.ndarray]) -> None:
 
 
 def decided_program(
-    graph: Graph, strides: Sequence[Strides], sizes: Sizes, optimize: Pipeline, log: PassLog
+    graph: Graph,
+    strides: Sequence[Strides],
+    sizes: Sizes,
+    optimize: Pipeline,
+    log: PassLog,
+    numbers: Mapping[int, int],
 ) -> DecidedProgram:
     """A program with sizes that values decide, one of which serves the call that is traced.
 
@@ -433,6 +566,7 @@ def decided_program(
     Args:
         graph: with the extents of a trace; strides: of its inputs.
         sizes: what the trace has assumed about them.
+        numbers: of symbols that numbers are which the step reads: those inputs.
 
     Raises:
         NotOpenError: passes or the plan need a size.
@@ -454,7 +588,7 @@ def decided_program(
         if sizes.checker()(made.hints):
             made.assume_as(sizes, made.symbols)
             passes = PassLog()
-            program = DecidedProgram(graph, strides, sizes, made, optimize, passes)
+            program = DecidedProgram(graph, strides, sizes, made, optimize, passes, numbers)
             if made.checker()(program.hints):
                 log.seconds |= passes.seconds
                 log.changed += passes.changed

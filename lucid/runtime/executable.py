@@ -89,12 +89,17 @@ class Instance:
 
     Attributes:
         words: what the code reads; code: what must stay loaded.
-        decided: fills in other words for each call, whose sizes values decide; None: no sizes are.
+        decided: has words for the sizes of each call, which values decide; None: no sizes are.
     """
 
-    words: ctypes.Array[ctypes.c_int64]
+    words: ctypes.Array[ctypes.c_int64] | None
     code: Sequence[object]
     decided: DecidedProgram | None = None
+
+    @property
+    def nbytes(self) -> int:
+        words = 0 if self.words is None else ctypes.sizeof(self.words)
+        return words if self.decided is None else self.decided.nbytes
 
 
 class Executable:
@@ -169,6 +174,11 @@ class Executable:
         return self._outputs
 
     @property
+    def decided(self) -> DecidedProgram | None:
+        """What has words for the sizes of each call; None: no values decide sizes."""
+        return None if self.instance is None else self.instance.decided
+
+    @property
     def open_at(self) -> int:
         """The address of the word that says whether other native code may call it."""
         return ctypes.addressof(self.is_open)
@@ -177,7 +187,7 @@ class Executable:
     def nbytes(self) -> int:
         """Of its own code, and of small arenas; large ones are lent to one after the other."""
         own = self._arena_bytes if self._arena_bytes <= HUGE_FROM else 0
-        code = self._library.nbytes if self.instance is None else ctypes.sizeof(self.instance.words)
+        code = self._library.nbytes if self.instance is None else self.instance.nbytes
         return code + own * len(self.free)
 
     @property
@@ -319,7 +329,8 @@ class Executable:
             self._enter_outputs(context, reused, results)
             if context.sizing is not None:
                 context.sizing.begin(context, results)
-                context.hosts.frame[SIZING] = context.sizing
+                if context.has_hosts:
+                    context.hosts.frame[SIZING] = context.sizing
             results.codes.extend(map(self._step, (context.address,)))
             if results.codes[0]:
                 self.raise_error(context)
@@ -331,11 +342,22 @@ class Executable:
             self.free.append(context)
         return results
 
+    @property
+    def found_outputs(self) -> Collection[int]:
+        """The outputs whose sizes calls of Python find: they are made while the step runs."""
+        return self._decided if self.decided is not None and self.decided.is_staged else ()
+
+    def begin_found(self, context: Context) -> None:
+        """Get ready for a run by native code, in which calls of Python find sizes."""
+        assert context.sizing is not None
+        context.sizing.begin(context, [None] * len(self._outputs))
+        context.hosts.frame[SIZING] = context.sizing
+
     def _new_context(self) -> Context:
         instance = self.instance
-        sizing = None if instance is None or instance.decided is None else instance.decided.sizing()
+        sizing = None if self.decided is None else self.decided.sizing()
         hosts = HostCalls(self._hosts, self._functions, sizing)
-        words = None if instance is None else instance.words if sizing is None else sizing.words
+        words = None if instance is None else instance.words
         at = 0 if words is None else ctypes.addressof(words)
         context = Context(self._expected, len(self._outputs), self._arena_bytes, hosts, at, sizing)
         context.use_arena(arenas.provide(context, self.free))
@@ -363,7 +385,11 @@ class Executable:
 
     def raise_error(self, context: Context) -> NoReturn:
         """Raise what the latest run on a context found."""
-        raise self._error(context)  # which no name of this frame, in its traceback, keeps alive
+        try:
+            raise self._error(context)  # which no name of this frame, in its traceback, keeps alive
+        finally:
+            if context.has_hosts:
+                context.hosts.finish()
 
     def _error(self, context: Context) -> BaseException:
         error = context.hosts.error
@@ -372,9 +398,16 @@ class Executable:
         context.record[0] = 0
         return error
 
-    def maker(self, number: int) -> tuple[Callable[..., np.ndarray], tuple[Any, ...]]:
-        """What makes a new array for an output, with its arguments."""
+    def maker(
+        self, number: int, shapes: Mapping[int, Shape] = MappingProxyType({})
+    ) -> tuple[Callable[..., np.ndarray], tuple[Any, ...]]:
+        """What makes a new array for an output, with its arguments.
+
+        shapes: of those whose sizes are open.
+        """
         shape, dtype, nbytes = self._outputs[number]
+        if number in shapes:
+            return np.empty, (shapes[number], dtype)
         if nbytes < LARGE_BYTES:
             return np.empty, (shape, dtype)
         return recycling.empty, (shape, dtype, nbytes)

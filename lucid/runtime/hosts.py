@@ -83,14 +83,18 @@ class HostCalls:
         call = self._calls[number]
         addresses = call.addresses(places)
         count = len(call.kernel.operands)
-        types = call.kernel.operands
-        types = sizing.known(types) if call.takes_open else types
-        found = call.function(self.frame, list(map(_array_at, addresses[:count], types)))
+        if call.takes_open:
+            types = sizing.known(call.kernel.operands)
+            operands = list(map(_array_at, addresses[:count], types))
+        else:
+            operands = call.operands_at(addresses[:count])
+        found = call.function(self.frame, operands)
         for result, (address, array) in enumerate(zip(addresses[count:], found, strict=True)):
             target = sizing.result(number, result)
-            if target is None:
-                target = _array_at(address, type_of_array(array))
-            np.copyto(target, array)
+            if array.size:
+                np.copyto(
+                    _array_at(address, type_of_array(array)) if target is None else target, array
+                )
 
     def finish(self) -> None:
         """Forget the step that ran."""
@@ -125,6 +129,13 @@ class _Call:
             self._operands, self._targets = arrays[: self._count], arrays[self._count :]
             self._addresses = addresses
         return self._operands, self._targets
+
+    def operands_at(self, addresses: Sequence[int]) -> list[np.ndarray]:
+        """Those on the memory of the operands alone."""
+        if addresses != self._addresses:
+            self._operands = list(map(_array_at, addresses, self._types[: self._count]))
+            self._addresses = addresses
+        return self._operands
 
 
 def _has_open(type: TensorType) -> bool:

@@ -46,7 +46,13 @@ class HostCalls(Protocol):
     ) -> Any: ...
     def backward(self, ctx: BackwardCFunction, gradients: Gradients) -> tuple[Any, ...]: ...
     def find(
-        self, name: str, find: Method, tensors: Sequence[TensorCore], options: tuple[Any, ...]
+        self,
+        name: str,
+        find: Method,
+        tensors: Sequence[TensorCore],
+        options: tuple[Any, ...],
+        *,
+        is_own: bool = False,
     ) -> tuple[Any, ...]: ...
 
 

@@ -898,6 +898,34 @@ def test_a_size_is_computed_of_numbers_that_are_none_themselves(agree, name, pla
     assert not made[place == "attribute"].stats.eager_reasons
 
 
+OF_TWO = {
+    "a sum": lambda x, n, m: x[: n + m] * 2,
+    "a product": lambda x, n, m: x[: n * m].square().sum(),
+    "a difference": lambda x, n, m: x[: n + 2 * m - 1].cumsum(0) + (n - m),
+    "a quotient": lambda x, n, m: x[: n * 8 // m].mean(),
+    "counted": lambda x, n, m: x[: int((x < n).sum()) + int((x < m).sum())] + 1,
+    "both": lambda x, n, m: (x[: n * m].sum(), x[:n].sum(), lucid.arange(n + m) * m),
+}
+
+
+@pytest.mark.parametrize("name", OF_TWO)
+@pytest.mark.parametrize("place", ["argument", "attribute"])
+def test_a_size_is_computed_of_numbers_that_are_none_themselves(agree, name, place):
+    def scenario(compile):
+        settings = _Settings(0)
+        of_argument = compile(lambda x, n, m: OF_TWO[name](x, n, m))
+        of_attribute = compile(lambda x: OF_TWO[name](x, settings.length, settings.at))
+        found, x = [], lucid.arange(4000).float()
+        lengths = (5, 9), (7, 13), (11, 17), (20, 31), (33, 44), (50, 2), (17, 33), (60, 44)
+        for n, m in (*lengths, (33, 60), (2, 7), (0, 3), (1, 1), (60, 9)):
+            settings.length, settings.at = n, m
+            found.append(of_argument(x, n, m) if place == "argument" else of_attribute(x))
+        return found
+
+    made = agree(scenario)
+    assert not made[place == "attribute"].stats.eager_reasons
+
+
 def test_a_curriculum_that_grows_outside_of_the_step(agree):
     def scenario(compile):
         lucid.manual_seed(0)
@@ -938,6 +966,18 @@ def test_a_cache_whose_length_the_step_advances(agree):
 
     (step,) = agree(scenario)
     assert step.stats.traces <= 3 and not step.stats.eager_reasons
+
+
+def test_a_length_beyond_64_bits_takes_all_that_there_is(agree):
+    def scenario(compile):
+        settings = _Settings(0)
+        step, found = compile(lambda x: x[:, : settings.length] * 2), []
+        for settings.length in (3, 4, 5, 6, 2**70, 5, 2**70, 2**40, -(2**70), 7):
+            found.append(step(lucid.randn(3, 9)))
+        return found
+
+    (step,) = agree(scenario)
+    assert not step.stats.eager_reasons
 
 
 @pytest.mark.parametrize("name", AT_BOUNDS)
@@ -1185,6 +1225,20 @@ def test_sizes_that_are_equal_in_all_calls_are_found_to_vary_together(agree, row
 
     (step,) = agree(scenario)
     assert step.stats.traces <= 3 and not step.stats.eager_reasons
+
+
+def test_numbers_that_are_equal_to_found_sizes_vary_with_them(agree):
+    def scenario(compile):
+        settings = _Settings(0)
+        step = compile(lambda x, mask: x[mask] * lucid.arange(settings.length)[:, None])
+        found = []
+        for length in (4, 6, 5, 9, 7, 8, 3, 10, 6):
+            settings.length = length
+            found.append(step(lucid.randn(12, 2), lucid.arange(12) < length))
+        return found
+
+    (step,) = agree(scenario)
+    assert step.stats.traces <= 4 and not step.stats.eager_reasons
 
 
 def test_the_elements_of_packed_sequences_are_of_any_number(agree):

@@ -294,3 +294,56 @@ def test_threads_add_up_on_the_same_leaves(net: nn.Sequential) -> None:
         thread.join()
     for a, b in zip(once, gradients(list(net.parameters())), strict=True):
         np.testing.assert_allclose(200 * a, b, rtol=1e-3, atol=1e-4)
+
+
+class Rows(nn.Module):
+    """Rows that a number or a mask says, of a model that is compiled alone."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 2)
+        self.count, self.kind = 2, kind
+
+    def forward(self, x: lucid.Tensor) -> lucid.Tensor:
+        x = x[: self.count] if self.kind == "a number" else x[x[:, 0] > 0]
+        result: lucid.Tensor = self.second(self.first(x).tanh())
+        return result
+
+
+@pytest.mark.parametrize("kind", ["a number", "a mask"])
+@pytest.mark.parametrize("is_left", [True, False])
+def test_backwards_of_open_sizes_are_native(
+    kind: str, is_left: bool, by_python: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long_ways: list[Any] = []
+    long_way = lucid.compiler.Compiled._call
+
+    def noted(self: Any, *args: Any) -> Any:
+        long_ways.append(args)
+        return long_way(self, *args)
+
+    monkeypatch.setattr(lucid.compiler.Compiled, "_call", noted)
+
+    def run(compile: Any) -> tuple[list[Any], list[int]]:
+        lucid.manual_seed(0)
+        rng, model, found, ways = np.random.default_rng(0), Rows(kind), [], []
+        step = compile(model)
+        for count in [3, 5, 4, 7, 6, 9, 8, 2, 12, 11] * 4:
+            x = rng.standard_normal((14, 4)).astype(np.float32)
+            x[:, 0] = np.where(np.arange(14) < count, 1, -1)
+            model.count = count
+            if is_left:  # else gradients are added to those that there are
+                for parameter in model.parameters():
+                    parameter.grad = None
+            result = step(lucid.tensor(x))
+            (result * result.detach().cos()).sum().backward()
+            found += [result, *(parameter.grad.numpy().copy() for parameter in model.parameters())]
+            ways.append(len(long_ways) + (len(by_python) if is_left else 0))
+        return found, ways
+
+    found, ways = run(lambda model: lucid.compile(model, audit=False))
+    assert ways[29] == ways[39]
+    expected, _ = run(lambda model: lucid.compile(model, mode="eager"))
+    for one, other in zip(found, expected, strict=True):
+        one, other = (x if isinstance(x, np.ndarray) else x.detach().numpy() for x in (one, other))
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)

@@ -24,6 +24,8 @@ from lucid.tensor.context import context, epoch
 from lucid.tensor.objects import measured
 from lucid.tensor.write_locks import WriteLock, held, lock
 
+from .conftest import assert_same, observed
+
 pytestmark = [
     pytest.mark.skipif(native._measured() is None, reason="objects look different here"),
     pytest.mark.usefixtures("unaudited"),
@@ -695,3 +697,380 @@ def test_each_of_many_sizes_is_entered_by_native_code(monkeypatch: pytest.Monkey
     monkeypatch.setattr(type(step), "_call", long_way)
     for size in (*range(1, 21), 7, 3, 19, 3, 3, 11):
         assert step(batches[size - 1]).item() == 3 * size
+
+
+# Sizes that numbers say ---------------------------------------------------------------------------
+
+
+class Lengths:
+    length = 3
+
+
+def bodies_of_lengths() -> dict[str, tuple[Callable[..., Any], lucid.Tensor]]:
+    """Steps of an `x` and a length, and what they read and may write."""
+    lucid.manual_seed(0)
+    weight = lucid.randn(30, 4).requires_grad_()
+
+    def training(x: lucid.Tensor, n: int) -> lucid.Tensor:
+        loss = (x[:, :n].cumsum(1) @ weight[:n]).square().mean()
+        loss.backward()
+        with lucid.no_grad():
+            weight.sub_(weight.grad * 0.01)
+        weight.grad = None
+        return loss
+
+    bodies: dict[str, Callable[..., Any]] = {
+        "a result": lambda x, n: x[:, :n] * 2,
+        "several": lambda x, n: (x[:, :n] * 2, x[:, :n].sum(), lucid.arange(n), n, x[:, n:]),
+        "history": lambda x, n: x[:, :n].tanh() @ weight[:n],
+        "an open history": lambda x, n: weight[:n].tanh().cumsum(0),
+        "training": training,
+    }
+    return {name: (body, weight) for name, body in bodies.items()}
+
+
+def called(step: Callable[..., Any], settings: Lengths, place: str, x: Any, n: int) -> Any:
+    settings.length = n
+    if place == "keyword":
+        return step(x, n=n)
+    return step(x, n) if place == "argument" else step(x)
+
+
+def placed(body: Callable[..., Any], settings: Lengths, place: str) -> Callable[..., Any]:
+    return body if place != "attribute" else lambda x: body(x, settings.length)
+
+
+@pytest.mark.parametrize("name", bodies_of_lengths())
+@pytest.mark.parametrize("place", ["attribute", "argument"])
+def test_lengths_that_come_again_are_looked_up_by_native_code(
+    name: str, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that are longer than all before need more memory; after some many all are forgotten."""
+    monkeypatch.setattr(native, "MOST_KNOWN", 13)
+
+    def run(compile: Callable[..., Any]) -> Any:
+        body, weight = bodies_of_lengths()[name]
+        settings, found, rng = Lengths(), [], np.random.default_rng(0)
+        step = compile(placed(body, settings, place))
+        lengths = [3, 5, 4, 7, 6, 9, 8, 2, 12, 11]
+        for n in [*lengths, 30, *lengths, *range(13, 27), *lengths * 3]:
+            made = called(step, settings, place, lucid.tensor(rng.random((2, 30), np.float32)), n)
+            if "history" in name:
+                made.square().sum().backward()
+            found.append(made)
+            ways.append(long_ways.count(step))
+        return step, found, weight.detach(), weight.grad
+
+    long_ways: list[Any] = []
+    ways: list[int] = []
+    long_way = lucid.compiler.Compiled._call
+
+    def noted(self: Any, *args: Any) -> Any:
+        long_ways.append(self)
+        return long_way(self, *args)
+
+    monkeypatch.setattr(lucid.compiler.Compiled, "_call", noted)
+    step, *found = run(lambda body: lucid.compile(body, audit=False))
+    assert ways[-11] == ways[-1], "the last ten calls have gone the long way"
+    assert step.stats.traces <= 6 and not step.stats.eager_reasons
+    _, *expected = run(lambda body: lucid.compile(body, mode="eager"))
+    assert_same(observed(found), observed(expected))
+
+
+@pytest.mark.parametrize("place", ["attribute", "argument", "keyword"])
+def test_an_error_in_a_call_of_any_length_is_eagers(place: str) -> None:
+    weight, settings = lucid.ones(30).requires_grad_(), Lengths()
+
+    def body(x: lucid.Tensor, n: int, index: lucid.Tensor) -> lucid.Tensor:
+        loss: lucid.Tensor = (x[:n] * weight[:n])[index].sum()
+        loss.backward()
+        return loss
+
+    index = lucid.tensor([0, 2])
+    step = lucid.compile(placed(lambda x, n: body(x, n, index), settings, place), audit=False)
+    lengths, several = (4, 6, 5, 8, 7), (tensor(30), tensor(40))
+    for n in lengths * 3:
+        for x in several:
+            called(step, settings, place, x, n)
+    for x in (*several, several[0]):  # the program of the call before, and another one
+        kept = weight.grad.tolist()
+        index[1] = 6
+        for n in (4, 6, 5):
+            with pytest.raises(lucid.IndexOutOfRangeError, match=rf"index 6 is out of .* size {n}"):
+                called(step, settings, place, x, n)
+            assert weight.grad.tolist() == kept
+        assert called(step, settings, place, x, 8).item() == 6
+        index[1] = 2
+
+
+def test_a_length_that_buffers_have_no_room_for_goes_the_long_way() -> None:
+    settings, x = Lengths(), lucid.randn(2, 3000)
+
+    @lucid.compile
+    def step(x: lucid.Tensor) -> lucid.Tensor:
+        return x[:, : settings.length].cumsum(1).flip(1).cumsum(1).sum()
+
+    for n in (3, 5, 4, 7, 6, 5, 4, 7):
+        settings.length = n
+        step(x)
+    assert is_taken(step, x)
+    free, (buffers, *_) = step._latest.executable.free, step._latest.native._kept
+    settings.length = 2900
+    free.remove(buffers)  # as if another thread ran on them
+    for _ in range(2):
+        expected = step(x)
+    free.append(buffers)
+    assert not is_taken(step, x)
+    assert [step(x).item() for _ in range(3)] == [expected.item()] * 3
+    free.clear()
+    free.append(buffers)
+    step(x)
+    assert is_taken(step, x)
+
+
+def test_no_memory_is_kept_of_calls_of_many_lengths() -> None:
+    settings, x = Lengths(), tensor(2, 30)
+    step = lucid.compile(lambda x: (x[:, : settings.length] * 2, lucid.arange(settings.length)))
+    lengths = [3, 5, 4, 7, 6, 9, 8, 2, 12, 11]
+
+    def work(count: int) -> None:
+        for i in range(count):
+            settings.length = lengths[i % len(lengths)]
+            step(x)
+
+    work(60)
+    watched = [x, x._array, None, step._latest.executable.decided.latest]
+    while gc.collect():
+        pass
+    before, objects = references(watched), len(gc.get_objects())
+    work(1000)
+    gc.collect()
+    after = references(watched)
+    moved = [b - a for b, a in zip(before, after, strict=True)]
+    assert max(map(abs, moved)) < 100, moved
+    assert len(gc.get_objects()) - objects < 50
+
+
+def test_a_backward_that_needs_sizes_has_later_calls_know_theirs() -> None:
+    settings, weight = Lengths(), lucid.randn(30, requires_grad=True)
+
+    class Counting(lucid.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: lucid.Tensor) -> lucid.Tensor:
+            return x * 1
+
+        @staticmethod
+        def backward(ctx: Any, gradient: lucid.Tensor) -> lucid.Tensor:
+            return gradient * int(np.sqrt(gradient.shape[0]) + 1)
+
+    step = lucid.compile(lambda x: Counting.apply(x[: settings.length] * weight[: settings.length]))
+    x = tensor(30)
+    waiting = []
+    for n in (4, 6, 5, 9, 7, 4, 6, 5, 9, 7):
+        settings.length = n
+        waiting.append(step(x))
+    for made in waiting:
+        weight.grad = None
+        made.sum().backward()
+        n = made.shape[0]
+        expected = x[:n] * int(np.sqrt(n) + 1)
+        np.testing.assert_allclose(weight.grad[:n], expected)
+    assert step._latest.differentiable.needs_sizes
+    for n in (4, 6, 5, 9, 7):
+        settings.length = n
+        step(x)
+        assert not step._latest.decides_sizes
+
+
+def test_threads_have_lengths_of_their_own() -> None:
+    body, _ = bodies_of_lengths()["history"]
+    step = lucid.compile(body, audit=False)
+    x = lucid.randn(2, 30)
+    lengths = [3, 5, 4, 7, 6, 9, 8, 2, 12, 11]
+    for n in lengths * 2:
+        step(x, n)
+    expected = {n: body(x, n).detach().numpy() for n in range(2, 31)}
+    wrong: list[int] = []
+
+    def work(seed: int) -> None:
+        for n in np.random.default_rng(seed).integers(2, 31, 400).tolist():
+            made = step(x, n)
+            if not np.allclose(made.detach().numpy(), expected[n], atol=1e-5):
+                wrong.append(n)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+# What the library finds in Python -----------------------------------------------------------------
+
+
+def finding_bodies() -> dict[str, tuple[Callable[..., Any], lucid.Tensor]]:
+    """Steps of an `x` in which Python finds something, and what they read and may write."""
+    lucid.manual_seed(0)
+    weight = lucid.randn(4, 4).requires_grad_()
+
+    def training(x: lucid.Tensor) -> lucid.Tensor:
+        loss = (x[x[:, 0] > 0] @ weight).square().mean()
+        loss.backward()
+        with lucid.no_grad():
+            weight.sub_(weight.grad * 0.01)
+        weight.grad = None
+        return loss
+
+    def solved(x: lucid.Tensor) -> lucid.Tensor:
+        loss = lucid.linalg.solve(x.T @ x + 2 * lucid.eye(4), weight).square().sum()
+        loss.backward()
+        return loss
+
+    bodies: dict[str, Callable[..., Any]] = {
+        "rows": lambda x: x[x[:, 0] > 0],
+        "several": lambda x: (x[x > 0] * 2, x.sum(), lucid.unique((x * 3).int())),
+        "two": lambda x: x[x[:, 0] > 0].sum() * x[x[:, 1] > 0].mean(0),
+        "history": lambda x: (x @ weight)[x[:, 0] > 0],
+        "a number": lambda x: x[: int((x[:, 0] > 0).sum())].cumsum(0).sum(),
+        "training": training,
+        "solved": solved,
+    }
+    return {name: (body, weight) for name, body in bodies.items()}
+
+
+@pytest.mark.parametrize("name", finding_bodies())
+def test_what_the_library_finds_in_python_is_found_in_native_calls(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(compile: Callable[..., Any]) -> Any:
+        body, weight = finding_bodies()[name]
+        step, rng, found = compile(body), np.random.default_rng(0), []
+        for i in range(40):
+            x = rng.standard_normal((6 if i < 20 else 9, 4)).astype(np.float32)
+            x[: 2 + i % 3, :2], x[2 + i % 3 : 5, :2] = 1 + i, -1 - i
+            made = step(lucid.tensor(x))
+            if name == "history":
+                made.square().sum().backward()
+            found.append(made)
+            ways.append(long_ways.count(step))
+        return step, found, weight.detach(), weight.grad
+
+    long_ways: list[Any] = []
+    ways: list[int] = []
+    long_way = lucid.compiler.Compiled._call
+
+    def noted(self: Any, *args: Any) -> Any:
+        long_ways.append(self)
+        return long_way(self, *args)
+
+    monkeypatch.setattr(lucid.compiler.Compiled, "_call", noted)
+    step, *found = run(lambda body: lucid.compile(body, audit=False))
+    assert not step.stats.eager_reasons
+    if name != "several":  # where more and more elements are found, which need more room
+        assert ways[19] - ways[9] + ways[39] - ways[29] <= 2
+    assert not step._latest.native._kept[0].hosts.frame, "what was found is kept"
+    _, *expected = run(lambda body: lucid.compile(body, mode="eager"))
+    assert_same(observed(found), observed(expected))
+
+
+def test_an_error_of_what_is_found_leaves_all_as_it_was() -> None:
+    weight = lucid.eye(3).requires_grad_()
+
+    @lucid.compile
+    def step(x: lucid.Tensor) -> lucid.Tensor:
+        weight.grad = None
+        loss = (lucid.linalg.inv(x) @ weight).sum()
+        loss.backward()
+        return loss
+
+    right, wrong = lucid.eye(3) * 2, lucid.zeros(3, 3)
+    warm(step, right)
+    assert is_taken(step, right)
+    watched = [right, right._array, wrong, wrong._array, weight]
+    before = references(watched)
+    for _ in range(50):
+        kept = weight._gradient
+        with pytest.raises(lucid.LucidError, match="Singular"):
+            enter(step, wrong)
+        assert weight._gradient is kept
+        assert is_taken(step, right)
+    assert step(right).item() == 1.5
+    del kept
+    assert [abs(a - b) < 10 for a, b in zip(references(watched), before, strict=True)] == [True] * 5
+
+
+def test_an_interrupt_while_something_is_found_comes_before_all() -> None:
+    """The handler of a signal runs in NumPy's place, in the middle of the native step."""
+    counter, interrupts = lucid.zeros(()), [False]
+
+    @lucid.compile
+    def step(x: lucid.Tensor) -> lucid.Tensor:
+        counter.add_(1)
+        return x[x > 0].sum()
+
+    x = lucid.tensor([1.0, -1.0, 2.0])
+    warm(step, x)
+    (host,) = step._latest.hosts
+    find = host.find
+
+    def interrupted(*args: Any) -> Any:
+        if interrupts[0]:
+            raise KeyboardInterrupt
+        return find(*args)
+
+    host.find = interrupted
+    before = counter.item()
+    for _ in range(3):
+        interrupts[0] = True
+        with pytest.raises(KeyboardInterrupt):
+            enter(step, x)
+        interrupts[0] = False
+        assert counter.item() == before
+        assert enter(step, x).item() == 3
+        before += 1
+        assert counter.item() == before
+
+
+def test_threads_find_sizes_of_their_own_in_native_calls() -> None:
+    body, _ = finding_bodies()["history"]
+    step = lucid.compile(body, audit=False)
+    rng = np.random.default_rng(0)
+    batches = [lucid.tensor(rng.standard_normal((8, 4)).astype(np.float32)) for _ in range(20)]
+    expected = [body(x).detach().numpy() for x in batches]
+    for x in batches:
+        step(x)
+    wrong: list[int] = []
+
+    def work(seed: int) -> None:
+        for i in np.random.default_rng(seed).integers(0, len(batches), 300).tolist():
+            made = step(batches[i]).detach().numpy()
+            if made.shape != expected[i].shape or not np.allclose(made, expected[i], atol=1e-5):
+                wrong.append(i)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_buffers_are_a_calls_own_until_its_results_are_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another thread would find other sizes in them."""
+    step = lucid.compile(lambda x: x[x > 0], audit=False)
+    for count in (3, 4, 3, 4, 5, 4, 3):
+        step(count - lucid.arange(6).float())
+    program, noted = step._latest, []
+    finish = type(program).finish
+
+    def noting(self: Any, *args: Any) -> Any:
+        noted.append(self.native._kept[0] in self.executable.free)
+        return finish(self, *args)
+
+    monkeypatch.setattr(type(program), "finish", noting)
+    assert enter(step, 4 - lucid.arange(6).float()).tolist() == [4, 3, 2, 1]
+    assert noted == [False]
+    assert program.native._kept[0] in program.executable.free

@@ -361,13 +361,18 @@ class HostRecording:
         find: Callable[..., Any],
         tensors: Sequence[TensorCore],
         options: tuple[Any, ...],
+        *,
+        is_own: bool = False,
     ) -> tuple[Any, ...]:
-        """What `find(*arrays, *options)` finds at each call; once for the same values."""
+        """What `find(*arrays, *options)` finds at each call; once for the same values.
+
+        is_own: whether it is a function of the library's, see `Finding`.
+        """
         values = [self._recorder.value_of(tensor) for tensor in tensors]
         key = (find, options, *map(computation_of, values))
         node = self._findings.get(key)
         if node is None or any(x.graph is not self._recorder.graph for x in node.results):
-            node, _ = self.call(name, find, values, options)
+            node, _ = self.call(name, find, values, options, is_own=is_own)
             self._findings[key] = node
         return tuple(tensors_of(self._recorder, node.results))
 
@@ -379,6 +384,8 @@ class HostRecording:
         options: tuple[Any, ...] = (),
         generator: Any = None,
         after: Sequence[Value] = (),
+        *,
+        is_own: bool = False,
     ) -> tuple[Node, Callable[..., Any]]:
         """Call a function at each call of the step; also the one that found the present results.
 
@@ -388,7 +395,13 @@ class HostRecording:
         place = here()
         line = None if place is None else (place.file, place.line)
         host = Finding(
-            name=name, code=name, line=line, find=function, options=options, generator=generator
+            name=name,
+            code=name,
+            line=line,
+            find=function,
+            options=options,
+            generator=generator,
+            is_own=is_own,
         )
 
         def evaluate(lent: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
@@ -404,7 +417,9 @@ class HostRecording:
     def size(self, number: Value, place: OpenAxis) -> Node:
         """A vector of empty rows, as many as an i64[] of the graph says; see `FoundNumber`."""
         code, line, *_ = place
-        host = FoundNumber(name="number", code=code, line=line, find=as_length, options=())
+        host = FoundNumber(
+            name="number", code=code, line=line, find=as_length, options=(), is_own=True
+        )
         return self._called("number", host, [number], host.evaluate)[0]
 
     def _note_draw(self, generator: Any, before: Any) -> None:

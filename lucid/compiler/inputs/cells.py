@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,3 +109,30 @@ class FormulaGuard:
         if is_same(found, self.expected, by_content=True):
             return None
         return f"{self.text} (a branch looked at it): {self.expected!r} -> {found!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class SizesGuard:
+    """Numbers of a call are sizes for which a program's assumptions hold.
+
+    Attributes:
+        texts: of the numbers; formulas: what they are.
+        holds: whether they do, of these numbers.
+    """
+
+    texts: Sequence[str]
+    formulas: Sequence[Formula]
+    holds: Callable[[Sequence[int]], bool]
+
+    def of(self, numbers: Sequence[Number]) -> list[int]:
+        """The sizes of a call that has these numbers."""
+        return [formula(numbers) for formula in self.formulas]
+
+    def failure(self, numbers: Sequence[Number]) -> str | None:
+        """Which sizes a call has, if they are others."""
+        found = self.of(numbers)
+        if self.holds(found):
+            return None
+        pairs = zip(self.texts, found, strict=True)
+        said = ", ".join(f"{text} is {number}" for text, number in pairs)
+        return f"sizes are in another relation: {said}"

@@ -26,7 +26,8 @@ class SymNumbers:
         live_inputs: those that are inputs of the graph, and such that follow from others, by text.
         formulas: what the trace asked live scalars, by the question's text.
         has_numbers: whether there are any live scalars.
-        sizes: those of tensors that values decide, where they are open.
+        sizes: those of tensors that values decide, where they are open; sized: of the symbols that
+            live scalars are, the inputs of the graph.
 
     What it is told and asked besides, the trace has:
         annotated: gives nodes that are appended to the graph directly their location and scope.
@@ -50,6 +51,7 @@ class SymNumbers:
         self.formulas: dict[str, FormulaGuard] = {}
         self.has_numbers = False
         self.sizes = Sizes((), is_strict=False, room=_MOST_SIZES)
+        self.sized: dict[int, Value] = {}
 
     def live_scalar(
         self, text: str, now: Number, formula: Formula, read: Callable[[], Any] | None = None
@@ -86,6 +88,14 @@ class SymNumbers:
         if not whole.fits(dtype):
             raise OverflowError(f"Python integer {whole} out of bounds for {dtype!r}")
         return whole.whole
+
+    def size_of_number(self, whole: Value, now: int, origin: Any) -> Any:
+        """An open size that an input of the graph says."""
+        size = self.sizes.add(now)
+        number = len(self.sizes.symbols) - 1
+        self.sizes.origins[number].add(origin)
+        self.sized[number] = whole
+        return size
 
     def guard_formula(
         self, text: str, formula: Formula, expected: Any, is_entered: bool = False

@@ -21,6 +21,7 @@ import numpy as np
 from lucid.compiler.inputs.objects import SCALARS
 from lucid.compiler.results.output_specs import Constant
 from lucid.ir.graph import Graph
+from lucid.ir.opening import reopened
 from lucid.ir.text import print_graph
 from lucid.ir.whose_code import is_users
 
@@ -143,9 +144,15 @@ def report(name: str, found: str, calls: int) -> str:
     )
 
 
-def made_again(recorded: Trace) -> tuple[Graph, list[str]]:
-    """The graph and the outline of a trace that is not to become a program."""
+def made_again(recorded: Trace, sizes: Sequence[int]) -> tuple[Graph, list[str]]:
+    """The graph and the outline of a trace that is not to become a program.
+
+    sizes: those to be shown, where some are open.
+    """
     from lucid.compiler.programs.program import as_recorded
 
     recorded.graph.drop_dead_nodes()
-    return as_recorded(recorded.graph), outline_of(recorded)
+    graph = as_recorded(recorded.graph)
+    if recorded.sizes is not None:
+        graph = reopened(graph, recorded.sizes.at(sizes))
+    return graph, outline_of(recorded)

@@ -44,6 +44,7 @@ from lucid.functions.joining import stack
 from lucid.ir.errors import EagerOnlyError, LucidError, NotFinite
 from lucid.ir.extents import NotOpenError, Sizes, is_open, replaced
 from lucid.ir.location import user_spot
+from lucid.ir.strides import Strides, contiguous_strides
 from lucid.ir.types import TensorType
 from lucid.runtime.entry.layout import SLOW_PATH
 from lucid.tensor.batched import Batched, BatchLevel, outside
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
 
 _counter, _storage, _now = attrgetter("_counter"), attrgetter("_storage"), attrgetter("now")
 _OF_AN_ARRAY = VersionCounter()  # which has none: NumPy writes unnoticed
+_MOST_KNOWN = 256  # types of results, by sizes that values decide
 
 
 class BackwardKind(NamedTuple):
@@ -192,6 +194,8 @@ class Differentiable:
         self.whole: dict[int, Any] = {}
         self.own_leaves = [OwnLeaves(layer.leaves) for layer in self.layers]
         self.needs_sizes = self.tape.needs_sizes
+        self._types: dict[tuple[int, Sequence[int]], tuple[TensorType, ...]] = {}
+        self._given: dict[BackwardKind, tuple[list[TensorType], list[Strides | None]]] = {}
 
     def is_plain(self, arguments: Collection[int]) -> bool:
         """Whether calls record nothing but arrays: outputs, and inputs that are arguments."""
@@ -206,6 +210,30 @@ class Differentiable:
             own.edges if own.are_leaves else [_edge_of(x, arguments) for x in layer.leaves]
             for own, layer in zip(self.own_leaves, self.layers, strict=True)
         ]
+
+    def types_at(self, number: int, sizes: Sequence[int]) -> tuple[TensorType, ...]:
+        """The types of a layer's outputs in a call that has such sizes."""
+        types, of = self.layers[number].types, self.tape.sizes
+        if of is None:
+            return types
+        key = number, sizes
+        found = self._types.get(key)
+        if found is None:
+            if len(self._types) >= _MOST_KNOWN:
+                self._types.clear()
+            found = self._types[key] = replaced(types, of.at(sizes))
+        return found
+
+    def given_to(self, kind: BackwardKind) -> tuple[Sequence[TensorType], Sequence[Strides | None]]:
+        """The types of what a backward is given that has open sizes, and the strides of such."""
+        found = self._given.get(kind)
+        if found is None:
+            pairs = zip(self.layers[kind.layer].types, kind.sent, strict=True)
+            sent = [type for type, is_sent in pairs if is_sent]
+            types = [*self.tape.lengths, *sent, *self.tape.types]
+            strides = [contiguous_strides(x.shape) if is_open(x.size) else None for x in types]
+            found = self._given[kind] = types, strides
+        return found
 
     def latest(self) -> Program | None:
         """The program of a backward that was run last, of those that aren't differentiated."""
@@ -394,9 +422,14 @@ class CallRecord:
         if self._is_written() or [*map(_storage, self._shown)] != self._storages:
             return False
         try:
-            return form.function(*gradients, *self._kept) is not SLOW_PATH
+            return form.function(*self._lengths(), *gradients, *self._kept) is not SLOW_PATH
         except NotFinite:  # the long way says where it is made
             return False
+
+    def _lengths(self) -> list[np.ndarray]:
+        """Arrays that have the sizes which values decided."""
+        tape = self.rule.tape
+        return [np.empty((size, 0), bool) for size in self.sizes[: len(tape.lengths)]]
 
     def gradients(
         self, node: CompiledBackward, backward: Any, gradients: Sequence[TensorCore]
@@ -441,17 +474,12 @@ class CallRecord:
         if tape.sizes is None:
             found = backward.call_natively((*gradients, *map(_tensor_on, self._kept, tape.types)))
             return found
-        types = [
-            type
-            for type, sent in zip(rule.layers[kind.layer].types, kind.sent, strict=True)
-            if sent
-        ]
-        given = [*tape.lengths, *types, *tape.types]
-        lengths = [np.empty((size, 0), bool) for size in self.sizes[: len(tape.lengths)]]
+        given, strides = rule.given_to(kind)
+        lengths = self._lengths()
         contents = [*lengths, *(gradient._array for gradient in gradients), *self._kept]
         if not (kind.is_open or rule.needs_sizes):
             try:
-                found = backward.call_natively((*map(_tensor_on, contents, given),))
+                found = backward.call_natively((*map(_tensor_on, contents, given, strides),))
                 return found
             except (NotOpenError, EagerOnlyError):
                 pass
@@ -463,14 +491,19 @@ class CallRecord:
         return found
 
 
-def _tensor_on(content: np.ndarray | float, type: TensorType) -> TensorCore:
-    """A tensor on an array of that type, or of a number."""
+def _tensor_on(
+    content: np.ndarray | float, type: TensorType, strides: Strides | None = None
+) -> TensorCore:
+    """A tensor on an array of that type, or of a number.
+
+    strides: those of an open type.
+    """
     array = content if isinstance(content, np.ndarray) else np.array(content, type.dtype.numpy)
     storage = Storage(type)
     storage.array = array
     made = _new(storage, type, array, ())
-    if is_open(type.size):
-        made._strides = storage.strides
+    if strides is not None:
+        made._strides = strides
     return made
 
 
@@ -495,9 +528,8 @@ class CompiledBackward(CustomNode):
         edges: tuple[Edge | None, ...],
         results: Sequence[TensorCore],
     ) -> None:
-        layer, sizes = record.rule.layers[number], record.rule.tape.sizes
-        types = layer.types
-        super().__init__(edges, types if sizes is None else replaced(types, sizes.at(record.sizes)))
+        layer = record.rule.layers[number]
+        super().__init__(edges, record.rule.types_at(number, record.sizes))
         self._spot = record.spot
         self._record = record
         self._number = number

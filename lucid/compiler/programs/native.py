@@ -12,7 +12,7 @@ import logging
 import sys
 import types
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,12 +33,16 @@ from lucid.compiler.inputs.signature import PlainType
 from lucid.compiler.programs.gathering import Kind, Read
 from lucid.compiler.recording.guards import Guards
 from lucid.compiler.recording.hooks import item_of
-from lucid.compiler.results.output_specs import Constant
+from lucid.compiler.results.output_specs import Constant, GraphOutput
 from lucid.compiler.results.side_effects import SideEffects
 from lucid.dtypes import default_dtype_place
+from lucid.ir.extents import replaced
 from lucid.ir.memory import address_of
+from lucid.ir.strides import contiguous_strides
+from lucid.ir.types import Shape, TensorType
 from lucid.runtime import stance
 from lucid.runtime.context import Context
+from lucid.runtime.decided_sizes import MOST_KNOWN, DecidedProgram, Sized
 from lucid.runtime.entry.layout import (
     SLOW_PATH,
     Entry,
@@ -56,9 +60,12 @@ from lucid.runtime.entry.words import (
     NUMBER_IN_DICT,
     NUMBER_IN_TUPLE,
     OTHER,
+    SIZED_WORDS,
     Checked,
     Word,
+    of_axis,
 )
+from lucid.runtime.executable import Executable, Results
 from lucid.runtime.once import Once
 from lucid.runtime.threads import pool
 from lucid.tensor.context import context, epoch
@@ -72,6 +79,7 @@ if TYPE_CHECKING:
     from lucid.compiler.programs.program import Program
 
 logger = logging.getLogger("lucid.native")
+NO_SHAPES: Mapping[int, Shape] = types.MappingProxyType({})
 _SIMPLE = (MutableSource, TensorData, RequiresGrad, IsComputed)
 
 
@@ -140,7 +148,79 @@ def native_calls(program: Program, types: Sequence[PlainType]) -> NativeCalls | 
     return native
 
 
-class NativeCalls(Tables):
+class _CallTables(Tables):
+    """Those of what a call makes.
+
+    shapes: of outputs whose sizes are open.
+    """
+
+    def _arguments(
+        self, records: Sequence[Sequence[int]], types: Sequence[PlainType] | None
+    ) -> int:
+        """The address of a table of what is given, of these types; None: they aren't known yet."""
+        words: list[int] = []
+        for number, (axes, dtype, _, _, *rest) in enumerate(records):
+            shape: Shape = () if types is None else types[number][0].shape
+            strides: Shape = () if types is None else types[number][1]
+            words += axes, dtype, self._words(shape), self._words(strides), *rest
+        return self._words(words)
+
+    def _results(
+        self, executable: Executable, kept: Sequence[int], shapes: Mapping[int, Shape] = NO_SHAPES
+    ) -> int:
+        """The address of a table of those that have no other memory."""
+        words: list[int] = []
+        for number in kept:
+            make, args = executable.maker(number, shapes)
+            table = self._words([self._keep(arg) for arg in args])
+            words += number, self._keep(make), table, len(args)
+        return self._words(words)
+
+    def _tensors(
+        self,
+        kept: Sequence[int],
+        made: Sequence[tuple[GraphOutput, int]],
+        shapes: Mapping[int, Shape] = NO_SHAPES,
+    ) -> int:
+        """The same of tensors that are made of these, and the places of leaves' gradients."""
+        words: list[int] = []
+        for x, place in made:
+            type = x.type if x.slot not in shapes else x.type.with_shape(shapes[x.slot])
+            template = x.with_history(template_of(type))
+            words += kept.index(x.slot), *self._tensor(type, template, x.version), place
+        return self._words(words)
+
+
+class SizedTables(_CallTables):
+    """A program for sizes that a call says, as native code sees it.
+
+    Args:
+        calls: that of all sizes.
+    """
+
+    def __init__(self, calls: NativeCalls, sized: Sized, executable: Executable) -> None:
+        super().__init__(calls._offsets)
+        self.sized = sized
+        shapes, kept = sized.outputs, calls._kept_results
+        types = [_sized_type(type, strides, sized) for type, strides, _ in calls._types]
+        results, tensors = (
+            self._results(executable, kept, shapes),
+            self._tensors(kept, calls._made, shapes),
+        )
+        self._at = results, tensors, self._arguments(calls._given, types)
+
+    def enter(self, slots: np.ndarray) -> None:
+        """Have native code find it in a hash table: linear probing."""
+        sized, mask = self.sized, len(slots) - 1
+        start = functools.reduce(lambda found, size: 31 * found + size, sized.given, 0)
+        place = start & mask
+        while slots[place, 0]:
+            place = (place + 1) & mask
+        words = id(self), address_of(sized.words), sized.layout.arena_bytes
+        slots[place] = (*words, *self._at, *sized.given)
+
+
+class NativeCalls(_CallTables):
     """A plan, the function that follows it, and all that the plan refers to.
 
     Args:
@@ -168,6 +248,7 @@ class NativeCalls(Tables):
         self._program = weakref.ref(program)  # which holds this
         self._types = types
         self._leaving: NativeCalls | None = None
+        self._has_sized = program.has_given_sizes
         self._plan = np.zeros(len(Word), np.int64)
         self._entry = entry
         self._enter_constants(program)
@@ -175,9 +256,13 @@ class NativeCalls(Tables):
         self._enter_arguments(program, buffers, are_arrays=bool(leaves))
         self._enter_numbers(program, buffers)
         self._enter_call(program, buffers)
+        self._enter_sizes(program, buffers)
         self._enter_claims(frozenset(map(id, leaves)) or program.claims)
         self._enter_gradients(program)
         self._enter_result(program, leaves)
+        decided = program.executable.decided
+        if decided is not None:
+            self.know_sizes(decided)
         self.function: Callable[..., Any] = entry.function(self._plan)
 
     def __del__(self) -> None:
@@ -243,12 +328,18 @@ class NativeCalls(Tables):
         modes = {"grad_enabled": program.in_grad_mode, **dict.fromkeys(plain)}
         self._table(Word.MODES, [(keep(name), keep(value)) for name, value in modes.items()])
         settings = [stance.place(), (*default_dtype_place(), program.default_dtype)]
+        rule = program.differentiable
+        if program.decides_sizes and rule is not None:
+            settings.append((vars(rule), "needs_sizes", rule.needs_sizes))
         asked = [ask for ask in guards.formulas if not ask.is_entered]
         questions: list[tuple[Callable[[], Any], object]] = []
         if asked:
             questions.append((functools.partial(_failure_of, asked, self._program), None))
         if program.is_begun:
             questions.append((functools.partial(_begin, self._program), None))
+        if program.hosts and program.decides_sizes:
+            begin = functools.partial(program.executable.begin_found, self._kept[0])
+            questions.append((begin, None))
         plan[Word.ASKS_USER] = program.asks_user
         plan[Word.CHECKED_AT] = self._checked(guards.watched, settings, questions)
         plan[Word.GATED_AT] = self._checked(guards.gated)
@@ -303,7 +394,7 @@ class NativeCalls(Tables):
         records = []
         inputs = {position: number for number, position in program.entered}
         arrays = program.arrays
-        for number, (type, strides, _) in enumerate(self._types):
+        for number, (type, _, _) in enumerate(self._types):
             is_array = are_arrays or number in arrays
             kind = np.ndarray if is_array else Tensor
             place = inputs.get(number)
@@ -313,12 +404,11 @@ class NativeCalls(Tables):
                 low, high, at = expected.low, expected.high, buffers.address + 8 * place
                 is_written = program.sharing.is_written(place)
             axes = len(type.shape), self._keep(type.dtype.numpy)
-            given = self._words(type.shape), self._words(strides), at, low, high
-            records.append((*axes, *given, self._keep(kind), is_written))
-        plan = self._plan
+            records.append((*axes, 0, 0, at, low, high, self._keep(kind), is_written))
+        plan, self._given = self._plan, records
         self._enter_places(program)
         plan[Word.ARGUMENT_COUNT] = len(records)
-        plan[Word.ARGUMENTS_AT] = self._words([word for record in records for word in record])
+        plan[Word.ARGUMENTS_AT] = self._arguments(records, None if self._has_sized else self._types)
         plan[Word.HELD_AT] = self._words([0] * len(records))
         buffers.entered = [number for number, _ in program.entered]
         spans = program.sharing.written_spans
@@ -385,13 +475,13 @@ class NativeCalls(Tables):
         plan[Word.BUFFERS] = id(buffers)
         plan[Word.BUFFERS_AT] = ctypes.addressof(buffers.words)
         plan[Word.RAISE] = self._keep(functools.partial(executable.raise_error, buffers))
-        records = []
-        for number in program.gradients.kept_results(program.output_count):
-            make, args = executable.maker(number)
-            table = self._words([self._keep(arg) for arg in args])
-            records.append((number, self._keep(make), table, len(args)))
-        self._table(Word.RESULTS, records)
-        plan[Word.VALUES_AT] = self._words([0] * (len(self._types) + len(records)))
+        found = executable.found_outputs
+        numbers = program.gradients.kept_results(program.output_count)
+        kept = self._kept_results = [n for n in numbers if n not in found]
+        plan[Word.RESULTS] = len(kept)
+        if not self._has_sized:
+            plan[Word.RESULTS_AT] = self._results(executable, kept)
+        plan[Word.VALUES_AT] = self._words([0] * (len(self._types) + len(kept)))
         plan[Word.ARRAYS_AT] = plan[Word.VALUES_AT] + 8 * len(self._types)
         counters = [
             (self._keep(counter) + self._offsets.fields["counter_now"], self._keep(delta))
@@ -401,6 +491,62 @@ class NativeCalls(Tables):
         self._table(Word.COUNTERS, counters)
         moved = [(place, self._keep(delta)) for place, delta in program.counted_at]
         self._table(Word.FOUND_COUNTERS, moved)
+
+    def _enter_sizes(self, program: Program, buffers: Context) -> None:
+        """Where numbers are that say sizes."""
+        plan, decided = self._plan, program.executable.decided
+        plan[Word.SIZED] = self._keep(None)
+        if decided is None or not self._has_sized:
+            return
+        arguments = dict(program.entered)
+        places = [
+            buffers.address + 8 * number if axis < 0 else of_axis(arguments[number], axis)
+            for number, axis in decided.given.values()
+        ]
+        plan[Word.SIZES] = len(places)
+        plan[Word.SIZES_AT] = self._words([*places, *places])
+        plan[Word.WORDS_AT] = buffers.words_at
+        self._sized: dict[tuple[int, ...], SizedTables] = {}
+        self._slots = np.zeros((8, SIZED_WORDS + len(places)), np.int64)
+        plan[Word.SIZED_AT], plan[Word.SIZED_MASK] = address_of(self._slots), len(self._slots) - 1
+
+    def know_sizes(self, decided: DecidedProgram) -> None:
+        """Serve calls of the sizes that have come to Python again, if those are new here."""
+        sized, program = decided.latest, self._program()
+        if sized is None or program is None or not self._has_sized:
+            return
+        if self._leaving is not None:
+            self._leaving.know_sizes(decided)
+        self._make_room(program.executable, sized.layout.arena_bytes)
+        before = self._sized.get(sized.given)
+        if before is not None and before.sized is sized:
+            return
+        is_full = len(self._sized) >= MOST_KNOWN
+        if is_full:
+            self._sized = {}
+        tables = SizedTables(self, sized, program.executable)
+        self._sized[sized.given] = tables
+        slots = self._slots
+        if before is None and not is_full and 2 * len(self._sized) <= len(slots):
+            tables.enter(slots)
+            return
+        while 2 * len(self._sized) > len(slots):
+            slots = np.zeros((2 * len(slots), slots.shape[1]), np.int64)
+        if slots is self._slots:
+            slots = np.zeros_like(slots)
+        for tables in self._sized.values():
+            tables.enter(slots)
+        self._plan[Word.SIZED_AT] = address_of(slots)  # first: what native code looks at is there
+        self._plan[Word.SIZED_MASK] = len(slots) - 1
+        self._slots = slots
+
+    def _make_room(self, executable: Executable, arena_bytes: int) -> None:
+        """Have buffers with enough memory for temporaries, unless a call uses them."""
+        buffers, free = self._kept[0], executable.free
+        if buffers.arena_bytes < arena_bytes and buffers in free:
+            free.remove(buffers)
+            buffers.need(arena_bytes)
+            free.append(buffers)
 
     def _enter_claims(self, claims: Keys) -> None:
         plan, keep = self._plan, self._keep
@@ -423,8 +569,7 @@ class NativeCalls(Tables):
         plan[Word.FILL] = self._keep(gradients.fill)
 
     def _enter_result(self, program: Program, leaves: Sequence[TensorCore]) -> None:
-        plan, result = self._plan, program.result
-        kept = program.gradients.kept_results(program.output_count)
+        plan, result, kept = self._plan, program.result, self._kept_results
         place = self._offsets.gradient
         made: list[tuple[Any, int]] = []
         if leaves:
@@ -432,25 +577,21 @@ class NativeCalls(Tables):
             made = [(spec, self._keep(leaf) + place) for spec, leaf in left]
         elif program.made_natively is not None:
             made = [(program.made_natively, 0)]
-        self._table(
-            Word.TENSORS,
-            [
-                (
-                    kept.index(x.slot),
-                    *self._tensor(x.type, x.with_history(template_of(x.type)), x.version),
-                    at,
-                )
-                for x, at in made
-            ],
-        )
+        self._made = made
+        plan[Word.TENSORS] = len(made)
+        if not self._has_sized:
+            plan[Word.TENSORS_AT] = self._tensors(kept, made)
         if leaves:
             plan[Word.RESULT], plan[Word.RESULT_AT] = CONSTANT, self._keep(None)
-        elif type(result) is Constant and program.is_simple:
+        elif type(result) is Constant and program.is_simple and not program.hosts:
             plan[Word.RESULT], plan[Word.RESULT_AT] = CONSTANT, self._keep(result.value)
-        elif made and program.is_simple and program.differentiable is None:
+        elif made and program.is_simple and program.differentiable is None and not program.hosts:
             plan[Word.RESULT] = FIRST
         else:
-            finish = functools.partial(_finish, self._program, kept, len(self._types))
+            buffers = self._kept[0]
+            finish = functools.partial(
+                _finish, self._program, kept, len(self._types), plan, buffers
+            )
             plan[Word.RESULT], plan[Word.RESULT_AT] = OTHER, self._keep(finish)
 
 
@@ -464,6 +605,18 @@ def _has(owner: Any, name: str, value: Any) -> bool:
     return field_of(owner, name) is value
 
 
+def _sized_type(type: TensorType, strides: Shape, sized: Sized) -> PlainType:
+    """That of an argument where sizes are known; one with open sizes is row-major."""
+    shape = replaced(type.shape, lambda extent: extent.sizes.at(sized.values)(extent))
+    if shape is type.shape:
+        return type, strides, False
+    known = type.with_shape(shape)
+    if not known.size:  # NumPy has strides of its own there
+        return known, np.empty(shape, known.dtype.numpy).strides, False
+    size = known.dtype.itemsize
+    return known, tuple(n * size for n in contiguous_strides(shape)), False
+
+
 # What native code calls gets the program by a weak reference: who calls holds it.
 
 
@@ -472,15 +625,33 @@ def _begin(reference: weakref.ref[Program]) -> None:
     reference().begin()  # type: ignore[union-attr]
 
 
-def _finish(reference: weakref.ref[Program], kept: Sequence[int], count: int, *values: Any) -> Any:
+def _finish(
+    reference: weakref.ref[Program],
+    kept: Sequence[int],
+    count: int,
+    plan: np.ndarray,
+    buffers: Context,
+    *values: Any,
+) -> Any:
     """What a call returns, of so many arguments and of the outputs of these numbers."""
     program = reference()
     assert program is not None
-    outputs = [*values[count:]]
-    if len(kept) < program.output_count:
-        outputs = [None] * program.output_count
+    outputs = Results()
+    if len(kept) == program.output_count:
+        outputs += values[count:]
+    else:
+        outputs += [None] * program.output_count  # type: ignore[list-item]
         for number, output in zip(kept, values[count:], strict=True):
             outputs[number] = output
+    if buffers.has_hosts:
+        buffers.hosts.finish()
+        if buffers.sizing is not None:
+            outputs.sizes = (*buffers.sizing.values,)
+            for number in program.executable.found_outputs:
+                outputs[number] = buffers.sizing.results[number]
+    elif program.decides_sizes:
+        tables: SizedTables = ctypes.cast(int(plan[Word.SIZED]), ctypes.py_object).value
+        outputs.sizes = tables.sized.values
     return program.finish(outputs, values[:count])
 
 

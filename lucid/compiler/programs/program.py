@@ -7,7 +7,7 @@ import operator
 import sys
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
@@ -30,7 +30,7 @@ from lucid.compiler.guards.following import Images, is_known_by_place
 from lucid.compiler.guards.guard import ArrayGuard, ContentsGuard
 from lucid.compiler.guards.mutable_sources import AppendEffect
 from lucid.compiler.guards.restarts import RestartTrace
-from lucid.compiler.inputs.cells import Cell, GradUse
+from lucid.compiler.inputs.cells import Cell, GradUse, SizesGuard
 from lucid.compiler.inputs.scalars import Formula
 from lucid.compiler.inputs.sharing import Sharing
 from lucid.compiler.inputs.signature import Call, Description, PlainType, types_of
@@ -299,7 +299,9 @@ class Program:
             for entry, known in zip(graph.inputs, self._strides, strict=True)
         ]
         try:
-            self._decided = decided_program(graph, full, sizes, self.optimize, log)
+            places = {entry.value: number for number, entry in enumerate(trace.graph.inputs)}
+            numbers = {symbol: places[value] for symbol, value in trace.sized.items()}
+            self._decided = decided_program(graph, full, sizes, self.optimize, log, numbers)
         except Exception as error:
             if not isinstance(error, NotOpenError):  # a defect, but the program is right
                 if VERIFY.read():
@@ -312,6 +314,11 @@ class Program:
                 raise NotOpenError("its backward needs sizes that values decide") from None
             closed = sizes.origins_of(getattr(error, "symbols", ()))
             raise RestartTrace("needs sizes that values decide", "closed", closed) from None
+        if numbers:
+            sources = dict(trace.live)
+            said = [sources[value] for value in trace.sized.values()]
+            texts_, formulas = [x.text for x in said], [x.formula for x in said]
+            trace.guards.sizes = SizesGuard(texts_, formulas, self._decided.serves)
         self.pass_seconds = log.seconds
         after = cache(partial(texts_of, self.recorded, self.optimize))
         texts = {"trace": lambda: str(self.recorded)}
@@ -329,6 +336,17 @@ class Program:
     def decides_sizes(self) -> bool:
         """Whether values decide sizes that are open in it."""
         return self._decided is not None
+
+    @property
+    def has_given_sizes(self) -> bool:
+        """Whether a call says all sizes that are open in it, by its numbers or its arguments."""
+        decided = self._decided
+        return decided is not None and not decided.is_staged and not self.hosts
+
+    @property
+    def sizes_at_hand(self) -> Sequence[int]:
+        """What those sizes were in its trace."""
+        return () if self._decided is None else self._decided.hints
 
     @property
     def nbytes(self) -> int:
@@ -377,9 +395,14 @@ class Program:
             return is_way and all(any(host.fits(call) for host in self.hosts) for call in made)
         if len(made) > len(self.hosts) or self.path[: len(path)] != path:
             return False
-        if not all(host.fits(call) for host, call in zip(self.hosts, made, strict=False)):
-            return False
-        return self._decided is None or self._decided.fits([call.found for call in made])
+        return all(host.fits(call) for host, call in zip(self.hosts, made, strict=False))
+
+    def has_sizes_of(self, departure: Departure, call: Call) -> bool:
+        """The same of sizes, for a call of which all else fits."""
+        if self._decided is None or self._in_rounds:
+            return True
+        sizes, found = self.guards.sizes, [made.found for made in departure.made]
+        return self._decided.fits(() if sizes is None else sizes.of(call.floats), found)
 
     def answers(self, path: tuple[int, ...]) -> list[tuple[str, int]]:
         """What the first exits ask, with such outcomes."""
@@ -417,10 +440,20 @@ class Program:
         if not isinstance(host, Finding):
             return set()
         equal = {size.hint for type in host.expected for size in type.shape if is_open(size)}
+        return self._axes_of(equal, len(calls))
+
+    def _axes_of(self, sizes: Collection[int], first: int = 0) -> set[OpenAxis]:
+        """The axes that have one of some sizes, and aren't open, of host calls from one on."""
         asked = self._numbers_asked.items()
-        later = [x for x in self.hosts[len(calls) :] if isinstance(x, Finding)]
-        found = {place for number, place in asked if self.path[number] in equal}
-        return found.union(*[other.axes_of(equal) for other in later])
+        found = {place for number, place in asked if self.path[number] in sizes}
+        hosts = [x for x in self.hosts[first:] if isinstance(x, Finding)]
+        return found.union(*[host.axes_of(sizes) for host in hosts])
+
+    def varied_with_numbers(self) -> set[OpenAxis]:
+        """The same where numbers that a call has say other sizes, as its guards have found."""
+        if self._decided is None or not self.guards.has_other_sizes:
+            return set()
+        return self._axes_of({self._decided.hints[symbol] for symbol in self._decided.given})
 
     def _take_inputs(self, trace: Trace) -> None:
         """Arrays of state are bound once; arguments, gradients and floats are read at each call."""
@@ -540,7 +573,8 @@ class Program:
         plain = call.plain_types()
         if plain is None or self.guards.asked or any(flag for _, _, flag in plain):
             return
-        if self.decides_sizes:
+        decided = self._decided
+        if decided is not None and decided.given and not self.has_given_sizes:
             return
         self.counted = counted
         effects = self._side_effects
@@ -571,7 +605,8 @@ class Program:
         self.is_simple = not (self.gradients.others or later)
         self.is_direct = not (kwargs or self._deferred)
         if type(self.result) is GraphOutput and self.result.has_equal_history:
-            self.made_natively = self.result
+            is_found = self.result.slot in self.executable.found_outputs
+            self.made_natively = None if is_found else self.result
 
     def _is_plain(self, count: int) -> bool:
         """Whether a call does nothing about gradients or effects but find, leave and record them.
@@ -585,7 +620,7 @@ class Program:
         counted = [(x, n) for x, n in self.counters if isinstance(x, GradUse)]
         rare = (
             count + len(leaves) > MOST_ARGUMENTS,
-            self.hosts,
+            not self._only_finds(),
             guards.pinned,
             any(use.leaf is None or use.storage is not None for use in uses),
             guards.grads_shared != [*range(count, count + len(uses))],
@@ -604,6 +639,12 @@ class Program:
         self.entered = [*self.arguments, *((n, leaves[id(x.leaf)]) for n, x in self._found)]
         self.counted_at = [(leaves[id(x.leaf)], delta) for x, delta in counted]
         return True
+
+    def _only_finds(self) -> bool:
+        """Whether all calls of Python are the library's own, and may be made twice."""
+        is_watched = not {check_finite, check_finite_exactly}.isdisjoint(self.optimize.passes)
+        own = [isinstance(host, Finding) and host.is_own for host in self.hosts]
+        return not own or (all(own) and not (is_watched or self._in_rounds))
 
     @property
     def found_numbers(self) -> list[Any]:
@@ -633,12 +674,12 @@ class Program:
             run.changed = self._effects[-1].forecast.entries()
         self._begun = run
 
-    def finish(self, outputs: list[Any], args: Sequence[Any]) -> Any:
+    def finish(self, outputs: Any, args: Sequence[Any]) -> Any:
         """What a call returns that native code has run; also sets what could not be promised.
 
         With its run, where calls are made after it. It can be done again after an interrupt.
 
-        outputs: arrays; a tensor where native code has made the result already.
+        outputs: `Results` of the call, with a tensor where native code has made the result.
         """
         rule, record = self.differentiable, None
         args = args[: self.tensor_count]
@@ -653,8 +694,8 @@ class Program:
         if made is not None:
             result, outputs[made.slot] = outputs[made.slot], outputs[made.slot]._array
             if self.is_simple:
-                assert record is not None
-                record.attach(args, outputs, inputs, [result])
+                if record is not None:
+                    record.attach(args, outputs, inputs, [result])
                 return result
         run = self._begun
         if run is None:
@@ -677,6 +718,7 @@ class Program:
             return False
         are_alike = all(leaf._type == x.type for leaf, x in zip(leaves, own, strict=True))
         is_known = self.differentiable is None and self.gathering is None and not self.claims
+        is_known = is_known and not self.hosts
         return are_alike and is_known and self.is_simple
 
     def call_native(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -687,7 +729,11 @@ class Program:
             return SLOW_PATH
         try:
             found = self.enter(*args, *kwargs.values())
-        except NotFinite:  # nothing has happened; the long way says where it is made
+        except LeavesPath:
+            raise
+        except Exception as error:  # nothing has happened; the long way says what it is about
+            if not (isinstance(error, NotFinite) or self.decides_sizes):
+                raise
             return SLOW_PATH
         if self._deferred and found is not SLOW_PATH:
             found, run = found
@@ -699,6 +745,9 @@ class Program:
 
         Not for a step that finds another container at each call.
         """
+        native = self.native
+        if native is not None and self._decided is not None:
+            native.know_sizes(self._decided)
         is_fit, self._has_followed = not self._has_followed, False
         if not is_fit or self._types is None or self.native is not None:
             return

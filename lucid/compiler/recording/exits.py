@@ -21,7 +21,7 @@ from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.scalars import WHOLE, Composite, SymScalar, is_known_before
 from lucid.compiler.recording.late_numbers import LateScalar, LateSize, extent_of
 from lucid.ir import ops
-from lucid.ir.extents import Extent, is_open
+from lucid.ir.extents import LEAST, MOST, Extent, is_open
 from lucid.ir.graph import computation_of
 from lucid.ir.location import LIBRARY, Location, here
 from lucid.ir.types import DType, f64, i64
@@ -121,14 +121,26 @@ class Exits:
     def size_found(self, number: SymScalar, place: OpenAxis) -> Any:
         """An open size, or an int, of its own, whatever it is computed of; None: none."""
         is_open = place in self.recorder.hosts.opened
+        is_known = type(number) is SymScalar
+        if number.size is None and is_open and is_known and not LEAST <= number.now <= MOST:
+            number.size = operator.index(number)  # which the step is specialized on
         if number.size is None and (is_open or number.is_recorded):
             whole = self.recorder.live_value(number, i64)
             key = computation_of(whole)
             if key not in self._sizes_found and is_open:
-                node = self.recorder.hosts.size(whole, place)
-                self._sizes_found[key] = next(iter(node.results[0].type.shape), None)
+                self._sizes_found[key] = self._new_size(number, whole, place)
             number.size = self._sizes_found.get(key)
         return number.size
+
+    def _new_size(self, number: Any, whole: Value, place: OpenAxis) -> Any:
+        """A size that a number is: each call knows it as it begins, or finds it.
+
+        That one is open, an int, or None where it is no size.
+        """
+        if type(number) is SymScalar:
+            return self.recorder.size_of_number(whole, number.now, place)
+        node = self.recorder.hosts.size(whole, place)
+        return next(iter(node.results[0].type.shape), None)
 
     def note_size(self, number: SymScalar) -> None:
         """Begin again, with an open size, where the library needs a number that is read before."""

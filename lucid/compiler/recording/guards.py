@@ -11,7 +11,7 @@ from lucid.compiler.guards.guard import Guard, brief
 from lucid.compiler.guards.moving_entries import MovingEntry
 from lucid.compiler.guards.mutable_sources import MutableSource
 from lucid.compiler.guards.table import GuardTable
-from lucid.compiler.inputs.cells import FormulaGuard, GradUse
+from lucid.compiler.inputs.cells import FormulaGuard, GradUse, SizesGuard
 from lucid.compiler.inputs.signature import Call
 from lucid.compiler.results.gradients import grad_failure, shared_gradients
 from lucid.compiler.results.side_effects import SideEffects
@@ -38,7 +38,10 @@ class Guards:
             that is read, what kind of value it holds. sources: these, and what it only reads.
         moving: entries at places that move, which are arguments behind those; keys: of these, too.
         is_own: whether binding those leaves what is guarded as it is.
+        sizes: those that numbers say; None: there are none. The short ways only know such as an
+            earlier call has had.
         failed: the guard that the last failure was about; None: it was about something else.
+        has_other_sizes: whether it was about these.
         places: where it has found containers, once another stood in the place of one.
         epoch: the count at which those that move it were last known to hold, which native code
             looks at, and moves on.
@@ -57,7 +60,9 @@ class Guards:
     moving: list[MovingEntry]
     keys: list[tuple[Any, ...]]
     is_own: bool
+    sizes: SizesGuard | None = None
     failed: Guard | None = None
+    has_other_sizes: bool = False
     places: Places | None = None
     epoch: int = field(default_factory=lambda: epoch.count)
 
@@ -68,11 +73,12 @@ class Guards:
 
     def failure(self, call: Call) -> str | None:
         """Why they don't hold any more for a call; None if they do."""
-        self.failed = None
+        self.failed, self.has_other_sizes = None, False
         return (
             self._failure_of_places(call)
             or self._failure_in(self.watched)
             or next(filter(None, (ask.failure(call.floats) for ask in self.formulas)), None)
+            or self._failure_of_sizes(call)
             or self._failure_of_gradients(call)
             or self._failure_of_state(call)
             or self._gated_failure()
@@ -120,6 +126,11 @@ class Guards:
                 self.failed = self.watched.failing()  # who has it may be another one
                 return f"{place.path}: another kind of value, {brief(value)}"
         return None
+
+    def _failure_of_sizes(self, call: Call) -> str | None:
+        failure = None if self.sizes is None else self.sizes.failure(call.floats)
+        self.has_other_sizes = failure is not None
+        return failure
 
     def _failure_of_gradients(self, call: Call) -> str | None:
         uses = self.grads_read

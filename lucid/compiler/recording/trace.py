@@ -67,7 +67,8 @@ class Trace:
         path: the outcomes of the exits; questions: what each of them is, for messages.
         sizes_asked: the exits that ask for numbers, which may be sizes, and where.
         may_catch: whether the step may handle an error that a run finds.
-        sizes: the open ones, which values decide; None: there are none.
+        sizes: the open ones, which values decide; None: there are none. sized: of their symbols
+            those that numbers are, by the inputs.
     """
 
     graph: Graph
@@ -85,6 +86,7 @@ class Trace:
     seconds: float = 0.0
     may_catch: bool = False
     sizes: Sizes | None = None
+    sized: Mapping[int, Value] = field(default_factory=dict)
 
 
 def trace(
@@ -344,6 +346,7 @@ def _run(
             sizes_asked=recorder.exits.sizes_asked,
             may_catch=recorder.may_catch,
             sizes=recorder.sizes if recorder.sizes.symbols else None,
+            sized=recorder.sized,
         )
         return found, handles
     except BaseException as error:

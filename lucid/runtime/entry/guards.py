@@ -7,8 +7,12 @@ from __future__ import annotations
 
 from lucid.codegen.llvm.builder import Module, const
 from lucid.runtime.entry.words import (
+    ARENA_BYTES,
+    MOST_ARGUMENTS,
+    MOST_AXES,
     NUMBER_CALLED,
     NUMBER_IN_TUPLE,
+    SIZED_WORDS,
     WRITEABLE,
     Checked,
     Layout,
@@ -19,10 +23,10 @@ from lucid.runtime.entry.words import (
 
 
 def define_guards(module: Module, layout: Layout) -> None:
-    """Add the functions `here`, `holds`, `arguments` and `numbers`."""
+    """Add the functions `here`, `holds`, `arguments`, `numbers` and `sizes`."""
     _define_here(module, layout)
     _define_checked(module)
-    for define in (_define_holds, _define_arguments, _define_numbers):
+    for define in (_define_holds, _define_arguments, _define_numbers, _define_sizes):
         define(module, layout)
 
 
@@ -278,3 +282,52 @@ def _define_number(module: Module) -> None:
             b.answer(item)
         b.own(found)
         b.answer(found)
+
+
+def _define_sizes(module: Module, layout: Layout) -> None:
+    """Whether there are words for the sizes that a call says, which the step reads then.
+
+    What the call is given and makes has these sizes, too.
+    """
+    with entry_function(module, "size", "plan", "args", "place") as b:
+        plan, args, place = b.args
+        with b.if_(b.ge(place, MOST_ARGUMENTS * MOST_AXES)):
+            b.answer(b.word(place))
+        argument, axis = b.lshr(place, MOST_AXES.bit_length() - 1), b.and_(place, MOST_AXES - 1)
+        given = b.word(args, argument)
+        record = b.record(b.word(plan, Word.ARGUMENTS_AT), argument, 9)
+        b.require(b.eq(b.field(given, layout.kind), b.word(record, 7)))
+        array = b.call("array", "i64", plan, given)
+        b.require(b.ne(array, 0))
+        b.require(b.eq(b.field(array, layout.kind), b.word(plan, Word.ARRAY)))
+        axes = b.cast("zext", b.field(array, layout.array_axes, "i32"), "i64")
+        b.require(b.eq(axes, b.word(record)))
+        b.answer(b.word(b.field(array, layout.array_shape), axis))
+    with entry_function(module, "sizes", "plan", "args") as b:
+        plan, args = b.args
+        count, places = b.word(plan, Word.SIZES), b.word(plan, Word.SIZES_AT)
+        with b.if_(b.eq(count, 0)):
+            b.answer(1)
+        now = b.record(places, count, 1)
+        with b.loop(0, count, carried=[const("i64", 0)]) as loop:
+            size = b.call("size", "i64", plan, args, b.word(places, loop.index))
+            b.set_word(now, loop.index, size)
+            loop.carry(b.add(b.mul(loop.carried[0], 31), size))
+        (start,) = loop.results
+        mask, table = b.word(plan, Word.SIZED_MASK), b.word(plan, Word.SIZED_AT)
+        words = b.add(count, SIZED_WORDS)
+        with b.loop(0, b.add(mask, 1)) as loop:
+            slot = b.and_(b.add(start, loop.index), mask)
+            record = b.add(table, b.mul(b.mul(slot, words), 8))
+            b.require(b.ne(b.word(record), 0))
+            sizes = b.add(record, 8 * SIZED_WORDS)
+            with b.if_(b.ne(b.call("same_axes", "i64", count, now, sizes), 0)):
+                room = b.word(b.word(plan, Word.BUFFERS_AT), ARENA_BYTES)
+                b.require(b.ge(room, b.word(record, 2)))
+                b.set_word(b.word(plan, Word.WORDS_AT), 0, b.word(record, 1))
+                of_sizes = Word.RESULTS_AT, Word.TENSORS_AT, Word.ARGUMENTS_AT
+                for number, word in enumerate(of_sizes, 3):
+                    b.set_word(plan, word, b.word(record, number))
+                b.set_word(plan, Word.SIZED, b.word(record))
+                b.answer(1)
+        b.answer(0)

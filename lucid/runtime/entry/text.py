@@ -342,8 +342,9 @@ def _define_locked(module: Module, layout: Layout) -> None:
         held, count = b.word(plan, Word.HELD_AT), b.word(plan, Word.ARGUMENT_COUNT)
         with b.loop(0, count) as loop:
             b.own(b.word(held, loop.index))
+        sized = b.word(plan, Word.SIZED)
+        b.own(sized)
         code = b.call("run", "i64", plan)
-        b.api("PyList_Append", b.word(plan, Word.FREE), b.word(plan, Word.BUFFERS))
         with b.loop(0, count) as loop:
             b.drop(b.word(held, loop.index))
         with b.if_else(b.ne(code, 0)) as branch:
@@ -352,6 +353,9 @@ def _define_locked(module: Module, layout: Layout) -> None:
             with branch.otherwise():
                 finished = b.call("finish", "i64", plan, args, batch)
         result = branch.merge(failed, finished)
+        b.drop(sized)
+        # Last: what an error is, and what calls of Python have found, is there.
+        b.api("PyList_Append", b.word(plan, Word.FREE), b.word(plan, Word.BUFFERS))
         interrupt = b.word(plan, Word.INTERRUPT_AT)
         with b.if_(b.ne(interrupt, 0)), b.if_(b.ne(b.word(interrupt), 0)):
             b.drop(result)
@@ -387,6 +391,7 @@ def _define_fits(module: Module, layout: Layout) -> None:
             b.require(b.ne(b.call("arguments", "i64", plan, args), 0))
         for guard in ("here", "holds", "numbers"):
             b.require(b.ne(b.call(guard, "i64", plan), 0))
+        b.require(b.ne(b.call("sizes", "i64", plan, args), 0))
         spares = b.word(plan, Word.SPARES)
         with b.if_(b.ne(spares, 0)), b.if_(b.eq(b.api("PyList_Size", spares), 0)):
             filled = b.api("PyObject_CallNoArgs", b.word(plan, Word.FILL))

@@ -193,6 +193,16 @@ class Word(IntEnum):
     FOUND_COUNTERS = 67  # argument, increment
     FOUND_COUNTERS_AT = 68
     FILL = 69  # a callable that makes a spare batch of gradients, where none is left
+    # How many sizes the call says, of a program whose sizes are open; where each of them is, in the
+    # table or as an axis of an argument (`of_axis`), then room for what they are; a hash table of
+    # those that there are words for, by linear probing: object, words at, bytes of memory, results
+    # at, tensors at, arguments at, the sizes.
+    SIZES = 70
+    SIZES_AT = 71
+    SIZED_MASK = 72
+    SIZED_AT = 73
+    SIZED = 74  # the object of the call that runs
+    WORDS_AT = 75  # the place in the table where the address of the words goes
 
 
 class Checked(IntEnum):
@@ -212,12 +222,20 @@ class Checked(IntEnum):
     QUESTIONS_AT = 11
 
 
-# Words of a call's buffers: whether all inputs are in its table, and whether we have written there.
-IS_READY, IS_TOUCHED = range(2)
+# Words of a call's buffers: whether all inputs are in its table, whether we have written there, and
+# the bytes of its memory for temporaries.
+IS_READY, IS_TOUCHED, ARENA_BYTES = range(3)
+SIZED_WORDS = 6  # of a record of sizes, before these
+MOST_AXES = 64  # of an array
 NUMBER_IN_DICT, NUMBER_IN_TUPLE, NUMBER_CALLED = range(3)
 CONSTANT, FIRST, OTHER = range(3)
 IN_DICT, IN_LIST, IN_CELL = range(3)
 RAISED = 1 << 40  # in place of a code of the step: an exception is set
+
+
+def of_axis(argument: int, axis: int) -> int:
+    """A word, less than any address, for the size of an argument's axis."""
+    return argument * MOST_AXES + axis
 
 
 class EntryBuilder(FunctionBuilder):
