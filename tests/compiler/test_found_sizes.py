@@ -898,34 +898,6 @@ def test_a_size_is_computed_of_numbers_that_are_none_themselves(agree, name, pla
     assert not made[place == "attribute"].stats.eager_reasons
 
 
-OF_TWO = {
-    "a sum": lambda x, n, m: x[: n + m] * 2,
-    "a product": lambda x, n, m: x[: n * m].square().sum(),
-    "a difference": lambda x, n, m: x[: n + 2 * m - 1].cumsum(0) + (n - m),
-    "a quotient": lambda x, n, m: x[: n * 8 // m].mean(),
-    "counted": lambda x, n, m: x[: int((x < n).sum()) + int((x < m).sum())] + 1,
-    "both": lambda x, n, m: (x[: n * m].sum(), x[:n].sum(), lucid.arange(n + m) * m),
-}
-
-
-@pytest.mark.parametrize("name", OF_TWO)
-@pytest.mark.parametrize("place", ["argument", "attribute"])
-def test_a_size_is_computed_of_numbers_that_are_none_themselves(agree, name, place):
-    def scenario(compile):
-        settings = _Settings(0)
-        of_argument = compile(lambda x, n, m: OF_TWO[name](x, n, m))
-        of_attribute = compile(lambda x: OF_TWO[name](x, settings.length, settings.at))
-        found, x = [], lucid.arange(4000).float()
-        lengths = (5, 9), (7, 13), (11, 17), (20, 31), (33, 44), (50, 2), (17, 33), (60, 44)
-        for n, m in (*lengths, (33, 60), (2, 7), (0, 3), (1, 1), (60, 9)):
-            settings.length, settings.at = n, m
-            found.append(of_argument(x, n, m) if place == "argument" else of_attribute(x))
-        return found
-
-    made = agree(scenario)
-    assert not made[place == "attribute"].stats.eager_reasons
-
-
 def test_a_curriculum_that_grows_outside_of_the_step(agree):
     def scenario(compile):
         lucid.manual_seed(0)
