@@ -137,9 +137,10 @@ def is_same(found: Any, expected: Any, *, by_content: bool = False) -> bool:
         both_nan = math.isnan(found) and math.isnan(expected)
         same_sign = math.copysign(1.0, found) == math.copysign(1.0, expected)
         return both_nan or (found == expected and same_sign)
-    if kind in (tuple, slice, range):
-        parts = (found, expected) if kind is tuple else map(_bounds, (found, expected))
-        return _are_same(*parts, by_content=by_content)
+    if kind is tuple or (isinstance(found, tuple) and is_librarys(kind)):  # such as a shape
+        return _are_same(found, expected, by_content=by_content)
+    if kind in (slice, range):
+        return _are_same(_bounds(found), _bounds(expected), by_content=by_content)
     if kind is types.MethodType:
         return found.__func__ is expected.__func__ and found.__self__ is expected.__self__
     if isinstance(found, np.ndarray):
@@ -152,8 +153,7 @@ def is_same(found: Any, expected: Any, *, by_content: bool = False) -> bool:
             parts = found.ravel().tolist(), expected.ravel().tolist()
             return _are_same(*parts, by_content=by_content)
         return are_same_bytes(found, expected)
-    is_own = isinstance(found, tuple) and is_librarys(kind)  # of numbers, such as a shape
-    if not is_own and not isinstance(found, (*SCALARS, frozenset, np.generic)):
+    if not isinstance(found, (*SCALARS, frozenset, np.generic)):
         return False
     return bool(found == expected)
 
