@@ -542,6 +542,20 @@ def test_arrays_that_the_graph_can_not_have_are_written_op_by_op():
     assert len(compiled.stats.eager_reasons) == CALLS
 
 
+@pytest.mark.parametrize("dtype", ["float16", "complex64", "float32"])
+def test_what_a_trace_has_written_through_a_view_is_put_back(dtype):
+    array = np.zeros(2, dtype)
+
+    @lucid.compile
+    def step(x):
+        array[:] -= 1
+        return x * 2
+
+    for call in range(3):
+        step(lucid.ones(1))
+        assert array.tolist() == [-1 - call] * 2
+
+
 def test_the_index_of_a_view():
     rng, found = random.Random(1), 0
     for _ in range(400):

@@ -1034,7 +1034,7 @@ class Collector:
     def put_back(self) -> None:
         """Restore the Python values that the step changed."""
         for kind in (ContentsGuard, Guard):  # entries are where their containers have them
-            for guard in self.guards.values():
+            for guard in reversed(self.guards.values()):  # a view of an array may be older than it
                 is_bound = isinstance(guard, kind) and not isinstance(guard, _IS_ASKED)
                 if is_bound and not guard.holds() and self._goes_back(guard):
                     guard.put_back()
