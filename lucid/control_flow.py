@@ -14,7 +14,7 @@ from typing import Any, cast
 from lucid.autograd.modes import no_grad
 from lucid.autograd.rounds import Recurrence, one_by_one
 from lucid.compiler.recording.branches import record_cond
-from lucid.compiler.recording.loops import is_each_own, record_scan, record_while
+from lucid.compiler.recording.loops import record_scan, record_while
 from lucid.docstrings import maps
 from lucid.functions.arguments import integer, kind_of, listed
 from lucid.functions.border import explain_calls
@@ -100,10 +100,11 @@ def while_loop(
     natively until the condition fails, and its backward as one through the rounds that ran. What
     these keep for it is memory of the step: where a call makes more rounds than fit there (16, 64,
     256 …), it goes on in a program with more, traced once. A step has a path for each number of
-    rounds instead where the condition is a Python bool, and where a round changes in Python what
-    each would change anew (see `scan`). In a vmap rounds go on as long as the condition holds for
-    some example; the others stay as they are. Don't write into what no round has made: in eager
-    mode it is what was carried itself, in a compiled step a copy.
+    rounds instead where the condition is a Python bool, where a round changes in Python what each
+    would change anew (see `scan`), and in a vmap or a forward-mode derivative. In a vmap rounds go
+    on as long as the condition holds for some example; the others stay as they are. Don't write
+    into what no round has made: in eager mode it is what was carried itself, in a compiled step a
+    copy.
 
     Args:
         cond_fn: gives a bool, or a tensor of one element.
@@ -215,8 +216,8 @@ def scan(
     rounds natively; its backward is such a loop in the other direction. What f computes by NumPy,
     or in a custom Function that leaves lucid, is a call of Python in each round. Where f does what
     each round would have to do anew – binds what is outside of it, prints, branches on a value – it
-    is recorded once for each round. With no rounds f is called once nevertheless, on zeros, to see
-    what ys are like.
+    is recorded once for each round, and so it is in a vmap or a forward-mode derivative. With no
+    rounds f is called once nevertheless, on zeros, to see what ys are like.
 
     Args:
         f: gets the carry and a row of each tensor of `xs`, and returns a carry of the same
@@ -257,16 +258,15 @@ def _while(
     In a vmap, where that is the answer of each example, rounds go on as long as it holds for some;
     the others stay as they are.
     """
-    if not is_each_own(more):
-        if context.recorder is not None:
-            recorded = record_while(step, goes_on, more, state, name)
-            if recorded is not None:
-                return recorded
-        while not isinstance(more, Batched):
-            if not more:
-                return state
-            state = step(state)
-            more = goes_on(state)
+    if context.recorder is not None:
+        recorded = record_while(step, goes_on, more, state, name)
+        if recorded is not None:
+            return recorded
+    while not isinstance(more, Batched):
+        if not more:
+            return state
+        state = step(state)
+        more = goes_on(state)
 
     def step_of_some(state: list[Tensor]) -> list[Tensor]:
         active, *before = state
@@ -277,11 +277,6 @@ def _while(
         return cast(Tensor, innermost(state[0])).any()
 
     state = [_truth(as_tensor(more)), *state]
-    more = some_go_on(state)
-    if context.recorder is not None:
-        recorded = record_while(step_of_some, some_go_on, more, state, name)
-        if recorded is not None:
-            return recorded[1:]
     while some_go_on(state):
         state = step_of_some(state)
     return state[1:]

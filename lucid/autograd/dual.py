@@ -123,24 +123,6 @@ class DualLevel(Level):
         for saved in saved_outputs(node, result._output_nr):
             self.note(saved, tangent)
 
-    def can_split(self, tensor: TensorCore) -> bool:
-        return tensor.dtype.is_floating_point
-
-    def splits(self, tensor: TensorCore) -> bool:
-        return self._position < context.visible and self.has_tangent(tensor)
-
-    def split(self, tensor: TensorCore, is_stack: bool) -> list[TensorCore]:
-        tangent = self.tangent_of(tensor)
-        if tangent is None:
-            with self.below():
-                tangent = ops.zeros_like(tensor)
-        return [tensor, tangent]
-
-    def join(self, parts: Sequence[TensorCore], is_stack: bool) -> TensorCore:
-        tensor, tangent = parts
-        self.note(tensor, tangent)
-        return tensor
-
     # ------------------------------------------------------------------ as a level
 
     def keep_private_history(self, tensor: TensorCore) -> None:

@@ -113,8 +113,6 @@ class BatchLevel(Level):
         randomness: "error", "different" (each example draws its own numbers) or "same".
     """
 
-    has_handles = True
-
     def __init__(self, size: int, randomness: str) -> None:
         self.size = size
         self.randomness = randomness
@@ -146,20 +144,6 @@ class BatchLevel(Level):
     def inner(self, tensor: Any) -> Any:
         """What is behind a handle of this vmap; anything else is itself."""
         return tensor._inner if self.owns(tensor) else tensor
-
-    def can_split(self, tensor: TensorCore) -> bool:
-        return True
-
-    def splits(self, tensor: TensorCore) -> bool:
-        return self.owns(tensor)
-
-    def split(self, tensor: TensorCore, is_stack: bool) -> list[TensorCore]:
-        inner = self.unwrap(tensor)
-        return [moved(inner, 1, 0) if is_stack else inner]
-
-    def join(self, parts: Sequence[TensorCore], is_stack: bool) -> TensorCore:
-        (inner,) = parts
-        return self.wrap(moved(inner, 0, 1) if is_stack else inner)
 
     # ------------------------------------------------------------------ as a level
 

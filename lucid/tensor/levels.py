@@ -23,13 +23,7 @@ Result = tuple[Any, "BackwardCFunction"]
 
 
 class Level(ABC):
-    """A transformation that runs.
-
-    Attributes:
-        has_handles: its tensors are handles, with a history of their own, of others outside of it.
-    """
-
-    has_handles = False
+    """A transformation that runs."""
 
     def run(self, function: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
         """What a function returns that has this as its innermost level."""
@@ -80,25 +74,6 @@ class Level(ABC):
     def look(self, tensor: TensorCore) -> None:
         """Note that the call looks at the numbers of a tensor, and may go on by them."""
         return
-
-    def can_split(self, tensor: TensorCore) -> bool:
-        """Whether a tensor could be one of the level's own, made of others outside of it."""
-        return False
-
-    def splits(self, tensor: TensorCore) -> bool:
-        """Whether it is."""
-        return False
-
-    def split(self, tensor: TensorCore, is_stack: bool) -> list[TensorCore]:
-        """What a tensor is made of, of one that isn't the level's own what would make it so.
-
-        is_stack: its first axis is of rows, and so are those of the parts.
-        """
-        return [tensor]
-
-    def join(self, parts: Sequence[TensorCore], is_stack: bool) -> TensorCore:
-        """The tensor that is made of these: what `split` took apart."""
-        return parts[0]
 
 
 def acting_level(op: Op | None, tensors: Sequence[Any]) -> tuple[Level, int] | None:

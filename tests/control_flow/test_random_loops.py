@@ -229,7 +229,6 @@ def test_random_loops_in_transformations(name, seed):
         scale = float(np.abs(wanted.numpy()).max(initial=1.0))
         np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=1e-7, atol=1e-9 * scale)
     assert not step.stats.eager_reasons
-    assert " = scan " in step.dump_ir() and "length = 5" in step.dump_ir()
     if not seed:
         assert "agree" in str(step.check(x))
 

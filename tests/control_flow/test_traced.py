@@ -594,6 +594,20 @@ def test_vmap_and_jvp_in_a_step():
         np.testing.assert_allclose(b.detach().numpy(), a.detach().numpy(), rtol=1e-9)
 
 
+def test_equal_rounds_in_a_vmap_are_a_loop_again():
+    w = randn(3, 3).detach()
+
+    def f(h, x):
+        return lucid.scan(lambda h, _: ((h @ w + x).tanh(), None), h, length=80)[0]
+
+    h, x = randn(4, 2, 3).detach(), randn(4, 2, 3).detach()
+    step = lucid.compile(lambda h, x: lucid.vmap(f)(h, x))
+    np.testing.assert_allclose(
+        step(h, x).detach().numpy(), lucid.vmap(f)(h, x).detach().numpy(), rtol=1e-9
+    )
+    assert step.stages["roll_up_rounds"].count(" = scan ") == 1
+
+
 def test_a_round_that_differentiates_is_differentiated():
     world = World()
     w = world.w.detach()

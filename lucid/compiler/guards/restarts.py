@@ -48,7 +48,6 @@ class Known:
         looked_at: lines with indices that must be known; taken: those where the trace takes data
             from a container by such as move.
         shared: lines whose `numpy()` is of constants, on memory that the step writes or keeps.
-        promoted: what loops carry with tangents, or for each example, though it isn't so at first.
         opened: axes of what functions find whose sizes differ from call to call; closed: those
             whose sizes must be known all the same; may_open: whether more may be opened.
         undo: takes back what the trace has created in Python, while nobody has taken over.
@@ -68,7 +67,6 @@ class Known:
     looked_at: set[Location | None] = field(default_factory=set)
     taken: set[Location | None] = field(default_factory=set)
     shared: set[Location | None] = field(default_factory=set)
-    promoted: set[tuple[Any, int, int]] = field(default_factory=set)
     undo: list[Callable[[], object]] = field(default_factory=list)
     functions: list[FunctionCall] | None = None
 

@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lucid.autograd.node import Edge, Gradients
-from lucid.compiler.recording.layers import Layer, leaves_of
 from lucid.compiler.recording.loops import (
     Body,
     Frame,
@@ -55,8 +54,7 @@ class _Recorded:
     """A side as it was recorded.
 
     Attributes:
-        tensors: what it gives; other: what besides.
-        made: what its tensors are made of; values: the plain ones.
+        tensors: what it gives, and values: what these are; other: what besides.
         states: memory from before that it has written: what it held, and what it holds then.
         versions: of that memory, the counters, and what they counted then.
         graph: what it has become; captures: what that reads of the graph around.
@@ -66,12 +64,10 @@ class _Recorded:
         recorder, self.body = loops.recorder, body
         self._stand_ins = recorder.hosts.present.stand_ins
         self.frame = frame = Frame(recorder, body)
-        loops.given(body, [], 0)
         with loops.recording(frame):
             self.tensors, self.other = frame.run(side)
-            wanted = loops.promotion(body)
-            self.made = loops.made(body, self.tensors, len(self.tensors), wanted)
-            self.values = [recorder.value_of(x) for x in self.made.plain]
+            body.enter_results(self.tensors)
+            self.values = [recorder.value_of(x) for x in self.tensors]
         self.states: dict[Storage, tuple[Value, Value]] = {}
         self.versions: list[tuple[VersionCounter, int]] = []
         for storage, before, now in loops.written(frame, 1):
@@ -142,8 +138,6 @@ def branch(
     types = [[x._type for x in each.tensors] for each in found]
     if types[0] != types[1] or then.other != otherwise.other:
         raise unrolling(_DIFFERENT, [place])
-    loops.require(then.body, then.made.more_than(otherwise.made))
-    loops.require(then.body, otherwise.made.more_than(then.made))
     for each in found:
         each.give_states(states)
     captures = [*dict.fromkeys([*then.captures, *otherwise.captures])]
@@ -164,12 +158,10 @@ def branch(
         storage.generation += 1
     for counter, version in (*then.versions, *otherwise.versions):
         counter.value = max(counter.value, version)
-
-    def enter(number: int, seen: Sequence[TensorCore]) -> None:
-        if context.grad_enabled:
-            CondNode.enter(pred, bodies, number, seen, name)
-
-    return then.made.lift(results[:count], enter, stacked=False), then.other
+    made = results[:count]
+    if context.grad_enabled:
+        CondNode.enter(pred, bodies, made, name)
+    return made, then.other
 
 
 def _append(loops: Loops, operands: Sequence[Value], bodies: Sequence[Graph]) -> GraphNode:
@@ -203,25 +195,18 @@ class CondNode(RegionNode):
 
     @staticmethod
     def enter(
-        pred: TensorCore,
-        bodies: Sequence[Body],
-        number: int,
-        results: Sequence[TensorCore],
-        name: str,
+        pred: TensorCore, bodies: Sequence[Body], results: Sequence[TensorCore], name: str
     ) -> None:
         """Give the results of a cond their history, as far as a side's have one."""
         leaves: dict[Edge, None] = {}
         alive: set[int] = set()
         for body in bodies:
-            found, reached = leaves_of(body.layers[number], body.sequences)
+            found, reached = body.leaves()
             leaves |= dict.fromkeys(found)
             alive |= {n for n, ends in enumerate(reached) if ends}
         if alive:
-            layers, types = [x.layers[number] for x in bodies], [x._type for x in results]
-            ends, read = [*leaves], {"pred": pred}
-            layers[0].enter_node(
-                CondNode(bodies, layers, ends, ends, types, read, name), results, alive
-            )
+            ends, types = [*leaves], [x._type for x in results]
+            CondNode(bodies, ends, ends, types, {"pred": pred}, name)._enter(results, alive)
 
     def _name(self) -> str:
         return "CondBackward"
@@ -233,15 +218,15 @@ class CondNode(RegionNode):
             self.fit(loops)
         seeds = [(n, gradient) for n, gradient in enumerate(gradients) if gradient is not None]
 
-        def walk(layer: Layer) -> Side:
+        def walk(body: Body) -> Side:
             def run() -> tuple[list[Any], None]:
-                found = self._walk(layer, seeds)
+                found = self._walk(body, seeds)
                 types = map(self._leaf_type, range(len(found)))
                 return [*map(or_zeros, found, types)], None
 
             return run
 
-        then, otherwise = self._layers
+        then, otherwise = self._bodies
         sides = walk(then), walk(otherwise)
         found, _ = branch(loops, pred, sides, self._called, self._bodies)
         return tuple(found)

@@ -47,7 +47,6 @@ from lucid.compiler.guards.age import Age
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.recording.carried_checks import CarriedCheck, carry_checks
 from lucid.compiler.recording.hooks import running
-from lucid.compiler.recording.layers import BodyInput, Layer, Lowering, Wanted, leaves_of
 from lucid.ir import ops
 from lucid.ir.clone import copy_node
 from lucid.ir.errors import LucidError, TraceError
@@ -61,7 +60,6 @@ from lucid.ir.region_ops import CONTROL, calls_python, is_exit, stacked
 from lucid.ir.types import TensorType, bool_, i64
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, constant, of_value
-from lucid.tensor.levels import Level
 
 if TYPE_CHECKING:
     from lucid.autograd.host_world import State
@@ -70,8 +68,20 @@ if TYPE_CHECKING:
 
 Round = Callable[[list[Any], list[Any]], tuple[list[Any], list[Any]]]
 _FIRST_LENGTH, _GROWTH = 16, 4  # of what a while_loop stacks: so many rounds, and then more
-_CONDITION = (-1, 0)  # where the condition of a `while_loop` is among what is promoted
 _REPEATED = ("view", "create", "random")  # ops that a backward does again rather than keep
+
+
+class BodyInput(Node):
+    """The history of a stand-in for the carry or a row: where walks through the body end."""
+
+    __slots__ = ()
+    _is_end = True
+
+    def __init__(self, type: TensorType) -> None:
+        super().__init__((), (type,))
+
+    def apply(self, gradients: Gradients) -> Gradients:
+        return ()
 
 
 @dataclass(slots=True, eq=False)
@@ -84,8 +94,10 @@ class Body:
         of: the body through which it walks backwards.
         is_repeated: its values are computed again for the backward instead of being kept.
         nodes: of the graph, that run it: the loop, and where that is computed again.
-        layers: what it is to each history, from outside of all vmaps on.
-        acting: the vmaps and derivatives that something in it belongs to.
+        given: what the region op gets: the carry, of so many tensors, and then rows.
+        inputs: of each of them the node at which walks end; None where none goes.
+        results: the edges of the next carry and of the rows of ys; None: no gradient goes there.
+        node: the autograd node of the whole.
         sequence: the numbers of the autograd nodes that were recorded in it.
         same: the values that are the same in all rounds; checks: what is checked, and by what.
         branches: of a cond both bodies, this one among them.
@@ -101,8 +113,11 @@ class Body:
     is_repeated: bool
     graph: Graph | None = None
     nodes: list[GraphNode] = field(default_factory=list)
-    layers: list[Layer] = field(default_factory=list)
-    acting: set[Level] = field(default_factory=set)
+    given: list[TensorCore] = field(default_factory=list)
+    carried: int = 0
+    inputs: list[BodyInput | None] = field(default_factory=list)
+    results: list[Edge | None] = field(default_factory=list)
+    node: weakref.ref[RegionNode] | None = None
     sequence: range = range(0)
     same: set[Value] = field(default_factory=set)
     checks: dict[Value, list[GraphNode]] = field(default_factory=dict)
@@ -124,16 +139,6 @@ class Body:
         while body is not None:
             yield body
             body = body.of
-
-    @property
-    def key(self) -> tuple[Location | None, int]:
-        """What it is known by from one trace to the next."""
-        return self.place, len([*self.chain])
-
-    @property
-    def sequences(self) -> list[range]:
-        """The numbers of the nodes in it, and in those through which it walks."""
-        return [body.sequence for body in self.chain]
 
     def operand_of(self, value: Value) -> Value:
         """What of the graph an input of the body is, or is a row of."""
@@ -161,10 +166,47 @@ class Body:
 
     def settle(self, nodes: Collection[Node]) -> None:
         """When its trace ends, let go of the histories that are none of these nodes'."""
-        for layer in () if self.is_settled else self.layers:
-            if layer.loop is None or layer.loop() not in nodes:
-                layer.results.clear()
+        if not self.is_settled and (self.node is None or self.node() not in nodes):
+            self.results.clear()
         self.is_settled = True
+
+    def enter_inputs(self, stand_ins: Sequence[TensorCore]) -> None:
+        """Let walks end at what stands for the operands."""
+        for number, (tensor, outer) in enumerate(zip(stand_ins, self.given, strict=True)):
+            node, is_float = None, context.grad_enabled and tensor.dtype.is_floating_point
+            if is_float and (number < self.carried or outer.requires_grad):
+                node = BodyInput(tensor._type)
+                tensor._grad_fn, tensor._requires_grad = node, True
+            self.inputs.append(node)
+
+    def enter_results(self, tensors: Sequence[TensorCore]) -> None:
+        """Note where the histories of what it makes begin."""
+        self.results = [edge_of(x) if x.dtype.is_floating_point else None for x in tensors]
+
+    def leaves(self, inner: set[Node] | None = None) -> tuple[list[Edge], list[set[Edge]]]:
+        """Where walks from its results end; and where those of each of them do.
+
+        inner: gets the nodes that they come to before.
+        """
+        ranges = [body.sequence for body in self.chain]
+        found: dict[Edge, None] = {}
+        reached = []
+        inner = set() if inner is None else inner
+        for edge in self.results:
+            ends: dict[Edge, None] = {}
+            pending, seen = [] if edge is None else [edge], set()
+            while pending:
+                node, output = pending.pop()
+                is_inside = any(node._sequence in numbers for numbers in ranges)
+                if isinstance(node, BodyInput) or not is_inside:
+                    ends[node, output] = None
+                elif node not in seen:
+                    seen.add(node)
+                    pending += [x for x in node._edges if x is not None]
+            found |= ends
+            inner |= seen
+            reached.append(set(ends))
+        return [*found], reached
 
     @property
     def checked_captures(self) -> list[Value]:
@@ -275,8 +317,7 @@ class Frame:
             return "calls Python, and writes a tensor that this can see, in each round"
         if any(x in self.stand_ins for x, *_ in self.written.values()):
             return "writes its carry, or a row, in place"
-        inputs = chain.from_iterable(layer.inputs for layer in self.body.layers)
-        if any(x is not None and (x._tensor_hooks or x._retained) for x in inputs):
+        if any(x is not None and (x._tensor_hooks or x._retained) for x in self.body.inputs):
             return "has a hook on its carry, or a row"
         return None
 
@@ -298,13 +339,11 @@ class Loops:
     Attributes:
         frames: the bodies that are being recorded, the innermost last.
         unrolled: lines whose loops are to be unrolled.
-        promoted: of the carry of a body, of which level something is though it isn't at first.
     """
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.unrolled: set[Location | None] = set()
-        self.promoted: set[tuple[Any, int, int]] = set()
         self.frames: list[Frame] = []
         self.places: dict[Location | None, None] = {}
         self.bodies: dict[GraphNode, list[Body]] = {}
@@ -425,21 +464,17 @@ class Loops:
         recorder = self.recorder
         place = here() if of is None else of.place
         self.places[place] = None
-        body = Body(place, 0, 0, length, reverse, of, is_repeated)
-        given = self.given(body, [*carry, *xs], len(carry))
-        operands = [recorder.value_of(x) for x in given.plain]
-        carries = body.carries = given.carries
-        body.rows = len(operands) - carries
+        carries = len(carry)
+        body = Body(place, carries, len(xs), length, reverse, of, is_repeated)
+        body.given, body.carried = [*carry, *xs], carries
+        operands = [recorder.value_of(x) for x in body.given]
         frame = Frame(recorder, body)
-        plain = [self._stand_in(frame, x) for x in given.plain]
-        tensors = given.lift(
-            plain, lambda n, seen: body.layers[n].enter_inputs(seen), stacked=False
-        )
+        tensors = [self._stand_in(frame, x) for x in body.given]
+        body.enter_inputs(tensors)
         with self.recording(frame):
-            new, ys = frame.run(lambda: step(tensors[: len(carry)], tensors[len(carry) :]))
-            made = self.made(body, [*new, *ys], len(carry), given.is_own)
-            self.require(body, made.more_than(given))
-            values = [recorder.value_of(x) for x in made.plain]
+            new, ys = frame.run(lambda: step(tensors[:carries], tensors[carries:]))
+            body.enter_results([*new, *ys])
+            values = [recorder.value_of(x) for x in (*new, *ys)]
             checks = self._carry_checks(frame, values, is_while=op is ops.while_loop)
         writes = 1 if op is ops.while_loop else length  # of memory, as versions count them
         states, kept = self.written(frame, writes), [*frame.kept]
@@ -480,16 +515,12 @@ class Loops:
         read = {}
         if body.is_while:
             read["count"] = results[1] if count is None else count
-
-        def enter(number: int, seen: Sequence[TensorCore]) -> None:
-            if context.grad_enabled:
-                LoopNode.enter(body, body.layers[number], seen, read, name)
-
         self.take_replayed(node)
-        found = made.lift([*results[:carries], *results[body.carries :]], enter, stacked=True)
-        for layer in body.layers:
-            layer.given.clear()  # the tensors of a trace end with it, its nodes may not
-        return found[: len(carry)], found[len(carry) :]
+        found = [*results[:carries], *results[body.carries :]]
+        if context.grad_enabled:
+            LoopNode.enter(body, found, read, name)
+        body.given.clear()  # the tensors of a trace end with it, its nodes may not
+        return found[:carries], found[carries:]
 
     def take_replayed(self, node: GraphNode) -> None:
         """Let rounds take what their calls of Python have done in the run that goes on here."""
@@ -524,50 +555,6 @@ class Loops:
         finally:
             self.frames.pop()
             self.recorder.hosts.rounds -= 1
-
-    def given(self, body: Body, tensors: Sequence[TensorCore], carries: int) -> Lowering:
-        """What a loop gets; what is carried has tangents if something has.
-
-        So have gradients, and all examples, where the forward's rounds have them.
-        """
-        body.acting = {
-            level
-            for level in context.levels
-            if any(map(level.splits, tensors)) and (body.of is not None or not level.has_handles)
-        }
-        wanted = self.promotion(body)
-        found = Lowering(tensors, carries, wanted, stacked=True)
-        body.layers = [Layer(*seen) for seen in found.layers]
-        body.acting |= found.acting()
-        return found
-
-    def promotion(self, body: Body) -> Wanted:
-        """What is carried from the start as it will be later, as far as that is known."""
-        if body.of is not None:
-            body.acting |= body.of.acting
-        acting = {*body.acting}
-
-        def wanted(position: int, number: int, x: TensorCore) -> bool:
-            known = (body.key, position, number) in self.promoted
-            return known or (x.dtype.is_floating_point and context.levels[position] in acting)
-
-        return wanted
-
-    def made(
-        self, body: Body, tensors: Sequence[TensorCore], carries: int, wanted: Wanted
-    ) -> Lowering:
-        """What a body has made, noted as its results."""
-        found = Lowering(tensors, carries, wanted, stacked=False)
-        body.acting |= found.acting()
-        for layer, (_, seen, _) in zip(body.layers, found.layers, strict=True):
-            layer.results = [edge_of(x) if x.dtype.is_floating_point else None for x in seen]
-        return found
-
-    def require(self, body: Body, more: Iterable[tuple[int, int]]) -> None:
-        """Begin again if what a body carries is to be a level's own."""
-        if found := {(body.key, *place) for place in more}:
-            reason = "has a loop that carries what it didn't begin with"
-            raise RestartTrace(reason, "promoted", found)
 
     def _stand_in(self, frame: Frame, x: TensorCore) -> TensorCore:
         """What the body gets for a carry or, of rows, for one of them."""
@@ -710,8 +697,6 @@ class Loops:
         def truth(answer: Any) -> Any:
             if not isinstance(answer, TensorCore):
                 self.unroll("has a condition that is no tensor")
-            if is_handle(answer):
-                self.require(self.frames[-1].body, [_CONDITION])
             flat = ops.reshape(answer, shape=())
             return flat if flat.dtype is bool_ else ops.ne(flat, constant(0, flat.dtype))
 
@@ -855,17 +840,16 @@ class RegionNode(Node):
     """The backward of a loop or a branch, which walks through what was recorded of a round.
 
     Attributes:
-        _bodies: that, both sides of a cond; _layers: what these are to the history.
+        _bodies: that, both sides of a cond.
         _leaves: where walks through a round end; for each an edge says where its gradient goes.
         saved: the number of rounds, or the condition; None: an earlier backward has freed it.
     """
 
-    __slots__ = ("_bodies", "_called", "_layers", "_leaves", "saved")
+    __slots__ = ("_bodies", "_called", "_leaves", "saved")
 
     def __init__(
         self,
         bodies: Sequence[Body],
-        layers: Sequence[Layer],
         leaves: list[Edge],
         edges: Sequence[Edge | None],
         types: Sequence[TensorType],
@@ -874,9 +858,8 @@ class RegionNode(Node):
     ) -> None:
         super().__init__(tuple(edges), tuple(types))
         self._bodies = bodies
-        self._layers = layers
-        for layer in layers:
-            layer.loop = weakref.ref(self)
+        for body in bodies:
+            body.node = weakref.ref(self)
         self._leaves = leaves
         self._called = f"{name}.backward"
         self.saved: dict[str, SavedTensor] | None
@@ -887,9 +870,15 @@ class RegionNode(Node):
 
     def _inner_nodes(self) -> Iterable[Node]:
         found: set[Node] = set()
-        for body, layer in zip(self._bodies, self._layers, strict=True):
-            leaves_of(layer, body.sequences, found)
+        for body in self._bodies:
+            body.leaves(found)
         return sorted(found, key=lambda node: node._sequence)
+
+    def _enter(self, results: Sequence[TensorCore], alive: set[int]) -> None:
+        """Be the history of results, as far as they have none."""
+        for number, result in enumerate(results):
+            if number in alive and result._grad_fn is None and result.dtype.is_floating_point:
+                result._grad_fn, result._output_nr, result._requires_grad = self, number, True
 
     def _inner_bodies(self) -> dict[Graph, Body]:
         found = {body.graph: body for of in self._bodies for body in of.chain}
@@ -914,11 +903,14 @@ class RegionNode(Node):
             raise LucidError(FREED + origin_line(self._short_name(), self._line))
         recorder = running.recorder
         assert recorder is not None
+        if context.levels:
+            places = [body.place for body in self._bodies]
+            raise unrolling("is differentiated in a vmap or a forward-mode derivative", places)
         return recorder.loops
 
-    def _walk(self, layer: Layer, seeds: Iterable[tuple[int, Any]]) -> list[Any]:
+    def _walk(self, body: Body, seeds: Iterable[tuple[int, Any]]) -> list[Any]:
         """The gradients of the leaves in one round, from those of results by their numbers."""
-        edges = [(layer.results[i], gradient) for i, gradient in seeds]
+        edges = [(body.results[i], gradient) for i, gradient in seeds]
         run = BackwardRun(True, context.grad_enabled, self._leaves, is_part=True)
         run.run([(edge, gradient) for edge, gradient in edges if edge is not None])
         return [run.captured.get(leaf) for leaf in self._leaves]
@@ -945,24 +937,19 @@ class LoopNode(RegionNode):
 
     @staticmethod
     def enter(
-        body: Body,
-        layer: Layer,
-        results: Sequence[TensorCore],
-        read: dict[str, TensorCore],
-        name: str,
+        body: Body, results: Sequence[TensorCore], read: dict[str, TensorCore], name: str
     ) -> None:
         """Give the results of a loop their history, as far as they depend on what has one."""
-        leaves, reached = leaves_of(layer, body.sequences)
-        edges = [_edge_outside(leaf, body, layer) for leaf in leaves]
-        alive = _depending(layer, leaves, edges, reached)
+        leaves, reached = body.leaves()
+        edges = [_edge_outside(leaf, body) for leaf in leaves]
+        alive = _depending(body, leaves, edges, reached)
         if alive:
-            node = LoopNode(body, layer, leaves, edges, reached, results, read, name)
-            layer.enter_node(node, results, alive)
+            node = LoopNode(body, leaves, edges, reached, results, read, name)
+            node._enter(results, alive)
 
     def __init__(
         self,
         body: Body,
-        layer: Layer,
         leaves: list[Edge],
         edges: list[Edge | None],
         reached: Sequence[set[Edge]],
@@ -970,18 +957,18 @@ class LoopNode(RegionNode):
         read: dict[str, TensorCore],
         name: str,
     ) -> None:
-        types, carries = [result._type for result in results], layer.carries
+        types, carries = [result._type for result in results], body.carried
         types += [stacked(type, body.length) for type in types[:carries]]
-        super().__init__([body], [layer], leaves, edges, types, read, name)
+        super().__init__([body], leaves, edges, types, read, name)
         numbers = {leaf: n for n, leaf in enumerate(leaves)}
         self._reached = [{numbers[leaf] for leaf in ends} for ends in reached]
         at = {node: number for number, (node, _) in enumerate(leaves)}
-        found = [None if node is None else at.get(node) for node in layer.inputs]
+        found = [None if node is None else at.get(node) for node in body.inputs]
         self._carried = {i: n for i, n in enumerate(found[:carries]) if n is not None}
-        goes_on = [i for i, edge in enumerate(layer.results[:carries]) if edge is not None]
+        goes_on = [i for i, edge in enumerate(body.results[:carries]) if edge is not None]
         self._state = sorted({*self._carried, *goes_on})
-        own = [node for node in layer.inputs[:carries] if node is not None]
-        ends = {node for each in body.chain for seen in each.layers for node in seen.inputs}
+        own = [node for node in body.inputs[:carries] if node is not None]
+        ends = {node for each in body.chain for node in each.inputs}
         inputs = [n for n, (node, _) in enumerate(leaves) if node in ends]
         self._rows = [n for n in inputs if leaves[n][0] not in own]
         self._sums = [n for n in range(len(leaves)) if n not in inputs]
@@ -990,13 +977,13 @@ class LoopNode(RegionNode):
         return "WhileLoopBackward" if self._bodies[0].is_while else "ScanBackward"
 
     def apply(self, gradients: Gradients) -> Gradients:
-        loops, (body,), (layer,) = self._begin(), self._bodies, self._layers
+        loops, (body,) = self._begin(), self._bodies
         if not loops.frames:
             self.fit(loops)
         elif body.is_while and not body.length:
             loops.unroll("differentiates a while_loop in each round")
-        count = len(layer.results)
-        ys = [i for i in range(layer.carries, count) if gradients[i] is not None]
+        count = len(body.results)
+        ys = [i for i in range(body.carried, count) if gradients[i] is not None]
         past = [i for i in self._state if gradients[count + i] is not None]
         last = [i for i in self._state if gradients[i] is not None]
         state, rows, sums = self._needed([*ys, *past, *last])
@@ -1005,7 +992,7 @@ class LoopNode(RegionNode):
             of_state, of_sums = given[: len(state)], given[len(state) :]
             of_y, of_past = xs[: len(ys)], xs[len(ys) :]
             seeds = zip((*state, *ys), (*of_state, *of_y), strict=True)
-            found: dict[int | None, Any] = dict(enumerate(self._walk(layer, seeds)))
+            found: dict[int | None, Any] = dict(enumerate(self._walk(body, seeds)))
             for i, gradient in zip(past, of_past, strict=True):
                 leaf = self._carried.get(i)
                 if leaf is not None:
@@ -1051,31 +1038,27 @@ def or_zeros(gradient: Any, type: TensorType) -> Any:
     return zeros_of(type) if gradient is None else gradient
 
 
-def _edge_outside(leaf: Edge, body: Body, layer: Layer) -> Edge | None:
+def _edge_outside(leaf: Edge, body: Body) -> Edge | None:
     """Where the gradient of a leaf goes on, outside of the loop."""
     node, _ = leaf
     if not isinstance(node, BodyInput):
         return leaf
-    if node in layer.inputs:
-        return edge_of(layer.given[layer.inputs.index(node)])
-    levels = [x.level for x in body.layers[: body.layers.index(layer) + 1]]
-    for each in body.chain:
-        found = [x for x in each.layers if node in x.inputs and x.level in levels]
-        if not found:
-            continue
-        for other in reversed(found):
-            loop = None if other.loop is None else other.loop()
-            number = other.inputs.index(node)
-            if loop is not None and number < other.carries:
-                return loop, len(other.results) + number
-            if loop is not None:
-                return loop._edges[loop._leaves.index(leaf)] if leaf in loop._leaves else None
+    if node in body.inputs:
+        return edge_of(body.given[body.inputs.index(node)])
+    forward = next((each for each in body.chain if node in each.inputs), None)
+    if forward is None:
+        return leaf
+    loop = None if forward.node is None else forward.node()
+    number = forward.inputs.index(node)
+    if not isinstance(loop, LoopNode):
         return None
-    return leaf
+    if number < forward.carried:
+        return loop, len(forward.results) + number
+    return loop._edges[loop._leaves.index(leaf)] if leaf in loop._leaves else None
 
 
 def _depending(
-    layer: Layer,
+    body: Body,
     leaves: Sequence[Edge],
     edges: Sequence[Edge | None],
     reached: Sequence[set[Edge]],
@@ -1089,21 +1072,9 @@ def _depending(
             return found
         found |= new
         for i in new:
-            node = layer.inputs[i] if i < layer.carries else None
+            node = body.inputs[i] if i < body.carried else None
             if node is not None:
                 alive.add((node, 0))
-
-
-def is_handle(tensor: TensorCore) -> bool:
-    """Whether it stands for one of the examples of a vmap."""
-    return any(level.has_handles and level.splits(tensor) for level in context.levels)
-
-
-def is_each_own(condition: Any) -> bool:
-    """Whether the condition of the `while_loop` here is one of each example, now or later."""
-    loops = loops_here()
-    known = loops is not None and ((here(), 1), *_CONDITION) in loops.promoted
-    return known or (isinstance(condition, TensorCore) and is_handle(condition))
 
 
 def record_while(
@@ -1122,9 +1093,13 @@ def record_while(
 
 
 def loops_here() -> Loops | None:
-    """The loops of the running trace; None where one is to be unrolled."""
+    """The loops of the running trace; None where one is to be unrolled.
+
+    Within a vmap or a forward-mode derivative rounds consist of the ops that these make of them;
+    where they are equal, a pass makes a loop of them again (`passes/roll_up.py`).
+    """
     recorder = running.recorder
-    if recorder is None or context.forward is not None or context.saved_hooks:
+    if recorder is None or context.forward is not None or context.saved_hooks or context.levels:
         return None
     is_unrolled = context.anomaly is not None or here() in recorder.loops.unrolled
     return None if is_unrolled else recorder.loops

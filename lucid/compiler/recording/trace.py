@@ -140,7 +140,7 @@ def _recorder_of(function: Callable[..., Any], collector: GuardCollector, known:
     opened = known.opened - known.closed
     recorder = Recorder(name_of(function), frozenset(known.hosts), known.undo, opened, known.closed)
     recorder.collector, recorder.hosts.may_open = collector, known.may_open
-    recorder.loops.unrolled, recorder.loops.promoted = known.unrolled, known.promoted
+    recorder.loops.unrolled = known.unrolled
     recorder.parts.looked_at, recorder.parts.lengths = known.looked_at, known.lengths
     recorder.shared = known.shared
     known.taken.clear()
