@@ -163,6 +163,11 @@ def integer(value: Any, op: str, name: str = "dim") -> int:
         raise ArgumentError(f"{op}: {name} must be an int, not {value!r}") from None
 
 
+def is_live(value: Any) -> bool:
+    """Whether a number is one that each call of a step reads, which guards what is seen of it."""
+    return type(value) is not value.__class__
+
+
 def axis_of(dim: Any, ndim: int, op: str) -> int:
     """Normalize an axis; a 0-d tensor takes 0 and -1, as in PyTorch."""
     axis = dim if type(dim) is int else integer(dim, op)

@@ -13,7 +13,14 @@ from typing import Any, Unpack
 import numpy as np
 
 from lucid.docstrings import like, maps
-from lucid.functions.arguments import integer, one_way, require_computable, shape_of, tensor_of
+from lucid.functions.arguments import (
+    integer,
+    is_live,
+    one_way,
+    require_computable,
+    shape_of,
+    tensor_of,
+)
 from lucid.functions.conversion import cast
 from lucid.functions.elementwise import choose, clone
 from lucid.functions.from_data import as_leaf, tensor
@@ -360,7 +367,7 @@ def arange(
         first, last, stride, whole = int(first), int(last), int(stride), True
     if stride == 0:
         raise OptionError("arange: step must be nonzero")
-    span = last - first if _is_live(first) or first != 0 else last
+    span = last - first if is_live(first) or first != 0 else last
     steps = math.ceil(span / stride) if not whole else span if stride == 1 else -(-span // stride)
     count = steps if is_open(steps) else int(steps)
     if count < 0:
@@ -376,17 +383,12 @@ def _number(value: Any, op: str, live: bool = False) -> int | float:
     """
     if isinstance(value, (np.generic, Tensor)):
         value = value.item()
-    if not live and _is_live(value):
+    if not live and is_live(value):
         value = int(value) if isinstance(value, int) else float(value)
     if value.__class__ not in (int, float, bool) and not is_open(value):
         raise ArgumentError(f"{op}: needs Python numbers for a shape, not {value!r}")
     number: int | float = value
     return number
-
-
-def _is_live(value: Any) -> bool:
-    """Whether it is a live scalar, which guards what is seen of it."""
-    return type(value) is not value.__class__
 
 
 def _progression(first: Any, stride: Any, count: int, dtype: DType, whole: bool) -> Tensor:
@@ -400,7 +402,7 @@ def _progression(first: Any, stride: Any, count: int, dtype: DType, whole: bool)
     index = emit(ops.iota, (), shape=(count,), axis=0, dtype=inner)
     if stride != 1:
         index = emit(ops.mul, (index, constant(stride, inner)))
-    if _is_live(first) or first != 0:
+    if is_live(first) or first != 0:
         index = emit(ops.add, (index, constant(first, inner)))
     return clone(cast(index, dtype))
 

@@ -20,21 +20,24 @@ from lucid.functions.arguments import (
     axis_of,
     distinct_axes,
     integer,
+    is_live,
     require_listable,
     sizes_of,
     tensor_of,
 )
+from lucid.functions.creation import arange
 from lucid.functions.elementwise import choose, clone
 from lucid.functions.promotion import Number, common_dtype, operand
 from lucid.functions.shape import broadcast, movedim, permuted, reshaped, sliced, unsqueeze
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, OptionError, ShapeError
+from lucid.ir.extents import is_open
 from lucid.ir.memory import read_only
 from lucid.ir.strides import reshape_strides
 from lucid.ir.types import DType, Shape, i64
 from lucid.tensor.context import context
-from lucid.tensor.core import emit, of_array
+from lucid.tensor.core import constant, emit, of_array
 
 __all__ = [
     "broadcast_shapes", "broadcast_tensors", "cat", "chunk", "concat", "concatenate", "diag",
@@ -303,6 +306,10 @@ def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
     for amount, dim in zip(amounts, axes, strict=True):
         axis = axis_of(dim, x.ndim, "roll")
         size = x._type.shape[axis]
+        if size and (is_open(amount) or (is_live(amount) and isinstance(amount, int))):
+            places = (arange(size) - constant(amount, i64)) % size
+            result = ops.take(result, places, axis=axis)
+            continue
         cut = (size - integer(amount, "roll", "shifts")) % size if size else 0
         if cut:
             result = cat([sliced(result, axis, cut, size), sliced(result, axis, 0, cut)], axis)

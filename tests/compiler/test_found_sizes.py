@@ -639,6 +639,7 @@ AT_BOUNDS = {
     "split": lambda x, n: x.split([n, 6 - n])[0] * 2,
     "to broadcast": lambda x, n: x * lucid.ones(n),
     "a dim": lambda x, n: (x * 2).sum(n),
+    "rolled": lambda x, n: x.roll(n) * x,
     "a part of an argument": lambda x, n: (x[:n], x[-n:].view(-1, 1)),
     "rounds of a loop": lambda x, n: sum(x[i] for i in range(n)) + x,
 }
@@ -783,6 +784,7 @@ VARYING = {
     "in two": lambda x, n: x[:, :n].mean(1) - x[:, n:].mean(1),
     "compared": lambda x, n: (x[:, :n] < n, lucid.arange(n) == n - 1, lucid.arange(n).char() != n),
     "stacked": lambda x, n: lucid.stack([x[:, :n], x[:, -int((lucid.arange(24) < n).sum()) :]]),
+    "rolled": lambda x, n: x.roll((n - 9, n), (0, 1)) * x,
     "views": lambda x, n: (x[:, n:], (x * 2)[:, :n].T, (x * 2).reshape(-1)[:n]),
 }
 
