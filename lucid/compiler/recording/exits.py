@@ -138,7 +138,7 @@ class Exits:
         That one is open, an int, or None where it is no size.
         """
         if type(number) is SymScalar:
-            return self.recorder.size_of_number(whole, number.now, place)
+            return self.recorder.size_of_number(whole, int(number.now), place)
         node = self.recorder.hosts.size(whole, place)
         return next(iter(node.results[0].type.shape), None)
 
