@@ -537,22 +537,26 @@ def test_progressions_are_bit_for_bit_those_of_a_compiled_step(
 
 
 def functions_called(call: Callable[[], Any]) -> int:
-    """How many functions of Python a call takes, when it isn't the first one."""
+    """How many functions of Python a call takes at least, when it isn't the first one."""
     count = 0
 
     def note(frame: Any, event: str, argument: Any) -> None:
         nonlocal count
         count += event == "call"
 
+    found = []
     for _ in range(4):
         call()
     before = sys.getprofile()
-    sys.setprofile(note)
-    try:
-        call()
-    finally:
-        sys.setprofile(before)
-    return count
+    for _ in range(3):  # the collector calls some as well, where it begins in between
+        count = 0
+        sys.setprofile(note)
+        try:
+            call()
+        finally:
+            sys.setprofile(before)
+        found.append(count)
+    return min(found)
 
 
 X, POSITIVE, IMAGE = lucid.randn(16, 16), lucid.rand(16, 16) + 0.1, lucid.randn(1, 1, 8, 8)
