@@ -62,7 +62,7 @@ class TracePace:
         self._looks: set[Looks] = set()
         self._asked, self._is_new = "", False  # why a call wanted a trace last; whether the last
         self._times, self._needed = 0, STAYS  # how often in turn, and how often it must
-        self._paid: int | None = None  # calls that ran natively, when these paid for a trace
+        self._paid: tuple[int, int] | None = None  # native calls and traces when these paid for one
 
     def note_eager(
         self, reason: NotPaidForError, looks: Looks, looking: float, running: float
@@ -122,12 +122,15 @@ class TracePace:
 
     def _is_paid_for(self, reason: str) -> bool:
         """Whether enough calls in turn ran op by op for one reason, which has come to stay."""
+        stats = self._stats
+        if self._paid is not None and self._paid[1] != stats.traces:
+            self._settle()
         if reason != self._asked:
             self._asked, self._times = reason, 0
         self._is_new = True
         if self._times < self._needed:
             return False
-        self._paid = self._stats.calls
+        self._paid = stats.calls, stats.traces  # a trace may ask again when it begins again
         return True
 
     def _settle(self) -> None:
@@ -136,7 +139,7 @@ class TracePace:
         If that were fewer calls than a trace must serve, the next one needs twice as many.
         """
         if self._paid is not None:
-            if self._stats.calls - self._paid < CALLS_PER_TRACE:
+            if self._stats.calls - self._paid[0] < CALLS_PER_TRACE:
                 self._needed *= 2
             self._paid, self._times = None, 0
 

@@ -671,20 +671,6 @@ def test_what_stays_after_it_has_changed_at_each_call_is_traced_once_more():
     assert step.stats.calls == CALLS - 1 - 6, "a length of 9, and calls that paid for that of 10"
 
 
-def test_traces_that_serve_no_calls_are_made_less_and_less():
-    """Twelve branches, of which the first that goes another way is often the same one."""
-
-    @lucid.compile
-    def step(x):
-        return sum(part if part > 0 else -2 * part for part in x)
-
-    drawn = np.random.default_rng(3)
-    for _ in range(400):
-        x = lucid.tensor(drawn.standard_normal(12).astype(np.float32))
-        assert step(x).item() == pytest.approx(float(lucid.where(x > 0, x, -2 * x).sum()), rel=1e-5)
-    assert step.stats.traces <= 8 + 4
-
-
 def test_what_is_said_of_calls_is_kept_for_the_last_ones(monkeypatch):
     monkeypatch.setattr("lucid.compiler.reports.statistics.MOST_NOTES", 3)
     step = lucid.compile(lambda x: len({x.numpy().tobytes()}))

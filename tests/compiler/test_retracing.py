@@ -16,7 +16,7 @@ import pytest
 import lucid
 from lucid import nn
 from lucid.compiler import compiled
-from lucid.compiler.pacing import TracePace
+from lucid.compiler.pacing import NotPaidForError, TracePace
 from lucid.compiler.recording.guards import Guards
 
 SCALE = 2.0
@@ -740,3 +740,19 @@ def test_a_program_that_never_fits_when_it_is_to_run_is_an_error(monkeypatch):
     monkeypatch.undo()
     step(lucid.ones(1))
     assert state.item() == 1
+
+
+def test_traces_that_serve_no_calls_are_made_less_and_less() -> None:
+    seen = types.SimpleNamespace(traces=8, paths=0, calls=8, compile_seconds=100.0, history=[])
+    seen.history.append(types.SimpleNamespace(source="", seconds=0.1))
+    pace, traced = TracePace(seen), []  # type: ignore[arg-type]
+    for call in range(1000):
+        try:
+            pace.refuse_trace("guard", "self.n: 2 -> 3", lambda: "")
+        except NotPaidForError as reason:
+            pace.note_eager(reason, (), 0.0, 0.0)
+            continue
+        traced.append(call)
+        seen.traces, seen.calls = seen.traces + 1, seen.calls + 1  # which serves this one alone
+    waits = np.diff(traced)
+    assert len(waits) >= 5 and all(waits[1:] > 1.5 * waits[:-1])
