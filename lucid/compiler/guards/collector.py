@@ -192,6 +192,7 @@ class Collector:
         self.refused: Callable[[Any], BaseException] = lambda error: error
         self.given_tensors: Mapping[int, TensorCore] = {}
         self.given_functions: Set[int] = frozenset()  # of which calls may be given others
+        self.given_cells: Set[int] = frozenset()  # the variables of such, which calls look up
         self.asked: set[str] = set()
         self.take_entry: Callable[[MovingEntry], Any] = _take_none
         self.restart: RestartTrace | None = None

@@ -670,6 +670,8 @@ class Reads(Collector):
             self.entry(name, cell, None)
 
     def store_cell(self, cell: Any, name: str) -> None:
+        if id(cell) in self.given_cells:
+            self._op_by_op(f"it binds {name}, which a function that it is given has as well")
         if isinstance(cell, types.CellType):
             self.entry(name, cell, None, write=True)
 

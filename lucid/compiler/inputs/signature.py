@@ -13,7 +13,12 @@ from typing import Any
 import numpy as np
 
 from lucid.autograd.hooks import hooks_of
-from lucid.compiler.inputs.functions import Kept, identity_of_function
+from lucid.compiler.inputs.functions import (
+    Kept,
+    identity_of_function,
+    name_of_code,
+    with_contents,
+)
 from lucid.compiler.inputs.objects import (
     BY_VALUE,
     data_of,
@@ -37,6 +42,7 @@ Description = dict[str, str]
 PlainType = tuple[TensorType, Shape, bool]
 TENSOR = re.compile(r"(\w+)(\[[\d,]*\])(.*)")  # a tensor in a description: dtype, shape, the rest
 _WHOLE = re.compile(r"u?int\d* ")  # a whole number there
+_FUNCTION = re.compile(r"the (function|partial) \S.* at ")  # one that a line makes each time
 MOST_IN_MESSAGES = 4  # changes, or arguments, that a message names
 MOVES = 4  # programs that differ only in ints: one more is made for all of their values
 MOVES_OF_TEXTS = 2
@@ -68,7 +74,7 @@ def with_live_arguments(
     """The arguments with a `LiveArgument` for each int and text of these names.
 
     Others are part of the signature: shapes and branches may depend on them. Each list among those
-    that are kept, by its identity, has a `Kept`.
+    that are kept, by its identity, has a `Kept`; a function of these names is what it holds.
     """
     if not names and not kept:
         return args, kwargs
@@ -76,7 +82,8 @@ def with_live_arguments(
     def mark(leaf: Any, path: str) -> Any:
         if path not in names:
             return leaf
-        return LiveArgument(leaf) if type(leaf) is str or is_whole(leaf) else leaf
+        is_live = type(leaf) is str or is_whole(leaf)
+        return LiveArgument(leaf) if is_live else with_contents(leaf, path, mark)
 
     known: dict[int, Any] = {key: Kept(found) for key, found in kept.items()}
     pairs = named_arguments(function, args, kwargs)
@@ -85,17 +92,21 @@ def with_live_arguments(
 
 
 def moving_arguments(now: Description, earlier: Iterable[Description]) -> set[str]:
-    """The ints and texts in which a call and earlier ones differ, and in nothing else.
+    """The ints, texts and functions in which a call and earlier ones differ, and in nothing else.
 
     Of ints many: shapes may depend on them. One that counts calls says sooner that it's another one
-    in each, and so does a text.
+    in each, and so does a text; a function of the same code at once.
     """
     texts = {path for path, text in now.items() if text.startswith("str ")}
     moving = texts | {path for path, text in now.items() if _WHOLE.match(text)}
+    functions = {path for path, text in now.items() if _FUNCTION.match(text)}
     moved: list[set[str]] = []
     calls = [now]  # the latest first
-    for before in reversed([*earlier]) if moving else ():
+    for before in reversed([*earlier]) if moving or functions else ():
         names = set(differences(now, before))
+        remade = {x for x in names & functions if _code_in(now[x]) == _code_in(before.get(x, ""))}
+        if remade and names <= remade:
+            return remade
         if names and names <= moving:
             moved.append(names)
             calls.append(before)
@@ -120,6 +131,10 @@ def _step(text: str, before: str) -> int:
     """By how much an int has changed; 0: it is none."""
     are_ints = text.startswith("int ") and before.startswith("int ")
     return int(text[4:]) - int(before[4:]) if are_ints else 0
+
+
+def _code_in(text: str) -> str:
+    return text.rpartition(" at ")[0]
 
 
 class Call:
@@ -431,7 +446,8 @@ def _described(leaf: Any, path: str, seen: dict[int, str]) -> str:
     leaf = leaf.value if type(leaf) is Kept else leaf
     identity = identity_of_function(leaf)
     at = id(leaf) if identity is None else hash(identity) & (1 << 48) - 1
-    return f"the {type(leaf).__name__} at {at:#x}"
+    code = name_of_code(leaf)
+    return f"the {type(leaf).__name__} {code}{' ' * bool(code)}at {at:#x}"
 
 
 def differences(now: Description, before: Description) -> list[str]:

@@ -15,7 +15,7 @@ from lucid.compiler.guards.guard import ABSENT, CONTENTS
 from lucid.compiler.guards.moving_entries import MovingEntry, is_data, leaves_of
 from lucid.compiler.guards.mutable_sources import MutableSource
 from lucid.compiler.guards.restarts import Known, RestartTrace
-from lucid.compiler.inputs.functions import Kept
+from lucid.compiler.inputs.functions import Kept, know_as_state
 from lucid.compiler.inputs.objects import (
     data_of,
     entries_of,
@@ -85,6 +85,7 @@ class StandIns:
         self._named = [*zip(names, self.args, strict=True), *self.kwargs.items()]
         self._named += zip(sources, self.values, strict=True)
         self._held: list[tuple[str, Any, dict[Any, Any]]] = []
+        self._in_functions: list[tuple[Any, dict[Any, Any]]] = []  # containers that those hold
         self._owners = call.owners()  # while objects have what they were given with
 
     def _given(self, value: Any, path: str) -> Any:
@@ -156,6 +157,9 @@ class StandIns:
     def begin(self) -> None:
         """The function is about to run: let it find what stands for what it is given."""
         self._fill(self._named)
+        held = {id(owner) for _, owner, _ in self._held}
+        of_functions = [x for x in self._known.values() if id(x) not in held]
+        self._in_functions = [(x, entries_of(x)) for x in of_functions]
 
     def _fill(self, named: Sequence[tuple[str, Any]]) -> None:
         """Put what stands for their contents into objects of plain data; `named`: the new ones."""
@@ -195,6 +199,9 @@ class StandIns:
         counts: set[str] = set()
         changed: list[int] = []
         has_grown = False
+        if any(any(changed_entries("", x, before, 0)) for x, before in self._in_functions):
+            know_as_state((self.args, self.kwargs))
+            raise RestartTrace("changes what a function that it is given holds")
         for number, (path, owner, before) in enumerate(self._held):
             entries = list(changed_entries(path, owner, before, number))
             if entries:

@@ -25,7 +25,7 @@ from lucid.compiler.guards.mutable_sources import Identity, MutableSource
 from lucid.compiler.guards.restarts import Known, RestartTrace, undo_all
 from lucid.compiler.guards.table import GuardTable
 from lucid.compiler.inputs.cells import Cell
-from lucid.compiler.inputs.functions import Kept, identity_of_function
+from lucid.compiler.inputs.functions import Kept, cells_in, functions_in, identity_of_function
 from lucid.compiler.inputs.objects import visit_leaves
 from lucid.compiler.inputs.scalars import SymSource
 from lucid.compiler.inputs.signature import Call, name_of, named_arguments
@@ -271,7 +271,10 @@ def _run(
             with recording(recorder):
                 collector.let_stand(changes.owner, stand_in_of(recorder, changes.owner))
         stand_ins.begin()
-        collector.given_functions = {*map(id, filter(identity_of_function, call.objects))}
+        remade = functions_in((stand_ins.args, stand_ins.kwargs), but=call.objects)
+        objects = filter(identity_of_function, call.objects)
+        collector.given_functions = {*map(id, objects), *map(id, remade)}
+        collector.given_cells = cells_in(call.given, but=call.objects)
         collector.call(function, (), {})
         collector.take_entry = stand_ins.take_entry
         try:
