@@ -740,6 +740,19 @@ def placed(body: Callable[..., Any], settings: Lengths, place: str) -> Callable[
     return body if place != "attribute" else lambda x: body(x, settings.length)
 
 
+def long_ways_of(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The functions whose calls go the long way from now on, once for each call."""
+    found: list[Any] = []
+    long_way = lucid.compiler.Compiled._call
+
+    def noted(self: Any, *args: Any) -> Any:
+        found.append(self)
+        return long_way(self, *args)
+
+    monkeypatch.setattr(lucid.compiler.Compiled, "_call", noted)
+    return found
+
+
 @pytest.mark.parametrize("name", bodies_of_lengths())
 @pytest.mark.parametrize("place", ["attribute", "argument"])
 def test_lengths_that_come_again_are_looked_up_by_native_code(
@@ -761,15 +774,7 @@ def test_lengths_that_come_again_are_looked_up_by_native_code(
             ways.append(long_ways.count(step))
         return step, found, weight.detach(), weight.grad
 
-    long_ways: list[Any] = []
-    ways: list[int] = []
-    long_way = lucid.compiler.Compiled._call
-
-    def noted(self: Any, *args: Any) -> Any:
-        long_ways.append(self)
-        return long_way(self, *args)
-
-    monkeypatch.setattr(lucid.compiler.Compiled, "_call", noted)
+    long_ways, ways = long_ways_of(monkeypatch), list[int]()
     step, *found = run(lambda body: lucid.compile(body, audit=False))
     assert ways[-11] == ways[-1], "the last ten calls have gone the long way"
     assert step.stats.traces <= 6 and not step.stats.eager_reasons
@@ -956,15 +961,7 @@ def test_what_the_library_finds_in_python_is_found_in_native_calls(
             ways.append(long_ways.count(step))
         return step, found, weight.detach(), weight.grad
 
-    long_ways: list[Any] = []
-    ways: list[int] = []
-    long_way = lucid.compiler.Compiled._call
-
-    def noted(self: Any, *args: Any) -> Any:
-        long_ways.append(self)
-        return long_way(self, *args)
-
-    monkeypatch.setattr(lucid.compiler.Compiled, "_call", noted)
+    long_ways, ways = long_ways_of(monkeypatch), list[int]()
     step, *found = run(lambda body: lucid.compile(body, audit=False))
     assert not step.stats.eager_reasons
     if name != "several":  # where more and more elements are found, which need more room

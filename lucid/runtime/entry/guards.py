@@ -5,7 +5,7 @@ Each function answers 1 or 0; what it isn't sure of is a 0.
 
 from __future__ import annotations
 
-from lucid.codegen.llvm.builder import Module, const
+from lucid.codegen.llvm.builder import Module, Val, const
 from lucid.runtime.entry.words import (
     ARENA_BYTES,
     MOST_ARGUMENTS,
@@ -15,6 +15,7 @@ from lucid.runtime.entry.words import (
     SIZED_WORDS,
     WRITEABLE,
     Checked,
+    EntryBuilder,
     Layout,
     Word,
     entry_function,
@@ -143,12 +144,7 @@ def _define_argument(module: Module, layout: Layout) -> None:
     _define_array(module, layout)
     with entry_function(module, "argument", "plan", "given", "record") as b:
         plan, given, record = b.args
-        b.require(b.eq(b.field(given, layout.kind), b.word(record, 7)))
-        array = b.call("array", "i64", plan, given)
-        b.require(b.ne(array, 0))
-        b.require(b.eq(b.field(array, layout.kind), b.word(plan, Word.ARRAY)))
-        axes = b.cast("zext", b.field(array, layout.array_axes, "i32"), "i64")
-        b.require(b.eq(axes, b.word(record)))
+        array, axes = _array(b, layout, plan, given, record)
         b.require(b.eq(b.field(array, layout.array_dtype), b.word(record, 1)))
         for offset, word in ((layout.array_shape, 2), (layout.array_strides, 3)):
             is_same = b.call("same_axes", "i64", axes, b.field(array, offset), b.word(record, word))
@@ -284,6 +280,17 @@ def _define_number(module: Module) -> None:
         b.answer(found)
 
 
+def _array(b: EntryBuilder, layout: Layout, plan: Val, given: Val, record: Val) -> tuple[Val, Val]:
+    """The array that an argument is on, and how many axes it has, if both are as recorded."""
+    b.require(b.eq(b.field(given, layout.kind), b.word(record, 7)))
+    array = b.call("array", "i64", plan, given)
+    b.require(b.ne(array, 0))
+    b.require(b.eq(b.field(array, layout.kind), b.word(plan, Word.ARRAY)))
+    axes = b.cast("zext", b.field(array, layout.array_axes, "i32"), "i64")
+    b.require(b.eq(axes, b.word(record)))
+    return array, axes
+
+
 def _define_sizes(module: Module, layout: Layout) -> None:
     """Whether there are words for the sizes that a call says, which the step reads then.
 
@@ -296,12 +303,7 @@ def _define_sizes(module: Module, layout: Layout) -> None:
         argument, axis = b.lshr(place, MOST_AXES.bit_length() - 1), b.and_(place, MOST_AXES - 1)
         given = b.word(args, argument)
         record = b.record(b.word(plan, Word.ARGUMENTS_AT), argument, 9)
-        b.require(b.eq(b.field(given, layout.kind), b.word(record, 7)))
-        array = b.call("array", "i64", plan, given)
-        b.require(b.ne(array, 0))
-        b.require(b.eq(b.field(array, layout.kind), b.word(plan, Word.ARRAY)))
-        axes = b.cast("zext", b.field(array, layout.array_axes, "i32"), "i64")
-        b.require(b.eq(axes, b.word(record)))
+        array, _ = _array(b, layout, plan, given, record)
         b.answer(b.word(b.field(array, layout.array_shape), axis))
     with entry_function(module, "sizes", "plan", "args") as b:
         plan, args = b.args
