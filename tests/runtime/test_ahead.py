@@ -51,6 +51,7 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         monkeypatch.setattr(owner, name, call)
 
+    monkeypatch.setenv("LUCID_CACHE", "0")
     monkeypatch.setattr(costs, "PART_CHARACTERS", 4000)
     noted(Compilation, "take", "part")
     noted(executable, "make_program", "planned")
