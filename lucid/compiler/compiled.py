@@ -31,10 +31,12 @@ from lucid.compiler.inputs.signature import (
     MOVES,
     Call,
     Description,
+    axes_of_arguments,
     changes,
     describe,
     in_order,
     moving_arguments,
+    moving_axes,
     name_of,
     named_arguments,
     with_live_arguments,
@@ -161,13 +163,20 @@ def collector_paused() -> Iterator[None]:
 _SET_BY_CALLS = frozenset(("_latest", "_noted", "_took_over"))  # of a compiled function
 _EXACT = (int, bool, str, type(None))
 _EXACT_BUT_MOVING = (bool, type(None))
+_AXES, _SHAPE = attrgetter("ndim"), attrgetter("shape")  # of a type
 
 
-def looks_of(args: tuple[Any, ...], exact: Collection[type] = _EXACT) -> Looks:
-    """What can be said of arguments at a glance: sizes, constants, and else their classes."""
+def looks_of(
+    args: tuple[Any, ...], exact: Collection[type] = _EXACT, *, of_any_size: bool = False
+) -> Looks:
+    """What can be said of arguments at a glance: sizes, constants, and else their classes.
+
+    of_any_size: axes are counted only.
+    """
+    look = _AXES if of_any_size else _SHAPE
     return tuple(
         [
-            x._type.shape if isinstance(x, TensorCore) else x if type(x) in exact else type(x)
+            look(x._type) if isinstance(x, TensorCore) else x if type(x) in exact else type(x)
             for x in args
         ]
     )
@@ -476,8 +485,9 @@ class Compiled:
         self._recent[looks] = [reference, *others][:RECENT]
 
     def _looks(self, args: tuple[Any, ...]) -> Looks:
-        """The same for calls that may begin with the same programs: ints and texts may move."""
-        return looks_of(args, _EXACT_BUT_MOVING if self._ints else _EXACT)
+        """The same for calls that may begin with the same programs: what moves is left out."""
+        exact = _EXACT_BUT_MOVING if self._ints else _EXACT
+        return looks_of(args, exact, of_any_size=bool(self._opened))
 
     def _call(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], differs: Departure | None
@@ -693,7 +703,7 @@ class Compiled:
         live = self._ints if live is None else live
         marked = with_live_arguments(live, self._kept, self.__wrapped__, args, kwargs)
         try:
-            call = Call(*marked)
+            call = Call(*marked, axes_of_arguments(self._opened - self._closed))
         except RecursionError:
             raise EagerOnlyError("its arguments are nested more deeply than Python calls") from None
         call.given = args, kwargs
@@ -896,7 +906,7 @@ class Compiled:
 
         reason: why those that there are don't fit, if it is known; claim: of this trace.
         """
-        description = describe(self.__wrapped__, *call.marked)
+        description = describe(self.__wrapped__, call)
         if self._may_open:
             for program in self._programs.get(call.key, ()):
                 self._opened |= program.varied_with_numbers()
@@ -957,6 +967,7 @@ class Compiled:
         if moved:
             raise RestartTrace("is called with ints or texts that keep changing", "counts", moved)
         self._keep_grown(call)
+        self._open_moving(call)
         place = here()
         if not earlier:
             return "first", "the first call", place
@@ -974,6 +985,16 @@ class Compiled:
             channel, text = "retrace", "retrace of %s: %s"
         say(channel, text, name_of(self.__wrapped__), reason)
         return kind, reason, place if differs is None else None
+
+    def _open_moving(self, call: Call) -> None:
+        """Raise `RestartTrace` for axes of what it is given whose sizes keep changing."""
+        if not self._may_open:
+            return
+        programs = self._all_programs()
+        moved = moving_axes(call.types(), [program.types for program in programs])
+        moved -= self._opened | self._closed
+        if moved:
+            raise RestartTrace("is called with sizes that keep changing", "opened", moved)
 
     def _keep_grown(self, call: Call) -> None:
         """Raise `RestartTrace` for lists that have grown since the trace before was given them.
@@ -1117,7 +1138,7 @@ class Compiled:
         program, _ = self._fitting(call, None)
         if program is None:
             name = name_of(self.__wrapped__)
-            asked = signature_text(describe(self.__wrapped__, args, kwargs))
+            asked = signature_text(describe(self.__wrapped__, call))
             known = dict.fromkeys(served.signature for served in self.stats.programs)
             raise LucidError(
                 f"{method}: {name} has no program for {asked}\n"

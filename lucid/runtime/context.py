@@ -35,7 +35,8 @@ class Expected:
     Attributes:
         name: how messages call it.
         strides: in bytes.
-        low, high: the bytes that its elements span, from the address of the first one.
+        low, high: the bytes that its elements span, from the address of the first one; of one with
+            open sizes each call finds them.
         written: the step writes it.
         live: it is a Python number, not an array.
     """
@@ -67,6 +68,10 @@ class Expected:
             raise ArgumentError(f"input {self.name} is written, but is read-only")
         return given
 
+    def span(self, given: np.ndarray) -> tuple[int, int]:
+        """The bytes that the elements of an array span which fits."""
+        return self.low, self.high
+
     def _fits(self, given: Sequence[int]) -> bool:
         """Whether strides agree where they matter: on axes of more than one element."""
         if 0 in self.shape:
@@ -87,6 +92,9 @@ class OpenExpected(Expected):
         assert isinstance(given, np.ndarray) and given.dtype == self.dtype
         assert given.ndim == len(self.shape) and given.flags.c_contiguous
         return given
+
+    def span(self, given: np.ndarray) -> tuple[int, int]:
+        return 0, given.nbytes
 
 
 def expected_input(
@@ -285,18 +293,19 @@ class Context:
 
     def _shares(self, number: int) -> bool:
         expected = self.expected[number]
-        if expected.written or expected.live or not expected.high:
+        if expected.written or expected.live:
             return False
-        start = self._addresses[number] + expected.low
-        stop = self._addresses[number] + expected.high
+        low, high = expected.span(self.bound[number])
+        start, stop = self._addresses[number] + low, self._addresses[number] + high
+        if start == stop:
+            return False
         before = bisect_left(self._written, (stop, 0, 0)) - 1
         return before >= 0 and self._written[before][1] > start
 
     def _use_copy(self, number: int) -> None:
         """Copy the bytes that an input spans, so that its strides stay the same."""
-        expected = self.expected[number]
-        copy = np.empty(expected.high - expected.low, np.uint8)
-        source = self._addresses[number] + expected.low
-        ctypes.memmove(address_of(copy), source, copy.size)
+        low, high = self.expected[number].span(self.bound[number])
+        copy = np.empty(high - low, np.uint8)
+        ctypes.memmove(address_of(copy), self._addresses[number] + low, copy.size)
         self._copies[number] = copy
-        self.table[number] = address_of(copy) - expected.low
+        self.table[number] = address_of(copy) - low

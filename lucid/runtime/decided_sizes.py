@@ -190,16 +190,16 @@ class DecidedProgram(OpenPlan):
     def _arrange(self) -> None:
         """Let what depends on a size come after the call of Python that finds it."""
         self._found_by = dict.fromkeys(self.given, BEFORE)  # the call of Python, by symbols
-        has_arrays = False
+        written = {*self.program.written}
         for number, entry in enumerate(self.program.graph.inputs):
             for axis, size in enumerate(entry.value.shape):
                 symbol = symbol_of(size)
                 if symbol is not None:
                     self.given.setdefault(symbol, (number, axis))
                     self._found_by[symbol] = BEFORE
-                    has_arrays = True
-        if has_arrays and self.program.written:
-            raise NotOpenError("what is written may share memory with arrays of any size")
+            sizes = [size for size in entry.value.shape if is_open(size)]
+            if sizes and number in written:
+                raise NotOpenError("an array of any size is written", sizes)
         self.hosts: list[Any] = []
         for kernel in self.program.hosts:
             host = self.program.graph.hosts[kernel.name]

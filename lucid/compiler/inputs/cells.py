@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lucid.compiler.inputs.objects import is_same
 from lucid.compiler.inputs.scalars import Formula, Number
 from lucid.ir.graph import Value, freeze_attributes
 from lucid.tensor.core import TensorCore
 from lucid.tensor.storage import Storage, VersionCounter
+
+if TYPE_CHECKING:
+    from lucid.compiler.inputs.signature import Call
 
 
 @dataclass(slots=True, eq=False)
@@ -113,24 +116,24 @@ class FormulaGuard:
 
 @dataclass(frozen=True, slots=True)
 class SizesGuard:
-    """Numbers of a call are sizes for which a program's assumptions hold.
+    """A call has sizes, by its numbers and its tensors, for which a program's assumptions hold.
 
     Attributes:
-        texts: of the numbers; formulas: what they are.
-        holds: whether they do, of these numbers.
+        texts: of these; sources: what they are in a call.
+        holds: whether they do, of these sizes.
     """
 
     texts: Sequence[str]
-    formulas: Sequence[Formula]
+    sources: Sequence[Callable[[Call], int]]
     holds: Callable[[Sequence[int]], bool]
 
-    def of(self, numbers: Sequence[Number]) -> list[int]:
-        """The sizes of a call that has these numbers."""
-        return [formula(numbers) for formula in self.formulas]
+    def of(self, call: Call) -> list[int]:
+        """The sizes that a call has."""
+        return [source(call) for source in self.sources]
 
-    def failure(self, numbers: Sequence[Number]) -> str | None:
+    def failure(self, call: Call) -> str | None:
         """Which sizes a call has, if they are others."""
-        found = self.of(numbers)
+        found = self.of(call)
         if self.holds(found):
             return None
         pairs = zip(self.texts, found, strict=True)

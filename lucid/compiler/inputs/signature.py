@@ -8,7 +8,7 @@ import types
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from lucid.compiler.inputs.objects import (
 from lucid.compiler.inputs.scalars import is_whole
 from lucid.dtypes import get_default_dtype
 from lucid.ir.errors import EagerOnlyError, LucidError
+from lucid.ir.extents import LEAST, MOST
 from lucid.ir.strides import is_contiguous
 from lucid.ir.types import Shape, TensorType
 from lucid.tensor.context import context
@@ -38,16 +39,22 @@ from lucid.tensor.tensor import Tensor
 from lucid.tensor.tree import attributes_beside, fields_of, is_record, items_of, map_tree
 from lucid.tensor.writing import made_without_grad, refusal_of_writes
 
+if TYPE_CHECKING:
+    from lucid.autograd.host_finding import OpenAxis
+
 Description = dict[str, str]
 PlainType = tuple[TensorType, Shape, bool]
-TENSOR = re.compile(r"(\w+)(\[[\d,]*\])(.*)")  # a tensor in a description: dtype, shape, the rest
+TENSOR = re.compile(r"(\w+)(\[[n\d,]*\])(.*)")  # a tensor in a description: dtype, shape, the rest
 _WHOLE = re.compile(r"u?int\d* ")  # a whole number there
 _FUNCTION = re.compile(r"the (function|partial) \S.* at ")  # one that a line makes each time
 MOST_IN_MESSAGES = 4  # changes, or arguments, that a message names
 MOVES = 4  # programs that differ only in ints: one more is made for all of their values
 MOVES_OF_TEXTS = 2
+MOVES_OF_SIZES = 3  # sizes of an axis: the last of these is one of any
+_ARGUMENT = "argument"
 _OFTEN = frozenset((bool, str, type(None)))  # of those that are known by their values
 _NOTHING: list[Any] = []
+_NO_AXES: Mapping[int, Sequence[int]] = types.MappingProxyType({})
 
 
 class LiveArgument:
@@ -116,6 +123,41 @@ def moving_arguments(now: Description, earlier: Iterable[Description]) -> set[st
     return set().union(*of_texts) if len(of_texts) >= MOVES_OF_TEXTS else set()
 
 
+def axis_of_argument(position: int, axis: int) -> OpenAxis:
+    """An axis of a call's tensor, as one whose size may be open."""
+    return _ARGUMENT, None, position, axis
+
+
+def axes_of_arguments(axes: Iterable[OpenAxis]) -> dict[int, list[int]]:
+    """Those axes that are such, by tensor."""
+    found: dict[int, list[int]] = {}
+    for of, _, position, axis in sorted(x for x in axes if x[0] is _ARGUMENT):
+        found.setdefault(position, []).append(axis)
+    return found
+
+
+def moving_axes(now: Sequence[TensorType], earlier: Iterable[Sequence[TensorType]]) -> set[OpenAxis]:
+    """The axes of a call's tensors that have had other sizes in each of some calls before.
+
+    earlier: the types of those, of which others of other structure are passed over.
+    """
+    seen: dict[OpenAxis, set[int]] = {}
+    for types in (now, *earlier):
+        if [(x.dtype, x.ndim) for x in types] == [(x.dtype, x.ndim) for x in now]:
+            for position, type_ in enumerate(types):
+                for axis, size in enumerate(type_.shape):
+                    seen.setdefault(axis_of_argument(position, axis), set()).add(size)
+    return {
+        axis
+        for axis, sizes in seen.items()
+        if len(sizes) >= MOVES_OF_SIZES and _may_be_open(now[axis[2]].shape[axis[3]])
+    }
+
+
+def _may_be_open(size: int) -> bool:
+    return LEAST <= size <= MOST
+
+
 def _count(calls: Sequence[Description]) -> bool:
     """Whether all that differs between three calls are ints that count them, up or down."""
     pairs = [*pairwise(calls)]
@@ -140,6 +182,10 @@ def _code_in(text: str) -> str:
 class Call:
     """The arguments of one call, flattened, and after them what the step's places hold.
 
+    Args:
+        opened: axes of tensors that may have any size, by tensor. Which of them are equal is part
+            of the signature, and which are 0 or 1.
+
     Attributes:
         tensors: tensor arguments; NumPy arrays are among them, as tensors on their memory.
         floats: float arguments, and ints and texts that are read live.
@@ -147,6 +193,7 @@ class Call:
         kept: the identities of what is state in them.
         values: what the places hold; keys: for each of them, as `key`.
         given: the arguments as they are; marked: with a `LiveArgument` for each that is read live.
+        open_axes: by tensor the axes of open sizes, each with the number of its size among these.
     """
 
     __slots__ = (
@@ -154,6 +201,8 @@ class Call:
         "_containers",
         "_counts",
         "_in_places",
+        "_open_sizes",
+        "_opened",
         "_owners",
         "_parts",
         "_storages",
@@ -164,11 +213,19 @@ class Call:
         "keys",
         "marked",
         "objects",
+        "open_axes",
         "tensors",
         "values",
     )
 
-    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        opened: Mapping[int, Sequence[int]] = _NO_AXES,
+    ) -> None:
+        self._opened, self._open_sizes = opened, dict[int, int]()
+        self.open_axes: dict[int, dict[int, int]] = {}
         self._parts: list[Any] = [context.grad_enabled, get_default_dtype()]
         self._tensors: list[TensorCore] = []
         self.tensors: Sequence[TensorCore] = self._tensors
@@ -194,11 +251,14 @@ class Call:
         """Let these be what the places of the step hold."""
         if not self._in_places:
             lists = (self._parts, self._tensors, self.floats, self.objects, self._containers)
-            self._counts, self._in_places = (*map(len, lists),), True
-        _, tensors, floats, objects, containers = self._counts
+            self._counts = (*map(len, lists), len(self._open_sizes))
+            self._in_places = True
+        _, tensors, floats, objects, containers, sizes = self._counts
         del self._tensors[tensors:], self.floats[floats:], self.objects[objects:]
         self._storages = {s: first for s, first in self._storages.items() if first < tensors}
         self._containers = {x: n for x, n in self._containers.items() if n < containers}
+        self._open_sizes = {x: n for x, n in self._open_sizes.items() if n < sizes}
+        self.open_axes = {x: axes for x, axes in self.open_axes.items() if x < tensors}
         self.values, self.keys = [], []
         for value in values:
             self.take_one(value)
@@ -218,9 +278,15 @@ class Call:
         call = object.__new__(Call)
         call.tensors = tensors
         call._owners = _NOTHING
+        call.open_axes = {}
         call.floats = call.objects = _NOTHING
         call.values = _NOTHING
         return call
+
+    def types(self) -> list[TensorType]:
+        """Those of the tensors among the arguments."""
+        count = self._counts[1] if self._in_places else len(self.tensors)
+        return [tensor._type for tensor in self.tensors[:count]]
 
     def plain_types(self) -> list[PlainType] | None:
         """Type, strides in bytes and flag of each tensor; None if some is no plain one."""
@@ -228,6 +294,12 @@ class Call:
         if len(self._storages) != len(tensors) or not all(map(is_plain, tensors)):
             return None
         return types_of(tensors)
+
+    def open_leaves(self) -> dict[int, Collection[int]]:
+        """The open axes of tensors and arrays among the arguments, by their identities."""
+        arrays = {id(tensor): array for array, tensor in self._arrays.items()}
+        pairs = [(id(self.tensors[x]), axes) for x, axes in self.open_axes.items()]
+        return {arrays.get(x, x): axes for x, axes in pairs}
 
     def owners(self) -> list[Any]:
         """The containers and objects in arguments and places, in order; as the call found them."""
@@ -305,6 +377,16 @@ class Call:
         for item in items:
             self._add(item)
 
+    def _open_type(self, number: int, type_: TensorType) -> tuple[object, ...]:
+        """What is known of a tensor's type: of open sizes which are equal."""
+        shape, known = [*type_.shape], self._open_sizes
+        axes = [x for x in self._opened[number] if x < len(shape) and _may_be_open(shape[x])]
+        found = {axis: known.setdefault(shape[axis], len(known)) for axis in axes}
+        for axis, size in found.items():
+            shape[axis] = -1 - size
+        self.open_axes[number] = found
+        return type_.dtype, *shape
+
     def _add_tensor(self, tensor: TensorCore) -> None:
         number, array = len(self.tensors), tensor._array
         strides = None
@@ -313,7 +395,10 @@ class Call:
             strides = None if is_contiguous(tensor._type.shape, strides) else strides
         is_view = tensor._base is not None
         history = _history_of(tensor) if is_view or tensor._grad_fn else tensor._requires_grad
-        self._parts += (tensor._type, strides, history)
+        type_: object = tensor._type
+        if number in self._opened and strides is None:
+            type_ = self._open_type(number, tensor._type)
+        self._parts += (type_, strides, history)
         if type(tensor) is not Tensor:
             self._parts.append(type(tensor))
         if is_view and made_without_grad(tensor):
@@ -403,30 +488,32 @@ def argument_names(function: Callable[..., Any], args: tuple[Any, ...]) -> list[
     return names[: len(args)] + [f"{variadic}_{i}" for i in range(max(extra, 0))]
 
 
-def describe(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> Description:
+def describe(function: Callable[..., Any], call: Call) -> Description:
     """What a call's key says, by the user's name for each part."""
     found: Description = {
         "grad mode": "on" if context.grad_enabled else "off",
         "default dtype": repr(get_default_dtype()),
     }
     seen: dict[int, str] = {}
+    opened = call.open_leaves()
 
     def note(leaf: Any, path: str) -> None:
-        found[path] = _described(leaf, path, seen)
+        found[path] = _described(leaf, path, seen, opened.get(id(leaf), ()))
 
-    for name, value in named_arguments(function, args, kwargs):
+    for name, value in named_arguments(function, *call.marked):
         visit_leaves(note, value, name)
     return found
 
 
-def _described(leaf: Any, path: str, seen: dict[int, str]) -> str:
+def _described(leaf: Any, path: str, seen: dict[int, str], opened: Collection[int]) -> str:
     if isinstance(leaf, np.ndarray):
-        return f"an array {leaf.dtype}{list(leaf.shape)} of strides {leaf.strides}"
+        sizes = _sizes_of(leaf.shape, opened, ", ")
+        steps = "" if opened else f" of strides {leaf.strides}"
+        return f"an array {leaf.dtype}[{sizes}]{steps}"
     if isinstance(leaf, TensorCore):
         strides = leaf.element_strides()
-        text = str(leaf._type) + (f", a {type(leaf).__name__}" if type(leaf) is not Tensor else "")
+        text = f"{leaf._type.dtype.name}[{_sizes_of(leaf._type.shape, opened, ',')}]"
+        text += f", a {type(leaf).__name__}" if type(leaf) is not Tensor else ""
         if not is_contiguous(leaf._type.shape, strides):
             text += f" of strides {strides}"
         if leaf.requires_grad:
@@ -448,6 +535,11 @@ def _described(leaf: Any, path: str, seen: dict[int, str]) -> str:
     at = id(leaf) if identity is None else hash(identity) & (1 << 48) - 1
     code = name_of_code(leaf)
     return f"the {type(leaf).__name__} {code}{' ' * bool(code)}at {at:#x}"
+
+
+def _sizes_of(shape: Shape, opened: Collection[int], separator: str) -> str:
+    """The sizes of axes; n for those that are open."""
+    return separator.join(["n" if x in opened else str(size) for x, size in enumerate(shape)])
 
 
 def differences(now: Description, before: Description) -> list[str]:

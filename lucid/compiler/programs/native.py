@@ -12,7 +12,7 @@ import logging
 import sys
 import types
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,7 +36,7 @@ from lucid.compiler.recording.hooks import item_of
 from lucid.compiler.results.output_specs import Constant, GraphOutput
 from lucid.compiler.results.side_effects import SideEffects
 from lucid.dtypes import default_dtype_place
-from lucid.ir.extents import replaced
+from lucid.ir.extents import is_open, replaced
 from lucid.ir.memory import address_of
 from lucid.ir.strides import contiguous_strides
 from lucid.ir.types import Shape, TensorType
@@ -154,15 +154,19 @@ class _CallTables(Tables):
     shapes: of outputs whose sizes are open.
     """
 
+    _open_arguments: Collection[int] = ()  # those of open sizes
+
     def _arguments(
         self, records: Sequence[Sequence[int]], types: Sequence[PlainType] | None
     ) -> int:
         """The address of a table of what is given, of these types; None: they aren't known yet."""
         words: list[int] = []
-        for number, (axes, dtype, _, _, *rest) in enumerate(records):
+        for number, (axes, dtype, _, _, at, low, high, *rest) in enumerate(records):
             shape: Shape = () if types is None else types[number][0].shape
             strides: Shape = () if types is None else types[number][1]
-            words += axes, dtype, self._words(shape), self._words(strides), *rest
+            if types is not None and number in self._open_arguments:
+                high = types[number][0].nbytes
+            words += axes, dtype, self._words(shape), self._words(strides), at, low, high, *rest
         return self._words(words)
 
     def _results(
@@ -200,7 +204,7 @@ class SizedTables(_CallTables):
 
     def __init__(self, calls: NativeCalls, sized: Sized, executable: Executable) -> None:
         super().__init__(calls._offsets)
-        self.sized = sized
+        self.sized, self._open_arguments = sized, calls._open_arguments
         shapes, kept = sized.outputs, calls._kept_results
         types = [_sized_type(type, strides, sized) for type, strides, _ in calls._types]
         results, tensors = (
@@ -247,6 +251,7 @@ class NativeCalls(_CallTables):
         self._kept += [buffers, entry]
         self._program = weakref.ref(program)  # which holds this
         self._types = types
+        self._open_arguments = {n for n, (type, *_) in enumerate(types) if is_open(type.size)}
         self._leaving: NativeCalls | None = None
         self._has_sized = program.has_given_sizes
         self._plan = np.zeros(len(Word), np.int64)

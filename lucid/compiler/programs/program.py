@@ -70,6 +70,7 @@ from lucid.ir.passes.rounds import promising
 from lucid.ir.region_ops import body_names, is_exit
 from lucid.ir.stepping import step_through
 from lucid.ir.strides import contiguous_strides
+from lucid.ir.types import TensorType
 from lucid.runtime.decided_sizes import DecidedProgram, decided_program
 from lucid.runtime.entry.layout import SLOW_PATH
 from lucid.runtime.entry.words import MOST_ARGUMENTS, ROOM
@@ -160,6 +161,7 @@ class Program:
         undo: takes back what the trace made for the step; None once a call has run.
         successor: what served the call after the last one that it served; None: itself, so far.
         may_catch: whether the step may handle an error that a run finds.
+        types: of the tensors that its trace was given.
         key: of the calls that it may serve; used: how many there had been when it last served one;
             served: how many it has served, as far as its function has noted.
         number: of its trace among its function's; stage_seconds: what took how long to compile it.
@@ -177,6 +179,7 @@ class Program:
         self._families = families
         self._objects = call.objects  # kept alive: the signature holds their identities
         self.key, self.used, self.number, self.served = call.key, 0, 0, 0
+        self.types = call.types()
         self.description = description
         self.optimize = optimize
         self._graph: Graph | None = None  # the optimized one, where it is interpreted
@@ -309,16 +312,12 @@ class Program:
                 logger.exception("%s: sizes can't be open", graph.name)
             if trace.undo is not None:
                 trace.undo()
-            if any(is_open(n) for entry in graph.inputs for n in entry.value.shape):
-                # They are those of a call whose gradients it computes.
+            if trace.are_given:
                 raise NotOpenError("its backward needs sizes that values decide") from None
             closed = sizes.origins_of(getattr(error, "symbols", ()))
             raise RestartTrace("needs sizes that values decide", "closed", closed) from None
-        if numbers:
-            sources = dict(trace.live)
-            said = [sources[value] for value in trace.sized.values()]
-            texts_, formulas = [x.text for x in said], [x.formula for x in said]
-            trace.guards.sizes = SizesGuard(texts_, formulas, self._decided.serves)
+        if self._decided.given and not trace.are_given:
+            trace.guards.sizes = _sizes_guard(trace, self._decided)
         self.pass_seconds = log.seconds
         after = cache(partial(texts_of, self.recorded, self.optimize))
         texts = {"trace": lambda: str(self.recorded)}
@@ -402,7 +401,7 @@ class Program:
         if self._decided is None or self._in_rounds:
             return True
         sizes, found = self.guards.sizes, [made.found for made in departure.made]
-        return self._decided.fits(() if sizes is None else sizes.of(call.floats), found)
+        return self._decided.fits(() if sizes is None else sizes.of(call), found)
 
     def answers(self, path: tuple[int, ...]) -> list[tuple[str, int]]:
         """What the first exits ask, with such outcomes."""
@@ -461,6 +460,7 @@ class Program:
         live = dict(trace.live)
         self.inputs: list[Any] = []
         self.arguments: list[tuple[int, int]] = []
+        self._open_types: dict[int, TensorType] = {}
         self._found: list[tuple[int, Cell]] = []
         self.numbers: list[tuple[int, Formula]] = []
         self.readers: list[tuple[int, Callable[[], Any]]] = []
@@ -476,6 +476,8 @@ class Program:
             cell = cells[entry.value]
             if cell.kind == "arg":
                 self.arguments.append((number, cell.position))
+                if is_open(entry.value.type.size):
+                    self._open_types[cell.position] = entry.value.type
             elif cell.kind == "grad":
                 self._found.append((number, cell))
             else:
@@ -573,6 +575,8 @@ class Program:
         plain = call.plain_types()
         if plain is None or self.guards.asked or any(flag for _, _, flag in plain):
             return
+        for position, open_type in self._open_types.items():
+            plain[position] = (open_type, *plain[position][1:])
         decided = self._decided
         if decided is not None and decided.given and not self.has_given_sizes:
             return
@@ -976,6 +980,30 @@ class Program:
             arrays[number] = read()
         self.sharing.check(given)
         return arrays
+
+
+def _sizes_guard(trace: Trace, decided: DecidedProgram) -> SizesGuard:
+    """Whether a program is for the sizes that a call says, by its numbers and its tensors."""
+    live, cells = dict(trace.live), {cell.value: cell for cell, _ in trace.cells}
+    texts: list[str] = []
+    sources: list[Callable[[Call], int]] = []
+    for number, axis in decided.given.values():
+        value = trace.graph.inputs[number].value
+        if axis < 0:
+            texts.append(live[value].text)
+            sources.append(partial(_number_in, live[value].formula))
+        else:
+            texts.append(f"{value.name}.shape[{axis}]")
+            sources.append(partial(_size_in, cells[value].position, axis))
+    return SizesGuard(texts, sources, decided.serves)
+
+
+def _number_in(formula: Formula, call: Call) -> int:
+    return int(formula(call.floats))
+
+
+def _size_in(position: int, axis: int, call: Call) -> int:
+    return call.tensors[position]._type.shape[axis]
 
 
 def texts_of(recorded: Graph, optimize: Pipeline) -> dict[str, str]:

@@ -24,7 +24,13 @@ from lucid.compiler.inputs.objects import (
     owners_of,
 )
 from lucid.compiler.inputs.scalars import WHOLE, is_whole
-from lucid.compiler.inputs.signature import Call, LiveArgument, argument_names, live_text
+from lucid.compiler.inputs.signature import (
+    Call,
+    LiveArgument,
+    argument_names,
+    axis_of_argument,
+    live_text,
+)
 from lucid.compiler.recording.late_arrays import LateArray
 from lucid.compiler.recording.names import identifier
 from lucid.compiler.recording.recorder import Recorder
@@ -32,6 +38,7 @@ from lucid.compiler.recording.texts import text_of
 from lucid.compiler.results.histories import ExternalGradFn
 from lucid.ir.errors import TraceError
 from lucid.ir.location import here
+from lucid.ir.types import TensorType
 from lucid.tensor.core import TensorCore, _new, attributes_of
 from lucid.tensor.storage import Storage, ViewGuard
 from lucid.tensor.tree import map_tree
@@ -70,6 +77,7 @@ class StandIns:
         self._sets: list[frozenset[Any]] = []
         self._data: dict[int, tuple[Any, dict[str, Any]]] = {}
         self._filled: list[tuple[Any, dict[str, Any]]] = []
+        self._sizes: dict[int, Any] = {}  # by their numbers in the signature
         recorder.arguments = call.tensors
         self._tensors, self._floats = iter(call.tensors), itertools.count()
         self._state, self._at_start = known.state, known
@@ -258,7 +266,7 @@ class StandIns:
     def _new_handle(
         self, tensor: TensorCore, array: np.ndarray, position: int, path: str
     ) -> TensorCore:
-        storage = Storage(tensor._type, array)
+        storage = Storage(self._type_of(tensor, position), array)
         cell = self._recorder.add_cell(storage, "arg", position)
         if self._is_place:
             entry = self._recorder.graph.inputs[-1]
@@ -267,7 +275,7 @@ class StandIns:
         else:
             cell.value.name = path.replace("[", "_").replace("]", "").replace("'", "")
         self._recorder.argument_storages.add(tensor._storage)
-        handle: Any = _new(storage, tensor._type, array, ())
+        handle: Any = _new(storage, storage.root_type, array, ())
         handle.__class__ = type(tensor)  # such as a Parameter
         handle._strides = storage.strides
         handle._spot = tensor._spot
@@ -281,6 +289,20 @@ class StandIns:
         handle._grad = tensor._grad
         take_hooks(handle, tensor)
         return handle  # type: ignore[no-any-return]
+
+    def _type_of(self, tensor: TensorCore, position: int) -> TensorType:
+        """A tensor's type, where sizes are open that differ from call to call."""
+        axes = self._call.open_axes.get(position)
+        if not axes:
+            return tensor._type
+        shape: list[Any] = [*tensor._type.shape]
+        sizes = self._recorder.sizes
+        for axis, number in axes.items():
+            if number not in self._sizes:
+                self._sizes[number] = sizes.add(shape[axis]), sizes.origins[-1]
+            shape[axis], places = self._sizes[number]
+            places.add(axis_of_argument(position, axis))
+        return tensor._type.with_shape(tuple(shape))
 
 
 def _ids(owners: Iterable[Any]) -> set[int]:

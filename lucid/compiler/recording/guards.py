@@ -38,7 +38,7 @@ class Guards:
             that is read, what kind of value it holds. sources: these, and what it only reads.
         moving: entries at places that move, which are arguments behind those; keys: of these, too.
         is_own: whether binding those leaves what is guarded as it is.
-        sizes: those that numbers say; None: there are none. The short ways only know such as an
+        sizes: those that a call says; None: there are none. The short ways only know such as an
             earlier call has had.
         failed: the guard that the last failure was about; None: it was about something else.
         has_other_sizes: whether it was about these.
@@ -128,7 +128,7 @@ class Guards:
         return None
 
     def _failure_of_sizes(self, call: Call) -> str | None:
-        failure = None if self.sizes is None else self.sizes.failure(call.floats)
+        failure = None if self.sizes is None else self.sizes.failure(call)
         self.has_other_sizes = failure is not None
         return failure
 

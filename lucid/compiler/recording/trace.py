@@ -68,7 +68,8 @@ class Trace:
         sizes_asked: the exits that ask for numbers, which may be sizes, and where.
         may_catch: whether the step may handle an error that a run finds.
         sizes: the open ones, which values decide; None: there are none. sized: of their symbols
-            those that numbers are, by the inputs.
+            those that numbers are, by the inputs. are_given: whether they are those of an earlier
+            call, whose gradients it computes.
     """
 
     graph: Graph
@@ -87,6 +88,7 @@ class Trace:
     may_catch: bool = False
     sizes: Sizes | None = None
     sized: Mapping[int, Value] = field(default_factory=dict)
+    are_given: bool = False
 
 
 def trace(
@@ -347,6 +349,7 @@ def _run(
             may_catch=recorder.may_catch,
             sizes=recorder.sizes if recorder.sizes.symbols else None,
             sized=recorder.sized,
+            are_given=recorder.has_given_sizes,
         )
         return found, handles
     except BaseException as error:
