@@ -34,6 +34,7 @@ from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, OptionError, ShapeError
 from lucid.ir.extents import is_open
 from lucid.ir.memory import read_only
+from lucid.ir.ops.rules import broadcast_all
 from lucid.ir.strides import reshape_strides
 from lucid.ir.types import DType, Shape, i64
 from lucid.tensor.context import context
@@ -546,8 +547,11 @@ def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
             [2, 2]]), tensor([[5, 6],
             [5, 6]]))
     """
-    shape = broadcast_shapes(*(tensor._type.shape for tensor in tensors))
-    return tuple(broadcast(tensor, tuple(shape)) for tensor in tensors)
+    shapes = [tensor._type.shape for tensor in tensors]
+    shape = broadcast_all(*shapes)
+    if shape is None:
+        raise _no_broadcast(shapes)
+    return tuple(broadcast(tensor, shape) for tensor in tensors)
 
 
 @maps("(2, 1)", "(3,)", "lucid.Size([2, 3])")
@@ -567,8 +571,12 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
     try:
         return Size(np.broadcast_shapes(*shapes))
     except ValueError:
-        listed = ", ".join(str(list(shape)) for shape in shapes)
-        raise ShapeError(f"broadcast_shapes: {listed} don't broadcast to one shape") from None
+        raise _no_broadcast(shapes) from None
+
+
+def _no_broadcast(shapes: Sequence[Shape]) -> ShapeError:
+    listed = ", ".join(str(list(shape)) for shape in shapes)
+    return ShapeError(f"broadcast_shapes: {listed} don't broadcast to one shape")
 
 
 def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:

@@ -19,7 +19,7 @@ from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, OptionError
 from lucid.ir.extents import is_open
 from lucid.ir.op import Op, Operand
-from lucid.ir.types import DType, bool_, i64, limits_of
+from lucid.ir.types import DType, bool_, f64, i64, limits_of
 from lucid.tensor.context import context
 from lucid.tensor.core import constant, emit, of_array
 
@@ -128,6 +128,14 @@ def number(value: Any, dtype: DType) -> Tensor:
     if context.recorder is None and not context.levels and type(value) in _PLAIN:
         return _known_number(value, dtype, value or str(value))
     return constant(value, dtype)
+
+
+def ratio(over: int, under: int, dtype: DType) -> Tensor:
+    """A quotient of two sizes as such an operand; of open ones each call computes it."""
+    if not (is_open(over) or is_open(under)):
+        return number(over / under, dtype)
+    quotient: Tensor = ops.div(constant(over, f64), constant(under, f64))
+    return cast(Tensor, ops.cast(quotient, dtype=dtype))
 
 
 @lru_cache(maxsize=1024, typed=True)

@@ -303,7 +303,7 @@ def _interpolated(x: Tensor, ranks: Tensor, interpolation: str, op: str) -> Tens
     ordered = sort(x, -1).values
     missing = (x != x).long().sum(-1, keepdim=True)
     size = x._type.shape[-1]
-    last = (size - 1 - missing).to(x.dtype) if op == "nanquantile" else size - 1.0
+    last = (size - 1 - missing).to(x.dtype) if op == "nanquantile" else size - 1
     place: Tensor = ranks * last
     place = broadcast(place, (*x._type.shape[:-1], ranks._type.size)).clamp(min=0)
     if interpolation == "nearest":

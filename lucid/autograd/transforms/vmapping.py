@@ -137,7 +137,7 @@ class _Plan:
                 "vmap: Expected all tensors to have the same size in the mapped dimension, got "
                 f"sizes {sizes} for the mapped dimension"
             )
-        return int(sizes[0])
+        return sizes[0]
 
     def _checked(self, value: Any, dim: Any) -> int | None:
         if dim is None:

@@ -128,10 +128,15 @@ def axis_of_argument(position: int, axis: int) -> OpenAxis:
     return _ARGUMENT, None, position, axis
 
 
+def is_of_argument(axis: OpenAxis) -> bool:
+    """Whether an axis is one of a call's tensors."""
+    return axis[0] is _ARGUMENT
+
+
 def axes_of_arguments(axes: Iterable[OpenAxis]) -> dict[int, list[int]]:
     """Those axes that are such, by tensor."""
     found: dict[int, list[int]] = {}
-    for of, _, position, axis in sorted(x for x in axes if x[0] is _ARGUMENT):
+    for of, _, position, axis in sorted(filter(is_of_argument, axes)):
         found.setdefault(position, []).append(axis)
     return found
 
@@ -284,9 +289,8 @@ class Call:
         return call
 
     def types(self) -> list[TensorType]:
-        """Those of the tensors among the arguments."""
-        count = self._counts[1] if self._in_places else len(self.tensors)
-        return [tensor._type for tensor in self.tensors[:count]]
+        """Those of the tensors, in places as well."""
+        return [tensor._type for tensor in self.tensors]
 
     def plain_types(self) -> list[PlainType] | None:
         """Type, strides in bytes and flag of each tensor; None if some is no plain one."""

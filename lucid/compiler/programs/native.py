@@ -512,6 +512,7 @@ class NativeCalls(_CallTables):
         plan[Word.SIZES_AT] = self._words([*places, *places])
         plan[Word.WORDS_AT] = buffers.words_at
         self._sized: dict[tuple[int, ...], SizedTables] = {}
+        self._left: list[SizedTables] = []  # which a call may run on that began with them
         self._slots = np.zeros((8, SIZED_WORDS + len(places)), np.int64)
         plan[Word.SIZED_AT], plan[Word.SIZED_MASK] = address_of(self._slots), len(self._slots) - 1
 
@@ -526,9 +527,14 @@ class NativeCalls(_CallTables):
         before = self._sized.get(sized.given)
         if before is not None and before.sized is sized:
             return
+        if not self._plan[Word.IS_BUSY]:
+            self._left.clear()
         is_full = len(self._sized) >= MOST_KNOWN
         if is_full:
+            self._left += self._sized.values()
             self._sized = {}
+        elif before is not None:
+            self._left.append(before)
         tables = SizedTables(self, sized, program.executable)
         self._sized[sized.given] = tables
         slots = self._slots

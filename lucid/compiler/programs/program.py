@@ -179,7 +179,7 @@ class Program:
         self._families = families
         self._objects = call.objects  # kept alive: the signature holds their identities
         self.key, self.used, self.number, self.served = call.key, 0, 0, 0
-        self.types = call.types()
+        self.types = call.types()  # with those in places
         self.description = description
         self.optimize = optimize
         self._graph: Graph | None = None  # the optimized one, where it is interpreted

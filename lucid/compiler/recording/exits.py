@@ -19,6 +19,7 @@ import numpy as np
 from lucid.compiler.guards.collector import at_line
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.scalars import WHOLE, Composite, SymScalar, is_known_before
+from lucid.compiler.inputs.signature import is_of_argument
 from lucid.compiler.recording.late_numbers import LateScalar, LateSize, extent_of
 from lucid.ir import ops
 from lucid.ir.extents import LEAST, MOST, Extent, is_open
@@ -152,6 +153,15 @@ class Exits:
             return
         if sys._getframe(3).f_code.co_filename.startswith(LIBRARY):
             raise RestartTrace(f"has {number.text} for a size", "opened", [place])
+
+    def refuse_given(self, size: Extent) -> None:
+        """Begin again, with known sizes, where the user's code looks at one of an argument.
+
+        A path for each would be left by calls of others, after they have begun.
+        """
+        closed = size.sizes.origins_of(size.sizes.symbols_in(size.key))
+        if not self.recorder.has_given_sizes and all(map(is_of_argument, closed)):
+            raise RestartTrace("looks at a size of an argument", "closed", closed)
 
     def end(self) -> None:
         """Let go of the numbers, which refer to this."""

@@ -350,6 +350,10 @@ class LateSize(LateScalar):
                 return self.exits.shown(meaning(*map(extent_of, args)))
         return super().applied(text, meaning, args)
 
+    def _look(self) -> Any:
+        self.exits.refuse_given(self.extent)
+        return super()._look()
+
     def _compare(self, symbol: str, meaning: Callable[..., Any], other: Any) -> Any:
         if type(other) in (int, LateSize):
             return meaning(self.extent, extent_of(other))

@@ -14,7 +14,7 @@ from lucid.autograd.modes import no_grad
 from lucid.autograd.native import composite
 from lucid.docstrings import like, maps
 from lucid.functions.gradients import with_gradient
-from lucid.functions.promotion import number
+from lucid.functions.promotion import ratio
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.nn.functional.padding import pad
 from lucid.tensor.context import within
@@ -213,7 +213,7 @@ def batch_norm(
         if running_mean is not None:
             write_(running_mean, _moved(running_mean, mean, momentum))
         if running_var is not None:
-            unbiased = number(count / (count - 1), variance.dtype)
+            unbiased = ratio(count, count - 1, variance.dtype)
             write_(running_var, _moved(running_var, variance, momentum, unbiased))
 
     if count:

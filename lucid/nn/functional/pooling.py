@@ -22,7 +22,7 @@ from lucid.functions.arguments import integer, require_computable, tensor_of
 from lucid.functions.checks import in_range
 from lucid.functions.elementwise import where
 from lucid.functions.gradients import with_gradient
-from lucid.functions.promotion import floating
+from lucid.functions.promotion import floating, number
 from lucid.ir import ops
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.ir.types import Shape, i32
@@ -98,7 +98,7 @@ def _avg_vjp(g: Tensor, divisor: float | Tensor, windows: Windows, lengths: Shap
 
 
 @with_gradient(_avg_vjp)
-def _averages(x: Tensor, divisor: float | Tensor, windows: Windows, lengths: Shape) -> Tensor:
+def _averages(x: Tensor, divisor: Tensor, windows: Windows, lengths: Shape) -> Tensor:
     """The sum of each window, divided by a number or by one per window."""
     view = windows_of(x, windows)
     return ops.sum(view, axes=last_axes(view, windows.rank)) / divisor
@@ -246,7 +246,7 @@ def _avg_pool(
         raise OptionError(f"{name}: divisor must be not zero")
     x, had_batch = batched(name, input, rank)
     windows = _pool_windows(name, x, kernel_size, (stride, padding, 1), ceil_mode)
-    divisor: float | Tensor = float(divisor_override or prod(windows.sizes))
+    divisor = number(divisor_override or prod(windows.sizes), x.dtype)
     if divisor_override is None and (ceil_mode or not count_include_pad) and max(windows.high):
         counts = _elements(windows, tuple(x.shape[2:]), count_include_pad)
         divisor = from_array(counts.astype(x.dtype.numpy))
