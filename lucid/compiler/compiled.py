@@ -89,6 +89,7 @@ if TYPE_CHECKING:
     from lucid.compiler.reports.profiling import Profile
     from lucid.compiler.results.output_specs import Run
     from lucid.ir.graph import Graph
+    from lucid.ir.types import TensorType
     from lucid.runtime.open_programs import Families
     from lucid.runtime.stages import Stages
 
@@ -734,6 +735,7 @@ class Compiled:
             self._ints, self._sources, self._kept, opened=self._opened, closed=self._closed
         )
         known.may_open, known.lengths = self._may_open, self._lengths
+        known.types = self._types_seen() if self._opened else ()
         known.functions = [] if self._is_unverified else None
         closed = {*self._closed}
         restarts = 0
@@ -990,11 +992,13 @@ class Compiled:
         """Raise `RestartTrace` for axes of what it is given whose sizes keep changing."""
         if not self._may_open:
             return
-        programs = self._all_programs()
-        moved = moving_axes(call.types(), [program.types for program in programs])
+        moved = moving_axes(call.types(), self._types_seen())
         moved -= self._opened | self._closed
         if moved:
             raise RestartTrace("is called with sizes that keep changing", "opened", moved)
+
+    def _types_seen(self) -> list[Sequence[TensorType]]:
+        return [program.types for program in self._all_programs()]
 
     def _keep_grown(self, call: Call) -> None:
         """Raise `RestartTrace` for lists that have grown since the trace before was given them.

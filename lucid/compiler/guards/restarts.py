@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from lucid.autograd.host_finding import OpenAxis
     from lucid.compiler.guards.mutable_sources import Identity, MutableSource
     from lucid.ir.location import Location
+    from lucid.ir.types import TensorType
     from lucid.tensor.storage import Storage
 
 MOST_RESTARTS = 64  # of the trace for one call
@@ -50,6 +51,7 @@ class Known:
         shared: lines whose `numpy()` is of constants, on memory that the step writes or keeps.
         opened: axes of what functions find whose sizes differ from call to call; closed: those
             whose sizes must be known all the same; may_open: whether more may be opened.
+        types: of the tensors that earlier traces were given.
         undo: takes back what the trace has created in Python, while nobody has taken over.
         functions: where the trace keeps its calls of custom Functions; None: nobody asks.
     """
@@ -60,6 +62,7 @@ class Known:
     opened: set[OpenAxis] = field(default_factory=set)
     closed: set[OpenAxis] = field(default_factory=set)
     may_open: bool = False
+    types: Sequence[Sequence[TensorType]] = ()
     lengths: dict[tuple[Location | None, int], int] = field(default_factory=dict)
     hosts: set[object] = field(default_factory=set)
     state: set[Storage] = field(default_factory=set)

@@ -120,11 +120,13 @@ class SizesGuard:
 
     Attributes:
         texts: of these; sources: what they are in a call.
+        equal: sources, and the number of another one, which is equal to it.
         holds: whether they do, of these sizes.
     """
 
     texts: Sequence[str]
     sources: Sequence[Callable[[Call], int]]
+    equal: Sequence[tuple[str, Callable[[Call], int], int]]
     holds: Callable[[Sequence[int]], bool]
 
     def of(self, call: Call) -> list[int]:
@@ -134,8 +136,10 @@ class SizesGuard:
     def failure(self, call: Call) -> str | None:
         """Which sizes a call has, if they are others."""
         found = self.of(call)
-        if self.holds(found):
+        others = [(text, source(call), found[number]) for text, source, number in self.equal]
+        differing = [(text, size) for text, size, expected in others if size != expected]
+        if not differing and self.holds(found):
             return None
-        pairs = zip(self.texts, found, strict=True)
+        pairs = [*zip(self.texts, found, strict=True), *differing]
         said = ", ".join(f"{text} is {number}" for text, number in pairs)
         return f"sizes are in another relation: {said}"

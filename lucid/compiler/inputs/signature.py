@@ -146,16 +146,21 @@ def moving_axes(now: Sequence[TensorType], earlier: Iterable[Sequence[TensorType
 
     earlier: the types of those, of which others of other structure are passed over.
     """
-    seen: dict[OpenAxis, set[int]] = {}
-    for types in (now, *earlier):
-        if [(x.dtype, x.ndim) for x in types] == [(x.dtype, x.ndim) for x in now]:
-            for position, type_ in enumerate(types):
-                for axis, size in enumerate(type_.shape):
-                    seen.setdefault(axis_of_argument(position, axis), set()).add(size)
+    seen = sizes_seen(now, earlier)
+    moved = {axis for axis, sizes in seen.items() if len({*sizes}) >= MOVES_OF_SIZES}
+    return {axis for axis in moved if _may_be_open(seen[axis][0])}
+
+
+def sizes_seen(
+    now: Sequence[TensorType], earlier: Iterable[Sequence[TensorType]]
+) -> dict[OpenAxis, tuple[int, ...]]:
+    """The sizes of all axes of a call's tensors, in it and in earlier ones of its structure."""
+    structure = [(x.dtype, x.ndim) for x in now]
+    alike = [x for x in earlier if [(type_.dtype, type_.ndim) for type_ in x] == structure]
     return {
-        axis
-        for axis, sizes in seen.items()
-        if len(sizes) >= MOVES_OF_SIZES and _may_be_open(now[axis[2]].shape[axis[3]])
+        axis_of_argument(position, axis): (size, *[x[position].shape[axis] for x in alike])
+        for position, type_ in enumerate(now)
+        for axis, size in enumerate(type_.shape)
     }
 
 
@@ -188,8 +193,7 @@ class Call:
     """The arguments of one call, flattened, and after them what the step's places hold.
 
     Args:
-        opened: axes of tensors that may have any size, by tensor. Which of them are equal is part
-            of the signature, and which are 0 or 1.
+        opened: axes of tensors that may have any size but 0 and 1, by tensor.
 
     Attributes:
         tensors: tensor arguments; NumPy arrays are among them, as tensors on their memory.
@@ -198,7 +202,7 @@ class Call:
         kept: the identities of what is state in them.
         values: what the places hold; keys: for each of them, as `key`.
         given: the arguments as they are; marked: with a `LiveArgument` for each that is read live.
-        open_axes: by tensor the axes of open sizes, each with the number of its size among these.
+        open_axes: by tensor the axes of open sizes.
     """
 
     __slots__ = (
@@ -206,7 +210,6 @@ class Call:
         "_containers",
         "_counts",
         "_in_places",
-        "_open_sizes",
         "_opened",
         "_owners",
         "_parts",
@@ -229,8 +232,8 @@ class Call:
         kwargs: dict[str, Any],
         opened: Mapping[int, Sequence[int]] = _NO_AXES,
     ) -> None:
-        self._opened, self._open_sizes = opened, dict[int, int]()
-        self.open_axes: dict[int, dict[int, int]] = {}
+        self._opened = opened
+        self.open_axes: dict[int, Sequence[int]] = {}
         self._parts: list[Any] = [context.grad_enabled, get_default_dtype()]
         self._tensors: list[TensorCore] = []
         self.tensors: Sequence[TensorCore] = self._tensors
@@ -256,13 +259,11 @@ class Call:
         """Let these be what the places of the step hold."""
         if not self._in_places:
             lists = (self._parts, self._tensors, self.floats, self.objects, self._containers)
-            self._counts = (*map(len, lists), len(self._open_sizes))
-            self._in_places = True
-        _, tensors, floats, objects, containers, sizes = self._counts
+            self._counts, self._in_places = (*map(len, lists),), True
+        _, tensors, floats, objects, containers = self._counts
         del self._tensors[tensors:], self.floats[floats:], self.objects[objects:]
         self._storages = {s: first for s, first in self._storages.items() if first < tensors}
         self._containers = {x: n for x, n in self._containers.items() if n < containers}
-        self._open_sizes = {x: n for x, n in self._open_sizes.items() if n < sizes}
         self.open_axes = {x: axes for x, axes in self.open_axes.items() if x < tensors}
         self.values, self.keys = [], []
         for value in values:
@@ -382,13 +383,12 @@ class Call:
             self._add(item)
 
     def _open_type(self, number: int, type_: TensorType) -> tuple[object, ...]:
-        """What is known of a tensor's type: of open sizes which are equal."""
-        shape, known = [*type_.shape], self._open_sizes
+        """What is known of a tensor's type."""
+        shape = [*type_.shape]
         axes = [x for x in self._opened[number] if x < len(shape) and _may_be_open(shape[x])]
-        found = {axis: known.setdefault(shape[axis], len(known)) for axis in axes}
-        for axis, size in found.items():
-            shape[axis] = -1 - size
-        self.open_axes[number] = found
+        for axis in axes:
+            shape[axis] = -1
+        self.open_axes[number] = axes
         return type_.dtype, *shape
 
     def _add_tensor(self, tensor: TensorCore) -> None:

@@ -58,7 +58,7 @@ from lucid.ir import ops
 from lucid.ir.clone import Snapshot, copy_graph, rewritten
 from lucid.ir.environment import VERIFY
 from lucid.ir.errors import LeavesPath, LucidError, NotFinite
-from lucid.ir.extents import NotOpenError, Sizes, hint, is_open
+from lucid.ir.extents import NotOpenError, Sizes, hint, is_open, symbol_of
 from lucid.ir.graph import Graph, Node
 from lucid.ir.non_finite import first_non_finite
 from lucid.ir.opening import reopened
@@ -985,25 +985,35 @@ class Program:
 def _sizes_guard(trace: Trace, decided: DecidedProgram) -> SizesGuard:
     """Whether a program is for the sizes that a call says, by its numbers and its tensors."""
     live, cells = dict(trace.live), {cell.value: cell for cell, _ in trace.cells}
-    texts: list[str] = []
-    sources: list[Callable[[Call], int]] = []
+    found: list[tuple[str, Callable[[Call], int]]] = []
+    equal: list[tuple[str, Callable[[Call], int], int]] = []
+    symbols = [*decided.given]
     for number, axis in decided.given.values():
         value = trace.graph.inputs[number].value
         if axis < 0:
-            texts.append(live[value].text)
-            sources.append(partial(_number_in, live[value].formula))
+            found.append((live[value].text, partial(_number_in, live[value].formula)))
         else:
-            texts.append(f"{value.name}.shape[{axis}]")
-            sources.append(partial(_size_in, cells[value].position, axis))
-    return SizesGuard(texts, sources, decided.serves)
+            found.append(_size_in(cells[value], axis))
+    for value, cell in cells.items():
+        for axis, size in enumerate(value.shape):
+            symbol = symbol_of(size)
+            if cell.kind == "arg" and symbol is not None:
+                equal.append((*_size_in(cell, axis), symbols.index(symbol)))
+    texts, sources = zip(*found, strict=True)
+    return SizesGuard(texts, sources, equal, decided.serves)
 
 
 def _number_in(formula: Formula, call: Call) -> int:
     return int(formula(call.floats))
 
 
-def _size_in(position: int, axis: int, call: Call) -> int:
-    return call.tensors[position]._type.shape[axis]
+def _size_in(cell: Cell, axis: int) -> tuple[str, Callable[[Call], int]]:
+    """The size of an argument, and its text."""
+
+    def source(call: Call) -> int:
+        return call.tensors[cell.position]._type.shape[axis]
+
+    return f"{cell.value.name}.shape[{axis}]", source
 
 
 def texts_of(recorded: Graph, optimize: Pipeline) -> dict[str, str]:

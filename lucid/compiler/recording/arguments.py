@@ -30,6 +30,7 @@ from lucid.compiler.inputs.signature import (
     argument_names,
     axis_of_argument,
     live_text,
+    sizes_seen,
 )
 from lucid.compiler.recording.late_arrays import LateArray
 from lucid.compiler.recording.names import identifier
@@ -77,7 +78,8 @@ class StandIns:
         self._sets: list[frozenset[Any]] = []
         self._data: dict[int, tuple[Any, dict[str, Any]]] = {}
         self._filled: list[tuple[Any, dict[str, Any]]] = []
-        self._sizes: dict[int, Any] = {}  # by their numbers in the signature
+        self._seen = sizes_seen(call.types(), known.types) if call.open_axes else {}
+        self._sizes: dict[tuple[int, ...], Any] = {}  # by what they have been so far
         recorder.arguments = call.tensors
         self._tensors, self._floats = iter(call.tensors), itertools.count()
         self._state, self._at_start = known.state, known
@@ -291,17 +293,21 @@ class StandIns:
         return handle  # type: ignore[no-any-return]
 
     def _type_of(self, tensor: TensorCore, position: int) -> TensorType:
-        """A tensor's type, where sizes are open that differ from call to call."""
+        """A tensor's type, where sizes are open that differ from call to call.
+
+        Those that were equal in all calls are one, as a guard makes sure of later ones.
+        """
         axes = self._call.open_axes.get(position)
         if not axes:
             return tensor._type
         shape: list[Any] = [*tensor._type.shape]
         sizes = self._recorder.sizes
-        for axis, number in axes.items():
-            if number not in self._sizes:
-                self._sizes[number] = sizes.add(shape[axis]), sizes.origins[-1]
-            shape[axis], places = self._sizes[number]
-            places.add(axis_of_argument(position, axis))
+        for place in [axis_of_argument(position, axis) for axis in axes]:
+            seen = self._seen[place]
+            if seen not in self._sizes:
+                self._sizes[seen] = sizes.add(seen[0]), sizes.origins[-1]
+            shape[place[-1]], places = self._sizes[seen]
+            places.add(place)
         return tensor._type.with_shape(tuple(shape))
 
 
