@@ -554,6 +554,7 @@ class Compiled:
         if any(isinstance(x, GrowingList) and not x.owner for x in sources.values()):
             return None  # a trace of it sees less than the program has
         known = Known(set(self._ints), dict(sources), opened={*program.places_opened})
+        known.types = program.seen
         failed: Exception | None = None
         for _ in range(ATTEMPTS):
             call = self._signature(args, kwargs)
@@ -579,6 +580,8 @@ class Compiled:
             if failed is not None:
                 raise failed  # by somebody else, such as the handler of a signal
             self.stats.audits += 1
+            if program.cut is not None and recorded.has_other_sizes(program.sizes_at_hand):
+                return None  # for which the cut may keep something else
             return difference(program, *made_again(recorded, program.sizes_at_hand))
         return None
 
@@ -1047,6 +1050,7 @@ class Compiled:
             self._families = Families()
         program = Program(recorded, description, call, compiled, self._optimize, self._families)
         program.used, program.number, program.around = self.stats.calls, self.stats.traces, around
+        program.seen = [*known.types, program.types]
         return program
 
     def _verifying(self, graph: Graph, known: Known) -> Around:

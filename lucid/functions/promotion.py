@@ -135,7 +135,7 @@ def ratio(over: int, under: int, dtype: DType) -> Tensor:
     if not (is_open(over) or is_open(under)):
         return number(over / under, dtype)
     quotient: Tensor = ops.div(constant(over, f64), constant(under, f64))
-    return cast(Tensor, ops.cast(quotient, dtype=dtype))
+    return ops.cast(quotient, dtype=dtype)
 
 
 @lru_cache(maxsize=1024, typed=True)

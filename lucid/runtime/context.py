@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -68,7 +68,7 @@ class Expected:
             raise ArgumentError(f"input {self.name} is written, but is read-only")
         return given
 
-    def span(self, given: np.ndarray) -> tuple[int, int]:
+    def span(self, given: Any) -> tuple[int, int]:
         """The bytes that the elements of an array span which fits."""
         return self.low, self.high
 
@@ -93,7 +93,7 @@ class OpenExpected(Expected):
         assert given.ndim == len(self.shape) and given.flags.c_contiguous
         return given
 
-    def span(self, given: np.ndarray) -> tuple[int, int]:
+    def span(self, given: Any) -> tuple[int, int]:
         return 0, given.nbytes
 
 

@@ -197,7 +197,7 @@ class DecidedProgram(OpenPlan):
                 if symbol is not None:
                     self.given.setdefault(symbol, (number, axis))
                     self._found_by[symbol] = BEFORE
-            sizes = [size for size in entry.value.shape if is_open(size)]
+            sizes: list[Any] = [size for size in entry.value.shape if is_open(size)]
             if sizes and number in written:
                 raise NotOpenError("an array of any size is written", sizes)
         self.hosts: list[Any] = []

@@ -129,7 +129,7 @@ class _Plan:
         pairs = zip(self.values, dims, strict=True)
         self.dims = [self._checked(value, dim) for value, dim in pairs]
         mapped = zip(self.values, self.dims, strict=True)
-        sizes = [value._type.shape[dim] for value, dim in mapped if dim is not None]
+        sizes: list[int] = [value._type.shape[dim] for value, dim in mapped if dim is not None]
         if not sizes:
             raise OptionError("vmap: Expected at least one Tensor to vmap over")
         if any(size != sizes[0] for size in sizes):

@@ -36,6 +36,7 @@ from lucid.ir.graph import Node, Value, computation_of, unused_name
 from lucid.ir.hosts import Frame, HostFunction
 from lucid.ir.interpret import evaluated
 from lucid.ir.location import Location, here
+from lucid.ir.opening import reopened
 from lucid.ir.types import TensorType, type_of_array
 from lucid.tensor.context import context, repeating
 from lucid.tensor.core import TensorCore, of_value
@@ -294,8 +295,11 @@ class HostRecording:
         """What a loop gives whose rounds call Python: all of them run, which each call repeats."""
         graph = self._recorder.graph
         hosts = {name: partial(self._call_again, host) for name, host in graph.hosts.items()}
+        bodies = graph.functions
+        if self._recorder.sizes.symbols:
+            bodies = {name: reopened(body, hint) for name, body in bodies.items()}
         with repeating():
-            return evaluated(node, operands, graph.functions, hosts, self._frame)
+            return evaluated(node, operands, bodies, hosts, self._frame)
 
     def _call_again(
         self, host: Any, frame: Frame, arrays: Sequence[np.ndarray]

@@ -136,12 +136,14 @@ def is_of_argument(axis: OpenAxis) -> bool:
 def axes_of_arguments(axes: Iterable[OpenAxis]) -> dict[int, list[int]]:
     """Those axes that are such, by tensor."""
     found: dict[int, list[int]] = {}
-    for of, _, position, axis in sorted(filter(is_of_argument, axes)):
+    for _, _, position, axis in sorted(filter(is_of_argument, axes)):
         found.setdefault(position, []).append(axis)
     return found
 
 
-def moving_axes(now: Sequence[TensorType], earlier: Iterable[Sequence[TensorType]]) -> set[OpenAxis]:
+def moving_axes(
+    now: Sequence[TensorType], earlier: Iterable[Sequence[TensorType]]
+) -> set[OpenAxis]:
     """The axes of a call's tensors that have had other sizes in each of some calls before.
 
     earlier: the types of those, of which others of other structure are passed over.

@@ -161,7 +161,7 @@ class Program:
         undo: takes back what the trace made for the step; None once a call has run.
         successor: what served the call after the last one that it served; None: itself, so far.
         may_catch: whether the step may handle an error that a run finds.
-        types: of the tensors that its trace was given.
+        types: of the tensors that its trace was given; seen: and that earlier ones were.
         key: of the calls that it may serve; used: how many there had been when it last served one;
             served: how many it has served, as far as its function has noted.
         number: of its trace among its function's; stage_seconds: what took how long to compile it.
@@ -179,7 +179,8 @@ class Program:
         self._families = families
         self._objects = call.objects  # kept alive: the signature holds their identities
         self.key, self.used, self.number, self.served = call.key, 0, 0, 0
-        self.types = call.types()  # with those in places
+        self.types = call.types()
+        self.seen: Sequence[Sequence[TensorType]] = ()
         self.description = description
         self.optimize = optimize
         self._graph: Graph | None = None  # the optimized one, where it is interpreted

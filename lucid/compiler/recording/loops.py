@@ -50,6 +50,7 @@ from lucid.compiler.recording.hooks import running
 from lucid.ir import ops
 from lucid.ir.clone import copy_node
 from lucid.ir.errors import LucidError, TraceError
+from lucid.ir.extents import NotOpenError
 from lucid.ir.graph import Graph, Input, Node as GraphNode, Value, unused_name
 from lucid.ir.location import Location, here
 from lucid.ir.op import Op, Trait
@@ -531,6 +532,8 @@ class Loops:
         """What a loop or a branch gives now; one that raises, or finds other sizes, is unrolled."""
         try:
             return self.recorder.hosts.now(node, operands)
+        except NotOpenError:
+            raise
         except Exception as error:
             places = [body.place for body in self.bodies.get(node, ())]
             raise unrolling(f"raises {type(error).__name__}", places) from None
@@ -547,7 +550,7 @@ class Loops:
             frame.body.sequence = range(first, next(sequence_numbers))
             if problem := frame.problem():
                 self.unroll(problem)
-        except TraceError:
+        except (TraceError, NotOpenError):
             raise
         except Exception as error:  # some rounds may have run before it, in eager mode
             self.unroll(f"raises {type(error).__name__}")

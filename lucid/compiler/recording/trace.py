@@ -90,6 +90,10 @@ class Trace:
     sized: Mapping[int, Value] = field(default_factory=dict)
     are_given: bool = False
 
+    def has_other_sizes(self, sizes: Sequence[int]) -> bool:
+        """Whether the open sizes are others now."""
+        return self.sizes is not None and self.sizes.hints[: len(sizes)] != [*sizes]
+
 
 def trace(
     function: Callable[..., Any],

@@ -440,8 +440,8 @@ def _fractional_max_pool(
     samples = lucid.rand(*x.shape[:2], rank) if samples is None else samples
     order = (1, 0) if rank == 2 else range(rank)
     places: Tensor | int = 0
-    for axis, number in enumerate(order):
-        starts = _starts(samples[..., number], lengths[axis], wanted[axis], sizes[axis])
+    for axis, sample in enumerate(order):
+        starts = _starts(samples[..., sample], lengths[axis], wanted[axis], sizes[axis])
         within = starts.unsqueeze(-1) + lucid.arange(sizes[axis])
         shape = [1] * (2 * rank)
         shape[axis], shape[rank + axis] = wanted[axis], sizes[axis]

@@ -1,0 +1,450 @@
+"""Arguments whose sizes keep changing: one program serves all of them.
+
+The third size of an axis is open in the trace. Each step is compared with eager mode at sizes that
+don't come back.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import hypothesis
+import numpy as np
+import pytest
+from fuzzing import FUZZED, many
+from hypothesis import strategies as st
+from row_layers import LAYERS, WIDTH, Layer
+
+import lucid
+import lucid.nn.functional as F
+from lucid import Tensor, nn
+from lucid.compiler.inputs.signature import moving_axes
+from lucid.ir.errors import ShapeError
+from lucid.ir.types import TensorType, f32
+
+SIZES = (11, 16, 5, 8, 40, 13, 7, 33, 1, 22, 3)
+OPENED = 4  # traces: of two sizes, of all others, and of a single row
+
+
+def rows(size: int, width: int = 4) -> Tensor:
+    return lucid.tensor(np.random.default_rng(size).normal(size=(size, width)).astype("f4"))
+
+
+def agree(found: Any, expected: Any) -> None:
+    """Compare results, and what is in them."""
+    assert type(found) is type(expected)
+    if isinstance(found, Tensor):
+        assert found.shape == expected.shape
+        assert found.dtype is expected.dtype
+        np.testing.assert_allclose(
+            found.detach().numpy(), expected.detach().numpy(), rtol=1e-3, atol=1e-4
+        )
+    elif isinstance(found, (list, tuple)):
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected, strict=True):
+            agree(one, other)
+    elif isinstance(found, float):
+        assert found == pytest.approx(expected, rel=1e-3, abs=1e-4)
+    else:
+        assert found == expected
+
+
+def compared(
+    make: Callable[[], Callable[..., Any]],
+    given: Callable[[int], tuple[Any, ...]],
+    sizes: Sequence[int] = SIZES,
+) -> Any:
+    """Call a step compiled and in eager mode at all sizes, and return the compiled one."""
+    lucid.manual_seed(0)
+    eager = make()
+    lucid.manual_seed(0)
+    step = lucid.compile(make())
+    for size in sizes:
+        lucid.manual_seed(size)
+        expected = eager(*given(size))
+        lucid.manual_seed(size)
+        agree(step(*given(size)), expected)
+    return step
+
+
+def trained(step: Callable[..., Any], *models: nn.Module) -> Callable[..., Any]:
+    """A step that trains models on the loss of another one."""
+    parameters = [p for model in models for p in model.parameters()]
+    optimizer = lucid.optim.SGD(parameters, lr=0.1)
+
+    def train(*args: Any) -> Any:
+        optimizer.zero_grad()
+        loss = step(*args)
+        loss.backward()
+        nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimizer.step()
+        return loss, [p.detach().clone() for p in parameters]
+
+    return train
+
+
+# What is open ---------------------------------------------------------------------------------
+
+
+def test_an_axis_is_open_when_it_has_had_three_sizes() -> None:
+    def types(*shapes: tuple[int, ...]) -> list[TensorType]:
+        return [TensorType(f32, shape) for shape in shapes]
+
+    def found(now: list[TensorType], *earlier: list[TensorType]) -> list[tuple[int, int]]:
+        return sorted((position, axis) for *_, position, axis in moving_axes(now, earlier))
+
+    first, second = types((4, 9), (4,)), types((5, 9), (5,))
+    assert found(second, first) == []
+    assert found(types((6, 9), (6,)), second, first) == [(0, 0), (1, 0)]
+    assert found(types((6, 9), (5,)), second, first) == [(0, 0)]
+    assert found(types((1, 9), (6,)), second, first) == [(1, 0)]  # of one row there is another
+    assert found(types((6, 9)), second, first) == []  # a call of another structure
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_one_program_serves_all_sizes(name: str) -> None:
+    layer = LAYERS[name]
+
+    def make() -> Callable[..., Any]:
+        def step(x: Tensor) -> Any:
+            x = x.clone().requires_grad_()
+            y = layer(x)
+            (y * y).sum().backward()
+            return y, x.grad
+
+        return step
+
+    sizes = [size for size in SIZES if size > 1]
+    step = compared(make, lambda size: (rows(size, WIDTH),), sizes)
+    assert step.stats.traces == 3
+    assert not step.stats.eager_reasons
+
+
+@hypothesis.settings(max_examples=many(8), derandomize=not FUZZED, deadline=None)
+@hypothesis.given(
+    st.lists(st.sampled_from(list(LAYERS)), min_size=2, max_size=4),
+    st.lists(st.integers(2, 70), min_size=4, max_size=7, unique=True),
+)
+def test_random_steps_are_right_for_random_sizes(names: list[str], sizes: list[int]) -> None:
+    layers: list[Layer] = [LAYERS[name] for name in names]
+
+    def make() -> Callable[..., Any]:
+        def step(x: Tensor) -> Any:
+            x = x.clone().requires_grad_()
+            y = x
+            for layer in layers:
+                y = layer(y) * 0.5
+            (y * y).mean().backward()
+            return y, x.grad
+
+        return step
+
+    def given(size: int) -> tuple[Tensor]:
+        return (rows(size, WIDTH).double(),)
+
+    assert not compared(make, given, sizes).stats.eager_reasons
+
+
+def _language_model() -> Callable[..., Any]:
+    embedding, layer, head = nn.Embedding(11, 8), nn.GRU(8, 8, batch_first=True), nn.Linear(8, 11)
+
+    def loss(words: Tensor) -> Tensor:
+        states, _ = layer(embedding(words[:, :-1]))
+        return F.cross_entropy(head(states).flatten(0, 1), words[:, 1:].flatten())
+
+    return trained(loss, embedding, layer, head)
+
+
+def _transformer() -> Callable[..., Any]:
+    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+    places = nn.Embedding(64, 8)
+
+    def loss(x: Tensor) -> Tensor:
+        length = x.shape[1]
+        mask = nn.Transformer.generate_square_subsequent_mask(length)
+        y = x + places(lucid.arange(length))
+        return (layer(y, src_mask=mask) ** 2).mean()
+
+    return trained(loss, layer, places)
+
+
+def _graph_network() -> Callable[..., Any]:
+    first, second = nn.Linear(4, 8), nn.Linear(8, 3)
+
+    def passed(x: Tensor, edges: Tensor) -> Tensor:
+        source, target = edges
+        sums = lucid.zeros_like(x).index_add(0, target, x[source])
+        degrees = lucid.zeros(len(x)).index_add(0, target, lucid.ones(target.shape[0]))
+        return sums / (degrees.unsqueeze(1) + 1)
+
+    def loss(x: Tensor, edges: Tensor, labels: Tensor) -> Tensor:
+        hidden = first(passed(x, edges)).relu()
+        return F.cross_entropy(second(passed(hidden, edges)), labels)
+
+    return trained(loss, first, second)
+
+
+def _convolutions() -> Callable[..., Any]:
+    net = nn.Sequential(
+        nn.Conv2d(2, 4, 3, padding=1),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(4, 1),
+    )
+    return trained(lambda x: net(x).square().mean(), net)
+
+
+def _of_arrays() -> Callable[..., Any]:
+    layer = nn.Linear(4, 1)
+
+    def loss(batch: dict[str, np.ndarray]) -> Tensor:
+        return F.mse_loss(layer(lucid.from_numpy(batch["x"])), lucid.as_tensor(batch["y"]))
+
+    return trained(loss, layer)
+
+
+def _integers(size: int, *shape: int, below: int) -> Tensor:
+    return lucid.tensor(np.random.default_rng(size).integers(0, below, shape))
+
+
+TRAINED: dict[str, tuple[Callable[[], Any], Callable[[int], tuple[Any, ...]]]] = {
+    "language model": (_language_model, lambda n: (_integers(n, 3, n + 2, below=11),)),
+    "batches of sequences": (
+        _language_model,
+        lambda n: (_integers(n, 2 + n % 7, n + 2, below=11),),
+    ),
+    "transformer": (_transformer, lambda n: (rows(3 * n, 8).reshape(3, n, 8),)),
+    "graph": (
+        _graph_network,
+        lambda n: (
+            rows(n, 4),
+            _integers(n, 2, 3 * n + n % 4, below=n),
+            _integers(n, n, below=3),
+        ),
+    ),
+    "convolutions": (_convolutions, lambda n: (rows(2 * n, 2 * 42).reshape(2 * n, 2, 6, 7),)),
+    "arrays": (_of_arrays, lambda n: ({"x": rows(n).numpy(), "y": rows(n, 1).numpy()},)),
+}
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_training_on_batches_of_all_sizes_is_one_program(name: str) -> None:
+    make, given = TRAINED[name]
+    step = compared(make, given)
+    assert step.stats.traces <= OPENED + 1
+    assert not step.stats.eager_reasons
+    calls = step.stats.calls
+    step(*given(29))
+    assert (step.stats.calls, step.stats.traces) == (calls + 1, step.stats.traces)
+
+
+def test_sizes_that_were_equal_so_far_may_differ_later() -> None:
+    def make() -> Callable[..., Any]:
+        return lambda x, y: (x.sum(0) * y.sum(0), (x @ y.T).mean())
+
+    step = compared(
+        make, lambda n: (rows(n), rows(n if n > 6 else n + 1)), (8, 9, 10, 11, 4, 12, 3)
+    )
+    assert step.stats.traces == 4
+    assert not step.stats.eager_reasons
+
+
+def test_what_a_step_says_of_sizes_is_that_of_each_call() -> None:
+    """Shapes that are returned, printed and counted, and branches on them."""
+
+    def make() -> Callable[..., Any]:
+        seen = SimpleNamespace(rows=0, texts=[])
+
+        def step(x: Tensor) -> Any:
+            seen.rows += x.shape[0]
+            seen.texts.append(f"{x.shape[0]} of {tuple(x.shape)}")
+            even = x.sum() if len(x) % 2 == 0 else x.mean()
+            return x.shape, x.size(0), x.numel(), even, seen.rows, seen.texts[-1]
+
+        return step
+
+    step = compared(make, lambda n: (rows(n),))
+    assert step.stats.traces <= 6
+    assert not step.stats.eager_reasons
+
+
+def test_a_loop_of_python_over_rows_knows_how_many_there_are() -> None:
+    def make() -> Callable[..., Any]:
+        def step(x: Tensor, y: Tensor) -> Tensor:
+            state = lucid.zeros(4)
+            for row in range(x.shape[0]):
+                state = lucid.tanh(state + x[row])
+            return state * y.mean()
+
+        return step
+
+    step = compared(make, lambda n: (rows(n), rows(n + 30)), (4, 6, 5, 9, 7))
+    assert step.stats.traces == 5
+    assert step.stats.exits == 0
+    signatures = [served.signature for served in step.stats.programs]
+    assert all("y: f32[n,4]" in text for text in signatures[2:])  # of which the rest is open
+
+
+def test_a_model_compiled_alone_is_differentiated_outside() -> None:
+    lucid.manual_seed(0)
+    eager = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.GELU(), nn.Linear(8, 2))
+    model = lucid.compile(copy.deepcopy(eager))
+    for size in SIZES:
+        found = []
+        for each in (eager, model):
+            each.zero_grad()
+            x = rows(size).requires_grad_()
+            each(x).square().mean().backward()
+            found.append([x.grad, *[p.grad.clone() for p in each.parameters()]])
+        agree(found[1], found[0])
+    assert model.stats.traces == OPENED
+    assert not model.stats.eager_reasons
+
+
+# State of a size that grows -------------------------------------------------------------------
+
+
+def _caching(place: str) -> Callable[..., Any]:
+    """Attention over keys that each call adds to."""
+    if place == "argument":
+        return lambda x, past: (lambda keys: ((x @ keys.T).softmax(1) @ keys, keys))(
+            lucid.cat([past, x])
+        )
+    held = SimpleNamespace(keys=lucid.zeros(1, 4))
+    entries = {"keys": lucid.zeros(1, 4)}
+
+    def in_attribute(x: Tensor) -> Tensor:
+        held.keys = lucid.cat([held.keys, x])
+        return (x @ held.keys.T).softmax(1) @ held.keys
+
+    def in_dict(x: Tensor) -> Tensor:
+        entries["keys"] = lucid.cat([entries["keys"], x])
+        return (x @ entries["keys"].T).softmax(1) @ entries["keys"]
+
+    return in_attribute if place == "attribute" else in_dict
+
+
+@pytest.mark.parametrize("place", ["attribute", "dict"])
+def test_a_cache_that_grows_in_a_place_is_one_program(place: str) -> None:
+    step = compared(lambda: _caching(place), lambda n: (rows(n)[:1],), range(1, 25))
+    assert step.stats.traces <= OPENED
+    assert not step.stats.eager_reasons
+
+
+def test_a_cache_that_is_handed_on_is_one_program() -> None:
+    eager, step = _caching("argument"), lucid.compile(_caching("argument"))
+    past = [lucid.zeros(1, 4), lucid.zeros(1, 4)]
+    for size in range(1, 25):
+        x = rows(size)[:1]
+        expected, past[0] = eager(x, past[0])
+        found, past[1] = step(x, past[1])
+        agree(found, expected)
+    assert step.stats.traces <= OPENED
+    assert not step.stats.eager_reasons
+
+
+# Memory, and what isn't open -------------------------------------------------------------------
+
+
+def test_what_is_written_is_never_on_the_memory_of_an_argument_of_any_size() -> None:
+    """A batch that is a part of the state: eager mode sees what has been written."""
+
+    def make() -> Callable[..., Any]:
+        table = lucid.arange(400.0).reshape(100, 4) / 100
+
+        def step(x: Tensor) -> Tensor:
+            table.mul_(0.5)
+            return x + table[: len(x)]
+
+        step.table = table  # type: ignore[attr-defined]
+        return step
+
+    lucid.manual_seed(0)
+    eager, plain = make(), make()
+    step = lucid.compile(plain)
+    for size in (5, 7, 6, 9, 8, 3, 2):
+        for shared in (False, True):
+            given = [f.table[size : 2 * size] if shared else rows(size) for f in (eager, plain)]
+            agree(step(given[1]), eager(given[0]))
+            native = [lucid.from_numpy(f.table.numpy()[size : 2 * size]) for f in (eager, plain)]
+            agree(step(native[1]), eager(native[0]))
+
+
+def test_an_argument_that_is_written_has_a_program_for_each_size() -> None:
+    def make() -> Callable[..., Any]:
+        def step(x: Tensor) -> Tensor:
+            x.mul_(2)
+            return x.sum(0)
+
+        return step
+
+    step = compared(make, lambda n: (rows(n),), (5, 7, 6, 9, 8))
+    assert step.stats.traces == 5
+
+
+@pytest.mark.parametrize("strides", ["transposed", "every second"])
+def test_other_strides_have_sizes_of_their_own(strides: str) -> None:
+    def given(n: int) -> tuple[Tensor]:
+        return (rows(4, n).T,) if strides == "transposed" else (rows(2 * n)[::2],)
+
+    step = compared(lambda: lambda x: x.softmax(0) @ x.T, given, (5, 7, 6, 9))
+    assert step.stats.traces == 4
+
+
+def test_an_error_in_a_step_with_open_sizes_tells_those_of_its_call() -> None:
+    step = lucid.compile(lambda x, y: x @ y)
+    for size in (5, 7, 6, 9):
+        step(rows(size), rows(4, 3))
+    for width in (3, 5):  # of which the trace is another one
+        with pytest.raises(ShapeError, match=r"\[8,3\]|\[8,5\]") as error:
+            step(rows(8, width), rows(4, 3))
+        assert f"f32[8,{width}]" in str(error.value)
+    agree(step(rows(12), rows(4, 3)), rows(12) @ rows(4, 3))
+    assert step.stats.traces == 3
+
+
+def test_many_threads_call_it_with_sizes_of_their_own() -> None:
+    step = lucid.compile(lambda x: (x @ x.T).softmax(1) @ x, audit=False)
+    given = {size: rows(size) for size in range(2, 41)}
+    expected = {size: ((x @ x.T).softmax(1) @ x).numpy() for size, x in given.items()}
+    for size in (3, 4, 5):
+        step(given[size])
+    wrong: list[int] = []
+
+    def work(seed: int) -> None:
+        for size in np.random.default_rng(seed).integers(2, 41, 200).tolist():
+            if not np.allclose(step(given[size]).numpy(), expected[size], atol=1e-5):
+                wrong.append(size)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert step.stats.traces == 3
+
+
+def test_an_audit_of_a_program_of_any_size_finds_nothing() -> None:
+    step = lucid.compile(_language_model())
+    for size in SIZES:
+        words = _integers(size, 3, size + 2, below=11)
+        step(words)
+        step._call_audit((words,), {})
+        assert step._distrust is None
+    assert step.stats.audits
+
+
+def test_code_is_looked_at_with_the_sizes_of_a_call() -> None:
+    step = lucid.compile(lambda x: (x @ x.T).softmax(1) @ x)
+    for size in (5, 7, 6, 9):
+        step(rows(size))
+    assert step.check(rows(9)).agrees
+    assert "matmul" in str(step.profile(rows(11)))
+    assert all(str(text) for text in step.stages.values())
