@@ -35,6 +35,7 @@ from lucid.compiler.inputs.signature import (
     changes,
     describe,
     in_order,
+    is_of_argument,
     moving_arguments,
     moving_axes,
     name_of,
@@ -161,7 +162,7 @@ def collector_paused() -> Iterator[None]:
             _leftovers.account(time.perf_counter() - begin)
 
 
-_SET_BY_CALLS = frozenset(("_latest", "_noted", "_took_over"))  # of a compiled function
+_SET_BY_CALLS = frozenset(("_latest", "_noted", "_took_over", "_any_size"))  # of a compiled function
 _EXACT = (int, bool, str, type(None))
 _EXACT_BUT_MOVING = (bool, type(None))
 _AXES, _SHAPE = attrgetter("ndim"), attrgetter("shape")  # of a type
@@ -240,6 +241,7 @@ class Compiled:
         self._opened: set[OpenAxis] = set()  # whose sizes values decide, and
         self._closed: set[OpenAxis] = set()  # those of them that must be known
         self._knows_sizes = False  # whether all must be
+        self._any_size = (0, 0), False  # of how many of these; whether some are of arguments
         self._lengths: dict[tuple[Location | None, int], int] = {}  # of ranges that move, at first
         self._ints: set[str] = set()  # among the arguments, which are read at each call
         self._kept: dict[int, Any] = {}  # lists among them that grow, and are state
@@ -488,7 +490,11 @@ class Compiled:
     def _looks(self, args: tuple[Any, ...]) -> Looks:
         """The same for calls that may begin with the same programs: what moves is left out."""
         exact = _EXACT_BUT_MOVING if self._ints else _EXACT
-        return looks_of(args, exact, of_any_size=bool(self._opened))
+        counts = len(self._opened), len(self._closed)
+        if self._any_size[0] != counts:
+            is_open = any(map(is_of_argument, self._opened - self._closed))
+            self._any_size = counts, is_open
+        return looks_of(args, exact, of_any_size=self._any_size[1])
 
     def _call(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], differs: Departure | None
