@@ -250,7 +250,7 @@ class BackwardRun:
                     accumulate(node.variable, _own(arrived, 0))
                 return
             found = None
-            if self.wanted is None or type(node) is OpNode:  # others are told what is asked for
+            if self.wanted is None or node._asks_what_is_wanted:
                 found = node._on_arrays(arrived)
             if found is not None:
                 self._send_all(node, found)

@@ -71,6 +71,7 @@ class Node(Placed):
         _output_types: `output_types`.
         _takes_undefined: whether it runs when no gradient arrived at all.
         _has_separate_outputs: whether a walk to one output has not come to the others.
+        _asks_what_is_wanted: whether it knows on arrays, too, which gradients a walk is for.
         _is_end: gradients with respect to what it is the history of may still be asked for.
         _composite: the name that a node alone would have for several, whose last one this is.
 
@@ -81,6 +82,7 @@ class Node(Placed):
 
     _takes_undefined = False
     _has_separate_outputs = False
+    _asks_what_is_wanted = False
     _is_end = False
 
     __slots__ = (
@@ -323,6 +325,7 @@ def _edge_to(end: End) -> Edge | None:
 class OpNode(Node):
     """The backward of one op: its VJP rule, and what the rule looks at."""
 
+    _asks_what_is_wanted = True  # what nobody wants is dropped
     __slots__ = ("attributes", "derivative", "op", "saved")
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A backward outside of a compiled model: one native call, which leaves gradients on leaves."""
+"""A backward outside of a compiled model: one native call, and gradients on leaves."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import gc
 import threading
 import weakref
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ import pytest
 import lucid
 from lucid import nn
 from lucid.compiler.programs import native
-from lucid.compiler.programs.native import NativeCalls
 from lucid.ir.errors import LucidError
 
 pytestmark = [
@@ -60,18 +58,12 @@ def net() -> nn.Sequential:
 def by_python(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """A note for each backward that is not the native function alone."""
     noted: list[int] = []
-    leaving = NativeCalls.leaving
 
-    def watched(self: NativeCalls, leaves: Any) -> Any:
-        form = leaving(self, leaves)
-
-        def run(*arguments: Any) -> Any:
-            answer = form.function(*arguments)
-            if answer is not None:
-                noted.append(1)
-            return answer
-
-        return form and SimpleNamespace(function=run)
+    def watched(self: Any, backward: Any, gradients: Any) -> Any:
+        found = natively(self, backward, gradients)
+        if found is None:
+            noted.append(1)
+        return found
 
     def calls(self: Any, node: Any, backward: Any, gradients: Any) -> Any:
         noted.append(2)
@@ -79,8 +71,8 @@ def by_python(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     from lucid.compiler.programs.backward import CallRecord
 
-    general = CallRecord.gradients
-    monkeypatch.setattr(NativeCalls, "leaving", watched)
+    general, natively = CallRecord.gradients, CallRecord.on_arrays
+    monkeypatch.setattr(CallRecord, "on_arrays", watched)
     monkeypatch.setattr(CallRecord, "gradients", calls)
     return noted
 
@@ -232,6 +224,63 @@ def test_gradients_are_those_of_eager_mode_whoever_looks_on(net: nn.Sequential, 
         way(net, x, leaves)
         for a, b in zip(found, gradients(leaves), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def added_up(model: Any, x: Any, leaves: list[Any]) -> list[Any]:
+    for _ in range(2):
+        model(x).backward(given()[1])
+    return [p.grad for p in leaves]
+
+
+def of_an_argument(model: Any, x: Any, leaves: list[Any]) -> list[Any]:
+    x = x.detach().requires_grad_()
+    model(x).backward(given()[1])
+    return [x.grad, *(p.grad for p in leaves)]
+
+
+def of_what_an_argument_is_computed_from(model: Any, x: Any, leaves: list[Any]) -> list[Any]:
+    x = x.detach().requires_grad_()
+    model(x.sin()).backward(given()[1])
+    return [x.grad, *(p.grad for p in leaves)]
+
+
+def through_two_calls(model: Any, x: Any, leaves: list[Any]) -> list[Any]:
+    y = model(x)
+    (y * model(lucid.cat([y, y[:, :1]], 1))).sum().backward()
+    return [p.grad for p in leaves]
+
+
+def asked_for(model: Any, x: Any, leaves: list[Any]) -> list[Any]:
+    return [*lucid.autograd.grad(model(x), leaves, given()[1])]
+
+
+def asked_for_some(model: Any, x: Any, leaves: list[Any]) -> list[Any]:
+    return [*lucid.autograd.grad(model(x), [leaves[2], leaves[1]], given()[1])]
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        added_up,
+        of_an_argument,
+        of_what_an_argument_is_computed_from,
+        through_two_calls,
+        asked_for,
+        asked_for_some,
+    ],
+    ids=lambda way: way.__name__,
+)
+def test_backwards_that_leave_other_gradients_are_native_calls_as_well(
+    net: nn.Sequential, by_python: list[int], way: Callable[[Any, Any, list[Any]], list[Any]]
+) -> None:
+    x, _ = given()
+    for _ in range(4):
+        way(net.model, x, clear(net))
+    by_python.clear()
+    found = [gradient.numpy().copy() for gradient in way(net.model, x, clear(net))]
+    assert not by_python
+    for a, b in zip(found, way(net, x, clear(net)), strict=True):
+        np.testing.assert_allclose(a, b.numpy(), rtol=1e-5, atol=1e-6)
 
 
 def test_a_freed_graph_and_a_written_parameter_are_errors_as_ever(net: nn.Sequential) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from lucid.autograd.engine import BackwardRun, data_of
+from lucid.autograd.engine import BackwardRun, accumulate, data_of
 from lucid.autograd.entry_points import find_gradients
 from lucid.autograd.node import (
     CustomNode,
@@ -29,6 +29,7 @@ from lucid.autograd.node import (
 )
 from lucid.autograd.saved import FREED, modified, with_history_of
 from lucid.compiler.inputs.scalars import Number
+from lucid.compiler.programs.native import NativeLeaves
 from lucid.compiler.recording import hooks
 from lucid.compiler.recording.recorder import Recorder
 from lucid.compiler.results.histories import (
@@ -45,12 +46,13 @@ from lucid.ir.errors import EagerOnlyError, LucidError, NotFinite
 from lucid.ir.extents import NotOpenError, Sizes, is_open, replaced
 from lucid.ir.location import user_spot
 from lucid.ir.strides import Strides, contiguous_strides
-from lucid.ir.types import TensorType
+from lucid.ir.types import TensorType, type_of_array
 from lucid.runtime.entry.layout import SLOW_PATH
 from lucid.tensor.batched import Batched, BatchLevel, outside
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, _new, of_array
 from lucid.tensor.storage import Storage, VersionCounter
+from lucid.tensor.write_locks import held, lock, wait_for
 
 if TYPE_CHECKING:
     from lucid.compiler.programs.program import Program
@@ -182,7 +184,6 @@ class Differentiable:
 
     Attributes:
         layers, tape, counters, users: of the history.
-        whole: by layer the backward of all its results, with respect to all that is behind.
         own_leaves: per layer what it leads to, if these are leaves of the state's alone.
         needs_sizes: whether a backward has needed sizes that values decide.
     """
@@ -191,7 +192,6 @@ class Differentiable:
         self.layers, self.tape, self.counters, self.users = history
         self._compiled = compiled
         self._kinds: dict[BackwardKind, Any] = {}
-        self.whole: dict[int, Any] = {}
         self.own_leaves = [OwnLeaves(layer.leaves) for layer in self.layers]
         self.needs_sizes = self.tape.needs_sizes
         self._types: dict[tuple[int, Sequence[int]], tuple[TensorType, ...]] = {}
@@ -252,9 +252,6 @@ class Differentiable:
         if found is None:
             walk = Walk(kind, self.layers[kind.layer], self.tape, self.users)
             found = self._kinds[kind] = self._compiled(walk)
-            is_all = all(kind.sent) and len(kind.wanted) == len(self.layers[kind.layer].ends)
-            if is_all and not kind.is_open:
-                self.whole[kind.layer] = found
         return found
 
 
@@ -407,24 +404,27 @@ class CallRecord:
                 record._kept, record._shown, record._storages, record.contexts = [], [], [], {}
             record = record.behind
 
-    def leave(self, backward: Any, gradients: Sequence[Any], leaves: Sequence[TensorCore]) -> bool:
-        """Put the gradients on leaves that have none; whether that could be.
+    def on_arrays(self, backward: Any, gradients: Sequence[Any]) -> Sequence[np.ndarray] | None:
+        """What `gradients` returns, by one native call; None where it has to be asked.
 
         Only where a backward has nothing to report: all is there, and as it was.
         """
-        program, tape = backward._latest, self.rule.tape
+        program, tape, walk = backward._latest, self.rule.tape, backward.__wrapped__
         native = None if program is None else program.native
-        form = None if native is None else native.leaving(leaves)
-        if form is None or self.freed or backward.__wrapped__.ctx_change is not None:
-            return False
+        form = None if native is None else native.on_arrays()
+        if form is None or self.freed or walk.ctx_change is not None:
+            return None
+        if program.output_count < len(walk.kind.wanted):  # some are None
+            return None
         if tape.is_written or tape.formulas or tape.goes_on:
-            return False
+            return None
         if self._is_written() or [*map(_storage, self._shown)] != self._storages:
-            return False
+            return None
         try:
-            return form.function(*self._lengths(), *gradients, *self._kept) is not SLOW_PATH
+            found = form.function(*self._lengths(), *gradients, *self._kept)
         except NotFinite:  # the long way says where it is made
-            return False
+            return None
+        return None if found is SLOW_PATH else found
 
     def _lengths(self) -> list[np.ndarray]:
         """Arrays that have the sizes which values decided."""
@@ -491,6 +491,20 @@ class CallRecord:
         return found
 
 
+def _leave_on(own: OwnLeaves, gradients: Sequence[np.ndarray]) -> bool:
+    """Let arrays be the gradients of leaves, if none of those has one; whether that is so."""
+    with lock:
+        if held:
+            wait_for(frozenset(map(id, own.tensors)))
+        if own.native is None:
+            pairs = zip(own.tensors, gradients, strict=True)
+            if not all(leaf._type == type_of_array(array) for leaf, array in pairs):
+                return False
+            own.native = NativeLeaves(own.tensors)
+        is_left: bool = own.native.leave(*gradients)
+    return is_left
+
+
 def _tensor_on(
     content: np.ndarray | float, type: TensorType, strides: Strides | None = None
 ) -> TensorCore:
@@ -520,6 +534,7 @@ class CompiledBackward(CustomNode):
     __slots__ = ("_layer", "_number", "_record", "_walked")
     _takes_undefined = False
     _has_separate_outputs = True
+    _asks_what_is_wanted = True
 
     def __init__(
         self,
@@ -551,37 +566,39 @@ class CompiledBackward(CustomNode):
         return self._apply(gradients, wanted, context.grad_enabled)
 
     def _on_arrays(self, gradients: Sequence[Gradient | None]) -> Sequence[Gradient | None] | None:
-        run = context.backward_run
-        is_left = run is not None and run.ends_here and self._leave(gradients)
-        return () if is_left else None
+        run, rule = context.backward_run, self._record.rule
+        given = [data_of(gradient) for gradient in gradients if gradient is not None]
+        if run is None or not given:
+            return None
+        wanted = self._wanted(run)
+        sent = tuple([gradient is not None for gradient in gradients])
+        backward = rule.backward(BackwardKind(self._number, sent, wanted, False))
+        found = self._record.on_arrays(backward, given)
+        if found is None:
+            return None
+        self._walked = backward.__wrapped__.nodes
+        own = rule.own_leaves[self._number]
+        if self._edges is not own.edges or own.are_hooked or not run.ends_here:
+            return self._at_edges(wanted, found)
+        if not _leave_on(own, found):
+            for leaf, gradient in zip(own.tensors, found, strict=True):
+                accumulate(leaf, gradient)
+        return ()
 
     def _apply_in_run(self, run: BackwardRun, gradients: Gradients) -> Gradients:
-        is_new = not run.is_plain or self._is_observed  # else `_on_arrays` has tried that
-        may_leave = is_new and run.ends_here and not run.create_graph
-        if may_leave and self._leave(gradients):
-            return ()
+        return self._apply(gradients, self._wanted(run), run.create_graph)
+
+    def _wanted(self, run: BackwardRun) -> tuple[int, ...]:
+        """The numbers of the edges along which a walk wants gradients."""
         edges = self._edges
         if run.wanted is None and None not in edges:
-            return self._apply(gradients, tuple(range(len(edges))), run.create_graph)
-        wanted = tuple(i for i, edge in enumerate(edges) if run.matters(edge))
-        return self._apply(gradients, wanted, run.create_graph)
+            return tuple(range(len(edges)))
+        return tuple([i for i, edge in enumerate(edges) if run.matters(edge)])
 
-    def _leave(self, gradients: Sequence[Gradient | None]) -> bool:
-        """Put the gradients on leaves that have none, if nobody looks on; whether that could be."""
-        record = self._record
-        own = record.rule.own_leaves[self._number]
-        backward = record.rule.whole.get(self._number)
-        if backward is None or self._post_hooks:
-            return False
-        if self._edges is not own.edges or own.are_hooked:
-            return False
-        arrays = [None if gradient is None else data_of(gradient) for gradient in gradients]
-        if any(array is None for array in arrays):
-            return False
-        if not record.leave(backward, arrays, own.tensors):
-            return False
-        self._walked = backward.__wrapped__.nodes
-        return True
+    def _at_edges(self, wanted: tuple[int, ...], found: Sequence[Any]) -> tuple[Any, ...]:
+        """Gradients at those edges as a node gives them: one for each of its edges."""
+        parts = dict(zip(wanted, found, strict=True))
+        return tuple(map(parts.get, range(len(self._edges))))
 
     def _apply(self, gradients: Gradients, wanted: tuple[int, ...], is_open: bool) -> Gradients:
         if context.levels:
@@ -591,10 +608,7 @@ class CompiledBackward(CustomNode):
         given = [gradient for gradient in gradients if gradient is not None]
         found = self._record.gradients(self, backward, given)
         self._walked = backward.__wrapped__.nodes
-        if len(wanted) == len(self._edges):
-            return tuple(found)
-        parts = dict(zip(wanted, found, strict=True))
-        return tuple(map(parts.get, range(len(self._edges))))
+        return self._at_edges(wanted, found)
 
     def _apply_in_levels(
         self, gradients: Gradients, wanted: tuple[int, ...], is_open: bool

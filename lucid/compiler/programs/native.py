@@ -50,7 +50,9 @@ from lucid.runtime.entry.layout import (
     field_offset,
     slot_offset,
 )
+from lucid.runtime.entry.text import LEAVE
 from lucid.runtime.entry.words import (
+    ALL,
     CONSTANT,
     FIRST,
     IN_CELL,
@@ -183,15 +185,15 @@ class _CallTables(Tables):
     def _tensors(
         self,
         kept: Sequence[int],
-        made: Sequence[tuple[GraphOutput, int]],
+        made: Sequence[GraphOutput],
         shapes: Mapping[int, Shape] = NO_SHAPES,
     ) -> int:
-        """The same of tensors that are made of these, and the places of leaves' gradients."""
+        """The same of tensors that are made of these."""
         words: list[int] = []
-        for x, place in made:
+        for x in made:
             type = x.type if x.slot not in shapes else x.type.with_shape(shapes[x.slot])
             template = x.with_history(template_of(type))
-            words += kept.index(x.slot), *self._tensor(type, template, x.version), place
+            words += kept.index(x.slot), *self._tensor(type, template, x.version)
         return self._words(words)
 
 
@@ -224,11 +226,34 @@ class SizedTables(_CallTables):
         slots[place] = (*words, *self._at, *sized.given)
 
 
+class NativeLeaves(Tables):
+    """Leaves, as native code sees them.
+
+    Attributes:
+        leave: lets arrays, one for each leaf, be their gradients, if none of them has one.
+    """
+
+    def __init__(self, leaves: Sequence[TensorCore]) -> None:
+        known = _measured()
+        assert known is not None
+        entry, offsets = known
+        super().__init__(offsets)
+        plan = np.zeros(len(Word), np.int64)
+        words: list[int] = []
+        for leaf in leaves:
+            templates = self._tensor(leaf._type, template_of(leaf._type), 0)
+            words += self._keep(leaf) + offsets.gradient, *templates
+        plan[Word.NONE], plan[Word.FALSE], plan[Word.TRUE] = map(id, (None, False, True))
+        plan[Word.TENSORS], plan[Word.TENSORS_AT] = len(leaves), self._words(words)
+        self._kept.append(entry)
+        self.leave: Callable[..., bool] = entry.function(plan, LEAVE)
+
+
 class NativeCalls(_CallTables):
     """A plan, the function that follows it, and all that the plan refers to.
 
     Args:
-        leaves: those that results are the gradients of, and go to; then arguments are arrays.
+        on_arrays: whether arguments are arrays, and the result is a tuple of arrays.
 
     Attributes:
         function: what to call with the arguments; it answers with `SLOW_PATH` where it isn't sure:
@@ -240,7 +265,8 @@ class NativeCalls(_CallTables):
         program: Program,
         types: Sequence[PlainType],
         buffers: Context,
-        leaves: Sequence[TensorCore] = (),
+        *,
+        on_arrays: bool = False,
     ) -> None:
         known = _measured()
         assert known is not None
@@ -252,19 +278,19 @@ class NativeCalls(_CallTables):
         self._program = weakref.ref(program)  # which holds this
         self._types = types
         self._open_arguments = {n for n, (type, *_) in enumerate(types) if is_open(type.size)}
-        self._leaving: NativeCalls | None = None
+        self._on_arrays: NativeCalls | None = None
         self._has_sized = program.has_given_sizes
         self._plan = np.zeros(len(Word), np.int64)
         self._entry = entry
         self._enter_constants(program)
         self._enter_guards(program)
-        self._enter_arguments(program, buffers, are_arrays=bool(leaves))
+        self._enter_arguments(program, buffers, are_arrays=on_arrays)
         self._enter_numbers(program, buffers)
         self._enter_call(program, buffers)
         self._enter_sizes(program, buffers)
-        self._enter_claims(frozenset(map(id, leaves)) or program.claims)
+        self._enter_claims(program.claims)
         self._enter_gradients(program)
-        self._enter_result(program, leaves)
+        self._enter_result(program, on_arrays)
         decided = program.executable.decided
         if decided is not None:
             self.know_sizes(decided)
@@ -281,19 +307,15 @@ class NativeCalls(_CallTables):
         """Whether somebody has got hold of the function, perhaps to call it."""
         return sys.getrefcount(self.function) > 2  # this object's and the call's own
 
-    def leaving(self, leaves: Sequence[TensorCore]) -> NativeCalls | None:
-        """The form for which results, one for each leaf, are the leaves' gradients; None: none.
-
-        It takes arrays, where none of the leaves has a gradient.
-        """
+    def on_arrays(self) -> NativeCalls | None:
+        """The form that takes arrays, and returns those of the results; None: none."""
         program, buffers = self._program(), self._kept[0]
         assert program is not None
-        if self._leaving is None and program.may_leave(leaves):
+        if self._on_arrays is None and program.gives_arrays:
             with lock:
-                if self._leaving is None:
-                    form = NativeCalls(program, self._types, buffers, leaves)
-                    self._leaving = form
-        return self._leaving
+                if self._on_arrays is None:
+                    self._on_arrays = NativeCalls(program, self._types, buffers, on_arrays=True)
+        return self._on_arrays
 
     # Tables ------------------------------------------------------------------------------
 
@@ -521,8 +543,8 @@ class NativeCalls(_CallTables):
         sized, program = decided.latest, self._program()
         if sized is None or program is None or not self._has_sized:
             return
-        if self._leaving is not None:
-            self._leaving.know_sizes(decided)
+        if self._on_arrays is not None:
+            self._on_arrays.know_sizes(decided)
         self._make_room(program.executable, sized.layout.arena_bytes)
         before = self._sized.get(sized.given)
         if before is not None and before.sized is sized:
@@ -579,21 +601,15 @@ class NativeCalls(_CallTables):
         plan[Word.LATEST] = self._keep(gradients.latest)
         plan[Word.FILL] = self._keep(gradients.fill)
 
-    def _enter_result(self, program: Program, leaves: Sequence[TensorCore]) -> None:
+    def _enter_result(self, program: Program, on_arrays: bool) -> None:
         plan, result, kept = self._plan, program.result, self._kept_results
-        place = self._offsets.gradient
-        made: list[tuple[Any, int]] = []
-        if leaves:
-            left = zip(program.tensors, leaves, strict=True)
-            made = [(spec, self._keep(leaf) + place) for spec, leaf in left]
-        elif program.made_natively is not None:
-            made = [(program.made_natively, 0)]
-        self._made = made
+        first = None if on_arrays else program.made_natively
+        self._made = made = [] if first is None else [first]
         plan[Word.TENSORS] = len(made)
         if not self._has_sized:
             plan[Word.TENSORS_AT] = self._tensors(kept, made)
-        if leaves:
-            plan[Word.RESULT], plan[Word.RESULT_AT] = CONSTANT, self._keep(None)
+        if on_arrays:
+            plan[Word.RESULT] = ALL
         elif type(result) is Constant and program.is_simple and not program.hosts:
             plan[Word.RESULT], plan[Word.RESULT_AT] = CONSTANT, self._keep(result.value)
         elif made and program.is_simple and program.differentiable is None and not program.hosts:

@@ -81,7 +81,7 @@ from lucid.runtime.progress import at
 from lucid.runtime.reuse import Reusable
 from lucid.runtime.stages import Stages
 from lucid.tensor.context import context, epoch
-from lucid.tensor.core import TensorCore, of_array
+from lucid.tensor.core import of_array
 from lucid.tensor.lazy_grads import GradBuffers
 from lucid.tensor.storage import Storage
 from lucid.tensor.write_locks import Keys, held, lock, unlocked, wait_for
@@ -716,15 +716,13 @@ class Program:
         self._begun = None  # last of all: without it, done again, lists would grow again
         return (found, run) if self._deferred else found
 
-    def may_leave(self, leaves: Sequence[TensorCore]) -> bool:
-        """Whether its results, in memory of their own, may be left as gradients of the leaves."""
-        own = [x for x in self.tensors if type(x) is GraphOutput and x.past is None]
-        if not len(leaves) == len(self.tensors) == len({x.slot for x in own}):
-            return False
-        are_alike = all(leaf._type == x.type for leaf, x in zip(leaves, own, strict=True))
-        is_known = self.differentiable is None and self.gathering is None and not self.claims
-        is_known = is_known and not self.hosts
-        return are_alike and is_known and self.is_simple
+    @property
+    def gives_arrays(self) -> bool:
+        """Whether a call does no more than make its outputs, of which each is one result."""
+        own = [x.slot for x in self.tensors if type(x) is GraphOutput and x.past is None]
+        rare = self.differentiable, self.gathering, self.claims, self.hosts
+        is_all = own == [*range(self.output_count)] and len(own) == len(self.tensors)
+        return is_all and self.is_simple and not any(rare)
 
     def call_native(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """What native code gives for a call; `SLOW_PATH` where it isn't sure, or there is none."""

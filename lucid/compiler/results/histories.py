@@ -357,9 +357,11 @@ class OwnLeaves:
     Attributes:
         tensors: the leaves; none where there are others.
         edges: where their gradients go.
+        native: the leaves as native code sees them, once it has.
     """
 
     def __init__(self, leaves: Sequence[Leaf]) -> None:
+        self.native: Any = None
         found = [leaf for leaf in leaves if isinstance(leaf, TensorCore) and leaf.is_leaf]
         self.tensors = found if len(found) == len(leaves) else []
         self._nodes = [accumulator_of(leaf) for leaf in self.tensors]

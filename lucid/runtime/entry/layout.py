@@ -17,7 +17,7 @@ from lucid.codegen.llvm.jit import Library
 from lucid.codegen.llvm.target import host_target
 from lucid.ir.errors import UnsupportedPythonError
 from lucid.runtime.cache import compiled
-from lucid.runtime.entry.text import ENTER, entry_text
+from lucid.runtime.entry.text import ENTER, LEAVE, entry_text
 from lucid.runtime.entry.words import CONTIGUOUS, IMPORTS, Layout
 from lucid.runtime.once import Once
 
@@ -200,7 +200,7 @@ class Entry(NativeFunctions):
     """The machine code of the entry for one layout; one in a process."""
 
     def __init__(self, layout: Layout) -> None:
-        super().__init__(entry_text(host_target(), layout), ENTER)
+        super().__init__(entry_text(host_target(), layout), ENTER, LEAVE)
         self.layout = layout
 
 

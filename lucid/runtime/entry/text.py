@@ -15,6 +15,7 @@ from lucid.runtime.entry.guards import define_guards
 from lucid.runtime.entry.objects import define_tensor
 from lucid.runtime.entry.places import define_gather
 from lucid.runtime.entry.words import (
+    ALL,
     CONSTANT,
     FIRST,
     IS_READY,
@@ -29,10 +30,11 @@ from lucid.runtime.entry.words import (
 )
 
 ENTER = "lucid_enter"
+LEAVE = "lucid_leave"
 
 
 def entry_text(target: Target, layout: Layout) -> str:
-    """IR of `lucid_enter(plan array, arguments, their number)`, a METH_FASTCALL function."""
+    """IR of `lucid_enter` and `lucid_leave(plan array, arguments, their number)`, METH_FASTCALL."""
     module = Module(target)
     parts = (
         define_guards,
@@ -44,6 +46,7 @@ def entry_text(target: Target, layout: Layout) -> str:
         _define_result,
         _define_run,
         _define_enter,
+        _define_leave_arrays,
     )
     for define in parts:
         define(module, layout)
@@ -159,6 +162,32 @@ def _define_run(module: Module, layout: Layout) -> None:
         b.answer(code)
 
 
+def _define_leave_arrays(module: Module, layout: Layout) -> None:
+    """Let arrays be the gradients of a plan's leaves, if none of those has one; whether that is so.
+
+    Records: the place of a leaf's gradient, and the templates of a tensor.
+    """
+    with entry_function(module, LEAVE, "self", "args", "count", internal=False) as b:
+        holder, args, _ = b.args
+        plan = b.field(holder, layout.array_data)
+        none, no, yes = (b.word(plan, word) for word in (Word.NONE, Word.FALSE, Word.TRUE))
+        with records(b, plan, Word.TENSORS, 4) as record, b.if_(b.ne(b.word(b.word(record)), none)):
+            b.own(no)
+            b.answer(no)
+        with b.loop(0, b.word(plan, Word.TENSORS)) as loop:
+            record = b.record(b.word(plan, Word.TENSORS_AT), loop.index, 4)
+            array = b.word(args, loop.index)
+            b.own(array)
+            made = b.call("tensor", "i64", record, array)
+            b.require(b.ne(made, 0))
+            place = b.word(record)
+            before = b.word(place)
+            b.set_word(place, 0, made)
+            b.drop(before)
+        b.own(yes)
+        b.answer(yes)
+
+
 # Results --------------------------------------------------------------------------------------
 
 
@@ -174,6 +203,15 @@ def _define_result(module: Module, layout: Layout) -> None:
             b.answer(value)
         with b.if_(b.eq(kind, FIRST)):
             b.answer(b.word(b.word(plan, Word.ARRAYS_AT)))
+        with b.if_(b.eq(kind, ALL)):
+            made = b.api("PyTuple_New", b.word(plan, Word.RESULTS))
+            arrays = b.word(plan, Word.ARRAYS_AT)
+            with b.if_(b.eq(made, 0)):
+                _drop_arrays(b, plan)
+                b.answer(0)
+            with b.loop(0, b.word(plan, Word.RESULTS)) as loop:
+                b.api("PyTuple_SetItem", made, loop.index, b.word(arrays, loop.index))
+            b.answer(made)
         values, count = b.word(plan, Word.VALUES_AT), b.word(plan, Word.ARGUMENT_COUNT)
         with b.loop(0, count) as loop:
             b.set_word(values, loop.index, b.word(args, loop.index))
@@ -192,23 +230,17 @@ def _define_result(module: Module, layout: Layout) -> None:
 
 
 def _define_tensors(module: Module) -> None:
-    """Make tensors of arrays, and leave on leaves what is their gradients."""
+    """Make tensors of arrays."""
     with entry_function(module, "tensors", "plan") as b:
         (plan,) = b.args
         arrays = b.word(plan, Word.ARRAYS_AT)
-        with records(b, plan, Word.TENSORS, 5) as record:
+        with records(b, plan, Word.TENSORS, 4) as record:
             index = b.word(record)
             made = b.call("tensor", "i64", record, b.word(arrays, index))
             b.set_word(arrays, index, made)
             with b.if_(b.eq(made, 0)):
                 _drop_arrays(b, plan)
                 b.answer(0)
-        with records(b, plan, Word.TENSORS, 5) as record:
-            place = b.word(record, 4)
-            with b.if_(b.ne(place, 0)):
-                before = b.word(place)
-                b.set_word(place, 0, b.word(arrays, b.word(record)))
-                b.drop(before)
         b.answer(1)
 
 
@@ -398,10 +430,6 @@ def _define_fits(module: Module, layout: Layout) -> None:
             b.require_found(filled)
             b.drop(filled)
         b.require(b.ne(b.call("arguments", "i64", plan, args), 0))
-        with records(b, plan, Word.TENSORS, 5) as record:
-            place = b.word(record, 4)
-            with b.if_(b.ne(place, 0)):
-                b.require(b.eq(b.word(place), b.word(plan, Word.NONE)))
         with b.if_(b.eq(spares, 0)):
             b.answer(1)
         count = b.api("PyList_Size", spares)

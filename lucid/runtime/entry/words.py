@@ -159,11 +159,10 @@ class Word(IntEnum):
     RAISE = 37  # a callable that raises what the step found
     COUNTERS = 38  # place, increment
     COUNTERS_AT = 39
-    RESULT = 40  # 0: a constant, 1: the first new array, 2: what a callable makes of the values
+    RESULT = 40  # a constant, the first new array, a tuple of them, or of a callable on the values
     RESULT_AT = 41
-    # Arrays that become tensors: which one, templates of its storage, counter and tensor, and the
-    # place of a leaf's gradient that it becomes, where there is none yet; or 0. A template:
-    # function, class, empty tuple, template, number of words, words at.
+    # Arrays that become tensors: which one, templates of its storage, counter and tensor. A
+    # template: function, class, empty tuple, template, number of words, words at.
     TENSORS = 42
     TENSORS_AT = 43
     VALUES_AT = 44  # the arguments, then the new arrays
@@ -228,7 +227,7 @@ IS_READY, IS_TOUCHED, ARENA_BYTES = range(3)
 SIZED_WORDS = 6  # of a record of sizes, before these
 MOST_AXES = 64  # of an array
 NUMBER_IN_DICT, NUMBER_IN_TUPLE, NUMBER_CALLED = range(3)
-CONSTANT, FIRST, OTHER = range(3)
+CONSTANT, FIRST, ALL, OTHER = range(4)
 IN_DICT, IN_LIST, IN_CELL = range(3)
 RAISED = 1 << 40  # in place of a code of the step: an exception is set
 
