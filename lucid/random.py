@@ -44,7 +44,7 @@ from lucid.ir.types import DType, Shape, f64, i64, limits_of
 from lucid.layouts import check_memory_format
 from lucid.tensor.context import context
 from lucid.tensor.core import constant, emit, of_array
-from lucid.tensor.writing import write_, write_array
+from lucid.tensor.writing import add_array, write_
 
 __all__ = [
     "Generator", "bernoulli", "binomial", "default_generator", "get_rng_state", "initial_seed",
@@ -191,7 +191,7 @@ class Generator:
 
     def _advance(self, count: int) -> None:
         if context.recorder is None and context.forward is None and not context.levels:
-            write_array(self.state, self.state._concrete("a draw") + _moved(count))
+            add_array(self.state, _moved(count))
             return
         with no_grad():
             write_(self.state, emit(ops.add, (self.state, _pair(0, count))))

@@ -12,6 +12,7 @@ from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, DTypeError, LucidError, ShapeError, completed
 from lucid.ir.location import at_line, here
 from lucid.ir.op import Attributes, Op
+from lucid.ir.ops.evaluation import quiet
 from lucid.ir.ops.rules import broadcast_all
 from lucid.ir.strides import Strides, overlaps_itself, view_strides
 from lucid.ir.types import TensorType
@@ -121,27 +122,42 @@ def write_(target: TensorCore, value: TensorCore) -> Tensor:
     return cast("Tensor", target)
 
 
-def write_array(target: TensorCore, array: np.ndarray) -> None:
-    """`write_` of numbers of the target's type, where nothing is recorded."""
+@quiet
+def _add(x: np.ndarray, y: np.ndarray, into: np.ndarray) -> np.ndarray:
+    added: np.ndarray = np.add(x, y, into)
+    return added
+
+
+def add_array(target: TensorCore, array: np.ndarray) -> None:
+    """Add numbers of the target's type to its own, in place, where nothing is recorded."""
     refuse_overlaps(target)
     if context.mutation_guard is not None:
         context.mutation_guard.before_write(target)
-    _store(target, array)
+    memory = _writable(target)
+    if memory is not None:
+        _add(memory, array, memory)
     target._counter.value += 1
 
 
 def _store(target: TensorCore, array: np.ndarray) -> None:
     """Write numbers into the memory of a tensor outside of traces."""
+    memory = _writable(target)
+    if memory is not None:
+        memory[...] = array  # in half the time of `np.copyto`
+
+
+def _writable(target: TensorCore) -> np.ndarray | None:
+    """The memory of a tensor, which is about to be written; None: there are no elements."""
     memory = target._array
     if memory is None:
         memory = target._concrete("an in-place operation")
     if not memory.flags.writeable:
         if memory.size:
             raise LucidError(READ_ONLY)
-        return  # an expanded tensor without elements, for one
+        return None  # an expanded tensor without elements, for one
     if context.lent is not None:
         context.lent.before_write(target._storage, target._counter)
-    memory[...] = array  # in half the time of `np.copyto`
+    return memory
 
 
 def keep_written(target: TensorCore, value: TensorCore) -> None:

@@ -444,3 +444,11 @@ def test_a_backward_that_writes_its_gradient_writes_no_other_one(
     run(body, x, y)
     assert x.grad is not None and y.grad is not None
     assert x.grad.tolist() == [8.0] * 3 and y.grad.tolist() == [4.0] * 3
+
+
+def test_a_gradient_may_be_read_where_it_is_added():
+    x = lucid.zeros(2, 2, requires_grad=True)
+    x.grad = kept = lucid.tensor([[1.0, 2.0], [3.0, 4.0]])
+    x.backward(kept.T)
+    assert x.grad is kept
+    assert numbers(kept) == [[2.0, 5.0], [5.0, 8.0]]
