@@ -310,7 +310,6 @@ class Holdings:
         self._formulas = formulas
         self._objects = {*recorder.containers}
         self.outer: set[int] = set()
-        self._own: dict[int, _Object] = {}
         self._inputs = {entry.value: i for i, entry in enumerate(recorder.graph.inputs)}
         self._cells = {cell.value: cell for cell in recorder.cells.values() if not cell.is_inside}
         self._stand_ins: dict[int, tuple[TensorCore, TensorCore]] = {}
@@ -388,10 +387,10 @@ class Holdings:
         collector = self._recorder.collector
         if collector is None or collector.was_there(leaf) or not is_plain_object(leaf):
             return leaf
-        if id(leaf) not in self._own:
-            self._own[id(leaf)] = own = _Object(type(leaf))
-            own.attributes = self._replaced(dict(vars(leaf)))
-        return self._own[id(leaf)]
+        self._recorder.run_op_by_op(
+            f"its results have a history, and a ctx holds a {type(leaf).__name__} that forward has "
+            "made\nhint: let ctx keep what is in it"
+        )
 
     def _with_content(self, tensor: TensorCore) -> TensorCore:
         """What stands for a tensor, with a note of what its memory holds."""
@@ -534,14 +533,8 @@ def as_recorded(
     outer: identities of containers that weren't forward's own.
     """
     recorded = [{name: vars(node)[name] for name in _names_of_users(node)} for node in nodes]
-    objects: dict[_Object, Any] = {}
 
     def found(leaf: Any, _: str) -> Any:
-        if isinstance(leaf, _Object):
-            if leaf not in objects:
-                objects[leaf] = object.__new__(leaf.kind)
-                vars(objects[leaf]).update(as_found(leaf.attributes))
-            return objects[leaf]
         return numbers[leaf.number] if isinstance(leaf, _Number) else leaf
 
     def as_found(attributes: dict[str, Any]) -> dict[str, Any]:
@@ -552,8 +545,6 @@ def as_recorded(
 
     for node, attributes in zip(nodes, recorded, strict=True):
         vars(node).update(as_found(attributes))
-    if recorder.collector is not None:
-        recorder.collector.accept_made(objects.values())
     try:
         yield
     finally:
@@ -561,16 +552,6 @@ def as_recorded(
             for name in _names_of_users(node):
                 del vars(node)[name]
             vars(node).update(attributes)
-
-
-class _Object:
-    """In the place of an object of the user's that forward has made: each call's is a new one."""
-
-    __slots__ = ("attributes", "kind")
-
-    def __init__(self, kind: type) -> None:
-        self.kind = kind
-        self.attributes: dict[str, Any] = {}
 
 
 class _Number:
