@@ -364,8 +364,6 @@ def _room_to_nest(depth: int) -> Iterator[None]:
 
 def accumulate(variable: TensorCore, gradient: Gradient) -> None:
     """Add to `variable.grad`, in place when there is one; a first one has memory of its own."""
-    from lucid.tensor.writing import add_array, write_
-
     with write_locks.lock:
         if write_locks.held and context.recorder is None:
             write_locks.wait_for(frozenset((id(variable),)))
@@ -373,6 +371,8 @@ def accumulate(variable: TensorCore, gradient: Gradient) -> None:
         if present is not None and context.forward is None:
             x, y = data_of(present), data_of(gradient)
             if x is not None and y is not None and x.shape == y.shape and x.dtype == y.dtype:
+                from lucid.tensor.writing import add_array
+
                 add_array(present, y)
                 return
         is_unshared = run is not None and run.unshared is gradient
@@ -385,6 +385,8 @@ def accumulate(variable: TensorCore, gradient: Gradient) -> None:
         elif context.grad_enabled:
             variable.grad = ops.add(present, gradient)
         else:
+            from lucid.tensor.writing import write_
+
             write_(present, ops.add(present, gradient))
 
 
