@@ -544,11 +544,12 @@ class Compiled:
             return None  # a trace of it sees less than the program has
         known = Known(set(self._ints), dict(sources), opened={*program.places_opened})
         failed: Exception | None = None
+        told = program.answers(program.path)
         for _ in range(ATTEMPTS):
             call = self._signature(args, kwargs)
             with WriteLock(frozenset((id(self), TRACING))):
                 try:
-                    with replaying((), program.answers(program.path)):
+                    with replaying((), told):
                         recorded = trace(self.__wrapped__, call, known, sources)
                 except RestartTrace as restart:
                     traceback.clear_frames(restart.__traceback__)
@@ -568,7 +569,12 @@ class Compiled:
             if failed is not None:
                 raise failed  # by somebody else, such as the handler of a signal
             self.stats.audits += 1
-            return difference(program, *made_again(recorded, program.sizes_at_hand))
+            if program.path and not told and recorded.path != program.path:
+                return None  # what the values of this call decide is another path
+            found = difference(program, *made_again(recorded, program.sizes_at_hand))
+            if found is None or not told:
+                return found
+            told = []  # the difference may be one between these values and what it was told
         return None
 
     def _call_natively(self, call: Call, differs: Departure | None) -> Any:

@@ -743,6 +743,101 @@ def test_logs_and_warnings(caplog: Any) -> None:
     assert {w.filename for w in found} == {__file__}
 
 
+def test_each_call_gives_the_warnings_of_the_library(caplog: Any) -> None:
+    """As the filters are then: a trace that is repeated gives none, nor one that an audit makes."""
+
+    def texts(mode: str) -> list[Any]:
+        step = lucid.compile(lambda x, n: nn.functional.mse_loss(x[:n], x[:1]), mode=mode)
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            for i in range(12):
+                step(lucid.ones(9, 2), 2 + i % 4)
+            warnings.simplefilter("ignore")
+            step(lucid.ones(9, 2), 3)
+            warnings.simplefilter("error")
+            with pytest.raises(UserWarning, match=r"\[1, 2\].*size \[3, 2\]"):
+                step(lucid.ones(9, 2), 3)
+        return [(str(w.message), w.filename, w.lineno) for w in found]
+
+    with caplog.at_level(logging.CRITICAL, "lucid"):
+        expected = texts("eager")
+        assert len(expected) == 12 and texts("native") == expected
+
+
+def test_a_schedule_that_steps_first_is_warned_of_once() -> None:
+    """What a trace finds out before the schedule steps is said when it does."""
+
+    def count(mode: str) -> int:
+        opt = lucid.optim.SGD([lucid.ones(2, requires_grad=True)], lr=1.0)
+        schedule = lucid.optim.lr_scheduler.StepLR(opt, 2)
+
+        @lucid.compile(mode=mode)
+        def step(x: Any) -> Any:
+            schedule.step()
+            opt.step()
+            return x * opt.param_groups[0]["lr"]
+
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            for _ in range(4):
+                step(lucid.ones(2))
+        return len(found)
+
+    assert count("native") == count("eager") == 1
+
+
+def test_a_text_that_refuses_a_number_is_an_error_that_the_step_may_handle(agree: Any) -> None:
+    template = "{:c}!"
+
+    def body(x: Any) -> Any:
+        found = []
+        for write in (
+            lambda: "%d" % x.sum().item(),  # noqa: UP031
+            lambda: "%(n)5i%%" % {"n": x.sum().item()},  # noqa: UP031
+            lambda: f"{int(x[0]):c}",
+            lambda: template.format(x[0].long().item()),
+            lambda: "%s %c" % (1, x[0].long().item()),  # noqa: UP031
+            lambda: f"{x.sum().item():.1f} {x[0].long().item():d}",
+        ):
+            try:
+                found.append(write())
+            except (OverflowError, ValueError) as error:
+                found.append(f"{type(error).__name__}: {error}")
+        return found
+
+    rows = [[65, 1], [-1, 2], [66, np.inf], [67, np.nan], [70, 3], [-2, 1], [72, np.inf]]
+    natively(agree(calling(body, [(lucid.tensor(row),) for row in rows]), traces=4))
+
+
+def test_a_float_is_no_index(agree: Any) -> None:
+    """Neither one that moves nor one that the step computes, whatever is indexed."""
+    state = SimpleNamespace(place=0.0)
+
+    def body(x: Any) -> Any:
+        found = []
+        for read in (
+            lambda: x[state.place],
+            lambda: [1, 2][state.place],
+            lambda: (1, 2)[x.sum().item()],
+            lambda: "ab"[state.place],
+            lambda: deque([1])[state.place],
+        ):
+            try:
+                found.append(read())
+            except (TypeError, IndexError) as error:
+                found.append(f"{type(error).__name__}: {error}")
+        return found
+
+    def scenario(compile: Compile) -> Any:
+        step, found = compile(body), []
+        for i in range(6):
+            state.place = i / 4
+            found.append(step(lucid.tensor([1.0, i])))
+        return found
+
+    natively(agree(scenario))
+
+
 def test_files_tables_and_queues_get_each_call(tmp_path: Any) -> None:
     def scenario(mode: str) -> Any:
         with open(tmp_path / mode, "w+", newline="") as file:

@@ -708,6 +708,10 @@ class Collector:
         hint = f"\nhint: {remedy}" if remedy else ""
         raise self.refused(EagerOnlyError(f"{reason}{at_line(line or here())}{hint}"))
 
+    def refuse_proxy(self) -> NoReturn:
+        """Give the trace up: nothing can be asked of a weak proxy whose object is gone."""
+        self._op_by_op("it uses a weak proxy of an object that is gone")
+
     def text_of(self, key: Any) -> str:
         """A dict's key in a path; a tensor by its name."""
         return self.path_of(key) if isinstance(key, TensorCore) else repr(key)

@@ -617,7 +617,10 @@ class _Follower:
             row = self.rows.get(frame.f_lasti)
             if row is not None:
                 try:
-                    _tell(self._listener, frame, row)
+                    try:
+                        _tell(self._listener, frame, row)
+                    except ReferenceError:
+                        self._listener.refuse_proxy()
                 except (Exception, RestartTrace) as error:
                     if not _let_raise(frame, row, error):
                         raise
@@ -751,7 +754,10 @@ class _Monitor:
         if listener is not None and followed is not None:
             row, frame = followed[1].get(offset), sys._getframe(1)
             if row is not None and listener.listens_in(frame):
-                _tell(listener, frame, row)
+                try:
+                    _tell(listener, frame, row)
+                except ReferenceError:
+                    listener.refuse_proxy()
         return None
 
 

@@ -25,7 +25,7 @@ from lucid.compiler.hosts.state import reachable
 from lucid.compiler.inputs.objects import SCALARS
 from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.recording.texts import TEXTS, is_number_or_text, is_of_call, written
-from lucid.ir.location import here
+from lucid.ir.location import here, warning_at
 from lucid.ir.whose_code import is_users
 from lucid.tensor.tree import flatten
 
@@ -125,7 +125,7 @@ class DeferredCalls:
     def instead_of(self, function: Any, kwargs: dict[str, Any]) -> Callable[..., Any] | None:
         """What takes down a call that does something outside; None: it does nothing there."""
         if function is warnings.warn:
-            return functools.partial(self.say, self._warning())
+            return self._warn
         if function is print:
             return self._print
         if function is json.dump:
@@ -224,17 +224,19 @@ class DeferredCalls:
     def _json(self, obj: Any, fp: Any, **how: Any) -> None:
         self.say(fp.write, self.text(json.dumps, obj, **how))
 
-    def _warning(self) -> Callable[..., Any]:
+    def _warn(self, message: Any, category: Any = UserWarning, *_: Any, **__: Any) -> None:
+        category = type(message) if isinstance(message, Warning) else category
+        self.warn(self.frame(), message, category or UserWarning)
+
+    def warn(self, frame: types.FrameType, message: Any, category: type[Warning]) -> None:
+        """Let each call give a warning at its end, as the filters are then."""
+        text = None if is_number_or_text(message) else str(message)
+        place = frame.f_globals.get("__name__") or "<unknown>", frame.f_lineno
+        self._collector.answer("warnings.filters", _is_error, text, category, *place)
+        if _is_error(text, category, *place):
+            self._exits.op_by_op("it gives a warning, which warnings.filters makes an error")
         self._let_listen(warnings.showwarning)
-        frame = self.frame()
-        file, line, names = frame.f_code.co_filename, frame.f_lineno, frame.f_globals
-
-        def warn(message: Any, category: Any = UserWarning, *_: Any, **__: Any) -> None:
-            category = type(message) if isinstance(message, Warning) else category
-            known = names.setdefault("__warningregistry__", {})
-            warnings.warn_explicit(message, category, file, line, names.get("__name__"), known)
-
-        return warn
+        self.say(warning_at(frame), message, category)
 
     def frame(self) -> types.FrameType:
         """The user's frame that is about to call or to return."""
@@ -244,6 +246,25 @@ class DeferredCalls:
             frame = frame.f_back
         assert frame is not None
         return frame
+
+
+def _is_error(text: str | None, category: type[Warning], module: str, place: int) -> bool:
+    """Whether a warning raises an error, as the first of the filters says that is about it.
+
+    text: None where only a call knows it; then no filter by texts is.
+    """
+
+    def is_about(pattern: Any, text: str | None) -> bool:
+        if pattern is None or text is None:
+            return pattern is None
+        is_text = isinstance(pattern, str)  # as of the interpreter's own filters
+        return pattern == text if is_text else bool(pattern.match(text))
+
+    for action, message, kind, where, line in warnings.filters:
+        is_there = line in (0, place) and is_about(where, module)
+        if is_there and issubclass(category, kind) and is_about(message, text):
+            return action == "error"
+    return False
 
 
 def _is_word(value: Any) -> bool:
