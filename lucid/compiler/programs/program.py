@@ -574,7 +574,7 @@ class Program:
         if plain is None or self.guards.asked or any(flag for _, _, flag in plain):
             return
         decided = self._decided
-        if decided is not None and decided.given and not self.has_given_sizes:
+        if decided is not None and decided.has_axes and not self.has_given_sizes:
             return
         self.counted = counted
         effects = self._side_effects
