@@ -18,7 +18,7 @@ import sys
 import textwrap
 import time
 import warnings
-from collections import deque, namedtuple
+from collections import Counter, defaultdict, deque, namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -741,6 +741,129 @@ def test_logs_and_warnings(caplog: Any) -> None:
             warns(lucid.tensor([v]))
     assert [str(w.message) for w in found] == ["value 1.0", "value 2.0"]
     assert {w.filename for w in found} == {__file__}
+
+
+COUNTS: dict[str, tuple[Callable[[], Any], Callable[[Any, Any, Any], Any]]] = {}
+
+
+def counts(make: Callable[[], Any]) -> Callable[[Any], Any]:
+    """Enters a body that counts in `state.of`, of what `make` gives, by two lists of labels."""
+
+    def enter(body: Any) -> Any:
+        COUNTS[body.__name__] = make, body
+        return body
+
+    return enter
+
+
+@counts(Counter)
+def a_counter(state: Any, rows: Any, columns: Any) -> Any:
+    for label in rows:
+        state.of[label] += 1
+
+
+@counts(lambda: defaultdict(float))
+def a_dict_of_sums(state: Any, rows: Any, columns: Any) -> Any:
+    state.of[rows[0] + 10] += columns[1] / 2
+    state.of[rows[1]] -= 1.5
+
+
+@counts(lambda: dict.fromkeys(range(3), 0))
+def a_dict_of_classes(state: Any, rows: Any, columns: Any) -> Any:
+    for label in rows:
+        state.of[label] += 1
+
+
+@counts(lambda: [[0] * 3 for _ in range(3)])
+def a_confusion_matrix(state: Any, rows: Any, columns: Any) -> Any:
+    for row, column in zip(rows, columns, strict=True):
+        state.of[row][column] += 1
+
+
+@counts(lambda: [Counter() for _ in range(3)])
+def a_list_of_counters(state: Any, rows: Any, columns: Any) -> Any:
+    for row, column in zip(rows, columns, strict=True):
+        state.of[2 - row][column * 2] += row
+
+
+@counts(lambda: [[1.0] * 3] * 3)
+def one_row_thrice(state: Any, rows: Any, columns: Any) -> Any:
+    state.of[rows[0]][-1 - columns[0]] *= 2
+
+
+@counts(lambda: [[0] * 3, [1] * 3])
+def rows_that_are_known(state: Any, rows: Any, columns: Any) -> Any:
+    state.of[1][columns[1]] += 1
+    state.of[0][rows[2]] += columns[0]
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_counts_at_keys_that_the_step_computes(agree: Any, name: str) -> None:
+    """One program for all of them; `state.of` is replaced, and changed, between calls."""
+    make, body = COUNTS[name]
+
+    def scenario(compile: Compile) -> Any:
+        state, found, rng = SimpleNamespace(of=make()), [], np.random.default_rng(0)
+
+        @compile
+        def step(x: Any, y: Any) -> Any:
+            body(state, x.argmax(1).tolist(), y.tolist())
+            return x.sum()
+
+        for i in range(24):
+            if i == 16:
+                state.of = make()
+            x, y = rng.normal(size=(4, 3)), rng.integers(0, 3, 4)
+            found += [step(lucid.tensor(x), lucid.tensor(y)), pickle.loads(pickle.dumps(state.of))]
+        return found
+
+    natively(agree(scenario, traces=1))
+
+
+def test_counts_where_there_is_no_place_or_no_number(agree: Any) -> None:
+    """Errors are Python's, within the step's handler; what the step looks at is as eager has it."""
+
+    def scenario(compile: Compile) -> Any:
+        short, seen, sums = [0, 0], [0] * 3, [lucid.zeros(()) for _ in range(3)]
+        found = []
+
+        @compile
+        def step(label: Any) -> Any:
+            key = label.item()
+            try:
+                short[key] += 1
+            except IndexError as error:
+                found.append(str(error))
+            seen[key] += 1
+            sums[key] += label * 2
+            return list(seen), sum(short)
+
+        for i in range(12):
+            if i == 9:
+                short.append(5)
+            results = step(lucid.tensor((i * 2) % 3))
+            found += [results, [*short], [*seen], [x.item() for x in sums]]
+        return found
+
+    natively(agree(scenario))
+
+
+def test_a_text_of_a_dict_by_numbers_of_the_step(agree: Any, capsys: Any) -> None:
+    """Keys that were looked at are those of the program when the texts are made."""
+
+    def scenario(compile: Compile) -> Any:
+        counts: Counter[int] = Counter()
+
+        @compile
+        def step(label: Any) -> Any:
+            counts[label.item()] += 1
+            print(counts)
+            return str({label.item(): label.item() + 1, "n": len(counts)})
+
+        found = [step(lucid.tensor((i * i) % 3)) for i in range(10)]
+        return found, capsys.readouterr().out
+
+    natively(agree(scenario))
 
 
 def test_each_call_gives_the_warnings_of_the_library(caplog: Any) -> None:

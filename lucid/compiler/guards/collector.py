@@ -118,8 +118,11 @@ class Substitutes:
     def array(self, array: np.ndarray, given: Any) -> Any:
         """What stands for an array that the step has made, if a call knows what is given."""
 
-    def stored(self, owner: Any, key: Any) -> Any:
+    def stored(self, owner: Any, key: Any, value: Any) -> Any:
         """What takes an item for a dict or list, at a key that only a call knows; None: itself."""
+
+    def counted(self, owner: Any, key: Any) -> Any:
+        """What stands for a container in `owner[key] += n`, at such a key; None: itself."""
 
     def of_lists(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         """What a function gives that only looks, of lists that grow or parts of such."""

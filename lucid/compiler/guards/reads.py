@@ -319,7 +319,8 @@ class Reads(Collector):
 
     def read_item(self, owner: Any, key: Any) -> Any:
         """`owner[key]`, by an instruction, which may take it from somewhere else."""
-        return self._indexed(owner, key) or self.load_item(owner, key)
+        counted = self._indexed(owner, key) or self.substitutes.counted(owner, key)
+        return counted or self.load_item(owner, key)
 
     def _indexed(self, owner: Any, key: Any) -> Any:
         """What stands for a sequence where the user's code says the index; None: itself."""
@@ -434,7 +435,7 @@ class Reads(Collector):
 
     def assign_item(self, owner: Any, key: Any, value: Any) -> Any:
         """`owner[key] = value`, by an instruction, which may put it somewhere else."""
-        later = self.substitutes.stored(owner, key) or self._indexed(owner, key)
+        later = self.substitutes.stored(owner, key, value) or self._indexed(owner, key)
         return later or self.store_item(owner, key, value)
 
     def remove_item(self, owner: Any, key: Any) -> Any:

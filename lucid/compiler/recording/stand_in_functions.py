@@ -33,9 +33,10 @@ from lucid.autograd.generators import GENERATORS
 from lucid.compiler.guards.age import owner_of
 from lucid.compiler.guards.calls import GuardCollector, is_heard, written_by
 from lucid.compiler.guards.collector import PLAIN, Substitutes
-from lucid.compiler.guards.events import used_in, without_first
+from lucid.compiler.guards.events import is_augmented, used_in, without_first
 from lucid.compiler.inputs.late import is_late
 from lucid.compiler.inputs.scalars import ONLY_COMPUTE, is_known_before, is_live, live_function
+from lucid.compiler.recording.deferred_calls import LaterCount
 from lucid.compiler.recording.growing_lists import of_lists
 from lucid.compiler.recording.late_arrays import LateArray, computed, of_numpy, stand_in_of
 from lucid.compiler.recording.late_numbers import LateScalar, is_close
@@ -152,11 +153,13 @@ class StandInFunctions(Substitutes):
         self._collector = collector
         self._outside = outside
 
-    def stored(self, owner: Any, key: Any) -> Any:
+    def stored(self, owner: Any, key: Any, value: Any) -> Any:
         """What takes an item for a dict or list, at a key that only a call knows; None: itself.
 
         In a list that is a place which each call finds to be there, before it runs.
         """
+        if type(value) is LaterCount:
+            return value
         parts, name = key if type(key) is tuple else (key,), self._collector.name_of(owner)
         is_place = type(owner) is list and bool(name) and is_known_before(key)
         is_key = type(owner) in DICTS and any(is_live(x) or is_late(x) for x in parts)
@@ -164,6 +167,18 @@ class StandInFunctions(Substitutes):
             return None
         later = self._outside.stored(owner)
         return None if is_place and later and not key.is_place_in(owner, name) else later
+
+    def counted(self, owner: Any, key: Any) -> Any:
+        """What stands for a container in `owner[key] += n`, or `owner[i][key] += n`.
+
+        Each call counts at its end, if the key is one that the step computes, and that is there.
+        """
+        if type(owner) is LaterCount:
+            return owner
+        at, is_whole = self._collector.at, is_late(key) and is_live(key) and key.kind is int
+        if not is_whole or at is None or here() in self._recorder.parts.looked_at:
+            return None
+        return self._outside.counted(owner) if is_augmented(*at) else None
 
     def called(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """What is called instead of a function; None: the function itself."""
