@@ -762,6 +762,19 @@ def a_counter(state: Any, rows: Any, columns: Any) -> Any:
         state.of[label] += 1
 
 
+@counts(Counter)
+def a_counter_of_lists(state: Any, rows: Any, columns: Any) -> Any:
+    state.of.update(rows)
+    state.of.subtract([column + 1 for column in columns])
+
+
+@counts(Counter)
+def a_counter_of_pairs(state: Any, rows: Any, columns: Any) -> Any:
+    for pair in zip(rows, columns, strict=True):
+        state.of[pair] += 1
+        state.of["row", pair[0]] += 0.5
+
+
 @counts(lambda: defaultdict(float))
 def a_dict_of_sums(state: Any, rows: Any, columns: Any) -> Any:
     state.of[rows[0] + 10] += columns[1] / 2

@@ -519,9 +519,9 @@ class Reads(Collector):
         if isinstance(self._special(iterator, "__next__"), types.FunctionType):
             return  # what it reads is told
         self._note_change(iterator)
-        path = self._paths.get(id(iterator))
-        if path is None or id(iterator) in self._given or not self.was_there(iterator):
+        if id(iterator) in self._given or not self.was_there(iterator):
             return
+        path = self._paths.get(id(iterator), "an iterator")
         self._op_by_op(
             f"it advances {path}, a {type(iterator).__name__}",
             "take the item outside of the compiled function, and pass it as an argument",

@@ -143,6 +143,10 @@ def _count(owner: Any, change: tuple[tuple[Any, ...], str, Any]) -> None:
     owner[last] = getattr(operator, name)(owner[last], number)
 
 
+def _update(owner: Counter[Any], words: tuple[str, Any]) -> None:
+    getattr(owner, words[0])(words[1])
+
+
 def _store(owner: Any, entry: tuple[Any, Any]) -> None:
     owner[entry[0]] = entry[1]
 
@@ -245,6 +249,18 @@ class DeferredCalls:
         for container in (owner, *parts):
             self._counts.add(id(container))
             collector.stored_at_end.setdefault(id(container), here())
+
+    def updated(self, method: Any, args: Sequence[Any]) -> Callable[..., None] | None:
+        """What has each call count what is in a list, by a method of a `Counter`; None: nothing."""
+        counter, name = method.__self__, method.__name__
+        is_list = len(args) == 1 and type(args[0]) in (list, tuple) and all(map(_is_word, args[0]))
+        if not (is_list and name in ("update", "subtract") and self._is_discarded()):
+            return None
+        if self.counted(counter) is None:
+            return None
+        return lambda words: self.deferred.append(
+            DeferredCall(_update, [counter, (name, [*words])], {})
+        )
 
     def entry_of(self, owner: Any, keys: tuple[Any, ...], of: Sequence[Any]) -> LaterCount:
         """An entry of one of some containers that are alike, if it is there."""
