@@ -562,11 +562,12 @@ class Compiled:
         known = Known(set(self._ints), dict(sources), opened={*program.places_opened})
         known.types = program.seen
         failed: Exception | None = None
+        told = program.answers(program.path)
         for _ in range(ATTEMPTS):
             call = self._signature(args, kwargs)
             with WriteLock(frozenset((id(self), TRACING))):
                 try:
-                    with replaying((), program.answers(program.path)):
+                    with replaying((), told):
                         recorded = trace(self.__wrapped__, call, known, sources)
                 except RestartTrace as restart:
                     traceback.clear_frames(restart.__traceback__)
@@ -588,7 +589,12 @@ class Compiled:
             self.stats.audits += 1
             if program.cut is not None and recorded.has_other_sizes(program.sizes_at_hand):
                 return None  # for which the cut may keep something else
-            return difference(program, *made_again(recorded, program.sizes_at_hand))
+            if program.path and not told and recorded.path != program.path:
+                return None  # what the values of this call decide is another path
+            found = difference(program, *made_again(recorded, program.sizes_at_hand))
+            if found is None or not told:
+                return found
+            told = []  # the difference may be one between these values and what it was told
         return None
 
     def _call_natively(self, call: Call, differs: Departure | None) -> Any:

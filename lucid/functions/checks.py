@@ -31,10 +31,15 @@ def in_range(
 ) -> None:
     """Raise `IndexOutOfRangeError` unless each `low <= value < high`.
 
-    Where the text has `{}` it says what was found instead; between it and the hint the given
-    operands are listed.
+    Where the text has `{}` it says what was found instead, where it has `{high}` and `{last}` that
+    bound and the number before it; between it and the hint the given operands are listed.
     """
-    _check(values, low, high, partial(_said, text, hint, given), "index")
+
+    def said() -> str:
+        bounded = text.replace("{high}", str(high)).replace("{last}", str(high - 1))
+        return _said(bounded, hint, given)
+
+    _check(values, low, high, said, "index")
 
 
 def _said(text: str, hint: str, given: Operands) -> str:
@@ -104,7 +109,7 @@ def _check(values: Tensor, low: int, high: int, message: Callable[[], str], erro
         except LucidError as wrong:
             raise at_line(wrong, here()) from None
     else:
-        said = message()
+        said = message() if context.recorder is None else context.recorder.said(message)
         if values._type.dtype not in (i32, i64):
             values = emit(ops.cast, (values,), dtype=i64)
         low, high = max(low, -(2**63)), min(high, 2**63 - 1)  # further bounds exclude nothing

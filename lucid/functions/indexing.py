@@ -362,7 +362,7 @@ def _entry(item: Any) -> Any:
         if isinstance(item, np.ndarray) and context.recorder is not None and has_dtype(item):
             return cast(of_users_array(array), i64)  # read at each call
         return from_array(array.astype(np.int64))
-    if hasattr(item, "__index__") and not isinstance(item, np.generic):
+    if hasattr(item.__class__, "__index__") and not isinstance(item, np.generic):
         return item.__index__()
     raise NotAnIndexError(
         "indexing: only integers, slices (`:`), ellipsis (`...`), None and integer or bool "

@@ -479,7 +479,7 @@ class Extent:
 
     def __repr__(self) -> str:
         if not self.sizes.has_text:
-            self._needed()
+            return repr(index(self))
         text = " + ".join(
             "*".join([*(str(x) for x in (factor,) if x != 1 or not m), *(f"n{a}" for a in m)])
             for m, factor in self.key

@@ -7,9 +7,11 @@ import linecache
 import os
 import sys
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import CodeType, FrameType
+from typing import Any
 
 from lucid.ir.errors import ErrorType
 
@@ -140,13 +142,21 @@ def warn(text: str, category: type[Warning] = UserWarning) -> None:
     frame = user_frame()
     if frame is None:
         warnings.warn(text, category, stacklevel=2)
-        return
-    names = frame.f_globals
-    warnings.warn_explicit(
-        text,
-        category,
-        frame.f_code.co_filename,
-        frame.f_lineno,
-        module=names.get("__name__"),
-        registry=names.setdefault("__warningregistry__", {}),
-    )
+    elif not any(is_taken(frame, text, category) for is_taken in takers):
+        warning_at(frame)(text, category)
+
+
+# Those who may have it that a warning is given later: they say so.
+takers: list[Callable[[FrameType, str, type[Warning]], bool]] = []
+
+
+def warning_at(frame: FrameType) -> Callable[..., None]:
+    """What gives warnings, as `warnings.warn` does, at the line that a frame is in now."""
+    file, line, names = frame.f_code.co_filename, frame.f_lineno, frame.f_globals
+
+    def warn(message: Any, category: Any = UserWarning, *_: Any, **__: Any) -> None:
+        category = type(message) if isinstance(message, Warning) else category
+        known = names.setdefault("__warningregistry__", {})
+        warnings.warn_explicit(message, category, file, line, names.get("__name__"), known)
+
+    return warn

@@ -486,17 +486,16 @@ def _load(entry: StateEntry, key: str, value: Any, parameter: Tensor) -> None:
     if not isinstance(value, (Tensor, np.ndarray)):
         entry[key] = value
         return
-    if isinstance(value, Tensor):
-        array = value.detach().numpy()
-    else:
+    if isinstance(value, np.ndarray):
         array = plain_array(value, f"load_state_dict: {key!r}")
-    if isinstance(present, Tensor) and tuple(present.shape) == array.shape:
+        value = of_array(copied_array(array, None, "load_state_dict"))
+    value = value.detach()
+    if isinstance(present, Tensor) and present.shape == value.shape:
         with no_grad():
-            write_(present, of_array(copied_array(array, present.dtype, "load_state_dict")))
+            write_(present, value.to(present.dtype))
         return
-    moment = key != "step" and array.dtype.kind == "f" and parameter.dtype.is_floating_point
-    dtype = parameter.dtype if moment else None
-    entry[key] = of_array(copied_array(array, dtype, "load_state_dict"))
+    both = value.dtype.is_floating_point and parameter.dtype.is_floating_point
+    entry[key] = value.to(parameter.dtype if both and key != "step" else value.dtype, copy=True)
 
 
 def zeros_like(parameter: Tensor) -> Tensor:

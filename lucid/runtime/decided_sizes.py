@@ -430,6 +430,11 @@ class DecidedProgram(OpenPlan):
         return len(self.stages) > 1
 
     @property
+    def has_axes(self) -> bool:
+        """Whether axes of arguments say sizes of it, not numbers alone."""
+        return any(axis >= 0 for _, axis in self.given.values())
+
+    @property
     def open_results(self) -> dict[int, dict[int, int]]:
         """By calls of Python: which of their results are outputs whose sizes are open."""
         found: dict[int, dict[int, int]] = {}

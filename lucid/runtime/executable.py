@@ -344,8 +344,8 @@ class Executable:
 
     @property
     def found_outputs(self) -> Collection[int]:
-        """The outputs whose sizes calls of Python find: they are made while the step runs."""
-        return self._decided if self.decided is not None and self.decided.is_staged else ()
+        """The outputs of open sizes of a step that calls Python: they are made while it runs."""
+        return self._decided if self.decided is not None and self._hosts else ()
 
     def begin_found(self, context: Context) -> None:
         """Get ready for a run by native code, in which calls of Python find sizes."""

@@ -33,7 +33,10 @@ from border.harness import (
 
 import lucid
 from lucid import nn
+from lucid.compiler.programs.audits import difference
+from lucid.ir import parse
 from lucid.ir.errors import LucidError
+from lucid.ir.types import TensorType, f64
 
 CALLS = 30  # of which an early one is audited
 
@@ -418,3 +421,36 @@ def test_an_exception_that_comes_from_elsewhere_is_raised_and_is_no_difference(m
         step(X)
     assert is_same(observed(step(X)), observed(X * 2))
     assert step.stats.audits == 1 and not step.stats.eager_reasons and step.stats.traces == 1
+
+
+def test_an_audit_of_a_path_that_its_call_does_not_take_says_nothing():
+    """Whether the step's own handler runs follows from the values, whatever an exit is told."""
+
+    def body(x):
+        try:
+            return f"{int(x.sum()):c}"
+        except OverflowError as error:
+            return str(error)
+
+    step = lucid.compile(body)
+    for i in range(CALLS):
+        for x in (lucid.tensor([i - 30.0]), lucid.tensor([65.0 + i])):
+            assert step(x) == body(x)
+    assert step.stats.audits and not step.stats.eager_reasons
+
+
+def test_an_audit_does_not_compare_numbers_that_nothing_is_computed_of():
+    """That they move another program may have found out, which this one needn't know."""
+
+    def found(op, is_live):
+        graph = parse(f"graph f(%x: f32[2]) {{ %y = {op} %x, %x return %y }}")
+        if is_live:
+            graph.add_input(TensorType(f64, ()), "live", "n", "self.n")
+            graph.inputs.reverse()
+        return graph
+
+    was = types.SimpleNamespace(outline=[])
+    for is_live in (True, False):
+        was.recorded = found("add", is_live)
+        assert difference(was, found("add", not is_live), []) is None
+        assert "mul %x, %x" in difference(was, found("mul", not is_live), [])

@@ -449,6 +449,21 @@ def test_a_weak_proxy(compile):
     return calls(step, lambda: setattr(cfg, "v", 2.0))
 
 
+@same_as_eager(or_said=True)
+def test_a_weak_proxy_of_what_has_gone(compile):
+    holder = [Plain(v=5.0)]
+    proxy = weakref.proxy(holder[0])
+
+    @compile
+    def step(x):
+        try:
+            return x * proxy.v
+        except ReferenceError:
+            return x
+
+    return calls(step, holder.clear)
+
+
 @same_as_eager
 def test_weak_dictionaries(compile):
     key, value = Plain(), Plain(v=1.0)

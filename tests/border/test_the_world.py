@@ -509,8 +509,46 @@ def test_a_generator_from_outside(compile):
     return [step(X) for _ in range(4)]
 
 
-@same_as_eager(or_said=True)
+@same_as_eager(traces=1)
 def test_a_counter_of_itertools(compile):
     counter = itertools.count()
     step = compile(lambda x: x * next(counter))
+    return [step(X) for _ in range(4)]
+
+
+@same_as_eager(traces=3)
+def test_counters_that_others_advance_and_replace(compile):
+    """A class numbers its objects; a step counts by fractions, and past the ints of a machine."""
+
+    class Numbered:
+        ids = itertools.count(5)
+
+        def __init__(self):
+            self.number = next(self.ids)
+
+    steps, large = itertools.count(0.5, 0.25), itertools.count(sys.maxsize - 3)
+
+    @compile
+    def step(x):
+        first, second = Numbered(), Numbered()
+        if second.number > 100:
+            return x - first.number
+        return x * first.number + second.number * next(steps), next(steps), next(large)
+
+    results = []
+    for i in range(12):
+        if i % 3 == 1:
+            next(Numbered.ids)
+        if i == 6:
+            Numbered.ids = itertools.count(7, 3)
+        if i == 10:
+            Numbered.ids = itertools.count(200)
+        results += [step(X), str(Numbered.ids), str(steps)]
+    return results
+
+
+@same_as_eager(or_said=True)
+def test_a_counter_by_its_method(compile):
+    advance = itertools.count().__next__
+    step = compile(lambda x: x * advance())
     return [step(X) for _ in range(4)]

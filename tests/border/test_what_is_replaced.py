@@ -229,6 +229,17 @@ def test_a_function_that_is_mocked(compile):
     return [*results, step(X)]
 
 
+@same_as_eager(or_said=True)
+def test_a_method_by_a_mock(compile):
+    """It makes a mock for each attribute that it is asked for: what has none isn't asked."""
+    holder = Holder(rate=lambda: 2.0)
+    step = compile(lambda x: x * holder.rate())
+    results = [step(X), step(X)]
+    with mock.patch.object(holder, "rate", return_value=5.0) as made:
+        results += [step(X), step(X)]
+    return [*results, step(X), lucid.tensor(made.call_count)]
+
+
 @same_as_eager
 def test_a_function_of_lucid_that_is_patched(compile):
     step = compile(lambda x: lucid.tanh(x))

@@ -48,6 +48,25 @@ def test_scheduled_sampling():
     assert stats.traces == 2 and stats.exits and not stats.eager_reasons
 
 
+def test_lists_of_numbers_are_shuffled_at_each_call():
+    """Those that the step makes, and one from outside, which each call leaves in its order."""
+
+    def make(_):
+        own, outside = random.Random(3), [0, 2, 1]
+
+        def step(x):
+            order, values = list(range(len(x))), [0.5, 1.5]
+            random.shuffle(order)
+            random.shuffle(outside)
+            own.shuffle(values)
+            return x[order], order, x[outside[:2]] * values[0], list(outside)
+
+        return step
+
+    stats = agrees(make)
+    assert stats.traces == 1 and not stats.eager_reasons
+
+
 @pytest.mark.parametrize(
     "draw",
     [
@@ -136,20 +155,20 @@ def test_draws_of_the_step_and_of_a_host_function_keep_their_order():
     "use",
     [
         lambda x: random.sample([x, -x, x, 2 * x], 3)[0],
-        lambda x: (random.shuffle(NUMBERS), x[NUMBERS])[1],
+        lambda x: (random.shuffle(LABELS), x * len(LABELS[0]))[1],
         lambda x: x * len(random.sample("a", 2, counts=[2])),
         lambda x: (random.seed(3), x * random.random())[1],
     ],
 )
 def test_what_has_no_numbers_for_results_runs_op_by_op(use):
-    NUMBERS[:] = [0, 1, 2]
+    LABELS[:] = ["a", "bc", "def"]
     expected, _ = seeded(lambda _: use, False)
-    NUMBERS[:] = [0, 1, 2]
+    LABELS[:] = ["a", "bc", "def"]
     found, step = seeded(lambda _: use, True)
     assert found == expected and len(step.stats.eager_reasons) == CALLS
 
 
-NUMBERS = [0, 1, 2]
+LABELS: list[str] = []
 
 
 def test_a_generator_of_the_steps_own_gives_the_same_numbers_at_each_call():

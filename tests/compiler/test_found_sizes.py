@@ -1310,3 +1310,41 @@ def test_a_size_that_many_rounds_compute_has_a_program_for_each(agree, place):
 
     (step,) = agree(scenario)
     assert not step.stats.eager_reasons
+
+
+def test_an_error_that_the_step_handles_has_numbers_for_open_sizes(agree):
+    """So has a warning: the trace begins again, and knows the sizes that a text is to show."""
+
+    def scenario(compile):
+        @compile
+        def step(x, n):
+            try:
+                return x[:n] @ x[:n]
+            except lucid.ShapeError as error:
+                return str(error).splitlines()[0]
+
+        return [step(lucid.ones(12, 3), n) for n in (2, 4, 5, 6, 7, 3, 5)]
+
+    steps = agree(scenario)
+    assert not steps[0].stats.eager_reasons
+
+
+def test_a_check_of_a_run_has_a_text_for_any_open_size(agree):
+    """It is no reason to know them: eager mode says what a call has found."""
+
+    def scenario(compile):
+        table = lucid.arange(12.0).reshape(6, 2)
+
+        @compile
+        def step(x, n, at):
+            return F.embedding(at, table[:n]) + F.one_hot(at, n).sum() + x[at]
+
+        found = []
+        for n in (2, 3, 4, 5, 6, 3):
+            found.append(step(lucid.ones(6, 1), n, lucid.tensor([0, n - 1])))
+        with pytest.raises(IndexError, match="index 4 is out of range for 4 rows"):
+            step(lucid.ones(6, 1), 4, lucid.tensor([0, 4]))
+        return found
+
+    steps = agree(scenario)
+    assert steps[0].stats.traces <= 3

@@ -390,3 +390,17 @@ def test_a_transposed_view_of_a_square_array_that_changes():
 
     for x in inputs():
         assert step(x) == (x.sum().item(), 0.0)
+
+
+def test_the_base_of_an_array_is_asked_of_the_array_itself(agree):
+    memory = np.arange(12.0)
+
+    def scenario(compile):
+        @compile
+        def step(x, array):
+            return x * array.sum(), array.base is memory, array.base is None
+
+        arrays = [memory[:3], np.ones(3), memory[2:5], np.ones(3)]
+        return [step(lucid.ones(2), array) for array in arrays]
+
+    agree(scenario)

@@ -18,7 +18,7 @@ import sys
 import textwrap
 import time
 import warnings
-from collections import deque, namedtuple
+from collections import Counter, defaultdict, deque, namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -741,6 +741,237 @@ def test_logs_and_warnings(caplog: Any) -> None:
             warns(lucid.tensor([v]))
     assert [str(w.message) for w in found] == ["value 1.0", "value 2.0"]
     assert {w.filename for w in found} == {__file__}
+
+
+COUNTS: dict[str, tuple[Callable[[], Any], Callable[[Any, Any, Any], Any]]] = {}
+
+
+def counts(make: Callable[[], Any]) -> Callable[[Any], Any]:
+    """Enters a body that counts in `state.of`, of what `make` gives, by two lists of labels."""
+
+    def enter(body: Any) -> Any:
+        COUNTS[body.__name__] = make, body
+        return body
+
+    return enter
+
+
+@counts(Counter)
+def a_counter(state: Any, rows: Any, columns: Any) -> Any:
+    for label in rows:
+        state.of[label] += 1
+
+
+@counts(Counter)
+def a_counter_of_lists(state: Any, rows: Any, columns: Any) -> Any:
+    state.of.update(rows)
+    state.of.subtract([column + 1 for column in columns])
+
+
+@counts(Counter)
+def a_counter_of_pairs(state: Any, rows: Any, columns: Any) -> Any:
+    for pair in zip(rows, columns, strict=True):
+        state.of[pair] += 1
+        state.of["row", pair[0]] += 0.5
+
+
+@counts(lambda: defaultdict(float))
+def a_dict_of_sums(state: Any, rows: Any, columns: Any) -> Any:
+    state.of[rows[0] + 10] += columns[1] / 2
+    state.of[rows[1]] -= 1.5
+
+
+@counts(lambda: dict.fromkeys(range(3), 0))
+def a_dict_of_classes(state: Any, rows: Any, columns: Any) -> Any:
+    for label in rows:
+        state.of[label] += 1
+
+
+@counts(lambda: [[0] * 3 for _ in range(3)])
+def a_confusion_matrix(state: Any, rows: Any, columns: Any) -> Any:
+    for row, column in zip(rows, columns, strict=True):
+        state.of[row][column] += 1
+
+
+@counts(lambda: [Counter() for _ in range(3)])
+def a_list_of_counters(state: Any, rows: Any, columns: Any) -> Any:
+    for row, column in zip(rows, columns, strict=True):
+        state.of[2 - row][column * 2] += row
+
+
+@counts(lambda: [[1.0] * 3] * 3)
+def one_row_thrice(state: Any, rows: Any, columns: Any) -> Any:
+    state.of[rows[0]][-1 - columns[0]] *= 2
+
+
+@counts(lambda: [[0] * 3, [1] * 3])
+def rows_that_are_known(state: Any, rows: Any, columns: Any) -> Any:
+    state.of[1][columns[1]] += 1
+    state.of[0][rows[2]] += columns[0]
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_counts_at_keys_that_the_step_computes(agree: Any, name: str) -> None:
+    """One program for all of them; `state.of` is replaced, and changed, between calls."""
+    make, body = COUNTS[name]
+
+    def scenario(compile: Compile) -> Any:
+        state, found, rng = SimpleNamespace(of=make()), [], np.random.default_rng(0)
+
+        @compile
+        def step(x: Any, y: Any) -> Any:
+            body(state, x.argmax(1).tolist(), y.tolist())
+            return x.sum()
+
+        for i in range(24):
+            if i == 16:
+                state.of = make()
+            x, y = rng.normal(size=(4, 3)), rng.integers(0, 3, 4)
+            found += [step(lucid.tensor(x), lucid.tensor(y)), pickle.loads(pickle.dumps(state.of))]
+        return found
+
+    natively(agree(scenario, traces=1))
+
+
+def test_counts_where_there_is_no_place_or_no_number(agree: Any) -> None:
+    """Errors are Python's, within the step's handler; what the step looks at is as eager has it."""
+
+    def scenario(compile: Compile) -> Any:
+        short, seen, sums = [0, 0], [0] * 3, [lucid.zeros(()) for _ in range(3)]
+        found = []
+
+        @compile
+        def step(label: Any) -> Any:
+            key = label.item()
+            try:
+                short[key] += 1
+            except IndexError as error:
+                found.append(str(error))
+            seen[key] += 1
+            sums[key] += label * 2
+            return list(seen), sum(short)
+
+        for i in range(12):
+            if i == 9:
+                short.append(5)
+            results = step(lucid.tensor((i * 2) % 3))
+            found += [results, [*short], [*seen], [x.item() for x in sums]]
+        return found
+
+    natively(agree(scenario))
+
+
+def test_a_text_of_a_dict_by_numbers_of_the_step(agree: Any, capsys: Any) -> None:
+    """Keys that were looked at are those of the program when the texts are made."""
+
+    def scenario(compile: Compile) -> Any:
+        counts: Counter[int] = Counter()
+
+        @compile
+        def step(label: Any) -> Any:
+            counts[label.item()] += 1
+            print(counts)
+            return str({label.item(): label.item() + 1, "n": len(counts)})
+
+        found = [step(lucid.tensor((i * i) % 3)) for i in range(10)]
+        return found, capsys.readouterr().out
+
+    natively(agree(scenario))
+
+
+def test_each_call_gives_the_warnings_of_the_library(caplog: Any) -> None:
+    """As the filters are then: a trace that is repeated gives none, nor one that an audit makes."""
+
+    def texts(mode: str) -> list[Any]:
+        step = lucid.compile(lambda x, n: nn.functional.mse_loss(x[:n], x[:1]), mode=mode)
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            for i in range(12):
+                step(lucid.ones(9, 2), 2 + i % 4)
+            warnings.simplefilter("ignore")
+            step(lucid.ones(9, 2), 3)
+            warnings.simplefilter("error")
+            with pytest.raises(UserWarning, match=r"\[1, 2\].*size \[3, 2\]"):
+                step(lucid.ones(9, 2), 3)
+        return [(str(w.message), w.filename, w.lineno) for w in found]
+
+    with caplog.at_level(logging.CRITICAL, "lucid"):
+        expected = texts("eager")
+        assert len(expected) == 12 and texts("native") == expected
+
+
+def test_a_schedule_that_steps_first_is_warned_of_once() -> None:
+    """What a trace finds out before the schedule steps is said when it does."""
+
+    def count(mode: str) -> int:
+        opt = lucid.optim.SGD([lucid.ones(2, requires_grad=True)], lr=1.0)
+        schedule = lucid.optim.lr_scheduler.StepLR(opt, 2)
+
+        @lucid.compile(mode=mode)
+        def step(x: Any) -> Any:
+            schedule.step()
+            opt.step()
+            return x * opt.param_groups[0]["lr"]
+
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            for _ in range(4):
+                step(lucid.ones(2))
+        return len(found)
+
+    assert count("native") == count("eager") == 1
+
+
+def test_a_text_that_refuses_a_number_is_an_error_that_the_step_may_handle(agree: Any) -> None:
+    template = "{:c}!"
+
+    def body(x: Any) -> Any:
+        found = []
+        for write in (
+            lambda: "%d" % x.sum().item(),  # noqa: UP031
+            lambda: "%(n)5i%%" % {"n": x.sum().item()},  # noqa: UP031
+            lambda: f"{int(x[0]):c}",
+            lambda: template.format(x[0].long().item()),
+            lambda: "%s %c" % (1, x[0].long().item()),  # noqa: UP031
+            lambda: f"{x.sum().item():.1f} {x[0].long().item():d}",
+        ):
+            try:
+                found.append(write())
+            except (OverflowError, ValueError) as error:
+                found.append(f"{type(error).__name__}: {error}")
+        return found
+
+    rows = [[65, 1], [-1, 2], [66, np.inf], [67, np.nan], [70, 3], [-2, 1], [72, np.inf]]
+    natively(agree(calling(body, [(lucid.tensor(row),) for row in rows]), traces=4))
+
+
+def test_a_float_is_no_index(agree: Any) -> None:
+    """Neither one that moves nor one that the step computes, whatever is indexed."""
+    state = SimpleNamespace(place=0.0)
+
+    def body(x: Any) -> Any:
+        found = []
+        for read in (
+            lambda: x[state.place],
+            lambda: [1, 2][state.place],
+            lambda: (1, 2)[x.sum().item()],
+            lambda: "ab"[state.place],
+            lambda: deque([1])[state.place],
+        ):
+            try:
+                found.append(read())
+            except (TypeError, IndexError) as error:
+                found.append(f"{type(error).__name__}: {error}")
+        return found
+
+    def scenario(compile: Compile) -> Any:
+        step, found = compile(body), []
+        for i in range(6):
+            state.place = i / 4
+            found.append(step(lucid.tensor([1.0, i])))
+        return found
+
+    natively(agree(scenario))
 
 
 def test_files_tables_and_queues_get_each_call(tmp_path: Any) -> None:

@@ -680,3 +680,36 @@ def test_a_part_that_a_backward_needs_says_that_it_was_written():
         step(lucid.ones(3), False)
     with pytest.raises(lucid.LucidError, match="modified by an inplace operation"):
         step(lucid.ones(3), True)
+
+
+REFUSED = {
+    "+ str": lambda n: n + "x",
+    "str +": lambda n: "x" + n,
+    "None *": lambda n: None * n,
+    "- list": lambda n: n - [1],
+    "list +": lambda n: [1] + n,
+    "dict /": lambda n: {} / n,
+    "** str": lambda n: n ** "x",
+    "< None": lambda n: n < None,
+    ">= str": lambda n: n >= "b",
+    "sum": lambda n: sum([n, None]),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_no_number_is_refused_with_pythons_words(name):
+    """Their classes are those of the numbers that move, and that the step computes."""
+    settings = types.SimpleNamespace(rate=0.0, count=0)
+
+    def body(x):
+        found = []
+        for number in (settings.rate, settings.count, x.sum().item(), int(x.sum())):
+            with pytest.raises(TypeError) as error:
+                REFUSED[name](number)
+            found.append(str(error.value))
+        return found
+
+    step = lucid.compile(body)
+    for i in range(4):
+        settings.rate, settings.count = 0.5 + i, i
+        assert step(lucid.ones(i + 2)) == body(lucid.ones(i + 2))

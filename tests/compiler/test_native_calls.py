@@ -725,6 +725,10 @@ def bodies_of_lengths() -> dict[str, tuple[Callable[..., Any], lucid.Tensor]]:
         "history": lambda x, n: x[:, :n].tanh() @ weight[:n],
         "an open history": lambda x, n: weight[:n].tanh().cumsum(0),
         "training": training,
+        "with a mask": lambda x, n: x[x > 0.5].square().sum() + x[:, :n].sum(),
+        "several with a mask": lambda x, n: (x[x > 0.5] * 2, x[:, :n] + 1, lucid.arange(n), n),
+        "history with a mask": lambda x, n: x[x > 0.5].mean() * x[:, :n].tanh() @ weight[:n],
+        "training with a mask": lambda x, n: training(x, n) + training(x[:, x[0] > 0.5], 2),
     }
     return {name: (body, weight) for name, body in bodies.items()}
 

@@ -86,6 +86,37 @@ def test_read_only_memory_that_is_passed_is_read_and_never_written(agree, wrap, 
     agree(scenario)
 
 
+@pytest.mark.parametrize("is_handled", [True, False])
+@pytest.mark.parametrize("is_given", [True, False])
+def test_an_array_that_has_become_read_only_is_never_written(agree, is_given, is_handled):
+    """NumPy says so, to the step's own handler as well; from then on until it is not any more."""
+
+    def scenario(compile):
+        own, found = np.zeros(3), []
+
+        @compile
+        def step(x, given):
+            array = given if is_given else own
+            try:
+                array[0] += x.sum().item()
+            except ValueError as error:
+                if not is_handled:
+                    raise
+                return str(error)
+            return x * array.sum()
+
+        for i in range(8):
+            own.flags.writeable = i not in (3, 4)
+            try:
+                found.append(step(ones(2), own))
+            except ValueError as error:
+                found.append(str(error))
+        return [found, own]
+
+    steps = agree(scenario)
+    assert steps[0].stats.traces == 1 and len(steps[0].stats.eager_reasons) == 2
+
+
 def test_read_only_memory_of_state_is_never_written(agree):
     def scenario(compile):
         array = read_only()

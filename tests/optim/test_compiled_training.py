@@ -661,7 +661,7 @@ def test_the_function_of_a_schedule_is_called_once_for_each_step(rounds: int) ->
 def test_a_function_is_called_once_however_often_a_call_is_traced(kind: str) -> None:
     def scenario(compile: Callable[[Any], Any]) -> Any:
         opt, asked = optim.SGD([nn.Parameter(lucid.ones(2))], lr=0.5), []
-        held, counts = {"count": 0, "sum": lucid.zeros(())}, itertools.count()
+        held, counts = {"count": 0, "sum": lucid.zeros(())}, itertools.cycle("ab")
 
         def factor(epoch: int) -> float:
             asked.append(epoch)
@@ -803,3 +803,40 @@ def test_a_users_note_in_the_state_of_a_parameter_is_left_alone() -> None:
     assert losses == sorted(losses, reverse=True)
     assert step.stats.traces == 1 and not step.stats.eager_reasons
     assert optimizer.state[weight]["origin"] == "checkpoint 3"
+
+
+@pytest.mark.parametrize("kind", [optim.Adam, optim.SGD])
+def test_a_step_that_goes_back_to_the_best_state(kind: type[optim.Optimizer]) -> None:
+    """By `load_state_dict` of the model and of the optimizer, natively."""
+
+    def losses(mode: str) -> tuple[list[float], Any]:
+        lucid.manual_seed(1)
+        model, best = nn.Linear(3, 2), SimpleNamespace(loss=float("inf"), state=None, kept=0)
+        options = {"momentum": 0.9} if kind is optim.SGD else {}
+        opt = kind(model.parameters(), lr=1.5, **options)
+
+        @lucid.compile(mode=mode)
+        def step(x: lucid.Tensor, y: lucid.Tensor) -> lucid.Tensor:
+            opt.zero_grad()
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            opt.step()
+            if loss.item() < best.loss:
+                best.loss = loss.item()
+                best.state = copy.deepcopy((model.state_dict(), opt.state_dict()))
+            elif loss.item() > 1.5 * best.loss:
+                model.load_state_dict(best.state[0])
+                opt.load_state_dict(best.state[1])
+                best.kept += 1
+            return loss
+
+        rng = np.random.default_rng(0)
+        batches = [lucid.tensor(rng.normal(size=(6, 3)).astype("f4")) for _ in range(3)]
+        y = lucid.tensor([0, 1, 0, 1, 1, 0])
+        found = [step(batches[i % 3], y).item() for i in range(14)]
+        assert best.kept
+        return found, step
+
+    found, step = losses("native")
+    assert_allclose(found, losses("eager")[0], rtol=1e-4)
+    assert not step.stats.eager_reasons

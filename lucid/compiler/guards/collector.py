@@ -118,8 +118,11 @@ class Substitutes:
     def array(self, array: np.ndarray, given: Any) -> Any:
         """What stands for an array that the step has made, if a call knows what is given."""
 
-    def stored(self, owner: Any, key: Any) -> Any:
+    def stored(self, owner: Any, key: Any, value: Any) -> Any:
         """What takes an item for a dict or list, at a key that only a call knows; None: itself."""
+
+    def counted(self, owner: Any, key: Any) -> Any:
+        """What stands for a container in `owner[key] += n`, at such a key; None: itself."""
 
     def of_lists(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         """What a function gives that only looks, of lists that grow or parts of such."""
@@ -707,6 +710,10 @@ class Collector:
         """Give the trace up: the step reads, or does, another thing at each call."""
         hint = f"\nhint: {remedy}" if remedy else ""
         raise self.refused(EagerOnlyError(f"{reason}{at_line(line or here())}{hint}"))
+
+    def refuse_proxy(self) -> NoReturn:
+        """Give the trace up: nothing can be asked of a weak proxy whose object is gone."""
+        self._op_by_op("it uses a weak proxy of an object that is gone")
 
     def text_of(self, key: Any) -> str:
         """A dict's key in a path; a tensor by its name."""

@@ -160,6 +160,43 @@ def catches(code: types.CodeType, offset: int) -> bool:
     return False
 
 
+# How many values an instruction takes from the stack, of those that are in most indices.
+_TAKES = {
+    **dict.fromkeys(("LOAD_ATTR", "LOAD_METHOD", "UNARY_NEGATIVE", "UNARY_NOT"), 1),
+    **dict.fromkeys(("BINARY_OP", "BINARY_SUBSCR", "COMPARE_OP"), 2),
+    **dict.fromkeys(("PRECALL", "PUSH_NULL", "NOP", "KW_NAMES"), 0),
+}
+
+
+@functools.lru_cache(maxsize=1024)
+def is_augmented(code: types.CodeType, offset: int) -> bool:
+    """Whether `owner[key]` is read for `owner[key] += n`, or as the owner in such a statement.
+
+    So nobody else gets what is read.
+    """
+    instructions = [*dis.get_instructions(code)]
+    place = next(i for i, x in enumerate(instructions) if x.offset == offset)
+
+    def is_read_to_change(at: int) -> bool:
+        kinds = [(x.opname, x.arg) for x in instructions[at : at + 3]]
+        return kinds[:2] == 2 * [("COPY", 2)] and kinds[2][0] == "BINARY_SUBSCR"
+
+    if place > 1 and is_read_to_change(place - 2):
+        return True
+    depth = 1
+    for at, x in enumerate(instructions[place + 1 :], place + 1):
+        if depth == 2 and is_read_to_change(at):
+            return True
+        is_load = x.opname.startswith("LOAD_") and x.opname not in _TAKES
+        taken = 0 if is_load else _TAKES.get(x.opname, depth)
+        if x.opname == "CALL":
+            taken = (x.arg or 0) + 2
+        if taken >= depth:
+            return False
+        depth += dis.stack_effect(x.opcode, x.arg, jump=False)
+    return False
+
+
 @functools.lru_cache(maxsize=4096)
 def _rows(code: types.CodeType) -> _Rows:
     """What the instructions of some code do, by their offset."""
@@ -617,7 +654,10 @@ class _Follower:
             row = self.rows.get(frame.f_lasti)
             if row is not None:
                 try:
-                    _tell(self._listener, frame, row)
+                    try:
+                        _tell(self._listener, frame, row)
+                    except ReferenceError:
+                        self._listener.refuse_proxy()
                 except (Exception, RestartTrace) as error:
                     if not _let_raise(frame, row, error):
                         raise
@@ -751,7 +791,10 @@ class _Monitor:
         if listener is not None and followed is not None:
             row, frame = followed[1].get(offset), sys._getframe(1)
             if row is not None and listener.listens_in(frame):
-                _tell(listener, frame, row)
+                try:
+                    _tell(listener, frame, row)
+                except ReferenceError:
+                    listener.refuse_proxy()
         return None
 
 

@@ -52,6 +52,7 @@ _MAY_BE_CALLED = (
     *("__contains__", "__float__", "__index__", "__array__", "__call__"),
 )
 _SEQUENCES = (list, tuple, deque)
+_INDEXED = (*_SEQUENCES, str, bytes, range)
 _NUMBERS = (int, float, bool)  # whose equality with one that moves a guard can ask for
 _FEW = 64  # entries of a container of which each is compared with a number that moves
 
@@ -318,17 +319,23 @@ class Reads(Collector):
 
     def read_item(self, owner: Any, key: Any) -> Any:
         """`owner[key]`, by an instruction, which may take it from somewhere else."""
-        return self._indexed(owner, key) or self.load_item(owner, key)
+        counted = self._indexed(owner, key) or self.substitutes.counted(owner, key)
+        return counted or self.load_item(owner, key)
 
     def _indexed(self, owner: Any, key: Any) -> Any:
         """What stands for a sequence where the user's code says the index; None: itself."""
-        return _Indexed(self, owner) if isinstance(owner, _SEQUENCES) and _says_index(key) else None
+        is_said = isinstance(owner, _SEQUENCES) and _says_index(key)
+        is_refused = is_live(key) and isinstance(owner, _INDEXED) and not _has_index(key)
+        return _Indexed(self, owner) if is_said or is_refused else None
 
     def said_index(self, key: Any) -> Any:
         """A key of a sequence; of an object with code of its own for that, the index that it says.
 
-        The code runs, and is told, as for the user's instruction.
+        The code runs, and is told, as for the user's instruction. Of a number that is no index it
+        is one that Python refuses with the same words.
         """
+        if is_live(key) and not _has_index(key):
+            return key.kind()
         return self.tell(type(key).__index__, key) if _says_index(key) else key
 
     def _index_of(self, key: Any) -> int | None:
@@ -428,7 +435,7 @@ class Reads(Collector):
 
     def assign_item(self, owner: Any, key: Any, value: Any) -> Any:
         """`owner[key] = value`, by an instruction, which may put it somewhere else."""
-        later = self.substitutes.stored(owner, key) or self._indexed(owner, key)
+        later = self.substitutes.stored(owner, key, value) or self._indexed(owner, key)
         return later or self.store_item(owner, key, value)
 
     def remove_item(self, owner: Any, key: Any) -> Any:
@@ -512,9 +519,9 @@ class Reads(Collector):
         if isinstance(self._special(iterator, "__next__"), types.FunctionType):
             return  # what it reads is told
         self._note_change(iterator)
-        path = self._paths.get(id(iterator))
-        if path is None or id(iterator) in self._given or not self.was_there(iterator):
+        if id(iterator) in self._given or not self.was_there(iterator):
             return
+        path = self._paths.get(id(iterator), "an iterator")
         self._op_by_op(
             f"it advances {path}, a {type(iterator).__name__}",
             "take the item outside of the compiled function, and pass it as an argument",
@@ -707,7 +714,7 @@ def slots_of(kind: type) -> list[str]:
     """The attributes that classes in Python keep in slots."""
     classes = [base for base in kind.__mro__ if base.__flags__ & _IS_OF_PYTHON]
     names = [name for base in classes for name in vars(base)]
-    return [x for x in names if isinstance(getattr(kind, x, None), types.MemberDescriptorType)]
+    return [x for x in names if isinstance(class_has(kind, x), types.MemberDescriptorType)]
 
 
 def class_has(kind: type, name: str) -> Any:
@@ -743,6 +750,11 @@ def _says_index(key: Any) -> bool:
     """Whether the user's code says which index an object is."""
     says = class_has(type(key), "__index__")
     return isinstance(says, types.FunctionType) and is_followed(says.__code__)
+
+
+def _has_index(key: Any) -> bool:
+    """Whether a number that moves is of a class whose numbers are indices."""
+    return hasattr(key.__class__, "__index__")
 
 
 class _Indexed:

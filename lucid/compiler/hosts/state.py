@@ -9,6 +9,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from threading import get_ident
 from typing import Any, NoReturn
 
 import numpy as np
@@ -29,6 +30,7 @@ from lucid.compiler.guards.guard import (
 )
 from lucid.compiler.results.memory import TracedMemory
 from lucid.ir.graph import Value
+from lucid.ir.location import takers
 from lucid.ir.whose_code import is_librarys, is_users
 from lucid.random import default_generator
 from lucid.tensor.context import epoch
@@ -144,7 +146,7 @@ class Surroundings:
             for path, entries in reachable(self._roots, dict):
                 if is_librarys(type(entries)):  # as an optimizer's state, which its steps make
                     collector.contents(path, entries, write=True)
-            with listening(collector):
+            with listening(collector), _without_warnings():
                 yield
             collector.finish()
         except BaseException as error:
@@ -236,6 +238,21 @@ class _Writes(GuardCollector):
 
 def _is_terminal(file: Any) -> bool:
     return file is sys.stdout or file is sys.stderr
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Let the library give none in this thread."""
+    thread = get_ident()
+
+    def drops(*_: object) -> bool:
+        return get_ident() == thread
+
+    takers.insert(0, drops)
+    try:
+        yield
+    finally:
+        takers.remove(drops)
 
 
 class _Unsaid(Substitutes):

@@ -53,6 +53,14 @@ class SymNumbers:
         self.sizes = Sizes((), is_strict=False, room=_MOST_SIZES)
         self.sized: dict[int, Value] = {}
 
+    def said(self, message: Callable[[], str]) -> str:
+        """The text of a check: open sizes may be in it, for eager mode says what calls find."""
+        self.sizes.has_text = True
+        try:
+            return message()
+        finally:
+            self.sizes.has_text = False
+
     def live_scalar(
         self, text: str, now: Number, formula: Formula, read: Callable[[], Any] | None = None
     ) -> SymScalar:

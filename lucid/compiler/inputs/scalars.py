@@ -75,6 +75,7 @@ _TOTAL = (
     *(operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge),
     *EXTREMES,
 )
+_NO_NUMBERS = (type(None), str, bytes, list, tuple, dict, set, frozenset)
 _IN_C = type(math.sqrt)
 _OF_NUMPY = (type(np.sum), type(np.array))
 ONLY_COMPUTE: frozenset[Any] = frozenset(
@@ -148,12 +149,19 @@ def _function(name: str, meaning: Callable[..., Any]) -> Callable[[Any], Any]:
     return lambda number: number.apply(name, meaning)
 
 
+def _refused(meaning: Callable[..., Any], sides: Sequence[Any]) -> Any:
+    """What it leads to that a number doesn't know the other operand, perhaps Python's own error."""
+    if any(type(x) in _NO_NUMBERS for x in sides):
+        meaning(*[x.kind(1) if is_live(x) else x for x in sides])  # whose words name the classes
+    return NotImplemented
+
+
 def _comparison(symbol: str, meaning: Callable[..., Any]) -> _Binary:
     def compare(number: Any, other: Any) -> Any:
         if isinstance(other, np.ndarray):
             return number._with_arrays(symbol, meaning, (number, other), {})
         if not isinstance(other, (int, float, np.generic)):
-            return NotImplemented
+            return _refused(meaning, (number, other))
         return number._compare(symbol, meaning, other)
 
     return compare
@@ -276,7 +284,7 @@ class SymScalar:
         if isinstance(other, str) and meaning is operator.mul and self.kind is int:
             return self.recorder.repeated(other, self)
         if not isinstance(other, (int, float, np.generic)) or _is_of_kind(other, self):
-            return NotImplemented
+            return _refused(meaning, sides)
         return self.applied(f"{_text(sides[0])} {symbol} {_text(sides[1])}", meaning, sides)
 
     def applied(self, text: str, meaning: Callable[..., Any], args: Sequence[Any]) -> Any:

@@ -8,10 +8,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from lucid.ir.errors import EagerOnlyError, LucidError
+from lucid.ir.errors import EagerOnlyError
 from lucid.ir.graph import Input, Value
 from lucid.ir.memory import address_of
-from lucid.tensor.writing import READ_ONLY
 
 Span = tuple[int, int]
 
@@ -70,8 +69,8 @@ class Sharing:
     def check(self, given: Sequence[tuple[int, np.ndarray]]) -> None:
         """Look at the arrays of one call; `given` are inputs by number, without those of state.
 
-        Raises: `EagerOnlyError` for shared memory, `LucidError` for read-only memory that is
-        written.
+        Raises: `EagerOnlyError` for memory that is written and shared, or read-only: what
+        eager mode says of it is its own, and NumPy's.
         """
         if not self._written:
             return
@@ -80,7 +79,7 @@ class Sharing:
         for number, array in given:
             is_written = number in self._written
             if is_written and not array.flags.writeable:
-                raise LucidError(READ_ONLY)
+                raise EagerOnlyError(f"it writes {self._names[number]}, which is read-only")
             known = self._identities.get(id(array))
             if known is not None and (is_written or known in self._written):
                 self._refuse(known, number)

@@ -20,6 +20,7 @@ import numpy as np
 
 from lucid.compiler.inputs.objects import SCALARS
 from lucid.compiler.results.output_specs import Constant
+from lucid.ir.clone import copy_graph
 from lucid.ir.graph import Graph
 from lucid.ir.opening import reopened
 from lucid.ir.text import print_graph
@@ -104,9 +105,10 @@ def difference(program: Program, graph: Graph, outline: Sequence[str]) -> str | 
 
     graph, outline: of the new trace.
     """
-    was, text = str(program.recorded), str(graph)
-    computed = _computed(program.recorded), _computed(graph)
-    shown = was.splitlines(), text.splitlines()
+    recorded, graph = _of_used_numbers(program.recorded), _of_used_numbers(graph)
+    text = str(graph)
+    computed = _computed(recorded), _computed(graph)
+    shown = str(recorded).splitlines(), text.splitlines()
     for one, other, before, now in zip_longest(*computed, *shown, fillvalue="nothing"):
         if one != other:
             return f"  traced: {before.strip()}\n  now:    {now.strip()}{_line_of(now, text)}"
@@ -114,6 +116,14 @@ def difference(program: Program, graph: Graph, outline: Sequence[str]) -> str | 
         if before != now:
             return f"  traced: {before}\n  now:    {now}"
     return None
+
+
+def _of_used_numbers(graph: Graph) -> Graph:
+    """The same without numbers of which nothing is computed: other programs know that they move."""
+    graph = copy_graph(graph)
+    used = {*graph.uses(), *graph.outputs, *(value for _, value in graph.writes)}
+    graph.inputs = [entry for entry in graph.inputs if entry.kind != "live" or entry.value in used]
+    return graph
 
 
 def _computed(graph: Graph) -> Iterator[str]:

@@ -364,9 +364,6 @@ class NativeCalls(_CallTables):
             questions.append((functools.partial(_failure_of, asked, self._program), None))
         if program.is_begun:
             questions.append((functools.partial(_begin, self._program), None))
-        if program.hosts and program.decides_sizes:
-            begin = functools.partial(program.executable.begin_found, self._kept[0])
-            questions.append((begin, None))
         plan[Word.ASKS_USER] = program.asks_user
         plan[Word.CHECKED_AT] = self._checked(guards.watched, settings, questions)
         plan[Word.GATED_AT] = self._checked(guards.gated)
@@ -523,7 +520,11 @@ class NativeCalls(_CallTables):
         """Where numbers are that say sizes."""
         plan, decided = self._plan, program.executable.decided
         plan[Word.SIZED] = self._keep(None)
-        if decided is None or not self._has_sized:
+        if decided is None:
+            return
+        if not self._has_sized:
+            begin = functools.partial(program.executable.begin_found, buffers)
+            plan[Word.BEGIN] = self._keep(begin)
             return
         arguments = dict(program.entered)
         places = [

@@ -579,7 +579,7 @@ class Program:
         for position, open_type in self._open_types.items():
             plain[position] = (open_type, *plain[position][1:])
         decided = self._decided
-        if decided is not None and decided.given and not self.has_given_sizes:
+        if decided is not None and decided.has_axes and not self.has_given_sizes:
             return
         self.counted = counted
         effects = self._side_effects

@@ -11,21 +11,24 @@ import functools
 import io
 import json
 import logging
+import operator
 import pathlib
 import sys
 import types
 import warnings
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from lucid.compiler.guards.collector import PLAIN
 from lucid.compiler.guards.guard import instance_dict
+from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.hosts.state import reachable
 from lucid.compiler.inputs.objects import SCALARS
 from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.recording.texts import TEXTS, is_number_or_text, is_of_call, written
-from lucid.ir.location import here
+from lucid.ir.location import here, warning_at
 from lucid.ir.whose_code import is_users
 from lucid.tensor.tree import flatten
 
@@ -57,6 +60,7 @@ _NAMES = frozenset(name for names in _TELL.values() for name in names)
 _WRITERS = "SummaryWriter"  # of whichever package: its `add_scalar` and the like
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 _METHODS = (types.MethodType, types.BuiltinFunctionType)
+_COUNTERS = (Counter, defaultdict)  # which have an entry for each key
 _LAZY = (types.GeneratorType, map, filter, zip)
 
 
@@ -83,6 +87,66 @@ class _LaterItems:
         self._store(self._owner, key, value)
 
 
+class LaterCount:
+    """Stands for what is counted in a container, or in one of those in it, at keys of each call.
+
+    It is the container in `owner[key] += n`, then the entry, and then what is stored.
+
+    Args:
+        keys: by which it is found from the owner on.
+        of: the containers of which it is one, or has been.
+    """
+
+    __slots__ = ("_keys", "_later", "_of", "_owner", "_what")
+
+    def __init__(
+        self, later: DeferredCalls, owner: Any, keys: tuple[Any, ...], of: Sequence[Any]
+    ) -> None:
+        self._later = later
+        self._owner = owner
+        self._keys = keys
+        self._of = of
+        self._what: tuple[str, Any] | None = None
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._later.entry_of(self._owner, (*self._keys, key), self._of)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if self._what is None:
+            self._later.look_at_key()
+        self._later.count(self._owner, self._keys, *self._what)
+
+    def __getattr__(self, name: str) -> Any:
+        return self._later.look_at_key()
+
+    def change(self, name: str, number: Any) -> LaterCount:
+        """Note what is to be done to the entry."""
+        if not (is_live(number) or type(number) in (int, float, bool)):
+            self._later.look_at_key()
+        self._what = name, number
+        return self
+
+    def __iadd__(self, number: Any) -> LaterCount:
+        return self.change("iadd", number)
+
+    def __isub__(self, number: Any) -> LaterCount:
+        return self.change("isub", number)
+
+    def __imul__(self, number: Any) -> LaterCount:
+        return self.change("imul", number)
+
+
+def _count(owner: Any, change: tuple[tuple[Any, ...], str, Any]) -> None:
+    (*keys, last), name, number = change
+    for key in keys:
+        owner = owner[key]
+    owner[last] = getattr(operator, name)(owner[last], number)
+
+
+def _update(owner: Counter[Any], words: tuple[str, Any]) -> None:
+    getattr(owner, words[0])(words[1])
+
+
 def _store(owner: Any, entry: tuple[Any, Any]) -> None:
     owner[entry[0]] = entry[1]
 
@@ -98,6 +162,7 @@ class DeferredCalls:
         self._exits = exits
         self._collector = collector
         self.deferred: list[DeferredCall] = []
+        self._counts: set[int] = set()  # containers in which calls count later
 
     @property
     def writes_files(self) -> bool:
@@ -125,7 +190,7 @@ class DeferredCalls:
     def instead_of(self, function: Any, kwargs: dict[str, Any]) -> Callable[..., Any] | None:
         """What takes down a call that does something outside; None: it does nothing there."""
         if function is warnings.warn:
-            return functools.partial(self.say, self._warning())
+            return self._warn
         if function is print:
             return self._print
         if function is json.dump:
@@ -158,6 +223,65 @@ class DeferredCalls:
     def _store_later(self, owner: Any, key: Any, value: Any) -> None:
         self._collector.stored_at_end[id(owner)] = here()
         self.deferred.append(DeferredCall(_store, [owner, (key, value)], {}))
+
+    def counted(self, owner: Any) -> LaterCount | None:
+        """What stands for a container in which each call counts later; None: it is looked at."""
+        if id(owner) not in self._counts:
+            parts = _parts_of(owner)
+            if not (_have_counts(parts) and all(map(self._collector.is_only_filled, parts))):
+                return None
+            self._note_counts(owner, parts)
+        return LaterCount(self, owner, (), [owner])
+
+    def _note_counts(self, owner: Any, parts: list[Any]) -> None:
+        """Know which entries there are: a container's own, and those of the ones in it."""
+        collector = self._collector
+        path = collector.name_of(owner)
+        if parts[0] is not owner:
+            collector.length(path, owner)
+            for i in range(len(parts)):
+                collector.entry(f"{path}[{i}]", owner, i)
+        for part in parts:
+            if type(part) is list:
+                collector.length(collector.name_of(part), part)
+            elif type(part) is dict:
+                collector.answer(f"the keys of {collector.name_of(part)}", tuple, part)
+        for container in (owner, *parts):
+            self._counts.add(id(container))
+            collector.stored_at_end.setdefault(id(container), here())
+
+    def updated(self, method: Any, args: Sequence[Any]) -> Callable[..., None] | None:
+        """What has each call count what is in a list, by a method of a `Counter`; None: nothing."""
+        counter, name = method.__self__, method.__name__
+        is_list = len(args) == 1 and type(args[0]) in (list, tuple) and all(map(_is_word, args[0]))
+        if not (is_list and name in ("update", "subtract") and self._is_discarded()):
+            return None
+        if self.counted(counter) is None:
+            return None
+        return lambda words: self.deferred.append(
+            DeferredCall(_update, [counter, (name, [*words])], {})
+        )
+
+    def entry_of(self, owner: Any, keys: tuple[Any, ...], of: Sequence[Any]) -> LaterCount:
+        """An entry of one of some containers that are alike, if it is there."""
+        key, first = keys[-1], of[0]
+        is_there = type(first) in _COUNTERS
+        if isinstance(key, int) and not is_there:
+            least, end = (
+                (min(first), max(first) + 1) if type(first) is dict else (-len(first), None)
+            )
+            is_there = bool(least <= key < (len(first) if end is None else end))
+        if not is_there:
+            self.look_at_key()
+        return LaterCount(self, owner, keys, _parts_of(owner) if len(keys) == 1 else [])
+
+    def count(self, owner: Any, keys: tuple[Any, ...], name: str, number: Any) -> None:
+        """Let each call change an entry by a number."""
+        self.deferred.append(DeferredCall(_count, [owner, (keys, name, number)], {}))
+
+    def look_at_key(self) -> NoReturn:
+        """Begin again: the step is specialized on the keys of this line."""
+        raise RestartTrace("looks at what it counts", "looked_at", [here()])
 
     def _is_discarded(self) -> bool:
         """Whether nobody looks at what the call that is about to be made returns."""
@@ -224,17 +348,19 @@ class DeferredCalls:
     def _json(self, obj: Any, fp: Any, **how: Any) -> None:
         self.say(fp.write, self.text(json.dumps, obj, **how))
 
-    def _warning(self) -> Callable[..., Any]:
+    def _warn(self, message: Any, category: Any = UserWarning, *_: Any, **__: Any) -> None:
+        category = type(message) if isinstance(message, Warning) else category
+        self.warn(self.frame(), message, category or UserWarning)
+
+    def warn(self, frame: types.FrameType, message: Any, category: type[Warning]) -> None:
+        """Let each call give a warning at its end, as the filters are then."""
+        text = None if is_number_or_text(message) else str(message)
+        place = frame.f_globals.get("__name__") or "<unknown>", frame.f_lineno
+        self._collector.answer("warnings.filters", _is_error, text, category, *place)
+        if _is_error(text, category, *place):
+            self._exits.op_by_op("it gives a warning, which warnings.filters makes an error")
         self._let_listen(warnings.showwarning)
-        frame = self.frame()
-        file, line, names = frame.f_code.co_filename, frame.f_lineno, frame.f_globals
-
-        def warn(message: Any, category: Any = UserWarning, *_: Any, **__: Any) -> None:
-            category = type(message) if isinstance(message, Warning) else category
-            known = names.setdefault("__warningregistry__", {})
-            warnings.warn_explicit(message, category, file, line, names.get("__name__"), known)
-
-        return warn
+        self.say(warning_at(frame), message, category)
 
     def frame(self) -> types.FrameType:
         """The user's frame that is about to call or to return."""
@@ -244,6 +370,48 @@ class DeferredCalls:
             frame = frame.f_back
         assert frame is not None
         return frame
+
+
+def _is_error(text: str | None, category: type[Warning], module: str, place: int) -> bool:
+    """Whether a warning raises an error, as the first of the filters says that is about it.
+
+    text: None where only a call knows it; then no filter by texts is.
+    """
+
+    def is_about(pattern: Any, text: str | None) -> bool:
+        if pattern is None or text is None:
+            return pattern is None
+        is_text = isinstance(pattern, str)  # as of the interpreter's own filters
+        return pattern == text if is_text else bool(pattern.match(text))
+
+    for action, message, kind, where, line in warnings.filters:
+        is_there = line in (0, place) and is_about(where, module)
+        if is_there and issubclass(category, kind) and is_about(message, text):
+            return action == "error"
+    return False
+
+
+def _parts_of(owner: Any) -> list[Any]:
+    """The containers in a list, or itself."""
+    is_whole = type(owner) is list and owner and all(isinstance(x, (list, dict)) for x in owner)
+    return [*owner] if is_whole else [owner]
+
+
+def _have_counts(parts: Sequence[Any]) -> bool:
+    """Whether some containers have numbers, at keys that are the same in all.
+
+    The keys of a dict follow each other; a `Counter` and its like have an entry for each key.
+    """
+    kind, first = type(parts[0]), parts[0]
+    if kind is defaultdict and first.default_factory not in (int, float):
+        return False
+    if kind is dict and (not first or {*first} != {*range(min(first), max(first) + 1)}):
+        return False
+    sizes = {len(x) if type(x) is list else 0 for x in parts}
+    keys = {frozenset(x) if type(x) is dict else None for x in parts}
+    is_one = kind in (list, dict, *_COUNTERS) and len({*map(type, parts)}) == 1
+    entries = [y for x in parts for y in (x.values() if isinstance(x, dict) else x)]
+    return is_one and len(sizes) == len(keys) == 1 and {*map(type, entries)} <= {int, float, bool}
 
 
 def _is_word(value: Any) -> bool:

@@ -13,10 +13,12 @@ from lucid.compiler.guards.events import unheard
 from lucid.compiler.guards.guard import instance_dict
 from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.recording.repetition import Repetition
-from lucid.ir.location import here
+from lucid.ir.location import here, takers
 from lucid.tensor.context import context
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from lucid.compiler.guards.calls import GuardCollector
     from lucid.compiler.recording.recorder import Recorder
     from lucid.compiler.results.replayed_effects import ReplayedEffect
@@ -58,6 +60,18 @@ def adopt(tensor: TensorCore) -> None:
     """Take concrete data as a constant of the running trace, made anew by each call."""
     assert running.recorder is not None
     running.recorder.adopt_constant(tensor)
+
+
+def takes_warning(frame: FrameType, text: str, category: type[Warning]) -> bool:
+    """Whether the running trace lets each call give a warning; that of a body is given now."""
+    recorder = running.recorder
+    if recorder is None or recorder.outside is None or recorder.loops.frames:
+        return False
+    recorder.outside.warn(frame, text, category)
+    return True
+
+
+takers.append(takes_warning)
 
 
 def at_the_end(action: Callable[[], object]) -> None:

@@ -15,6 +15,7 @@ import functools
 import math
 import operator
 import pickle
+import sys
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -35,6 +36,7 @@ from lucid.functions.indexing import getitem
 from lucid.functions.shape import broadcast
 from lucid.ir.op import Op
 from lucid.ir.types import has_dtype, i64
+from lucid.ir.whose_code import is_followed
 from lucid.tensor.core import TensorCore, of_users_array, of_value
 from lucid.tensor.tree import Rebuild, flatten
 from lucid.tensor.writing import refuse_overlaps
@@ -402,7 +404,7 @@ class LateArray(LateObject):
         if name in ("__array_interface__", "__array_struct__"):
             return self._look()
         is_data = name not in _COMPUTED and not callable(getattr(self.kind, name, callable))
-        if name == "base":
+        if name == "base" and not (self.owner is None and is_followed(sys._getframe(1).f_code)):
             return None if self.owner is None else self.owner.base
         if is_data and not name.startswith("__"):
             return self._look()

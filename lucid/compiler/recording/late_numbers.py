@@ -124,7 +124,7 @@ class LateScalar(SymScalar, Late):
     raise an error: after the step nothing may. Who needs its digits runs the call op by op.
     """
 
-    __slots__ = ("_args", "_bases", "_find", "_kind", "exits")
+    __slots__ = ("_args", "_bases", "_find", "_kind", "_seen", "exits")
 
     def __init__(
         self,
@@ -144,6 +144,7 @@ class LateScalar(SymScalar, Late):
         self._args = args
         self.exits = exits
         self._bases = bases  # None: those of its arguments
+        self._seen: int | None = None  # by who has looked: a key in a text is one after the trace
         if value is not None and value.dtype is i64:
             self._whole = value
         else:
@@ -304,7 +305,9 @@ class LateScalar(SymScalar, Late):
 
     def _look(self) -> Any:
         if issubclass(self.kind, int):
-            return self.exits.ask(self.whole, self.text, is_number=True)
+            if self._seen is None:
+                self._seen = self.exits.ask(self.whole, self.text, is_number=True)
+            return self._seen
         return self._give_up("it looks at the digits of")
 
     def _compare(self, symbol: str, meaning: Callable[..., Any], other: Any) -> Any:

@@ -7,8 +7,10 @@ as well. Functions in C that would look into such a value make the call run op b
 
 from __future__ import annotations
 
+import ast
 import functools
 import heapq
+import itertools
 import json
 import math
 import os
@@ -18,11 +20,12 @@ import random
 import secrets
 import statistics
 import string
+import sys
 import time
 import traceback
 import types
 import uuid
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -33,9 +36,10 @@ from lucid.autograd.generators import GENERATORS
 from lucid.compiler.guards.age import owner_of
 from lucid.compiler.guards.calls import GuardCollector, is_heard, written_by
 from lucid.compiler.guards.collector import PLAIN, Substitutes
-from lucid.compiler.guards.events import used_in, without_first
+from lucid.compiler.guards.events import is_augmented, used_in, without_first
 from lucid.compiler.inputs.late import is_late
 from lucid.compiler.inputs.scalars import ONLY_COMPUTE, is_known_before, is_live, live_function
+from lucid.compiler.recording.deferred_calls import LaterCount
 from lucid.compiler.recording.growing_lists import of_lists
 from lucid.compiler.recording.late_arrays import LateArray, computed, of_numpy, stand_in_of
 from lucid.compiler.recording.late_numbers import LateScalar, is_close
@@ -151,12 +155,15 @@ class StandInFunctions(Substitutes):
         self._exits = recorder.exits
         self._collector = collector
         self._outside = outside
+        self._counts: dict[int, Any] = {}  # the numbers that counts from outside give next
 
-    def stored(self, owner: Any, key: Any) -> Any:
+    def stored(self, owner: Any, key: Any, value: Any) -> Any:
         """What takes an item for a dict or list, at a key that only a call knows; None: itself.
 
         In a list that is a place which each call finds to be there, before it runs.
         """
+        if type(value) is LaterCount:
+            return value
         parts, name = key if type(key) is tuple else (key,), self._collector.name_of(owner)
         is_place = type(owner) is list and bool(name) and is_known_before(key)
         is_key = type(owner) in DICTS and any(is_live(x) or is_late(x) for x in parts)
@@ -164,6 +171,19 @@ class StandInFunctions(Substitutes):
             return None
         later = self._outside.stored(owner)
         return None if is_place and later and not key.is_place_in(owner, name) else later
+
+    def counted(self, owner: Any, key: Any) -> Any:
+        """What stands for a container in `owner[key] += n`, or `owner[i][key] += n`.
+
+        Each call counts at its end, if the key is one that the step computes, and that is there.
+        """
+        if type(owner) is LaterCount:
+            return owner
+        at, parts = self._collector.at, key if type(key) is tuple else (key,)
+        is_late_key = any(map(is_late, parts)) and all(isinstance(x, (int, str)) for x in parts)
+        if not is_late_key or at is None or here() in self._recorder.parts.looked_at:
+            return None
+        return self._outside.counted(owner) if is_augmented(*at) else None
 
     def called(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """What is called instead of a function; None: the function itself."""
@@ -185,10 +205,17 @@ class StandInFunctions(Substitutes):
         only: Any = args[0] if len(args) == 1 and not kwargs else None
         if (function is float or function is int) and self._is_number(only):
             return functools.partial(_as_number, function)
+        if function is next and type(only) is itertools.count and self._collector.was_there(only):
+            return self._counted_on if type(_next_of(only)) in (int, float) else None
         if function in _OF_FLOATS and any(map(self._is_number, args)):
             return functools.partial(_of_floats, function)
         if isinstance(owner, str):
             return self._of_text(function, args, kwargs)
+        is_counter = type(owner) is Counter and holds(args, is_late)
+        if is_counter and here() not in self._recorder.parts.looked_at:
+            updated = self._outside.updated(function, args)
+            if updated is not None:
+                return updated
         makes = owner if isinstance(owner, type) else function
         is_of_data = makes in _OF_TIMES or owner is int  # and what a call finds, perhaps
         if function in _CALLED_ANEW or (is_of_data and holds(given, is_number_or_text)):
@@ -230,6 +257,17 @@ class StandInFunctions(Substitutes):
                 "isn't traced"
             )
         return None
+
+    def _counted_on(self, count: itertools.count[Any]) -> Any:
+        """What `next(count)` gives: where it stands at each call, at whose end it goes on."""
+        step, number = _step_of(count), self._counts.get(id(count))
+        if number is None:
+            path = self._recorder.unused_text(f"next({self._collector.path_of(count)})")
+            read = functools.partial(_next_of, count)
+            number = self._recorder.live_scalar(path, read(), lambda _: read(), read)
+        self._counts[id(count)] = number + step
+        self._outside.say(next, count)
+        return number
 
     def _said(self, says: Callable[[Any], Any], kind: type, owner: Any) -> Any:
         """What an object's own `__float__` or `__int__` gives, perhaps a number of each call."""
@@ -350,7 +388,9 @@ class StandInFunctions(Substitutes):
         if name.startswith("_") or name in _NO_DRAWS or not hasattr(type(generator), name):
             return False
         if name == "shuffle" and type(written_by(function, args, kwargs)) is not LateArray:
-            return False
+            is_list = isinstance(generator, random.Random) and len(args) == 1 and not kwargs
+            if not (is_list and type(args[0]) is list and _are_numbers(args[0])):
+                return False
         if name in _LISTS and not _can_be_drawn(name, args, kwargs):
             return False
         return self._collector.is_shared(generator)
@@ -361,6 +401,8 @@ class StandInFunctions(Substitutes):
         name = f"{self._collector.name_of_generator(generator)}.{draw.__name__}"
         if draw.__name__ == "shuffle":
             array, *others = args
+            if type(array) is list:
+                return self._shuffle(name, draw, array)
             change = lambda data, *others, **kwargs: draw(data, *others, **kwargs)  # noqa: E731
             return array.write(name, change, *others, generator=generator, **kwargs)
         if isinstance(generator, random.Random) and draw.__name__ in (
@@ -375,6 +417,19 @@ class StandInFunctions(Substitutes):
                 return [items[i] for i in found] if type(found) is list else items[found]
             args = (items, *args[1:])
         return computed(exits, name, draw, args, kwargs, generator=generator)
+
+    def _shuffle(self, name: str, draw: Any, items: list[Any]) -> None:
+        """Bring numbers in another order at each call."""
+
+        def shuffled(*items: Any) -> list[Any]:
+            found = [*items]
+            draw(found)
+            return found
+
+        found = computed(self._exits, name, shuffled, items, {}, generator=draw.__self__)
+        if self._collector.was_there(items):
+            self._collector.rewrite(self._collector.path_of(items), items)
+        items[:] = found
 
     def _of_text(self, method: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """For a method of a `str`."""
@@ -406,6 +461,21 @@ class StandInFunctions(Substitutes):
             return True  # of a named tuple
         module = getattr(function, "__module__", None) or getattr(owner, "__name__", "")
         return str(module).partition(".")[0] in _MODULES
+
+
+def _next_of(count: itertools.count[Any]) -> Any:
+    """What a count gives next, which its text shows; None for one whose text doesn't."""
+    text = repr(count)[len("count") :].partition(",")[0].strip("()")
+    try:
+        return sys.maxsize if text == "<NULL>" else ast.literal_eval(text)  # an int grows then
+    except (SyntaxError, ValueError):
+        return None
+
+
+def _step_of(count: itertools.count[Any]) -> Any:
+    """By how much it goes on each time."""
+    step = repr(count).partition(",")[2].strip(" )")
+    return ast.literal_eval(step) if step else 1
 
 
 class _Template:

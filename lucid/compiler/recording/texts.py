@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import functools
+import math
 import numbers
 import operator
+import re
+import sys
 import types
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -36,6 +39,8 @@ WRITERS = ("__str__", "__repr__", "__format__")
 TEXTS = (str, repr, format)
 _CONTAINERS = (list, tuple, set, frozenset, deque)
 _PLAIN = (str, bytes, numbers.Number, types.NoneType, types.EllipsisType, slice, range)
+_FORMATS = (str.format, str.format_map)
+_PERCENT = re.compile(r"%[^%a-zA-Z]*([a-zA-Z])")  # conversions of a template
 _FIXED = (*_PLAIN, type, types.FunctionType, types.BuiltinFunctionType)
 
 
@@ -228,10 +233,34 @@ def written(function: Callable[..., str], /, *args: Any, **kwargs: Any) -> str:
 
     Each call calls it again, with what only a call knows.
     """
+    _ask_what_raises(function, args, kwargs)
     parts = Applied(function, [*map(_part, args)], {k: _part(x) for k, x in kwargs.items()})
     now = parts.now  # which asks objects, whose answers have bases
     bases = parts.bases
     return LateText(now, bases, parts.formula) if bases else now
+
+
+def _ask_what_raises(
+    function: Callable[..., str], args: Sequence[Any], kwargs: dict[str, Any]
+) -> None:
+    """Ask whether numbers can be written so: an infinity as `%d`, an int as a character.
+
+    A call finds it out before it stores anything, since the step may handle the error.
+    """
+    template = args[1] if function is format and len(args) > 1 else args[0]
+    if type(template) is not str:
+        return
+    percent = _PERCENT.findall(template) if function is str.__mod__ else ()
+    is_character = "c" in percent or (
+        template.endswith("c") if function is format else function in _FORMATS and "c}" in template
+    )
+    is_whole = not {"d", "i", "u"}.isdisjoint(percent)
+    if is_character or is_whole:
+        for number in filter(is_live, _within([*args, *kwargs.values()])):
+            if is_character and issubclass(number.kind, int):
+                bool(0 <= number <= sys.maxunicode)
+            elif is_whole and issubclass(number.kind, float):
+                bool(abs(number) < math.inf) or bool(number != number)
 
 
 def joined(separator: str, parts: Iterable[str]) -> str:

@@ -131,7 +131,7 @@ def trace(
             _raise_meaning(recorder, known, error)
             raise
         finally:
-            recorder.sizes.known = None
+            recorder.sizes.known, recorder.sizes.has_text = None, True
     finally:
         collector.end()
     found.sources = dict(sources)
@@ -146,6 +146,7 @@ def _recorder_of(function: Callable[..., Any], collector: GuardCollector, known:
     opened = known.opened - known.closed
     recorder = Recorder(name_of(function), frozenset(known.hosts), known.undo, opened, known.closed)
     recorder.collector, recorder.hosts.may_open = collector, known.may_open
+    recorder.sizes.has_text = False  # in what the user sees, such as a warning
     recorder.loops.unrolled = known.unrolled
     recorder.parts.looked_at, recorder.parts.lengths = known.looked_at, known.lengths
     recorder.shared = known.shared

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 import types
 import weakref
@@ -31,6 +32,8 @@ from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
 from lucid.tensor.storage import Storage, VersionCounter
 from lucid.tensor.writing import READ_ONLY, made_without_grad, replay, scatter, take_memory
+
+_is_writeable = operator.attrgetter("flags.writeable")
 
 
 class TracedMemory(SymNumbers):
@@ -219,6 +222,7 @@ class TracedMemory(SymNumbers):
         if storage.array is not None:
             if not (storage.array.flags.writeable or self.cells[storage].is_inside):
                 raise LucidError(READ_ONLY)
+            self._note_writeable(storage, storage.array)
             self.note_counter(target._counter)
         elif self.is_outside(base_of(target)) or id(base_of(target)) in self.positions:
             self.note_counter(target._counter)  # of one whose memory the step has assigned
@@ -227,6 +231,13 @@ class TracedMemory(SymNumbers):
                 new = scatter(storage.value, target._chain, new)
         storage.value = new
         storage.generation += 1
+
+    def _note_writeable(self, storage: Storage, array: np.ndarray) -> None:
+        """The step writes an array of the user's, who may make it read-only later."""
+        collector, is_users = self.collector, id(owner_of(array)) in self.array_owners
+        if is_users and collector is not None and self.cells[storage].kind == "state":
+            path = f"{collector.name_of(array) or 'an array'}.flags.writeable"
+            collector.answer(path, _is_writeable, array)
 
     def written_arrays(self, changing: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The memory from outside that tensors have written by now, but for arrays in the graph."""

@@ -98,7 +98,7 @@ def within_classes(
     name: str, input: Tensor, target: Tensor, index: Tensor, classes: int, hint: str = ""
 ) -> None:
     """Raise `IndexOutOfRangeError` for an index, of the target's, that is no class."""
-    text = f"{name}: target {{}} is out of range for {classes} classes"
+    text = f"{name}: target {{}} is out of range for {{high}} classes"
     in_range(index, 0, classes, text, hint, input=input, target=target)
 
 

@@ -69,11 +69,11 @@ def ctc_loss(
     targets = targets.long()
     counts = lucid.arange(targets.shape[1]) < lengths.unsqueeze(1)
     classes, labels = log_probs.shape[2], lucid.where(counts, targets, blank)
-    text = f"ctc_loss: target {{}} is out of range for {classes} classes"
+    text = "ctc_loss: target {} is out of range for {high} classes"
     in_range(labels, 0, classes, text, log_probs=log_probs, targets=targets)
-    text = f"ctc_loss: input length {{}} is out of range for {len(log_probs)} rounds"
+    text = "ctc_loss: input length {} is out of range for {last} rounds"
     in_range(inputs, 0, len(log_probs) + 1, text, log_probs=log_probs)
-    text = f"ctc_loss: target length {{}} is out of range for {targets.shape[1]} labels"
+    text = "ctc_loss: target length {} is out of range for {last} labels"
     in_range(lengths, 0, targets.shape[1] + 1, text, targets=targets)
     loss = _negative_log_likelihood(log_probs, labels, inputs, lengths, blank)
     impossible = loss > -_NEVER / 2

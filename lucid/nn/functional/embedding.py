@@ -97,9 +97,8 @@ def check_rows(name: str, index: Tensor, weight: Tensor) -> None:
     check_index(name, index)
     if weight.ndim != 2:
         raise ShapeError(f"{name}: 'weight' must be 2-D{typed(weight=weight)}")
-    rows = weight.shape[0]
-    text = f"{name}: index {{}} is out of range for {rows} rows"
-    in_range(index, 0, rows, text, input=index, weight=weight)
+    text = f"{name}: index {{}} is out of range for {{high}} rows"
+    in_range(index, 0, weight.shape[0], text, input=index, weight=weight)
 
 
 def rows_of(
@@ -140,7 +139,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
         num_classes = found("one_hot", extent, tensor, "one_hot")[0].shape[0]
     elif num_classes < 1:
         raise OptionError(f"one_hot: num_classes should be positive, got {num_classes}")
-    wanted = f"non-negative and smaller than num_classes={num_classes}"
+    wanted = "non-negative and smaller than num_classes={high}"
     text = f"one_hot: Class values must be {wanted}, not {{}}"
     in_range(tensor, 0, num_classes, text, tensor=tensor)
     return _one_hot(tensor, num_classes)
@@ -218,7 +217,7 @@ def _check_offsets(input: Tensor, offsets: Tensor) -> None:
     """Raise `IndexOutOfRangeError` unless the first bag begins at 0, and all within the input."""
     given, count = {"input": input, "offsets": offsets}, input.shape[0]
     in_range(offsets[:1], 0, 1, "embedding_bag: offsets[0] has to be 0, not {}", **given)
-    text = f"embedding_bag: offset {{}} is outside of an input of length {count}"
+    text = "embedding_bag: offset {} is outside of an input of length {last}"
     in_range(offsets, 0, count + 1, text, **given)
 
 

@@ -560,7 +560,7 @@ def _max_unpool(
     lengths = _lengths(name, tuple(x.shape[2:]), options, output_size)
     places = (indices if had_batch else indices.unsqueeze(0)).flatten(2)
     count = prod(lengths)
-    text = f"{name}: found an invalid max index {{}}, with {count} elements in the output"
+    text = f"{name}: found an invalid max index {{}}, with {{high}} elements in the output"
     in_range(places, 0, count, text, input=input, indices=indices)
     y = _unpooled(x.flatten(2), places, count).reshape(*x.shape[:2], *lengths)
     return y if had_batch else y.squeeze(0)

@@ -218,7 +218,7 @@ class PackedSequence:
     def _reached(self, lengths: Tensor) -> Tensor:
         """Whether sequences of these lengths reach each step: (l, n)."""
         steps = len(self.padded)
-        text = f"PackedSequence: there are {steps} steps, but a sequence has the length {{}}"
+        text = "PackedSequence: there are {last} steps, but a sequence has the length {}"
         in_range(lengths, 0, steps + 1, text)
         return lucid.arange(steps)[:, None] < lengths
 
@@ -280,7 +280,7 @@ def pad_packed_sequence(
     size = total_length
     if size is None:
         size = max(_listed(sequence.lengths, longest_only=True), default=0)
-    text = f"pad_packed_sequence: total_length is {size}, but a sequence has the length {{}}"
+    text = "pad_packed_sequence: total_length is {last}, but a sequence has the length {}"
     in_range(sequence.lengths, 0, size + 1, text)
     padded = sequence.padded[:size]
     if size > padded.shape[0]:

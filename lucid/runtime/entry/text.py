@@ -424,6 +424,11 @@ def _define_fits(module: Module, layout: Layout) -> None:
         for guard in ("here", "holds", "numbers"):
             b.require(b.ne(b.call(guard, "i64", plan), 0))
         b.require(b.ne(b.call("sizes", "i64", plan, args), 0))
+        begin = b.word(plan, Word.BEGIN)
+        with b.if_(b.ne(begin, 0)):
+            begun = b.api("PyObject_CallNoArgs", begin)
+            b.require_found(begun)
+            b.drop(begun)
         spares = b.word(plan, Word.SPARES)
         with b.if_(b.ne(spares, 0)), b.if_(b.eq(b.api("PyList_Size", spares), 0)):
             filled = b.api("PyObject_CallNoArgs", b.word(plan, Word.FILL))

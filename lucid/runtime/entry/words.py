@@ -202,6 +202,7 @@ class Word(IntEnum):
     SIZED_AT = 73
     SIZED = 74  # the object of the call that runs
     WORDS_AT = 75  # the place in the table where the address of the words goes
+    BEGIN = 76  # a callable that gets ready for sizes that are found, when numbers are there; or 0
 
 
 class Checked(IntEnum):
