@@ -105,7 +105,6 @@ _NO_DRAWS = frozenset(
 _LISTS = ("choices", "sample")  # methods of `random` that draw some of a sequence
 _SEQUENCES = (range, list, tuple, deque, str)
 _FEW = 8  # ways to draw what are no numbers, each of which is a path
-_MOST_SHUFFLED = 512  # numbers of a list, each of which is a value of the graph
 _MODULES = frozenset(
     {
         *("math", "operator", "_operator", "functools", "_functools", "itertools", "copy"),
@@ -352,17 +351,11 @@ class StandInFunctions(Substitutes):
         generator, name = function.__self__, function.__name__
         if name.startswith("_") or name in _NO_DRAWS or not hasattr(type(generator), name):
             return False
-        if name == "shuffle" and not self._can_be_shuffled(written_by(function, args, kwargs)):
+        if name == "shuffle" and type(written_by(function, args, kwargs)) is not LateArray:
             return False
         if name in _LISTS and not _can_be_drawn(name, args, kwargs):
             return False
         return self._collector.is_shared(generator)
-
-    def _can_be_shuffled(self, items: Any) -> bool:
-        """Whether it is an array that is known late, or a list of numbers that the step made."""
-        if type(items) is not list or len(items) > _MOST_SHUFFLED:
-            return type(items) is LateArray
-        return not self._collector.was_there(items) and _are_numbers(items)
 
     def _drawn(self, draw: Any, *args: Any, **kwargs: Any) -> Any:
         """Random numbers are drawn at each call, in the program's order."""
@@ -370,10 +363,6 @@ class StandInFunctions(Substitutes):
         name = f"{self._collector.name_of_generator(generator)}.{draw.__name__}"
         if draw.__name__ == "shuffle":
             array, *others = args
-            if type(array) is list:
-                shuffled = functools.partial(_shuffled, draw)
-                array[:] = computed(exits, name, shuffled, args, kwargs, generator=generator)
-                return None
             change = lambda data, *others, **kwargs: draw(data, *others, **kwargs)  # noqa: E731
             return array.write(name, change, *others, generator=generator, **kwargs)
         if isinstance(generator, random.Random) and draw.__name__ in (
@@ -487,11 +476,6 @@ def _joined(separator: str, parts: Any) -> str:
             parts = [asked(function, *each) for each in zip(*items, strict=False)]
     found = [*parts]
     return joined(separator, found) if any(map(is_late, found)) else separator.join(found)
-
-
-def _shuffled(shuffle: Callable[..., Any], items: list[Any], *args: Any) -> list[Any]:
-    shuffle(items, *args)
-    return items
 
 
 def _can_be_drawn(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
