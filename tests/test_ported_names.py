@@ -117,6 +117,7 @@ def test_a_checkpoint_computes_what_its_function_does() -> None:
     [
         ("lucid.distributions.normal", "Normal"),
         ("lucid.distributions.categorical", "Categorical"),
+        ("lucid.distributions.one_hot_categorical", "OneHotCategoricalStraightThrough"),
         ("lucid.distributions.kl", "kl_divergence"),
         ("lucid.optim.lr_scheduler", "_LRScheduler"),
         ("lucid.nn.init", "_calculate_fan_in_and_fan_out"),
@@ -127,6 +128,7 @@ def test_a_checkpoint_computes_what_its_function_does() -> None:
         ("lucid.utils.data.dataset", "TensorDataset"),
         ("lucid.utils.data.dataloader", "default_collate"),
         ("lucid.utils.data.sampler", "SubsetRandomSampler"),
+        ("lucid.utils.data.distributed", "DistributedSampler"),
         ("lucid.nn.modules.activation", "MultiheadAttention"),
         ("lucid.nn.modules.sparse", "Embedding"),
         ("lucid.nn.modules.transformer", "_get_clones"),

@@ -294,6 +294,8 @@ def checked_roots(
             continue
         if not _is_tensor(tensor):
             raise ArgumentError(f"element {i} of tensors is a {type(tensor).__name__}, no Tensor")
+        if context.recorder is not None:
+            context.recorder.note_outer(tensor)
         edge = edge_of(tensor)
         if edge is None:
             raise LucidError(

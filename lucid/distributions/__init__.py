@@ -32,6 +32,7 @@ _MODULES = {
     LKJCholesky: "lkj_cholesky",
     LogitRelaxedBernoulli: "relaxed_bernoulli",
     LowRankMultivariateNormal: "lowrank_multivariate_normal",
+    OneHotCategoricalStraightThrough: "one_hot_categorical",
     RelaxedOneHotCategorical: "relaxed_categorical",
     StudentT: "studentT",
 }

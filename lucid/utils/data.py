@@ -832,7 +832,8 @@ class DataLoader:
         return _count(items, self.batch_size, self.drop_last)
 
 
-for _name in ("dataloader", "dataset", "sampler"):  # where PyTorch has parts of this module
+# Where PyTorch has parts of this module.
+for _name in ("dataloader", "dataset", "distributed", "sampler"):
     sys.modules[f"{__name__}.{_name}"] = globals()[_name] = sys.modules[__name__]
 
 

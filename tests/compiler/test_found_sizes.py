@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -383,6 +384,15 @@ def _by_two_sizes(model, x):
     return kept[kept[:, 1] > kept.mean().detach()].square().sum() + kept.mean()
 
 
+def _targets_in_places(model, x):
+    """As detectors set the targets of the boxes that they have matched, `t[range(n), classes]`."""
+    kept = model(x[x[:, 0] > 0])
+    rows = range(kept.shape[0])
+    targets = lucid.zeros_like(kept)
+    targets[rows, kept.argmax(1)] = 0.9
+    return F.binary_cross_entropy_with_logits(kept, targets) + kept[rows, 1].mean()
+
+
 OPEN = {
     "mean of elements": lambda model, x: (model(x) - 1)[x > 0.3].square().mean(),
     "rows": lambda model, x: F.mse_loss(model(x[x[:, 0] > 0]), x[x[:, 0] > 0]),
@@ -398,6 +408,7 @@ OPEN = {
     "rows of both kinds": lambda model, x: (
         model(x[x[:, 0] > 0]).sum().tanh() + model(x[x[:, 0] <= 0]).square().mean()
     ),
+    "a range among indices": _targets_in_places,
     "zeros of that size": lambda model, x: (
         (lucid.zeros_like(x[x[:, 0] > 0]) + model(x)[x[:, 0] > 0]).square().mean()
     ),
@@ -494,6 +505,16 @@ SEEN = {
     "of a view": lambda x: x.view(-1),
     "of a list": lambda x: [row.sum() for row in x],
     "kept in a dict": lambda x: {"count": x.shape[0]},
+    "of a range": lambda x: range(x.shape[0]),
+    "of what is in a range": lambda x: (
+        [x[i, 1] * i for i in range(x.shape[0])],
+        [*reversed(range(len(x)))][:2] + [range(len(x))[-1], max(range(len(x)))],
+        len(range(len(x))),
+        (7 in range(len(x)), range(len(x)) == range(8), isinstance(range(len(x)), range)),
+        random.Random(3).sample(range(len(x)), 2),
+        dict(enumerate(range(x.size(0))))[2] + range(len(x)).stop,
+        np.array(range(len(x))).sum(),
+    ),
     "of statistics": lambda x: (x.mean(0), x.var(0), x.std()),
     "of a transpose": lambda x: x.T.contiguous(),
 }

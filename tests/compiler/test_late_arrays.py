@@ -285,8 +285,41 @@ def test_memory_of_an_argument_is_given_as_it_is():
     step, x = lucid.compile(lambda x: x.numpy()), lucid.ones(2)
     assert np.shares_memory(step(x), x.numpy()) and not step.stats.eager_reasons
     part = lucid.compile(lambda x: x.numpy()[1:])
-    assert np.shares_memory(part(x), x.numpy())
-    assert "on memory from outside" in part.stats.eager_reasons[0]
+    assert np.shares_memory(part(x), x.numpy()) and not part.stats.eager_reasons
+    other = lucid.compile(lambda x: x.numpy().reshape(1, 2))
+    assert np.shares_memory(other(x), x.numpy())
+    assert "on memory from outside" in other.stats.eager_reasons[0]
+
+
+def test_arrays_on_memory_from_outside_are_kept_as_they_are(agree):
+    """As meters keep the labels of a batch, `targets.append(y.detach().cpu().numpy())`."""
+
+    def scenario(compile):
+        state, rows, kept = lucid.arange(3.0), lucid.zeros(4, 2), []
+
+        @compile
+        def step(x, array):
+            made = [x.detach().numpy(), x.view(-1)[::2].numpy(), x.t().numpy()]
+            made += [state.detach().cpu().numpy(), rows[1:3].numpy()]
+            made += [lucid.from_numpy(array).numpy(), lucid.as_tensor(array)[1:].numpy()]
+            kept.append(made)
+            state.add_(1)
+            rows[1] = state[:2]
+            with lucid.no_grad():
+                x.mul_(2)
+            return x.sum()
+
+        found = []
+        for n in range(3):
+            x, array = lucid.arange(6.0).reshape(2, 3) + n, np.full(2, n, np.float32)
+            found.append(step(x, array))
+            array += 1
+            memory = [x.numpy()] * 3 + [state.numpy(), rows.numpy()] + [array] * 2
+            found += map(np.shares_memory, kept[-1], memory)
+        state.add_(1)
+        return found + kept
+
+    agree(scenario, traces=1)
 
 
 def test_memory_of_an_argument_that_constants_were_written_to_is_given_as_it_is():

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 
 import lucid
 import lucid.nn.functional as F
@@ -224,6 +225,71 @@ def test_a_view_with_history_made_outside_passes_gradients_on(agree):
             return w.grad * 2
 
         return [step(lucid.ones(3)), step(lucid.full((3,), 2.0)), w]
+
+    agree(scenario, traces=1)
+
+
+def test_a_history_made_outside_that_saved_nothing_is_followed_by_each_call(agree):
+    """Points that a residual is asked for at, `tensor(points, requires_grad=True).float()`."""
+
+    def scenario(compile):
+        points = lucid.tensor([0.0, 0.5, 1.0], dtype=lucid.float64, requires_grad=True)
+        x = points.float().reshape(3, 1)
+        w = nn.Parameter(lucid.tensor([[2.0]]))
+
+        @compile
+        def step():
+            u = lucid.tanh(x @ w)
+            (slope,) = lucid.autograd.grad(u, x, lucid.ones_like(u), create_graph=True)
+            points.grad = w.grad = None
+            loss = (slope**2 + u).sum()
+            loss.backward()
+            with lucid.no_grad():
+                w.sub_(0.1 * w.grad)
+            return loss.detach(), points.grad * 1
+
+        found = [step(), step()]
+        hook = x.grad_fn.register_hook(lambda ins, outs: (2 * ins[0],))
+        found.append(step())
+        hook.remove()
+        return [*found, step(), w]
+
+    (step,) = agree(scenario, traces=1)
+    assert step.stats.eager_reasons[0].startswith("a backward() in it follows history from outside")
+    assert len(step.stats.eager_reasons) == 1
+
+
+def test_a_history_made_outside_is_looked_at_by_each_call(agree):
+    def scenario(compile):
+        first, second = (lucid.ones(2, requires_grad=True) for _ in range(2))
+        shown = -first
+
+        @compile
+        def step():
+            (shown * 3).sum().backward()
+
+        step()
+        with lucid.no_grad():
+            shown.mul_(1)  # no other history
+        step()
+        shown.copy_(second)
+        step()
+        return [first.grad, second.grad]
+
+    (step,) = agree(scenario, traces=3)  # of which one finds a gradient
+    reasons = step.stats.retrace_reasons
+    assert reasons[1] == "the history of a tensor from outside: True -> False"
+
+
+def test_a_history_made_outside_that_saved_something_is_used_up_by_a_backward(agree):
+    def scenario(compile):
+        x = lucid.ones(2, requires_grad=True)
+        square = x * x
+        step = compile(lambda: (square * 3).sum().backward())
+        step()
+        with pytest.raises(lucid.LucidError, match="second time"):
+            step()
+        return x.grad
 
     (step,) = agree(scenario, traces=0)
     assert all("follows history from outside" in x for x in step.stats.eager_reasons)

@@ -52,7 +52,7 @@ def test_looking_at_digits_runs_op_by_op(look, what):
     assert "test_trace_errors.py" in place and hint.startswith("hint: return the tensor")
 
 
-@pytest.mark.parametrize("look", [np.asarray, np.from_dlpack, lambda x: x.numpy()[1:]])
+@pytest.mark.parametrize("look", [np.asarray, np.from_dlpack, lambda x: x.numpy().T])
 def test_memory_of_an_argument_is_given_op_by_op(look):
     step = lucid.compile(lambda x: look(x))
     x = lucid.full((2, 3), 4.0)

@@ -127,7 +127,6 @@ class EpilogueBuilder:
         finals: what the places of `side_effects` are bound to.
         """
         recorder = self._recorder
-        recorder.refuse_outer()
         try:
             made = self._tree(result), [*map(self._final, side_effects.bound, finals)]
         except RecursionError:
@@ -411,6 +410,7 @@ class EpilogueBuilder:
         if not outputs:
             return None
         recorder = self._recorder
+        recorder.refuse_outer()
         histories = Histories(recorder, [tensor for tensor, _ in tensors], self._handles)
         return histories.behind(outputs, self._slots, function)
 

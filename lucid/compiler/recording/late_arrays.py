@@ -213,9 +213,9 @@ class LateArray(LateObject):
         return self.value
 
     def settle(self) -> None:
-        """Give up where a result would have to be on memory from outside."""
+        """Give up where a result would have to be on memory from outside that no tensor shows."""
         self.operand()
-        if not self._is_own():
+        if not self._is_own() and (self.whole is not None or self.owner is not None):
             self.exits.op_by_op(f"it returns or keeps {self.what}, on memory from outside")
 
     def as_tensor(self, *, is_copied: bool = True) -> Tensor:

@@ -332,7 +332,7 @@ class Recorder(TracedMemory):
         self, node: Node, apply: Callable[[Node, Gradients], Gradients], gradients: Gradients
     ) -> Gradients:
         """`apply(node, gradients)`, whose nodes compute the gradient of what `node` recorded."""
-        if self.is_outer(node):
+        if self.is_outer(node) and not self.follow_outer(node):
             self.run_op_by_op(
                 f"a backward() in it follows history from outside, {node._name()}{node._place()}"
             )
@@ -352,7 +352,9 @@ class Recorder(TracedMemory):
         """
         rule, saved = node.derivative.rule, node.saved
         is_value = type(gradient) is Value
-        if gradient is None or saved is None or self.is_outer(node):
+        if gradient is None or saved is None:
+            return None
+        if self.is_outer(node) and not self.follow_outer(node):
             return None
         if not (rule.serves_values if is_value else rule.serves_tensors):
             return None
@@ -624,7 +626,7 @@ class Recorder(TracedMemory):
         self.arguments = ()
         self.end_numbers()
         self._on_arrays.clear()
-        self.outer.clear()
+        self.outer = []  # a guard has the list
         self.past.clear()
         self.ends.clear()
         self.numbers = ()

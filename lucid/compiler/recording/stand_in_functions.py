@@ -42,7 +42,7 @@ from lucid.compiler.inputs.scalars import ONLY_COMPUTE, is_known_before, is_live
 from lucid.compiler.recording.deferred_calls import LaterCount
 from lucid.compiler.recording.growing_lists import of_lists
 from lucid.compiler.recording.late_arrays import LateArray, computed, of_numpy, stand_in_of
-from lucid.compiler.recording.late_numbers import LateScalar, is_close
+from lucid.compiler.recording.late_numbers import LateRange, LateScalar, LateSize, is_close
 from lucid.compiler.recording.texts import (
     TEXTS,
     WRITERS,
@@ -245,6 +245,8 @@ class StandInFunctions(Substitutes):
                 return functools.partial(self._said, says, function)
         if function is type and (is_live(only) or is_late(only)):
             return lambda value: value.__class__
+        if function is range and type(only) is LateSize:
+            return LateRange
         if not holds(given, is_late):
             return None
         if getattr(function, "__wrapped__", function) in _SHARE_ARRAYS and any(
@@ -562,7 +564,9 @@ def _are_numbers(items: Sequence[Any]) -> bool:
 
 def _is_looked_at(value: Any) -> bool:
     """Whether code in C may see a value as it is now."""
-    if type(value) is LateText and all(map(is_live, value.bases.values())):
+    if type(value) is LateRange or (
+        type(value) is LateText and all(map(is_live, value.bases.values()))
+    ):
         value._look()
         return True
     return not holds(value, is_late)

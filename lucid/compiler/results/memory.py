@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from lucid.autograd.node import Edge, Node, edge_of, sequence_numbers
+from lucid.autograd.node import AccumulateGrad, Edge, Node, OpNode, edge_of, sequence_numbers
 from lucid.compiler.guards.age import owner_of
 from lucid.compiler.guards.calls import GuardCollector
 from lucid.compiler.guards.collector import at_line
@@ -62,7 +62,8 @@ class TracedMemory(SymNumbers):
             live ones that they hold; ends: where gradients leave them, and what stands for that.
         around: of values of earlier traces' graphs, what they are in this one.
         has_histories_outside: whether an argument has been computed, outside, from others.
-        outer: what it computes with that is no argument, and has a history from outside.
+        outer: what it computes with that is no argument, and has a history from outside, with its
+            edge; followed: the nodes of such histories that a backward has come to.
         undo: takes back Python state that was created for the step.
     """
 
@@ -89,7 +90,8 @@ class TracedMemory(SymNumbers):
         self.own: set[int] = set()
         self.made: list[weakref.ref[TensorCore]] = []
         self.has_histories_outside = False
-        self.outer: list[TensorCore] = []
+        self.outer: list[tuple[TensorCore, Edge]] = []
+        self.followed: list[Node] = []
         self.past: set[Node] = set()
         self.around: dict[Value, Value] = {}
         self.ends: dict[Edge, TensorCore] = {}
@@ -275,11 +277,34 @@ class TracedMemory(SymNumbers):
             is_concrete = tensor._array is not None and not self.is_own(tensor)
             edge = edge_of(tensor) if is_concrete else None
             if edge is not None and self.is_outer(edge[0]):
-                self.outer.append(tensor)
+                self.outer.append((tensor, edge))
+
+    def follow_outer(self, node: Node) -> bool:
+        """Whether a backward may go through a node from outside at each call.
+
+        It may where the node saved nothing, which a backward would free, and nobody looks at it.
+        """
+        if type(node) is not OpNode or node.saved != {} or node._is_observed:
+            return False
+        if not self.followed:
+            found, followed = self.outer, self.followed
+            self.guard_value(
+                "the history of a tensor from outside",
+                lambda: (
+                    all(edge_of(tensor) == edge for tensor, edge in found)
+                    and not any(node._is_observed for node in followed)
+                ),
+                True,
+            )
+        self.followed.append(node)
+        for end in [edge[0] for edge in node._edges if edge is not None]:
+            if isinstance(end, AccumulateGrad) and self.collector is not None:
+                self.collector.value(end.variable, "a leaf in the history of a tensor from outside")
+        return True
 
     def refuse_outer(self) -> None:
         """Give up when the step computes with such."""
-        for tensor in self.outer[:1]:
+        for tensor, _ in self.outer[:1]:
             self.run_op_by_op(
                 "it computes with a tensor from outside that has a history, and is no argument\n"
                 f"  tensor: {tensor._describe()}"
