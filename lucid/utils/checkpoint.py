@@ -136,6 +136,7 @@ def checkpoint_sequential(
         preserve_rng_state: as of `checkpoint`.
 
     Raises:
+        ArgumentError: neither a list nor a Sequential; a number of segments that is none.
         OptionError: fewer functions than segments.
 
     >>> from lucid.utils.checkpoint import checkpoint_sequential
@@ -145,6 +146,12 @@ def checkpoint_sequential(
     tensor([2.7183, 2.7183, 2.7183])
     """
     layers: list[Callable[[Any], Any]]
+    if not isinstance(functions, (Module, Sequence)):
+        raise ArgumentError(
+            f"checkpoint_sequential: functions must be a list or a Sequential, not {functions!r}"
+        )
+    if not isinstance(segments, (int, np.integer)):
+        raise ArgumentError(f"checkpoint_sequential: segments must be an int, not {segments!r}")
     layers = [*(functions.children() if isinstance(functions, Module) else functions)]
     if not 1 <= segments <= len(layers):
         raise OptionError(
