@@ -132,7 +132,8 @@ def _constructing(construct: FunctionType) -> Callable[..., None]:
                 _require_kinds(construct, name, (self, *args), kwargs, error)
                 kinds = [kind_of(value) for value in args]
                 kinds += [f"{key}={kind_of(value)}" for key, value in kwargs.items()]
-                text = f"{name}: can't be made of ({', '.join(kinds)}): {error}"
+                said = _said(error, args, kwargs)
+                text = f"{name}: can't be made of ({', '.join(kinds)}): {said}"
                 raise _kind_for(error)(text) from cause(error)
         except Exception as error:
             leave(error)
@@ -323,8 +324,18 @@ def _explain(
         raise TooLargeError(f"{name}: {str(error) or NO_MEMORY}") from cause(error)
     kinds = [kind_of(value) for value in args[is_method:]]
     kinds += [f"{key}={kind_of(value)}" for key, value in kwargs.items()]
-    text = f"{name}: can't be called with ({', '.join(kinds)}): {error}"
+    text = f"{name}: can't be called with ({', '.join(kinds)}): {_said(error, args, kwargs)}"
     raise _kind_for(error)(text) from cause(error)
+
+
+def _said(error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """An error's text, with a live number called what it stands for."""
+    text = str(error)
+    for value in (*args, *kwargs.values()):
+        kind, shown = type(value), value.__class__
+        if kind is not shown:
+            text = text.replace(f"'{kind.__name__}' object", f"'{shown.__name__}' object")
+    return text
 
 
 def _is_array(value: Any) -> bool:

@@ -98,7 +98,7 @@ def checkpoint(
     tensor([  5.4366, 218.3926])
     """
     if not callable(function):
-        raise ArgumentError(f"checkpoint: the first argument is a {type(function).__name__}")
+        raise ArgumentError(f"checkpoint: the first argument is a {function.__class__.__name__}")
     check_choice(determinism_check, "determinism_check", "checkpoint", ("default", "none"))
     check_flag(use_reentrant, "use_reentrant", "checkpoint", or_none=True)
     check_flag(preserve_rng_state, "preserve_rng_state", "checkpoint")
