@@ -355,16 +355,19 @@ def _require_kinds(
     name: what the user calls, for the message.
     """
     signature, arguments = inspect.signature(function), _arguments(function, args, kwargs)
-    is_method = "self" in arguments
-    for position, (parameter, value) in enumerate(arguments.items(), int(not is_method)):
+    position = int("self" not in arguments)
+    for parameter, value in arguments.items():
         wanted = signature.parameters.get(parameter)
         kind = None if wanted is None else _class_of(wanted.annotation, function)
-        if wanted and kind and parameter != "self" and not isinstance(value, kind):
-            found = kind_of(value) + (remedy_for(value) if kind is Tensor else "")
-            raise ArgumentError(
-                f"{name}: argument '{parameter}' (position {position}) must be "
-                f"{wanted.annotation}, not {found}"
-            ) from cause(error)
+        is_several = wanted is not None and wanted.kind is wanted.VAR_POSITIONAL
+        for part in value if is_several else [value]:
+            if wanted and kind and parameter != "self" and not isinstance(part, kind):
+                found = kind_of(part) + (remedy_for(part) if kind is Tensor else "")
+                raise ArgumentError(
+                    f"{name}: argument '{parameter}' (position {position}) must be "
+                    f"{wanted.annotation}, not {found}"
+                ) from cause(error)
+            position += 1
 
 
 def _class_of(annotation: Any, function: FunctionType) -> type | None:
