@@ -30,7 +30,7 @@ from lucid.ir.errors import (
     TooLargeError,
     TraceError,
 )
-from lucid.ir.frames import catching, cause, edge, leave
+from lucid.ir.frames import catching, cause, edge, explain_by, leave
 from lucid.ir.inference import NO_MEMORY
 from lucid.ir.location import LIBRARY
 from lucid.ir.misfits import misfit, with_reduction
@@ -336,6 +336,16 @@ def _said(error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> st
         if kind is not shown:
             text = text.replace(f"'{kind.__name__}' object", f"'{shown.__name__}' object")
     return text
+
+
+def _explain_method(
+    function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception
+) -> None:
+    if not isinstance(error, LucidError) and _is_librarys(error):
+        _explain(function, args, kwargs, error)
+
+
+explain_by(_explain_method)
 
 
 def _is_array(value: Any) -> bool:
