@@ -64,11 +64,12 @@ _NAMES = ("cpu", "cpu:0")
 
 def check_device(value: Any, op: str) -> None:
     """Accept None and the CPU. Raises `OptionError` for another device."""
-    if value is None or isinstance(value, device) or value in _NAMES:
+    if value is None or isinstance(value, device):
         return
     if not isinstance(value, str):
         raise ArgumentError(f"{op}: device must be a string or a device, not {value!r}")
-    raise OptionError(f"{op}: device {value!r} does not exist; lucid runs on the CPU: 'cpu'")
+    if value not in _NAMES:
+        raise OptionError(f"{op}: device {value!r} does not exist; lucid runs on the CPU: 'cpu'")
 
 
 CPU = device()

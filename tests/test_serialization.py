@@ -583,6 +583,7 @@ TREES = {
     '{"size":[true]}': "ints are expected in the tree, not True",
     '{"range":[0,1,0]}': "byte",
     '{"sparse":[1,2,[3],true]}': "byte",
+    '{"sparse":[{"range":[0,4611686018427387904,1]},[],[3],true]}': "is made of two tensors",
     "1" * 5000: "byte",
 }
 

@@ -30,7 +30,8 @@ from lucid.ir.errors import (
     TooLargeError,
     TraceError,
 )
-from lucid.ir.frames import catching, cause, edge, leave
+from lucid.ir.frames import catching, cause, edge, explain_by, leave
+from lucid.ir.inference import NO_MEMORY
 from lucid.ir.location import LIBRARY
 from lucid.ir.misfits import misfit, with_reduction
 from lucid.tensor.context import context
@@ -128,9 +129,11 @@ def _constructing(construct: FunctionType) -> Callable[..., None]:
                 name = type(self).__name__
                 if wrong := misfit(construct, (self, *args), kwargs, name):
                     raise ArgumentError(wrong) from None
+                _require_kinds(construct, name, (self, *args), kwargs, error)
                 kinds = [kind_of(value) for value in args]
                 kinds += [f"{key}={kind_of(value)}" for key, value in kwargs.items()]
-                text = f"{name}: can't be made of ({', '.join(kinds)}): {error}"
+                said = _said(error, args, kwargs)
+                text = f"{name}: can't be made of ({', '.join(kinds)}): {said}"
                 raise _kind_for(error)(text) from cause(error)
         except Exception as error:
             leave(error)
@@ -193,7 +196,9 @@ def _bordered(function: FunctionType) -> Callable[..., Any]:
                     result = recorder.call(function, *args, **kwargs)
             except LucidError as error:
                 if not isinstance(error, ArgumentError) and any(map(_is_array, args)):
-                    _require_tensors(function, args, kwargs, error)
+                    is_method = "self" in inspect.signature(function).parameters
+                    owner = f"{type(args[0]).__name__}." if is_method else ""
+                    _require_kinds(function, owner + function.__name__, args, kwargs, error)
                 name_operands(error, function, args, kwargs)
                 raise
             except BUILTIN as error:
@@ -311,16 +316,36 @@ def _explain(
     name, signature = function.__name__, inspect.signature(function)
     if wrong := misfit(function, args, kwargs, name):
         raise ArgumentError(wrong) from None
-    _require_tensors(function, args, kwargs, error)
     is_method = "self" in signature.bind(*args, **kwargs).arguments
     if is_method:
         name = f"{type(args[0]).__name__}.{name}"
+    _require_kinds(function, name, args, kwargs, error)
     if isinstance(error, MemoryError):
-        raise TooLargeError(f"{name}: {error}") from cause(error)
+        raise TooLargeError(f"{name}: {str(error) or NO_MEMORY}") from cause(error)
     kinds = [kind_of(value) for value in args[is_method:]]
     kinds += [f"{key}={kind_of(value)}" for key, value in kwargs.items()]
-    text = f"{name}: can't be called with ({', '.join(kinds)}): {error}"
+    text = f"{name}: can't be called with ({', '.join(kinds)}): {_said(error, args, kwargs)}"
     raise _kind_for(error)(text) from cause(error)
+
+
+def _said(error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """An error's text, with a live number called what it stands for."""
+    text = str(error)
+    for value in (*args, *kwargs.values()):
+        kind, shown = type(value), value.__class__
+        if kind is not shown:
+            text = text.replace(f"'{kind.__name__}' object", f"'{shown.__name__}' object")
+    return text
+
+
+def _explain_method(
+    function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception
+) -> None:
+    if not isinstance(error, LucidError) and _is_librarys(error):
+        _explain(function, args, kwargs, error)
+
+
+explain_by(_explain_method)
 
 
 def _is_array(value: Any) -> bool:
@@ -328,22 +353,38 @@ def _is_array(value: Any) -> bool:
     return isinstance(value, np.ndarray)
 
 
-def _require_tensors(
-    function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception
+def _require_kinds(
+    function: FunctionType,
+    name: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    error: Exception,
 ) -> None:
-    """Raise `ArgumentError` if something else was given for a tensor."""
-    signature = inspect.signature(function)
-    arguments, name = _arguments(function, args, kwargs), function.__name__
-    is_method = "self" in arguments
-    if is_method:
-        name = f"{type(args[0]).__name__}.{name}"
-    for position, (parameter, value) in enumerate(arguments.items(), int(not is_method)):
+    """Raise `ArgumentError` if something else was given for a tensor, a module, an optimizer.
+
+    name: what the user calls, for the message.
+    """
+    signature, arguments = inspect.signature(function), _arguments(function, args, kwargs)
+    position = int("self" not in arguments)
+    for parameter, value in arguments.items():
         wanted = signature.parameters.get(parameter)
-        if wanted and wanted.annotation == "Tensor" and not isinstance(value, Tensor):
-            raise ArgumentError(
-                f"{name}: argument '{parameter}' (position {position}) must be Tensor, not "
-                f"{kind_of(value)}{remedy_for(value)}"
-            ) from cause(error)
+        kind = None if wanted is None else _class_of(wanted.annotation, function)
+        is_several = wanted is not None and wanted.kind is wanted.VAR_POSITIONAL
+        for part in value if is_several else [value]:
+            if wanted and kind and parameter != "self" and not isinstance(part, kind):
+                found = kind_of(part) + (remedy_for(part) if kind is Tensor else "")
+                raise ArgumentError(
+                    f"{name}: argument '{parameter}' (position {position}) must be "
+                    f"{wanted.annotation}, not {found}"
+                ) from cause(error)
+            position += 1
+
+
+def _class_of(annotation: Any, function: FunctionType) -> type | None:
+    """The library's class that an annotation names alone; None for anything else."""
+    found = Tensor if annotation == "Tensor" else function.__globals__.get(str(annotation))
+    is_librarys = isinstance(found, type) and found.__module__.startswith("lucid.")
+    return found if is_librarys else None
 
 
 def _kind_for(error: Exception) -> type[LucidError]:

@@ -20,6 +20,7 @@ from lucid.functions.finding import computed
 from lucid.functions.gradients import with_gradient
 from lucid.functions.tensors import Tensor
 from lucid.ir.errors import DTypeError, LinAlgError, ShapeError
+from lucid.ir.memory import require_blas
 
 
 class _Decorator(Protocol):
@@ -85,6 +86,7 @@ def call(name: str, function: Callable[..., Any], *tensors: Tensor) -> Any:
     kinds = ", ".join(str(tensor._type) for tensor in tensors)
 
     def find(*arrays: np.ndarray) -> list[np.ndarray]:
+        require_blas()
         try:
             with few_threads(arrays), np.errstate(all="ignore"):
                 found = function(*arrays)

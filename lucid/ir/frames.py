@@ -22,6 +22,8 @@ from lucid.ir.misfits import is_misfit, misfit
 from lucid.ir.whose_code import is_users_file
 
 F = TypeVar("F", bound=Callable[..., Any])
+Explain = Callable[[Any, tuple[Any, ...], dict[str, Any], Exception], None]
+"""Raises an error of the library's for one of Python's about arguments, if it is about those."""
 
 
 def leave(error: BaseException) -> None:
@@ -75,10 +77,13 @@ def catching(function: F) -> F:
     return function
 
 
-def edge(function: F) -> F:
+def edge(function: F, explain: Explain | None = None) -> F:
     """The function as users call it: what leaves it has the traceback that they are to see.
 
     Of a call that doesn't fit its parameters the error says what was meant.
+
+    Args:
+        explain: is given what else the function raises of Python's own errors about arguments.
     """
 
     @catching
@@ -87,9 +92,11 @@ def edge(function: F) -> F:
         try:
             try:
                 return function(*args, **kwargs)
-            except TypeError as error:
+            except (TypeError, ValueError, AttributeError) as error:
                 if is_misfit(error) and (wrong := misfit(function, args, kwargs, _named(function))):
                     raise ArgumentError(wrong) from None
+                if explain and not sys._getframe(1).f_code.co_filename.startswith(LIBRARY):
+                    explain(function, args, kwargs, error)
                 raise
         except Exception as error:
             leave(error)
@@ -115,6 +122,17 @@ def _named(function: Callable[..., Any]) -> str:
 
 # Of one function, one: others compare what they find by identity.
 _edge = functools.cache(edge)
+_explain: list[Explain] = []
+
+
+def explain_by(explain: Explain) -> None:
+    """Let the public methods of classes explain what Python says of their arguments."""
+    _explain[:] = [explain]
+
+
+def _explained(*call: Any) -> None:
+    for explain in _explain:
+        explain(*call)
 
 
 def edge_of_class(cls: type) -> type:
@@ -122,7 +140,7 @@ def edge_of_class(cls: type) -> type:
     for name, value in list(vars(cls).items()):
         if name.startswith("_") and not (name.startswith("__") and name.endswith("__")):
             continue
-        found = _edged(value)
+        found = _edged(value, None if name.startswith("__") else _explained)
         if found is not value:
             setattr(cls, name, found)
     return cls
@@ -132,7 +150,7 @@ def edge_of_class(cls: type) -> type:
 _BARE = {"__init_subclass__", "__class_getitem__", "__del__", "__exit__"}
 
 
-def _edged(value: Any) -> Any:
+def _edged(value: Any, explain: Explain | None = None) -> Any:
     if isinstance(value, (classmethod, staticmethod)):
         return type(value)(_edged(value.__func__))
     is_plain = type(value) is FunctionType and value.__code__.co_filename.startswith(LIBRARY)
@@ -140,7 +158,7 @@ def _edged(value: Any) -> Any:
         return value
     if inspect.iscoroutinefunction(value):
         return value
-    return _edge(described(value))
+    return _edge(described(value), explain)
 
 
 def edge_of_module(name: str, *parts: str) -> None:

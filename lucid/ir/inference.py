@@ -133,9 +133,12 @@ def too_many(name: str, verb: str, type: TensorType, types: Sequence[TensorType]
     return _failure(TooLargeError, name, problem, types, f"{LESS}: take parts, one by one")
 
 
+NO_MEMORY = "the system has no memory for it"
+
+
 def no_memory(op: Op, operands: Sequence[Operand], error: MemoryError) -> LucidError:
     """The error of an op for whose result or intermediates the system had no memory."""
-    text = str(error) or "the system has no memory for it"
+    text = str(error) or NO_MEMORY
     return _failure(TooLargeError, op.name, text, [operand._type for operand in operands])
 
 

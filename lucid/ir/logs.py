@@ -7,6 +7,7 @@ on stderr where no handler of the user's would.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 
@@ -20,11 +21,17 @@ def say(channel: str, text: str, *values: object, level: int = logging.INFO) -> 
     logger = logging.getLogger(f"lucid.{channel}")
     if channel in LOG.read() and not (logger.isEnabledFor(level) and logger.hasHandlers()):
         record = logger.makeRecord(logger.name, level, "", 0, text, values, None)
-        sys.stderr.write(_FORM.format(record) + "\n")
+        to_stderr(_FORM.format(record) + "\n")
     elif logger.hasHandlers():
         logger.log(level, text, *values)
     elif logger.isEnabledFor(level):  # Python would show the text alone, with no word of lucid
         logger.log(level, f"lucid: {text}", *values)
+
+
+def to_stderr(text: str) -> None:
+    """Write a text there, unless it is None, as of a service, closed or full."""
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+        sys.stderr.write(text)
 
 
 def is_on(channel: str, level: int = logging.INFO) -> bool:

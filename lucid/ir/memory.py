@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import ctypes
 import math
+import mmap
+import os
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -58,6 +61,46 @@ def full(shape: tuple[int, ...], value: Any, dtype: np.dtype[Any]) -> np.ndarray
     array = empty(shape, dtype, math.prod(shape) * dtype.itemsize)
     array.fill(value)
     return array
+
+
+def is_available(nbytes: int) -> bool:
+    """Whether the process can have so much more memory now."""
+    try:
+        mmap.mmap(-1, nbytes).close()
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+_BLAS_BYTES = 40 << 20  # a buffer of OpenBLAS', 32 MiB, and what comes to it
+_of_thread = threading.local()
+
+
+def _forget_buffers() -> None:
+    """A child's BLAS makes its buffers anew."""
+    global _of_thread
+    _of_thread = threading.local()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_buffers)
+
+
+def require_blas() -> None:
+    """Raise `MemoryError` where NumPy's BLAS may find none: it ends the process then.
+
+    What it has allocated it keeps, so the first call of a thread is asked alone; the product here
+    is one of those that need a buffer on every processor.
+    """
+    if hasattr(_of_thread, "has_buffers"):
+        return
+    if not is_available(_BLAS_BYTES):
+        raise MemoryError(
+            f"NumPy's BLAS needs some {_BLAS_BYTES >> 20} MiB of memory, which can't be allocated"
+        )
+    square = np.ones((128, 128), np.float32)
+    np.matmul(square, square)
+    _of_thread.has_buffers = True
 
 
 def are_same_bytes(one: np.ndarray, other: np.ndarray) -> bool:

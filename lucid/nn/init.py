@@ -23,6 +23,7 @@ from lucid.choices import check_choice
 from lucid.docstrings import like
 from lucid.functions.border import explain_calls
 from lucid.ir.errors import OptionError, ShapeError
+from lucid.ir.memory import require_blas
 from lucid.tensor.core import from_array
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
@@ -304,6 +305,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Ten
         return tensor
     rows, columns = tensor.shape[0], math.prod(tensor.shape[1:])
     drawn = lucid.randn(rows, columns, dtype=lucid.float64, generator=generator).numpy()
+    require_blas()
     q, r = np.linalg.qr(drawn.T if rows < columns else drawn)
     q = q * np.sign(np.diagonal(r))  # the signs that make the distribution uniform
     matrix = (q.T if rows < columns else q) * gain
@@ -328,10 +330,11 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any =
     """
     if tensor.ndim != 2:
         raise ShapeError("Only tensors with 2 dimensions are supported")
-    count = math.ceil(sparsity * tensor.shape[0])
+    count = min(math.ceil(sparsity * tensor.shape[0]), tensor.shape[0])
     order = lucid.rand(tuple(tensor.shape), generator=generator).argsort(0).argsort(0)
+    is_zero = order < count  # which may raise, before anything is written
     normal_(tensor, 0.0, std, generator)
-    return _write(tensor, tensor.masked_fill(order < count, 0.0))
+    return _write(tensor, tensor.masked_fill(is_zero, 0.0))
 
 
 # Names that programs written for PyTorch use.

@@ -85,7 +85,7 @@ def meet_whole(module: Module) -> None:
 
 def live_attribute(module: Module, name: str) -> Any:
     """Read an attribute in such a way that a trace reads a float anew at each call."""
-    if not hooks.is_tracing():
+    if not hooks.is_tracing() or name not in module.__dict__:  # it is a parameter of the user's
         return getattr(module, name)
     owner = trace_name(module, lambda: _full_path(module))
     return hooks.live(module.__dict__, name, f"{owner}.{name}", module)

@@ -54,7 +54,7 @@ def check_optimizer(optimizer: object) -> None:
     """Raise `ArgumentError` unless it is an optimizer."""
     if not isinstance(optimizer, Optimizer):
         raise ArgumentError(
-            f"{type(optimizer).__name__} is not an Optimizer\nhint: pass the optimizer first"
+            f"{optimizer.__class__.__name__} is not an Optimizer\nhint: pass the optimizer first"
         )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -16,6 +17,7 @@ from lucid.autograd.modes import no_grad
 from lucid.choices import check_choice
 from lucid.device import check_device
 from lucid.docstrings import like
+from lucid.functions.border import constructors_at_border, explain_calls
 from lucid.ir.errors import OptionError
 from lucid.nn.modules.batchnorm import _BatchNorm
 from lucid.nn.modules.module import Module
@@ -269,3 +271,7 @@ class SWALR(LRScheduler):
             start = target if before == 1 else (rate - before * target) / (1 - before)
             found.append(target * now + start * (1 - now))
         return found
+
+
+explain_calls(sys.modules[__name__], dict(vars()), __name__)
+constructors_at_border(dict(vars()), __name__)

@@ -19,7 +19,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-import mmap
 import os
 import re
 import stat
@@ -42,6 +41,7 @@ from lucid.codegen.llvm.target import Target
 from lucid.ir.environment import CACHE, CACHE_DIR, warn_once
 from lucid.ir.errors import OutOfMemoryError
 from lucid.ir.logs import say
+from lucid.ir.memory import is_available
 
 SIZE_LIMIT = 256 << 20  # bytes, of all entries
 COUNT_LIMIT = 8192  # of them, two for a program; to look at one takes 3 us
@@ -136,13 +136,11 @@ def _unpacked(packed: bytes) -> list[bytes]:
 
 def require_memory() -> None:
     """Raise `MemoryError` where LLVM may find none: it ends the process then."""
-    try:
-        mmap.mmap(-1, LLVM_BYTES).close()
-    except (OSError, ValueError):
+    if not is_available(LLVM_BYTES):
         raise OutOfMemoryError(
             f"compile: LLVM needs some {LLVM_BYTES >> 20} MiB of memory, which can't be allocated\n"
             "hint: raise the limit on the process (ulimit -v), or compile before memory is used up"
-        ) from None
+        )
 
 
 def cache_folder() -> Path | None:

@@ -121,6 +121,8 @@ class Family:
             return OpenProgram(graph, found, now, optimize, log)
         except NotOpenError:
             return None
+        except (MemoryError, RecursionError):
+            raise  # another call may have more of it
         except Exception:  # of code that takes no extents: a defect, but the program is right
             if VERIFY.read():
                 raise

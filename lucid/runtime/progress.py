@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 import threading
@@ -34,7 +35,8 @@ class Progress:
         if self._before is None and _is_terminal() and logger.isEnabledFor(logging.WARNING):
             self._timer = threading.Timer(AFTER_SECONDS, _say, (weakref.ref(self),))
             self._timer.daemon = True
-            self._timer.start()
+            with contextlib.suppress(RuntimeError):  # there can't be more threads
+                self._timer.start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -71,5 +73,7 @@ def _current() -> Progress | None:
 
 
 def _is_terminal() -> bool:
-    error = sys.stderr
-    return error is not None and error.isatty()
+    try:
+        return bool(sys.stderr.isatty())
+    except (AttributeError, OSError, ValueError):  # it is None, closed, or an object of the user's
+        return False

@@ -36,6 +36,7 @@ from lucid.serialization.arrays import (
 )
 from lucid.sparse.tensor import SparseTensor, sparse_coo_tensor
 from lucid.tensor.size import Size
+from lucid.tensor.tensor import Tensor
 
 DEEPEST = 100  # levels of containers; each is two or three of JSON, whose readers recurse
 _MOST_ALIKE = 100  # different keys with one hash; nobody's data has more than some ten
@@ -417,7 +418,10 @@ def _encode_sparse(encoder: Encoder, value: SparseTensor) -> object:
 
 def _decode_sparse(decoder: Decoder, contents: Any) -> Any:
     coordinates, entries, size, is_sorted = _parts(contents, 4)
-    made = sparse_coo_tensor(decoder.decode(coordinates), decoder.decode(entries), _ints(size))
+    places, values = decoder.parts([coordinates, entries])
+    if type(places) is not Tensor or type(values) is not Tensor:  # a range may have no end
+        raise ValueError("a sparse tensor is made of two tensors")
+    made = sparse_coo_tensor(places, values, _ints(size))
     return made.coalesce() if is_sorted else made
 
 

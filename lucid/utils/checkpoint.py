@@ -98,7 +98,7 @@ def checkpoint(
     tensor([  5.4366, 218.3926])
     """
     if not callable(function):
-        raise ArgumentError(f"checkpoint: the first argument is a {type(function).__name__}")
+        raise ArgumentError(f"checkpoint: the first argument is a {function.__class__.__name__}")
     check_choice(determinism_check, "determinism_check", "checkpoint", ("default", "none"))
     check_flag(use_reentrant, "use_reentrant", "checkpoint", or_none=True)
     check_flag(preserve_rng_state, "preserve_rng_state", "checkpoint")
@@ -136,6 +136,7 @@ def checkpoint_sequential(
         preserve_rng_state: as of `checkpoint`.
 
     Raises:
+        ArgumentError: neither a list nor a Sequential; a number of segments that is none.
         OptionError: fewer functions than segments.
 
     >>> from lucid.utils.checkpoint import checkpoint_sequential
@@ -145,6 +146,12 @@ def checkpoint_sequential(
     tensor([2.7183, 2.7183, 2.7183])
     """
     layers: list[Callable[[Any], Any]]
+    if not isinstance(functions, (Module, Sequence)):
+        raise ArgumentError(
+            f"checkpoint_sequential: functions must be a list or a Sequential, not {functions!r}"
+        )
+    if not isinstance(segments, (int, np.integer)):
+        raise ArgumentError(f"checkpoint_sequential: segments must be an int, not {segments!r}")
     layers = [*(functions.children() if isinstance(functions, Module) else functions)]
     if not 1 <= segments <= len(layers):
         raise OptionError(

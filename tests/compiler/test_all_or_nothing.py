@@ -458,6 +458,24 @@ def test_too_little_memory_for_the_compiler_is_an_error(monkeypatch: pytest.Monk
     assert w.tolist() == [2.0] * 7
 
 
+def test_too_little_memory_for_another_size_is_that_call_s_error(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The next call may open the sizes: the attempt doesn't count as one that has failed."""
+    monkeypatch.delenv("LUCID_VERIFY", raising=False)
+    step = lucid.compile(lambda x: (x * 5).cos().sum())
+    step(lucid.ones(7))
+    monkeypatch.setattr(cache, "LLVM_BYTES", 1 << 60)
+    for size in range(8, 14):
+        with pytest.raises(MemoryError, match=r"compile: LLVM needs some"):
+            step(lucid.ones(size))
+    monkeypatch.setattr(cache, "LLVM_BYTES", 1 << 20)
+    for size in range(14, 18):
+        step(lucid.ones(size))
+    assert not caplog.records
+    assert [x.source for x in step.stats.history][-2:] == ["other sizes"] * 2
+
+
 @pytest.mark.parametrize("started", [0, 1])
 def test_where_no_thread_can_be_started_fewer_do_the_work(
     started: int, monkeypatch: pytest.MonkeyPatch

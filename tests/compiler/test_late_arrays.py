@@ -193,6 +193,33 @@ def test_tensors_indexed_by_arrays():
     runs(lambda: step)
 
 
+@pytest.mark.parametrize("given", [np.array(2.0), np.array([2]), np.array(True), np.float64(2)])
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda x, n: x[:n],
+        lambda x, n: [x, x, x][n],
+        lambda x, n: [x for _ in range(n)],
+        lambda x, n: x.sum(n - 1),
+        lambda x, n: x.reshape(n, -1),
+    ],
+)
+def test_an_array_that_is_no_index_is_none_in_a_step(use, given):
+    """An argument, and what NumPy makes of one: NumPy's own `__index__` says which are."""
+
+    def outcome(step):
+        try:
+            return shown(step(lucid.arange(4.0), given))
+        except TypeError as error:
+            assert not isinstance(error, lucid.LucidError) or "SymScalar" not in str(error)
+            return TypeError
+
+    for made in (lambda n: n, lambda n: n + n * 0):
+        expected = outcome(lambda x, n, made=made: use(x, made(n)))
+        step = lucid.compile(lambda x, n, made=made: use(x, made(n)))
+        assert [outcome(step), outcome(step)] == [expected] * 2
+
+
 @pytest.mark.parametrize(
     "function",
     [np.sin, np.median, lambda x: np.percentile(x, 25), np.linalg.det, np.asarray(2).item],

@@ -28,6 +28,7 @@ LAYERS: list[nn.Module] = [
     nn.SiLU(),
     nn.ELU(0.7),
     nn.LeakyReLU(0.2),
+    nn.LeakyReLU(nn.Parameter(lucid.tensor([0.1, 0.2, 0.3, 0.4]))),
     nn.Softplus(),
     nn.LogSigmoid(),
     nn.Softmax(1),

@@ -99,7 +99,7 @@ LAZY_AND_USUAL = pytest.mark.parametrize(
         (lambda: nn.LazyLinear(2), lambda: nn.Linear(3, 2), (4, 3)),
         (lambda: nn.LazyConv2d(4, 3), lambda: nn.Conv2d(2, 4, 3), (1, 2, 5, 5)),
         (lambda: nn.LazyConvTranspose1d(4, 3), lambda: nn.ConvTranspose1d(2, 4, 3), (1, 2, 5)),
-        (lambda: nn.LazyBatchNorm1d(), lambda: nn.BatchNorm1d(3), (4, 3)),
+        (nn.LazyBatchNorm1d, lambda: nn.BatchNorm1d(3), (4, 3)),
         (lambda: nn.LazyInstanceNorm1d(),
          lambda: nn.InstanceNorm1d(3, affine=True, track_running_stats=True), (4, 3, 5)),
     ],
@@ -211,3 +211,28 @@ def test_a_lazy_module_of_the_users_waits_for_its_first_call() -> None:
     assert scale.has_uninitialized_params()
     assert scale(lucid.ones(2, 3)).tolist() == [[2.0] * 3] * 2
     assert scale(lucid.ones(1, 3)).tolist() == [[2.0] * 3]
+
+
+@pytest.mark.parametrize(
+    ("make", "wrong", "right"),
+    [
+        (lambda: nn.LazyLinear(2), (), (5, 3)),
+        (lambda: nn.LazyConv2d(2, 1), (3, 4), (1, 3, 4, 4)),
+        (lambda: nn.LazyConvTranspose1d(2, 1), (3,), (1, 3, 4)),
+        (nn.LazyBatchNorm1d, (3,), (2, 3)),
+        (nn.LazyBatchNorm2d, (2, 3, 4), (2, 3, 4, 4)),
+        (lambda: nn.LazyInstanceNorm1d(affine=True), (4,), (3, 4)),
+    ],
+)
+def test_an_input_that_does_not_fit_says_nothing_of_the_shapes(
+    make: Callable[[], nn.Module], wrong: tuple[int, ...], right: tuple[int, ...]
+) -> None:
+    layer: Any = make()
+    name = type(layer).__name__
+    with pytest.raises(lucid.ArgumentError, match=f"{name}: argument 'input' must be Tensor, not"):
+        layer(3)
+    with pytest.raises(lucid.ShapeError, match=f"{name}: expected .* input, not {len(wrong)}D"):
+        layer(lucid.ones(wrong))
+    assert layer.has_uninitialized_params() and type(layer).__name__ == name
+    assert layer(lucid.ones(right)).ndim == len(right)
+    assert 3 in layer.weight.shape

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gc
 import mmap
+import os
+import subprocess
+import sys
 import tracemalloc
 import weakref
 
@@ -188,3 +191,49 @@ def test_a_step_of_many_shapes_keeps_the_memory_of_a_few(room_for_two: Arenas) -
             np.testing.assert_allclose(step(x).item(), expected, rtol=1e-4)
     tenants = [tenant() for tenant, _ in room_for_two._tenants.values()]
     assert sum(t is not None and t.arena is not None for t in tenants) <= 2
+
+
+# Memory that is short ---------------------------------------------------------------------------
+
+SHORT = """
+import resource
+import numpy as np
+{before}
+
+def limit(room):
+    pages = int(open("/proc/self/statm").read().split()[0]) + (room << 20) // resource.getpagesize()
+    size = pages * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (size, resource.RLIM_INFINITY))
+
+limit({room})
+try:
+    {run}
+except MemoryError as error:
+    print([kind.__name__ for kind in type(error).__mro__ if kind.__name__ == "LucidError"], error)
+resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2)
+{run}
+print("all is well")
+"""
+BLAS = "import lucid; from lucid import nn; a = lucid.eye(3)"
+SHORTAGES = {
+    "product": (BLAS, "a @ a", "matmul: NumPy's BLAS needs some 40 MiB"),
+    "factors": (BLAS, "lucid.linalg.inv(a)", "inv: NumPy's BLAS needs some 40 MiB"),
+    "initial values": (BLAS, "nn.init.orthogonal_(lucid.empty(3, 3))", "BLAS needs some 40 MiB"),
+    "LLVM": ("import lucid", "lucid.compile(lambda x: x + 1)(lucid.ones(3))", "LLVM can't be load"),
+}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a limit that the system keeps to")
+@pytest.mark.parametrize("name", SHORTAGES)
+def test_a_library_that_finds_no_memory_does_not_end_the_process(name: str) -> None:
+    """BLAS calls `exit`, LLVM `abort`; with more memory, the same works in the same process."""
+    before, run, message = SHORTAGES[name]
+    script = SHORT.format(before=before, run=run, room=8 if name != "LLVM" else 60)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "LUCID_CACHE": "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=environment, capture_output=True, text=True, check=False, timeout=100,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("['LucidError']") and message in done.stdout
+    assert done.stdout.endswith("all is well\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import re
 import sys
@@ -63,4 +64,27 @@ def test_nothing_is_said_where_nobody_looks(
 ) -> None:
     monkeypatch.setattr(progress, "AFTER_SECONDS", 0.1)
     lucid.compile(lambda x: x + 1, passes=[slow])(lucid.ones(3))
+    assert lines(caplog) == []
+
+
+@pytest.mark.parametrize("what", ["None", "closed", "not a file"])
+def test_standard_error_may_be_anything(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Services have none, and programs put objects of their own in its place."""
+    closed = io.StringIO()
+    closed.close()
+    monkeypatch.setattr(sys, "stderr", {"None": None, "closed": closed}.get(what, object()))
+    for name in ("LUCID_LOG", "LUCID_PRINT_AFTER"):  # which write there
+        monkeypatch.setenv(name, {"LUCID_LOG": "compile,cache"}.get(name, "all"))
+    assert lucid.compile(lambda x: x + 1, passes=[slow])(lucid.ones(3)).tolist() == [2.0] * 3
+
+
+@pytest.mark.usefixtures("terminal")
+def test_where_no_thread_can_be_started_nobody_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(timer: threading.Timer) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Timer, "start", refuse)
+    assert lucid.compile(lambda x: x + 1, passes=[slow])(lucid.ones(3)).tolist() == [2.0] * 3
     assert lines(caplog) == []

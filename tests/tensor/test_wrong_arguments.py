@@ -45,7 +45,7 @@ WRONG = {
     "a number for a dataset's tensor": (
         lambda: data.TensorDataset(5),
         TypeError,
-        "TensorDataset: can't be made of (int): object of type 'int' has no len()",
+        "TensorDataset: argument 'tensors' (position 1) must be Tensor, not int",
     ),
     "a number for the lengths of parts": (
         lambda: data.random_split([1, 2], 5),

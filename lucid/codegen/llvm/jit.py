@@ -13,9 +13,9 @@ from queue import Empty, SimpleQueue
 from typing import Any, Self
 
 import llvmlite
-import llvmlite.binding as llvm
 
 from lucid.codegen.llvm.forking import Rank, hold_at_forks
+from lucid.codegen.llvm.library import llvm
 from lucid.codegen.llvm.target import Target
 
 _lock = threading.RLock()  # a signal's handler may compile while a program's texts are written

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass, replace
 
-import llvmlite.binding as llvm
+from lucid.codegen.llvm.library import llvm
 
 ELEMENT_BYTES = {
     "i1": 1,

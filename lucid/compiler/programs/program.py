@@ -306,6 +306,8 @@ class Program:
             places = {entry.value: number for number, entry in enumerate(trace.graph.inputs)}
             numbers = {symbol: places[value] for symbol, value in trace.sized.items()}
             self._decided = decided_program(graph, full, sizes, self.optimize, log, numbers)
+        except (MemoryError, RecursionError):
+            raise  # another call may have more of it
         except Exception as error:
             if not isinstance(error, NotOpenError):  # a defect, but the program is right
                 if VERIFY.read():

@@ -445,6 +445,8 @@ class LateArray(LateObject):
         return int(self.number())
 
     def __index__(self) -> int:
+        like = self._like()
+        operator.index(like if self.kind is np.ndarray else like[()])  # raises what NumPy raises
         return int(self.number())
 
     def __copy__(self) -> Any:

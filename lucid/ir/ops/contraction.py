@@ -11,6 +11,7 @@ import numpy as np
 
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, ShapeError
+from lucid.ir.memory import require_blas
 from lucid.ir.op import Op, Operand, Sample, declare
 from lucid.ir.ops import batching
 from lucid.ir.ops.evaluation import quiet
@@ -47,11 +48,19 @@ def _matmul_vjp(g: Operand, y: Operand, a: Operand, b: Operand) -> tuple[Any, ..
     return ga, ops.matmul(ops.swap_axes(a, -1, -2), g)
 
 
+_quiet_matmul = quiet(np.matmul)
+
+
+def _evaluate_matmul(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    require_blas()
+    return _quiet_matmul(a, b)
+
+
 matmul = declare(
     Op(
         "matmul",
         _infer_matmul,
-        quiet(np.matmul),
+        _evaluate_matmul,
         _matmul_vjp,
         kind="contract",
         samples=(
@@ -157,7 +166,7 @@ def _contract(a: np.ndarray, b: np.ndarray, indices: str) -> np.ndarray:
         found = x.transpose([*axes, *more, *others]).reshape(shape)
         return found.swapaxes(1, 2) if is_turned else found
 
-    product = np.matmul(matrices(a, lhs, rows, inner), matrices(b, rhs, inner, columns))
+    product = _evaluate_matmul(matrices(a, lhs, rows, inner), matrices(b, rhs, inner, columns))
     order = [*batch, *rows, *columns]
     whole: np.ndarray = product.reshape([sizes[name] for name in order])
     return whole.transpose([order.index(name) for name in result])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from lucid.ir import ops
 from lucid.ir.environment import PRINT_AFTER, VERIFY
 from lucid.ir.errors import OptionError, PassError, VerifyError
 from lucid.ir.graph import Graph, Value
+from lucid.ir.logs import to_stderr
 from lucid.ir.passes.canonicalize import canonicalize
 from lucid.ir.passes.checks import check_before_broadcasts, drop_satisfied_checks
 from lucid.ir.passes.concat_pads import concat_pads
@@ -72,7 +72,7 @@ class PassLog:
         if self.texts is not None:
             self.texts[stage] = str(graph)
         elif not {"all", name}.isdisjoint(PRINT_AFTER.read()):
-            sys.stderr.write(f"# {graph.name} after {stage}\n{graph}\n")
+            to_stderr(f"# {graph.name} after {stage}\n{graph}\n")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -137,7 +137,7 @@ class Sequential(_Listed):
             return
         for index, item in enumerate(args):
             if not isinstance(item, Module):
-                raise ArgumentError(f"{type(item).__name__} is not a Module subclass")
+                raise ArgumentError(f"{item.__class__.__name__} is not a Module subclass")
             self.add_module(str(index), item)
 
     def _part(self, index: slice) -> Self:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from lucid.compiler.recording import hooks as trace_hooks
 from lucid.docstrings import like
-from lucid.ir.errors import LucidError, OptionError, TraceError
+from lucid.functions.arguments import kind_of, listed
+from lucid.ir.errors import ArgumentError, LucidError, OptionError, ShapeError, TraceError
 from lucid.ir.types import DType
 from lucid.nn.functional.sliding import Size
 from lucid.nn.modules import conv
-from lucid.nn.modules.batchnorm import BatchNorm1d, BatchNorm2d, BatchNorm3d
-from lucid.nn.modules.instancenorm import InstanceNorm1d, InstanceNorm2d, InstanceNorm3d
+from lucid.nn.modules.batchnorm import BatchNorm1d, BatchNorm2d, BatchNorm3d, _BatchNorm
+from lucid.nn.modules.instancenorm import (
+    InstanceNorm1d,
+    InstanceNorm2d,
+    InstanceNorm3d,
+    _InstanceNorm,
+)
 from lucid.nn.modules.linear import Linear, Weighted
 from lucid.nn.modules.module import Module
 from lucid.nn.uninitialized import Uninitialized, UninitializedBuffer, UninitializedParameter
@@ -59,6 +66,17 @@ def _initialize(module: Module, args: Any, kwargs: Any) -> None:
     del module._waiting
     if module.cls_to_become is not None:
         module.__class__ = module.cls_to_become
+
+
+def _check(module: Module, input: Any, *ranks: int) -> None:
+    """Raise for what the layer can't take: nothing is made of it. No ranks: any from 1 on."""
+    name = type(module).__name__
+    if not isinstance(input, Tensor):
+        raise ArgumentError(f"{name}: argument 'input' must be Tensor, not {kind_of(input)}")
+    if input.ndim not in ranks if ranks else not input.ndim:
+        accepted = " or ".join(f"{rank}D" for rank in ranks) or "at least 1D"
+        problem = f"expected {accepted} input, not {input.ndim}D"
+        raise ShapeError(f"{name}: {problem}{listed(input=input)}")
 
 
 class _LazyWeighted(LazyModuleMixin, Weighted):
@@ -109,6 +127,7 @@ class LazyLinear(_LazyWeighted, Linear):
 
     def initialize_parameters(self, input: Tensor) -> None:
         """Take the features from the input's last axis."""
+        _check(self, input)
         self.in_features = input.shape[-1]
         self._materialize(self.out_features, self.in_features, features=self.out_features)
 
@@ -129,6 +148,7 @@ class _LazyConvolution(_LazyWeighted, conv._ConvNd):
 
     def initialize_parameters(self, input: Tensor, *_: Any) -> None:
         """Take the channels from the input."""
+        _check(self, input, self.rank + 1, self.rank + 2)
         self.in_channels = input.shape[-self.rank - 1]
         if self.in_channels % self.groups:
             problem = f"in_channels={self.in_channels} must be divisible by groups={self.groups}"
@@ -208,16 +228,23 @@ class _LazyNorm(LazyModuleMixin):
 
     def initialize_parameters(self, input: Tensor) -> None:
         """Take the features from the input's axis of channels."""
-        args, kwargs = self._arguments
-        del self._arguments
         assert self.cls_to_become is not None
-        made = self.cls_to_become(input.shape[1], *args, **kwargs)
+        ranks, axis = self._accepted()
+        _check(self, input, *ranks)
+        args, kwargs = self._arguments
+        made = self.cls_to_become(input.shape[axis], *args, **kwargs)
+        del self._arguments
         self.num_features = made.num_features
         for register in ("_parameters", "_buffers"):
             for name, tensor in self.__dict__[register].items():
                 if isinstance(tensor, Uninitialized):
                     values = made.__dict__[register][name].detach()
                     tensor._become(values.to(tensor.dtype))
+
+    def _accepted(self) -> tuple[Sequence[int], int]:
+        """How many axes the input may have, and which one is that of channels."""
+        assert isinstance(self, _BatchNorm) and self.ranks is not None
+        return self.ranks, 1
 
 
 @like(LazyConv1d)
@@ -252,6 +279,10 @@ class _LazyInstanceNorm(_LazyNorm):
         **kwargs: Any,
     ) -> None:
         super().__init__(eps, momentum, affine, track_running_stats, *args, **kwargs)
+
+    def _accepted(self) -> tuple[Sequence[int], int]:
+        assert isinstance(self, _InstanceNorm)
+        return (self.rank + 1, self.rank + 2), -self.rank - 1
 
 
 @like(LazyBatchNorm1d)

@@ -212,7 +212,7 @@ class Module(Hooked, StateHooked):
                 if value is None or (register == "_buffers" and isinstance(value, Tensor)):
                     return register
                 raise ArgumentError(
-                    f"cannot assign '{type(value).__name__}' as {register[1:-1]} '{name}' "
+                    f"cannot assign '{value.__class__.__name__}' as {register[1:-1]} '{name}' "
                     f"({expected} or None expected)"
                 )
         return None
@@ -265,7 +265,7 @@ class Module(Hooked, StateHooked):
         self._check_name("buffer", name, "_buffers")
         if tensor is not None and not isinstance(tensor, Tensor):
             raise ArgumentError(
-                f"cannot assign '{type(tensor).__name__}' object to buffer '{name}' "
+                f"cannot assign '{tensor.__class__.__name__}' object to buffer '{name}' "
                 "(lucid.Tensor or None required)"
             )
         self._buffers[name] = tensor
@@ -290,7 +290,7 @@ class Module(Hooked, StateHooked):
         self._check_name("parameter", name, "_parameters")
         if param is not None and not isinstance(param, Parameter):
             raise ArgumentError(
-                f"cannot assign '{type(param).__name__}' object to parameter '{name}' "
+                f"cannot assign '{param.__class__.__name__}' object to parameter '{name}' "
                 "(lucid.nn.Parameter or None required)"
             )
         if param is not None and param.grad_fn is not None:
@@ -326,7 +326,7 @@ class Module(Hooked, StateHooked):
         """
         if module is not None and not isinstance(module, Module):
             raise ArgumentError(
-                f"{type(module).__name__} is not a Module subclass"
+                f"{module.__class__.__name__} is not a Module subclass"
                 + (f"\nhint: unpack it: {type(self).__name__}(*modules)" * (type(module) is list))
             )
         self._check_name("module", name, "_modules")

@@ -53,6 +53,9 @@ def skip_init(module_cls: Any, *args: Any, **kwargs: Any) -> Any:
         return module_cls(*args, **kwargs)
 
 
+explain_calls(sys.modules[__name__], {"skip_init": skip_init}, __name__)
+
+
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
