@@ -162,7 +162,8 @@ def collector_paused() -> Iterator[None]:
             _leftovers.account(time.perf_counter() - begin)
 
 
-_SET_BY_CALLS = frozenset(("_latest", "_noted", "_took_over", "_any_size"))  # of a compiled function
+# Of a compiled function.
+_SET_BY_CALLS = frozenset(("_latest", "_noted", "_took_over", "_any_size"))
 _EXACT = (int, bool, str, type(None))
 _EXACT_BUT_MOVING = (bool, type(None))
 _AXES, _SHAPE = attrgetter("ndim"), attrgetter("shape")  # of a type
