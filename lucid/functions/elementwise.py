@@ -8,7 +8,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from lucid.autograd.native import fused
+from lucid.autograd.native import fused, program
 from lucid.docstrings import like, maps
 from lucid.functions.arguments import common_shape, listed, tensor_of
 from lucid.functions.checks import require
@@ -210,7 +210,7 @@ def _refuse_zero(name: str, x: Tensor, y: Tensor, given: Operand) -> None:
 
 
 @like(mul)
-@fused
+@program
 @maps("[7, -7]", "3", "[ 1, -1]")
 def fmod(input: Operand, other: Operand) -> Tensor:
     """Return the rest of the division, with the sign of the dividend, as C's `fmod`.
@@ -587,7 +587,7 @@ def minimum(input: Tensor, other: Tensor) -> Tensor:
     return binary(ops.minimum, input, other)
 
 
-@fused
+@program
 @maps('[float("nan"), 1.0]', "nan=-1.0", "[-1.,  1.]")
 def nan_to_num(
     input: Tensor, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None

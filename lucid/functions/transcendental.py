@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from lucid.autograd.native import program
 from lucid.docstrings import maps
 from lucid.functions.elementwise import (
     abs as absolute,
@@ -133,6 +134,7 @@ def sigmoid(input: Tensor) -> Tensor:
     return emit(ops.sigmoid, (floating(input, "sigmoid"),))
 
 
+@program
 def erf(input: Tensor) -> Tensor:
     """Return the error function 2 / sqrt(pi) * integral of exp(-t**2) from 0 to `input`, a float.
 
