@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from lucid.choices import check_flag, check_flags, check_kind
-from lucid.dtypes import as_dtype
+from lucid.dtypes import MissingDType, as_dtype
 from lucid.ir import frames
 from lucid.ir.errors import ArgumentError, OptionError
 from lucid.ir.location import warn
@@ -63,7 +63,7 @@ class autocast:  # noqa: N801 - PyTorch's name
     ) -> None:
         _check_device_type(device_type, "autocast")
         check_flags("autocast", cache_enabled=cache_enabled)
-        if dtype is not None:
+        if dtype is not None and (enabled or not isinstance(dtype, MissingDType)):
             as_dtype(dtype, "autocast")
         if enabled:
             _refuse_enabled("autocast", "device_type", device_type)

@@ -93,6 +93,27 @@ def tensor_class(dtype: DType) -> str:
 _PYTHON_TYPES = {"bool": bool_, "int": i64, "float": f64}
 
 
+@dataclass(frozen=True, slots=True)
+class MissingDType:
+    """A dtype of PyTorch's that lucid hasn't got: it can be named and compared, no tensor has it."""
+
+    name: str
+    is_floating_point: bool = False
+    is_complex: bool = False
+
+    def __repr__(self) -> str:
+        return f"lucid.{self.name}"
+
+
+_HALF, _COMPLEX = MissingDType("float16", True), MissingDType("complex64", is_complex=True)
+_CDOUBLE = MissingDType("complex128", is_complex=True)
+MISSING = {
+    "float16": _HALF, "half": _HALF, "bfloat16": MissingDType("bfloat16", True),
+    "complex64": _COMPLEX, "cfloat": _COMPLEX, "complex128": _CDOUBLE, "cdouble": _CDOUBLE,
+    **{name: MissingDType(name) for name in ("uint16", "uint64")},
+}
+
+
 def as_dtype(value: Any, op: str) -> DType:
     """Check a `dtype=` argument; NumPy's dtypes, and Python's bool, int and float, are taken too.
 
@@ -110,6 +131,8 @@ def as_dtype(value: Any, op: str) -> DType:
     if isinstance(value, type) and issubclass(value, np.generic):
         return dtype_of_numpy(np.dtype(value))
     names = ", ".join(f"lucid.{d.torch_name}" for d in DTYPES)
+    if isinstance(value, MissingDType):
+        raise DTypeError(f"{op}: there is no {value.name}\nhint: dtypes are {names}")
     raise ArgumentError(f"{op}: dtype must be one of {names}, not {value!r}")
 
 

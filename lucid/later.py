@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from lucid.dtypes import MISSING
 from lucid.ir.types import DTYPES
 
 _MODULES = frozenset((
@@ -37,9 +38,8 @@ _LAYERS = frozenset((
     "threshold", "threshold_", "triplet_margin_loss",
 ))  # fmt: skip
 
-_MISSING_DTYPES = frozenset(("HalfTensor", "bfloat16", "float16", "half", "uint16", "uint64"))
 _OF_COMPLEX = frozenset((
-    "cdouble", "cfloat", "chalf", "complex", "complex128", "complex32", "complex64", "fft", "imag",
+    "chalf", "complex", "complex32", "fft", "imag",
     "istft", "polar", "stft", "view_as_complex", "view_as_real",
 ))  # fmt: skip
 
@@ -59,7 +59,9 @@ def find(name: str) -> Any:
     if name in _UNLISTED:
         return import_module(f"lucid.{name}")
     message = f"module 'lucid' has no attribute {name!r}"
-    if name in _MISSING_DTYPES:
+    if name in MISSING:
+        return MISSING[name]
+    if name == "HalfTensor":
         names = [dtype.torch_name for dtype in DTYPES]
         message += f"\nhint: dtypes are {', '.join(names[:-1])} and {names[-1]}"
     if name in _OF_COMPLEX:

@@ -79,3 +79,27 @@ def test_tensors_that_are_made_by_their_class_have_the_default_dtype() -> None:
         assert lucid.FloatTensor([1, 2]).dtype is lucid.float32
     finally:
         lucid.set_default_dtype(lucid.float32)
+
+
+# Dtypes that there aren't -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["float16", "half", "bfloat16", "complex64", "cdouble", "uint64"])
+def test_a_dtype_that_there_is_not_can_be_named_and_compared(name: str) -> None:
+    """As a norm does that keeps to float32 unless its weights are shorter."""
+    missing = getattr(lucid, name)
+    assert lucid.ones(2).dtype not in (missing, None)
+    assert missing is getattr(lucid, name)
+    assert missing.is_complex == (name in ("complex64", "cdouble"))
+    step = lucid.compile(lambda x: x.to(missing) if x.dtype == missing else x * 2)
+    assert step(lucid.ones(2)).tolist() == [2.0, 2.0]
+    with lucid.autocast("cpu", dtype=missing, enabled=False):
+        assert lucid.ones(2).dtype is lucid.float32
+    for use in (
+        lambda: lucid.zeros(2, dtype=missing),
+        lambda: lucid.ones(2).to(missing),
+        lambda: lucid.nn.Linear(2, 2).to(missing),
+        lambda: lucid.autocast("cpu", dtype=missing),
+    ):
+        with pytest.raises(lucid.DTypeError, match=rf"there is no {missing.name}\n"):
+            use()

@@ -56,10 +56,9 @@ def test_a_conversion_that_does_not_exist_says_what_would_work() -> None:
         X.type("abc")
     with pytest.raises(lucid.DTypeError, match=r"half: there is no float16\n.*\nhint: .*float\(\)"):
         X.half()
-    for name in ("uint16", "HalfTensor"):
-        with pytest.raises(AttributeError, match=f"no attribute '{name}'\nhint: dtypes are bool,"):
-            getattr(lucid, name)
-    for name in ("complex64", "fft", "view_as_complex"):
+    with pytest.raises(AttributeError, match="no attribute 'HalfTensor'\nhint: dtypes are bool,"):
+        lucid.HalfTensor
+    for name in ("chalf", "fft", "view_as_complex"):
         with pytest.raises(AttributeError, match=f"'{name}'\nhint: there are no complex numbers;"):
             getattr(lucid, name)
 

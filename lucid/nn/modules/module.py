@@ -18,7 +18,7 @@ from lucid.choices import check_flag, check_kind
 from lucid.compiler.recording import hooks as trace_hooks
 from lucid.device import check_device
 from lucid.docstrings import like
-from lucid.dtypes import as_dtype
+from lucid.dtypes import MissingDType, as_dtype
 from lucid.ir.errors import ArgumentError, MissingRuleError, OptionError
 from lucid.ir.frames import catching, leave
 from lucid.ir.types import DType, f32, f64
@@ -678,8 +678,8 @@ class Module(Hooked, StateHooked):
         check_kind(tensor, Tensor, "tensor", "Module.to")
         for argument in (*args, device, dtype, tensor):
             wanted = argument.dtype if isinstance(argument, Tensor) else argument
-            if isinstance(wanted, DType):
-                self._cast(wanted)
+            if isinstance(wanted, (DType, MissingDType)):
+                self._cast(as_dtype(wanted, "Module.to"))
             elif not isinstance(argument, (bool, type(None))):
                 check_device(argument, "Module.to")
         return self
