@@ -95,7 +95,7 @@ _PYTHON_TYPES = {"bool": bool_, "int": i64, "float": f64}
 
 @dataclass(frozen=True, slots=True)
 class MissingDType:
-    """A dtype of PyTorch's that lucid hasn't got: it can be named and compared, no tensor has it."""
+    """A dtype of PyTorch's that lucid hasn't got: who names or compares it may do so."""
 
     name: str
     is_floating_point: bool = False
