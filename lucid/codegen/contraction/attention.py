@@ -19,7 +19,7 @@ from math import prod
 from lucid.codegen import vmath
 from lucid.codegen.contraction.contraction import Contraction, scratch_bytes
 from lucid.codegen.contraction.gemm import Emitter, Epilogue, Position
-from lucid.codegen.contraction.packing import pack_columns
+from lucid.codegen.contraction.packing import pack_panel
 from lucid.codegen.emit.lowering import ELEMENTS
 from lucid.codegen.emit.philox import philox_words, uniform
 from lucid.codegen.kernel_ir.affine import AffineExpr
@@ -670,14 +670,14 @@ class AttentionEmitter:
         self, source: str, to: str, rows: int, columns: int, strides: tuple[int, int]
     ) -> None:
         """to[row, column] = source at these strides; columns are filled up to whole vectors."""
-        pack_columns(
+        pack_panel(
             self.b,
             self.own[source],
             self.own[to],
             element=self.element,
             k=rows,
-            n=columns,
             strides=strides,
             lanes=self.lanes,
             width=-(-columns // self.lanes),
+            tail=columns % self.lanes,
         )
