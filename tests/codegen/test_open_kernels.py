@@ -14,8 +14,12 @@ import pytest
 
 import lucid
 from lucid import Tensor
+from lucid.codegen import costs
 from lucid.codegen.contraction.contraction import panels_of
-from lucid.ir.extents import Sizes
+from lucid.codegen.kernels.attention import AttentionKernel
+from lucid.codegen.llvm.target import host_target
+from lucid.codegen.program.open_kernels import emit_variant
+from lucid.ir.extents import Sizes, is_open, replaced
 from lucid.nn import functional as F
 from lucid.runtime import open_programs
 
@@ -30,11 +34,10 @@ MOST_VARIANTS = 3  # of a kernel: parts are one or more, lines are short or long
 def variants(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often each open kernel is compiled from here on."""
     made: Counter[str] = Counter()
-    emit = open_programs.emit_variant
 
     def counting(module: Any, name: str, given: Any, *rest: Any) -> Any:
         made[given.key] += 1
-        return emit(module, name, given, *rest)
+        return emit_variant(module, name, given, *rest)
 
     monkeypatch.setattr(open_programs, "emit_variant", counting)
     return made
@@ -43,7 +46,7 @@ def variants(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 @pytest.fixture(params=[64, 32, 16])
 def width(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """Bytes of the vectors of open kernels."""
-    host = open_programs.host_target()
+    host = host_target()
     wide: int = min(request.param, host.vector_bytes)
     target = host.with_vector_bytes(wide)
     monkeypatch.setattr(open_programs, "host_target", lambda: target)
@@ -106,7 +109,7 @@ def test_panels_cover_each_column_once(lanes: int, width: int) -> None:
         at = sizes.at([count])
         for cut in (
             panels_of(count, lanes, width),
-            [type(x)(at(x.low) if x.low != 0 else 0, at(x.high), x.width, x.tail) for x in at_all],
+            [replaced(x, at) for x in at_all],
         ):
             end = 0
             for panels in cut:
@@ -218,6 +221,96 @@ def test_attention_has_one_code_for_all_lengths(
     assert max(variants.values(), default=0) <= MOST_VARIANTS
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("mask", ["", "causal", "bool", "float", "keys"])
+def test_attention_in_blocks_has_one_code_for_all_lengths(
+    mask: str,
+    dtype: Any,
+    width: int,
+    variants: Counter[str],
+    monkeypatch: pytest.MonkeyPatch,
+    rng: np.random.Generator,
+) -> None:
+    """Also its gradient; with blocks of keys that are whole, cut, or not there."""
+    monkeypatch.setattr(costs, "ATTENTION_BYTES", 0)
+    monkeypatch.setattr(costs, "ATTENTION_ROWS", 1)
+    planned: list[bool] = []
+    partition = AttentionKernel.partition
+
+    def noting(kernel: AttentionKernel, *rest: Any) -> Any:
+        planned.append(is_open(kernel.spec.sizes.rows))
+        return partition(kernel, *rest)
+
+    monkeypatch.setattr(AttentionKernel, "partition", noting)
+
+    def step(q: Tensor, k: Tensor, v: Tensor, mask_: Tensor | None) -> list[Any]:
+        q, k, v = (x.detach().requires_grad_() for x in (q, k, v))
+        output = F.scaled_dot_product_attention(q, k, v, mask_, is_causal=mask == "causal")
+        return [output, *lucid.autograd.grad((output * output).sum(), (q, k, v))]
+
+    def expected(q: Array, k: Array, v: Array, mask_: Array | None) -> list[Array]:
+        scores = q @ k.swapaxes(-1, -2) / q.shape[-1] ** 0.5
+        if mask == "causal":
+            mask_ = np.tri(*scores.shape[-2:], dtype=np.bool_)
+        if mask_ is not None:
+            is_bool = mask_.dtype == np.bool_
+            scores = np.where(mask_, scores, -np.inf) if is_bool else scores + mask_
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        weights /= weights.sum(-1, keepdims=True)
+        output = weights @ v
+        dweights = 2 * output @ v.swapaxes(-1, -2)
+        dscores = weights * (dweights - (weights * dweights).sum(-1, keepdims=True))
+        dscores /= q.shape[-1] ** 0.5
+        dv = weights.swapaxes(-1, -2) @ (2 * output)
+        return [output, dscores @ k, dscores.swapaxes(-1, -2) @ q, dv]
+
+    compiled = lucid.compile(step)
+    tolerance = 2e-5 if dtype == np.float32 else 1e-12
+    for rows in (70, 33, 20, 2, 3, 16, 63, 64, 65, 127, 128, 129, 150):
+        keys = rows if mask == "causal" else 2 + rows * 5 % 140
+        q, k, v = (
+            random(rng, (2, 2, count, size), dtype)
+            for count, size in ((rows, 19), (keys, 19), (keys, 7))
+        )
+        given = None
+        if mask == "float":
+            given = random(rng, (rows, keys), dtype)
+        elif mask in ("bool", "keys"):
+            flags = rng.random((rows, keys) if mask == "bool" else (2, 1, 1, keys)) < 0.7
+            flags[..., 0] = True
+            given = lucid.tensor(flags)
+        arrays: list[Any] = [None if x is None else x.numpy() for x in (q, k, v, given)]
+        results = compiled(q, k, v, given)
+        for found, wanted in zip(results, expected(*arrays), strict=True):
+            np.testing.assert_allclose(found.detach().numpy(), wanted, rtol=0, atol=tolerance)
+    assert any(planned)
+    assert not compiled.stats.eager_reasons
+    assert compiled.stats.traces < 8
+    assert max(variants.values(), default=0) <= MOST_VARIANTS
+
+
+def test_queries_that_are_not_there_add_nothing_to_infinite_keys(
+    monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
+    """A block of queries is filled up with zeros, and 0 * inf isn't 0."""
+    monkeypatch.setattr(costs, "ATTENTION_BYTES", 0)
+
+    def step(q: Tensor, k: Tensor, v: Tensor) -> Any:
+        v = v.detach().requires_grad_()
+        (found,) = lucid.autograd.grad(F.scaled_dot_product_attention(q, k, v).sum(), (v,))
+        return found
+
+    compiled = lucid.compile(step)
+    for size in (70, 33, 20, 50, 100):
+        q, k, v = (random(rng, (size, 8)).abs() for _ in range(3))
+        k[0] = -float("inf")
+        weights = np.exp(q.numpy() @ k.numpy()[1:].T / 8**0.5)
+        weights /= weights.sum(1, keepdims=True)
+        found = compiled(q, k, v).numpy()
+        assert (found[0] == 0).all()
+        np.testing.assert_allclose(found[1:, 0], weights.sum(0), rtol=1e-4)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32])
 @pytest.mark.parametrize("axis", [0, 1])
 def test_lines_of_any_length_are_sorted_by_the_same_code(
@@ -241,6 +334,8 @@ _WITHIN_PAGES = """
 import ctypes, itertools, mmap
 import numpy as np
 import lucid
+from lucid.codegen import costs
+from lucid.nn import functional as F
 
 PAGE = mmap.PAGESIZE
 kept = []
@@ -267,15 +362,22 @@ def every_second(a, b):
     return a @ b[:, ::2]
 def sorted_rows(a, b):
     return (a.sort(1)[0] @ b).sort(0)[0]
+def attention(a, b, mask):
+    return F.scaled_dot_product_attention(a, b, b, mask) * 19
 
-for function in (product, by_columns, every_second, sorted_rows):
+costs.ATTENTION_BYTES = 0
+for function, shapes in (
+    (product, lambda n: [(n + 1, 19), (19, n)]),
+    (by_columns, lambda n: [(n + 1, 19), (n, 19)]),
+    (every_second, lambda n: [(n + 1, 19), (19, 2 * n - 1)]),
+    (sorted_rows, lambda n: [(n + 1, 19), (19, n)]),
+    (attention, lambda n: [(n + 1, 19), (n, 19), (n + 1, n)]),
+):
     compiled = lucid.compile(function)
     for n in (33, 20, 48, 2, 3, 16, 17, 31, 50, 63, 65):
-        shape = (n, 19) if function is by_columns else (19, n)
-        if function is every_second:
-            shape = 19, 2 * n - 1
-        found = compiled(at_the_end((n + 1, 19)), at_the_end(shape))
-        assert found.shape == (n + 1, n) and (found.numpy() == 19).all()
+        found = compiled(*map(at_the_end, shapes(n))).numpy()
+        assert found.shape[0] == n + 1 and abs(found - 19).max() < 1e-4
+    assert not compiled.stats.eager_reasons
 """
 
 
