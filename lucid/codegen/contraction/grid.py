@@ -50,9 +50,10 @@ def emit_grid(
     enter_batch(b, product, epilogue, batch)
     emitter = _grid_emitter(b, product, args, epilogue, batch)
     own = part_range(b, column, grid.size[2], product.columns)
+    emitter.columns = own
     if emitter.plan.pack_b and not grid.packs[1]:
         emitter.pack_columns()
-    emitter.run_part(part_range(b, row, grid.size[1], product.rows), own)
+    emitter.run_part(part_range(b, row, grid.size[1], product.rows))
 
 
 def emit_packing(
@@ -169,8 +170,7 @@ class GridEmitter(Emitter):
         if scratch is not None and self.plan.pack_b:
             self.packed_b = b.at("i8", scratch, whole_a_bytes(self.plan))
 
-    def run_part(self, rows: Range, columns: Range) -> None:
-        self.columns = columns
+    def run_part(self, rows: Range) -> None:
         if self.plan.dots:
             self._dots(rows)
         else:
