@@ -108,6 +108,8 @@ PACK_COLUMNS = 48
 # Rows that the tile of a product with an open number of them is chosen for: many, and a multiple of
 # most heights.
 OPEN_ROWS = 840
+# The same of columns: vectors of them.
+OPEN_VECTORS = 4
 # A load of a vector, or of a scalar for all lanes, in a tile, against a multiply-add: tiles of
 # 13 rows and one vector 78 GFLOP/s, of 6 rows and two 95.
 TILE_LOAD = 1.2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import re
 from typing import Any
@@ -12,8 +13,12 @@ import pytest
 import lucid
 from lucid.codegen import costs
 from lucid.codegen.contraction.contraction import Contraction, plan
+from lucid.codegen.kernels.product import ContractKernel
 from lucid.codegen.llvm import jit
 from lucid.codegen.llvm.target import Target, host_target
+from lucid.codegen.llvm.values import Module
+from lucid.codegen.lower.schedule import make_program
+from lucid.codegen.threads.tasks import define_kernel, symbols_of
 from lucid.ir import ops
 from lucid.ir.graph import Graph, Value
 from lucid.ir.types import TensorType, dtype_named
@@ -202,3 +207,37 @@ def test_a_product_with_more_pages_than_stay_at_hand_is_cut_by_rows() -> None:
 
     beside = [random((1024, 1024), seed=n) for n in (2, 3, 4)]
     assert (parts()[0], parts(*beside)[0]) == (4, 16)  # of 256 and of 64 rows of a page each
+
+
+def test_a_part_packs_its_own_columns_alone() -> None:
+    graph = Graph("product")
+    a, b = random((1024, 128)), random((1024, 512))
+    x, y = (input_like(graph, array) for array in (a, b))
+    graph.outputs = [ops.matmul(ops.transpose(x, perm=(1, 0)), y)]
+    host = host_target()
+    (call,) = make_program(graph, [strides_of(a), strides_of(b)], host).calls
+    kernel = call.kernel
+    assert isinstance(kernel, ContractKernel)
+    grid = kernel.parts
+    assert grid is not None
+    assert grid.counts[2] > 1
+    assert not grid.packs[1]
+    module = Module(host)
+    define_kernel(module, "kernel", kernel, len(call.args))
+    names = symbols_of("kernel", kernel)
+    library = jit.load(module.text(), host, names)
+    buffers = [
+        np.full(buffer.size * buffer.dtype.itemsize // 4, np.nan, np.float32)
+        for buffer in call.args
+    ]
+    buffers[kernel.product.operands[0]][:] = a.ravel()
+    buffers[kernel.product.operands[1]][:] = b.ravel()
+    frame = (ctypes.c_void_p * len(buffers))(*(buffer.ctypes.data for buffer in buffers))
+    run = [
+        ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(library.addresses[n]) for n in names
+    ]
+    for function, count in zip(run, kernel.regions().values(), strict=True):
+        for part in range(count if function is not run[-1] else 1):
+            function(ctypes.addressof(frame), part)
+    packed_a = a.size if grid.packs[0] else 0
+    assert np.isfinite(buffers[-1]).sum() == packed_a + 1024 * grid.size[2]

@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import reduce
 from math import prod
 
 from lucid.codegen import vmath
-from lucid.codegen.contraction.contraction import Contraction, scratch_bytes
+from lucid.codegen.contraction.contraction import Contraction, plan, scratch_bytes
 from lucid.codegen.contraction.gemm import Emitter, Epilogue, Position
-from lucid.codegen.contraction.packing import pack_columns
+from lucid.codegen.contraction.packing import pack_panel
 from lucid.codegen.emit.lowering import ELEMENTS
 from lucid.codegen.emit.philox import philox_words, uniform
 from lucid.codegen.kernel_ir.affine import AffineExpr
@@ -33,6 +35,7 @@ from lucid.codegen.llvm.builder import (
     vector,
 )
 from lucid.codegen.llvm.target import Target
+from lucid.ir.extents import is_open
 from lucid.ir.ops.attention import AttentionSizes, rows_first
 from lucid.ir.strides import contiguous_strides
 from lucid.ir.types import DType, bool_
@@ -91,8 +94,11 @@ class Attention:
         """Whether each query has its own mask, so that blocks of it are copied and transposed."""
         return self.mask is not None and self.stride("mask", 0) != 0
 
-    def products(self) -> dict[str, list[Contraction]]:
-        """The products of a block, by name: with a whole block of keys, and with the last one."""
+    def products(self, target: Target) -> dict[str, list[Contraction]]:
+        """The products of a block, by name: with a whole block of keys, and with the last one.
+
+        Of an open number of keys the last one has tiles of the same kind.
+        """
         sizes, (queries, whole) = self.sizes, self.block
         e, d, element = sizes.inner, sizes.columns, self.element
         k_row, v_row = self.stride("k", 0), self.stride("v", 0)
@@ -113,8 +119,11 @@ class Attention:
                 "dq": Contraction(queries, e, keys, element, by_column, (k_row, 1)),
             }
 
-        counts = [whole, *([sizes.keys % whole] if sizes.keys % whole else [])]
-        all_ = [made(keys) for keys in counts]
+        rest = sizes.keys % whole
+        all_ = [made(whole), *([made(rest)] if is_open(rest) or rest else [])]
+        if is_open(rest):
+            tilings = {name: plan(spec, target).tiling for name, spec in all_[0].items()}
+            all_[1] = {name: replace(x, tiling=tilings[name]) for name, x in all_[1].items()}
         return {name: [each[name] for each in all_] for name in all_[0]}
 
     def arrays(self, target: Target) -> dict[str, int]:
@@ -123,7 +132,8 @@ class Attention:
         e, d = self.sizes.inner, self.sizes.columns
         lanes = target.lanes(self.element)
         wide = -(-d // lanes) * lanes
-        specs = [spec for each in self.products().values() for spec in each]
+        specs = [spec for each in self.products(target).values() for spec in each]
+        specs = [spec for spec in specs if not is_open(spec.m * spec.k)]  # which are the largest
         packed = max(scratch_bytes(spec, target) for spec in specs) // self.dtype.itemsize
         found = {"packed": packed, "qt": e * queries, "scores": keys * queries}
         if self.has_own_mask:
@@ -176,7 +186,7 @@ class AttentionEmitter:
             name: b.at(self.element, scratch, start)
             for name, start in spec.offsets(b.target).items()
         }
-        self.products = spec.products()
+        self.products = spec.products(b.target)
         self.is_hiding = spec.causal
         if spec.has_dropout:
             self._read_dropout()
@@ -359,6 +369,7 @@ class AttentionEmitter:
             for name in ("sums", "delta")
         )
         exists = [b.tail_mask(self.lanes, b.sub(self.count, group)) for group in self.groups]
+        rest = self.spec.sizes.rows % self.queries
         with b.loop(0, count) as loop:
             for n, group in enumerate(self.groups):
                 at = self._score_at("scores", loop.index, group)
@@ -373,7 +384,7 @@ class AttentionEmitter:
                 dscore = b.mul(weight, b.sub(dweight, delta[n]))
                 if allowed is not None:
                     dscore = b.select(allowed, dscore, const(self.type, 0))
-                if self.spec.sizes.rows % self.queries:  # 0 * inf isn't 0
+                if is_open(rest) or rest:  # 0 * inf isn't 0
                     kept, dscore = (
                         b.select(exists[n], x, const(self.type, 0)) for x in (kept, dscore)
                     )
@@ -466,19 +477,20 @@ class AttentionEmitter:
                 self._enter_mask(loop.index, whole)
                 block(loop.index, 0)
             self.is_hiding = True
-        if keys >= whole:
+        if is_open(keys) or keys >= whole:
             with b.loop(first, full, whole) as loop:
                 self._enter_mask(loop.index, whole)
                 block(loop.index, 0)
-        if keys % whole:
-            key = i64(keys - keys % whole)
-            if self.spec.causal:
-                with b.if_(b.lt(key, b.add(self.row, self.queries))):
-                    self._enter_mask(key, keys % whole)
-                    block(key, 1)
-            else:
-                self._enter_mask(key, keys % whole)
-                block(key, 1)
+        rest = keys % whole
+        if not is_open(rest) and not rest:
+            return
+        key = i64(keys - rest)
+        conditions = [b.lt(key, keys)] if is_open(rest) else []
+        if self.spec.causal:
+            conditions.append(b.lt(key, b.add(self.row, self.queries)))
+        with b.if_(reduce(b.and_, conditions)) if conditions else nullcontext():
+            self._enter_mask(key, rest)
+            block(key, 1)
 
     def _seen(self) -> Val:
         """The keys in blocks of which this block of queries sees any."""
@@ -589,12 +601,20 @@ class AttentionEmitter:
         lanes = self.lanes if step == 1 else 1
         with b.loop(0, self.count) as loop:
             row = b.mul(b.add(self.row, loop.index), spec.stride("mask", 0))
-            for start in range(0, count, lanes):
-                tail = min(count - start, lanes)
-                mask = self._lanes(tail) if tail < lanes else None
+
+            def copy(start: Val | int, mask: Val | None) -> None:
                 at = b.add(row, b.mul(b.add(key, start), step))
                 found = self._mask_elements(self.base["mask"], at, lanes, mask)
                 b.store(found, self._at("mask_rows", b.add(b.mul(loop.index, padded), start)))
+
+            if is_open(count):
+                with b.loop(0, count, lanes) as starts:
+                    left = b.sub(i64(count), starts.index)
+                    copy(starts.index, b.tail_mask(lanes, left) if lanes > 1 else None)
+            else:
+                for start in range(0, count, lanes):
+                    tail = min(count - start, lanes)
+                    copy(start, self._lanes(tail) if tail < lanes else None)
         self._transpose("mask_rows", "mask", count, self.queries, (1, padded))
 
     def _dropped(self, weight: Val, row: Val, key: Val, group: int) -> Val:
@@ -670,14 +690,14 @@ class AttentionEmitter:
         self, source: str, to: str, rows: int, columns: int, strides: tuple[int, int]
     ) -> None:
         """to[row, column] = source at these strides; columns are filled up to whole vectors."""
-        pack_columns(
+        pack_panel(
             self.b,
             self.own[source],
             self.own[to],
             element=self.element,
             k=rows,
-            n=columns,
             strides=strides,
             lanes=self.lanes,
             width=-(-columns // self.lanes),
+            tail=columns % self.lanes,
         )

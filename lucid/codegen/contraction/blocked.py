@@ -28,7 +28,7 @@ from lucid.codegen.emit import lowering
 from lucid.codegen.emit.lines import smaller
 from lucid.codegen.kernel_ir.affine import AffineExpr, form
 from lucid.codegen.kernel_ir.nest import LoopNest
-from lucid.codegen.llvm.builder import FunctionBuilder, Val, const, const_lanes, i64, vector
+from lucid.codegen.llvm.builder import FunctionBuilder, Val, const, i64, vector
 from lucid.codegen.llvm.target import ELEMENT_BYTES, Target
 from lucid.ir.extents import NotOpenError, ceil_div, hint, is_open, replaced
 
@@ -542,7 +542,7 @@ class BlockedEmitter(Emitter):
             apart = memory.of_rows if self.plan.pack_a else memory.block * self.a_strides[1]
             self.left = b.at(element, sources[0], b.mul(number, apart))
             self.first_row = i64(0)
-            self._over_columns(rows, columns)
+            self._tiles_of(rows, columns)
             return
         self.left = self.block_of_a
         with b.loop(rows[0], rows[1], found.rows) as loop:
@@ -552,7 +552,7 @@ class BlockedEmitter(Emitter):
             last = b.binary("udiv", b.add(end, found.height - 1), found.height)
             self._pack_tiles(left, self.block_of_a, first, (first, last))
             self.first_row = loop.index
-            self._over_columns((loop.index, end), columns)
+            self._tiles_of((loop.index, end), columns)
 
     def _places(self) -> list[tuple[Axis, Val]]:
         """The axes of places in windows, and the indices of the block's place."""
@@ -602,23 +602,9 @@ class BlockedEmitter(Emitter):
             right = b.at(self.spec.element, right, b.mul(index, axis.b * step))
         return left, right
 
-    def _over_columns(self, rows: Range, columns: Range) -> None:
-        b = self.b
-        rest = self.spec.n % self.plan.panel
-        full = self.spec.n - rest
-        if is_open(full) or full:
-            is_whole = not is_open(rest) and not rest
-            stop = columns[1] if is_whole else smaller(b, columns[1], full)
-            with b.loop(columns[0], stop, self.plan.panel) as loop:
-                self._over_rows(rows, self._panel(loop.index, self.plan.width, 0))
-        if is_open(rest):
-            has_rest = b.lt(i64(full), self.spec.n)
-            with b.if_(b.and_(has_rest, b.eq(columns[1], self.spec.n))):
-                self._over_rows(rows, self._panel(i64(full), self.plan.width, rest))
-        elif rest:
-            width = ceil_div(rest, self.plan.lanes)
-            with b.if_(b.eq(columns[1], self.spec.n)):
-                self._over_rows(rows, self._panel(i64(full), width, rest % self.plan.lanes))
+    def _tiles_of(self, rows: Range, columns: Range) -> None:
+        self.columns = columns
+        self._over_columns(lambda *panel: self._over_rows(rows, self._panel(*panel)))
 
     def _pack_block(self, start: Val, columns: Range) -> None:
         b, found, lanes = self.b, self.blocking, self.blocking.lanes
@@ -641,35 +627,32 @@ class BlockedEmitter(Emitter):
 
     def _pack_lines(self, start: Val, columns: Range, stride: int) -> None:
         """Copy a block of lines, one after the other, each from its beginning to its end."""
-        b, element, lanes, width = self.b, self.spec.element, self.plan.lanes, self.plan.width
-        rest = self.spec.n % self.plan.panel
-        full = self.spec.n - rest
+        b, element, lanes = self.b, self.spec.element, self.plan.lanes
 
-        def copy(line: Val, k: Val, column: Val, width: int, tail: int) -> None:
-            to = b.at(element, self._of_column(column, columns[0]), b.mul(k, self.plan.panel))
+        def copy(column: Val, width: int, tail: int | None) -> None:
+            at = b.mul(loop.index, self.plan.panel)
+            to = b.at(element, self._of_column(column, columns[0]), at)
+            mask = self._tail_mask(b, tail, column, width)
             for v in range(width):
                 place = b.at(element, b.at(element, line, column), v * lanes)
-                if tail and v == width - 1:
-                    mask = const_lanes("i1", [lane < tail for lane in range(lanes)])
-                    value = b.masked_load(self.type, place, mask)
-                else:
-                    value = b.load(self.type, place)
+                value = self._load(place, mask if v == width - 1 else None)
                 b.store(value, b.at(element, to, v * lanes))
 
+        self.columns = columns
         with b.loop(0, self.memory.block) as loop:
             line = b.at(element, start, b.mul(loop.index, stride))
-            with b.loop(columns[0], smaller(b, columns[1], full), self.plan.panel) as panels:
-                copy(line, loop.index, panels.index, width, 0)
-            if rest:
-                with b.if_(b.eq(columns[1], self.spec.n)):
-                    copy(line, loop.index, i64(full), ceil_div(rest, lanes), rest % lanes)
+            self._over_columns(copy)
 
     def _of_column(self, column: Val, first: Val) -> Val:
-        """Where a panel of the block lies."""
-        b = self.b
-        return b.at(self.spec.element, self.block, b.mul(b.sub(column, first), self.memory.block))
+        """Where a panel of the block lies, or a narrower one that begins within it."""
+        b, behind = self.b, self.b.sub(column, first)
+        if not is_open(self.spec.n):
+            return b.at(self.spec.element, self.block, b.mul(behind, self.memory.block))
+        within = b.binary("urem", behind, self.plan.panel)
+        panel = b.mul(b.sub(behind, within), self.memory.block)
+        return b.at(self.spec.element, self.block, b.add(panel, within))
 
-    def _panel(self, col: Val, width: int, tail: int) -> Panel:
+    def _panel(self, col: Val, width: int, tail: int | None) -> Panel:
         place, depth = self._of_column(col, self.first_column), self._depth(col)
         return Panel(col, width, place, self.plan.panel, tail, depth)
 

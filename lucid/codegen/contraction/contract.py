@@ -13,7 +13,6 @@ from lucid.codegen.emit.insts import InstEmitter
 from lucid.codegen.kernel_ir.nest import LoopNest
 from lucid.codegen.llvm.builder import FunctionBuilder, Val, i64
 from lucid.codegen.llvm.target import ELEMENT_BYTES
-from lucid.ir.extents import is_open
 
 
 class Finished(Protocol):
@@ -174,8 +173,8 @@ class TileEmitter(Emitter):
         passed = [*epilogue.args, *epilogue.slots.values(), kept, row, panel.col, *batch]
         if b.sizes is not None:
             passed.append(b.sizes)
-        tail = "open" if is_open(panel.tail) else panel.tail
-        name = f"{b.name}_{height}x{panel.width}" + (f"_{tail}" if tail else "")
+        name = f"{b.name}_{height}x{panel.width}"
+        name += "_open" if panel.tail is None else f"_{panel.tail}" if panel.tail else ""
         if name not in b.module.functions:
             parameters = [(value.type, f"p{i}") for i, value in enumerate(passed)]
             with FunctionBuilder(b.module, name, parameters, internal=True) as f:
@@ -203,16 +202,11 @@ class TileEmitter(Emitter):
             position = Position(b.add(row, i), b.add(column, at), mask)
             epilogue.element(b, value, position)
 
-        if is_open(panel.tail):
-            with b.loop(0, height) as rows, b.loop(0, width, lanes) as columns:
-                left = b.sub(i64(panel.tail), columns.index)
-                finish(rows.index, columns.index, b.tail_mask(lanes, left))
-            return
-        whole = panel.width - 1 if panel.tail else panel.width
+        whole = panel.width if panel.tail == 0 else panel.width - 1
+        mask = self._tail_mask(b, panel.tail, column, panel.width)
         with b.loop(0, height) as rows:
             if whole:
                 with b.loop(0, whole * lanes, lanes) as columns:
                     finish(rows.index, columns.index, None)
-            if panel.tail:
-                mask = self._mask(panel.width - 1, panel)
+            if panel.tail != 0:
                 finish(rows.index, i64(whole * lanes), mask)

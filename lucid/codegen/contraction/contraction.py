@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 
 from lucid.codegen import costs
 from lucid.codegen.llvm.target import ELEMENT_BYTES, Target
-from lucid.ir.extents import hint, is_open, replaced
+from lucid.ir.extents import ceil_div, hint, is_open, replaced
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,40 @@ class Contraction:
     a_strides: tuple[int, int]
     b_strides: tuple[int, int]
     tiling: Tiling | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Panels:
+    """Panels of equal width, side by side.
+
+    Attributes:
+        low, high: the columns of the first one, and those behind the last one.
+        width: vectors.
+        tail: lanes of the last vector; 0 for all; None: code finds out how many there are.
+    """
+
+    low: int
+    high: int
+    width: int
+    tail: int | None
+
+
+def panels_of(n: int, lanes: int, width: int) -> list[Panels]:
+    """How n columns are cut: into panels of so many vectors, and what is narrower behind them.
+
+    That is one panel; of an open n some, each half as wide as those before. Any may be the last.
+    """
+    rest = n % (width * lanes)
+    if not is_open(rest):
+        behind = [Panels(n - rest, n, -(-rest // lanes), rest % lanes)] if rest else []
+        return [Panels(0, n - rest, width, 0), *behind]
+    vectors, tail = ceil_div(n, lanes), None if lanes > 1 else 0
+    low, found = 0, []
+    for each in (width, *(lower for lower in (8, 4, 2, 1) if lower < width)):
+        high = low + (vectors - low) // each * each
+        found.append(Panels(low * lanes, high * lanes, each, tail))
+        low = high
+    return found
 
 
 @dataclass(frozen=True)
@@ -78,6 +112,11 @@ class Plan(Tiling):
         """Columns of a tile."""
         return self.width * self.lanes
 
+    @cached_property
+    def panels(self) -> list[Panels]:
+        """How a row of C is cut."""
+        return panels_of(self.spec.n, self.lanes, self.width)
+
     @property
     def a_elements(self) -> int:
         """Size of the packed block of A."""
@@ -94,20 +133,27 @@ def plan(spec: Contraction, target: Target) -> Plan:
     if spec.tiling is not None:
         return Plan(**vars(spec.tiling), spec=spec)
     at_hand = replaced(spec, hint)
-    chosen = _chosen(at_hand, costs.OPEN_ROWS if is_open(spec.m) else at_hand.m, target)
+    many = costs.OPEN_VECTORS * target.lanes(spec.element)
+    fitting = (
+        costs.OPEN_ROWS if is_open(spec.m) else at_hand.m,
+        many if is_open(spec.n) else at_hand.n,
+        many if is_open(spec.k) else at_hand.k,
+    )
+    chosen = _chosen(at_hand, fitting, target)
     return chosen if at_hand is spec else replace(chosen, spec=spec)
 
 
 @lru_cache(maxsize=1024)
-def _chosen(spec: Contraction, rows: int, target: Target) -> Plan:
-    """Choose for sizes that are known, with a tile that fits so many rows."""
+def _chosen(spec: Contraction, fitting: tuple[int, int, int], target: Target) -> Plan:
+    """Choose for sizes that are known; the tile for these rows, columns and inner indices."""
+    rows, columns, inner = fitting
     # A vector no wider than the rows of C: the next power of two of n.
-    lanes = min(target.lanes(spec.element), 1 << max(spec.n - 1, 0).bit_length())
-    height, width = _tile(rows, -(-spec.n // lanes), target.registers)
+    lanes = min(target.lanes(spec.element), 1 << max(columns - 1, 0).bit_length())
+    height, width = _tile(rows, -(-columns // lanes), target.registers)
     size = ELEMENT_BYTES[spec.element]
     dots = are_dots(spec.m, spec.n, spec.a_strides, spec.b_strides)
     if dots:
-        lanes = min(target.lanes(spec.element), 1 << max(spec.k - 1, 0).bit_length())
+        lanes = min(target.lanes(spec.element), 1 << max(inner - 1, 0).bit_length())
     large = spec.k * spec.n * size > costs.PACK_BYTES and spec.m >= costs.PACK_ROWS
     is_far = abs(spec.a_strides[1]) * size >= costs.PAGE_BYTES and spec.n >= costs.PACK_COLUMNS
     pack_a = (large or is_far) and spec.m * spec.k * size > costs.PACK_BYTES and not dots

@@ -20,7 +20,8 @@ from lucid.codegen.contraction.contraction import (
     aligned_bytes,
     plan,
 )
-from lucid.codegen.contraction.packing import pack_columns, pack_rows
+from lucid.codegen.contraction.packing import pack_panel, pack_rows
+from lucid.codegen.emit.lines import smaller
 from lucid.codegen.llvm.builder import FunctionBuilder, Val, const, const_lanes, i64, vector
 from lucid.ir.extents import is_open
 
@@ -47,7 +48,7 @@ class Panel:
     """Columns that a tile computes: the first one, and how its part of B is read.
 
     Attributes:
-        tail: lanes of the last vector; 0 for all. Where it is open: of all vectors.
+        tail: lanes of the last vector; 0 for all; None: as many as are left of the columns.
         depth: all inner indices or none of them; None for all.
     """
 
@@ -55,7 +56,7 @@ class Panel:
     width: int
     pointer: Val
     stride: int
-    tail: int
+    tail: int | None
     depth: Val | None = None
 
 
@@ -88,6 +89,7 @@ class Emitter:
         self.packed_a = self.packed_b = scratch
         if scratch is not None and self.plan.pack_b:
             self.packed_b = b.at("i8", scratch, aligned_bytes(self.plan.a_elements, spec.element))
+        self.columns: tuple[Val | int, Val | int] = 0, spec.n
 
     def run(self) -> None:
         """Append all of it to the function."""
@@ -96,23 +98,57 @@ class Emitter:
             self._dots(rows)
             return
         if self.plan.pack_b:
-            self._pack_b()
+            self.pack_columns()
         self._rows(rows)
 
-    def _pack_b(self) -> None:
+    def pack_columns(self) -> None:
+        """Copy panels of columns of B."""
+        self._over_columns(self._pack_panel)
+
+    def _pack_panel(self, column: Val, width: int, tail: int | None) -> None:
         assert self.packed_b is not None
-        p, spec = self.plan, self.spec
-        pack_columns(
-            self.b,
-            self.b_source,
-            self.packed_b,
+        b, p, spec = self.b, self.plan, self.spec
+        pack_panel(
+            b,
+            b.at(spec.element, self.b_source, b.mul(column, spec.b_strides[1])),
+            b.at(spec.element, self.packed_b, b.mul(column, spec.k)),
             element=spec.element,
             k=spec.k,
-            n=spec.n,
             strides=spec.b_strides,
             lanes=p.lanes,
-            width=p.width,
+            width=width,
+            tail=b.sub(i64(spec.n), column) if tail is None else tail,
         )
+
+    def _over_columns(self, inside: Callable[[Val, int, int | None], None]) -> None:
+        """Run `inside` for the first column, the width and the tail of each panel.
+
+        Those of a part are whole panels, or go up to the last one.
+        """
+        b, n, (first, last) = self.b, self.spec.n, self.columns
+        whole, *rest = self.plan.panels
+
+        def behind() -> None:
+            for panels in rest:
+                if not is_open(n):
+                    inside(i64(panels.low), panels.width, panels.tail)
+                    continue
+                with b.loop(panels.low, panels.high, panels.width * self.plan.lanes) as loop:
+                    inside(loop.index, panels.width, panels.tail)
+
+        if is_open(whole.high) or whole.high:
+            stop: Val | int = whole.high
+            if isinstance(last, Val):
+                stop = smaller(b, last, whole.high) if rest or is_open(n) else last
+            with b.loop(first, stop, self.plan.panel) as loop:
+                inside(loop.index, whole.width, whole.tail)
+        if not rest:
+            return
+        if isinstance(last, Val):
+            with b.if_(b.and_(b.eq(last, n), b.lt(i64(first), last))):
+                behind()
+        else:
+            behind()
 
     # Rows and panels ----------------------------------------------------------------------
 
@@ -170,17 +206,11 @@ class Emitter:
                     height=height,
                     strides=spec.a_strides,
                 )
-        full = spec.n // p.panel
-        if full:
-            with b.loop(0, full * p.panel, p.panel) as loop:
-                self._tiles(low, high, height, self._panel(loop.index, p.width, 0))
-        rest = spec.n - full * p.panel
-        if rest:
-            width = -(-rest // p.lanes)
-            panel = self._panel(i64(full * p.panel), width, rest % p.lanes)
-            self._tiles(low, high, height, panel)
+        self._over_columns(
+            lambda *panel: self._tiles(low, high, height, self._panel(*panel)),
+        )
 
-    def _panel(self, col: Val, width: int, tail: int) -> Panel:
+    def _panel(self, col: Val, width: int, tail: int | None) -> Panel:
         b, p, spec = self.b, self.plan, self.spec
         if p.pack_b:
             assert self.packed_b is not None
@@ -218,6 +248,7 @@ class Emitter:
     ) -> list[Val]:
         """Sums over all of k, row by row, added to those `before`."""
         b, k = self.b, self.spec.k
+        mask = None if self.plan.pack_b else self._mask(panel)
         sums = list(before) or [const(self.type, 0)] * (height * panel.width)
         # LLVM mixes the steps of a tile of one vector, whose scalars serve once: sums then wait in
         # memory. One of 6 x 2 has 78 GFLOP/s of two steps, 68 of one. More than 4 only take time.
@@ -229,16 +260,16 @@ class Emitter:
         if is_open(main) or main:
             end = main if panel.depth is None else panel.depth
             with b.loop(0, end, unroll, sums) as loop:
-                sums = self._steps(loop.carried, tile, strides, panel, loop.index, unroll)
+                sums = self._steps(loop.carried, tile, strides, panel, loop.index, unroll, mask)
                 loop.carry(*sums)
             sums = loop.results
         if is_open(k % unroll):
             with b.loop(main, k, 1, sums) as loop:
-                sums = self._steps(loop.carried, tile, strides, panel, loop.index, 1)
+                sums = self._steps(loop.carried, tile, strides, panel, loop.index, 1, mask)
                 loop.carry(*sums)
             sums = loop.results
         elif k % unroll:
-            sums = self._steps(sums, tile, strides, panel, i64(main), k % unroll)
+            sums = self._steps(sums, tile, strides, panel, i64(main), k % unroll, mask)
         return sums
 
     def _steps(
@@ -249,18 +280,19 @@ class Emitter:
         panel: Panel,
         k: Val,
         count: int,
+        mask: Val | None,
     ) -> list[Val]:
-        """Rounds k .. k + count - 1."""
+        """Rounds k .. k + count - 1; in the mask are the lanes of the last vector to load."""
         b, element, width = self.b, self.spec.element, panel.width
         sums = list(sums)
         height = len(sums) // width
         a = b.pinned(b.at(element, tile, b.mul(k, strides[1])))
         row = b.pinned(b.at(element, panel.pointer, b.mul(k, panel.stride)))
         for step in range(count):
-            vectors = [
-                self._load_b(row, step * panel.stride + v * self.plan.lanes, v, panel)
-                for v in range(width)
-            ]
+            vectors = []
+            for v in range(width):
+                at = b.at(element, row, step * panel.stride + v * self.plan.lanes)
+                vectors.append(self._load(at, mask if v == width - 1 else None))
             for i in range(height):
                 scalar = b.load(element, b.at(element, a, i * strides[0] + step * strides[1]))
                 factor = b.splat(scalar, self.plan.lanes)
@@ -268,27 +300,33 @@ class Emitter:
                     sums[i * width + v] = b.muladd(factor, vectors[v], sums[i * width + v])
         return sums
 
-    def _load_b(self, row: Val, offset: int, v: int, panel: Panel) -> Val:
-        pointer = self.b.at(self.spec.element, row, offset)
-        mask = self._mask(v, panel)
-        if mask is None or self.plan.pack_b:
-            return self.b.load(self.type, pointer)
-        return self.b.masked_load(self.type, pointer, mask)
+    def _load(self, pointer: Val, mask: Val | None) -> Val:
+        b = self.b
+        return (
+            b.load(self.type, pointer) if mask is None else b.masked_load(self.type, pointer, mask)
+        )
 
-    def _mask(self, v: int, panel: Panel) -> Val | None:
-        if is_open(panel.tail):
-            return self.b.tail_mask(self.plan.lanes, i64(panel.tail - v * self.plan.lanes))
-        if not panel.tail or v < panel.width - 1:
-            return None
-        return const_lanes("i1", [lane < panel.tail for lane in range(self.plan.lanes)])
+    def _mask(self, panel: Panel) -> Val | None:
+        """The lanes of a panel's last vector; None for all."""
+        return self._tail_mask(self.b, panel.tail, panel.col, panel.width)
+
+    def _tail_mask(
+        self, b: FunctionBuilder, tail: int | None, column: Val, width: int
+    ) -> Val | None:
+        """The lanes of the last of so many vectors that begin at a column; None for all."""
+        lanes = self.plan.lanes
+        if tail is None:
+            left = b.sub(i64(self.spec.n), b.add(column, (width - 1) * lanes))
+            return b.tail_mask(lanes, left)
+        return const_lanes("i1", [lane < tail for lane in range(lanes)]) if tail else None
 
     def _finish(self, sums: Sequence[Val], row: Val, height: int, panel: Panel) -> None:
-        b, lanes = self.b, self.plan.lanes
+        b, lanes, mask = self.b, self.plan.lanes, self._mask(panel)
         for i in range(height):
             this_row = b.add(row, i) if i else row
             for v in range(panel.width):
                 col = b.add(panel.col, v * lanes) if v else panel.col
-                place = Position(this_row, col, self._mask(v, panel))
+                place = Position(this_row, col, mask if v == panel.width - 1 else None)
                 self.epilogue(b, sums[i * panel.width + v], place)
 
     # Dot products -------------------------------------------------------------------------
@@ -350,11 +388,6 @@ class Emitter:
         b = self.b
         result = []
         for (row, col), total in zip(pointers, sums, strict=True):
-            x, y = (
-                b.load(self.type, b.at(self.spec.element, p, k))
-                if mask is None
-                else b.masked_load(self.type, b.at(self.spec.element, p, k), mask)
-                for p in (row, col)
-            )
+            x, y = (self._load(b.at(self.spec.element, p, k), mask) for p in (row, col))
             result.append(b.muladd(x, y, total))
         return result

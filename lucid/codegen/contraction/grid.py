@@ -25,7 +25,7 @@ from lucid.codegen.contraction.contraction import (
 )
 from lucid.codegen.contraction.gemm import Emitter, Epilogue
 from lucid.codegen.contraction.matrices import MatrixProduct
-from lucid.codegen.contraction.packing import pack_columns, pack_rows
+from lucid.codegen.contraction.packing import pack_rows
 from lucid.codegen.emit import lowering
 from lucid.codegen.emit.lines import smaller
 from lucid.codegen.kernel_ir.kernel import TileGrid
@@ -50,9 +50,10 @@ def emit_grid(
     enter_batch(b, product, epilogue, batch)
     emitter = _grid_emitter(b, product, args, epilogue, batch)
     own = part_range(b, column, grid.size[2], product.columns)
+    emitter.columns = own
     if emitter.plan.pack_b and not grid.packs[1]:
-        emitter.pack_columns(*own)
-    emitter.run_part(part_range(b, row, grid.size[1], product.rows), own)
+        emitter.pack_columns()
+    emitter.run_part(part_range(b, row, grid.size[1], product.rows))
 
 
 def emit_packing(
@@ -168,10 +169,8 @@ class GridEmitter(Emitter):
         self.whole_a = scratch
         if scratch is not None and self.plan.pack_b:
             self.packed_b = b.at("i8", scratch, whole_a_bytes(self.plan))
-        self.columns: Range = i64(0), i64(spec.n)
 
-    def run_part(self, rows: Range, columns: Range) -> None:
-        self.columns = columns
+    def run_part(self, rows: Range) -> None:
         if self.plan.dots:
             self._dots(rows)
         else:
@@ -184,17 +183,9 @@ class GridEmitter(Emitter):
         if p.pack_a:
             assert self.whole_a is not None
             self.packed_a = b.at(spec.element, self.whole_a, b.mul(i64(low), spec.k))
-        first, last = self.columns
-        full = spec.n - spec.n % p.panel
-        if full:
-            stop = last if full == spec.n else smaller(b, last, full)
-            with b.loop(first, stop, p.panel) as loop:
-                self._tiles(low, high, height, self._panel(loop.index, p.width, 0))
-        if full < spec.n:
-            width = -(-(spec.n - full) // p.lanes)
-            with b.if_(b.eq(last, spec.n)):
-                panel = self._panel(i64(full), width, (spec.n - full) % p.lanes)
-                self._tiles(low, high, height, panel)
+        self._over_columns(
+            lambda *panel: self._tiles(low, high, height, self._panel(*panel)),
+        )
 
     def _dots(self, row_range: tuple[Val | int, Val | int]) -> None:
         if self.spec.n == 1:
@@ -241,33 +232,8 @@ class GridEmitter(Emitter):
         """Copy some panels of columns of B."""
         b, p, spec = self.b, self.plan, self.spec
         size = ceil_div(ceil_div(spec.n, p.panel), pieces) * p.panel
-        self.pack_columns(*part_range(b, piece, size, spec.n))
-
-    def pack_columns(self, low: Val, high: Val) -> None:
-        """Copy panels of columns of B."""
-        b, p, spec = self.b, self.plan, self.spec
-        full = spec.n - spec.n % p.panel
-        if full:
-            with b.loop(low, high if full == spec.n else smaller(b, high, full), p.panel) as loop:
-                self._pack_panel(loop.index, p.panel)
-        if full < spec.n:
-            with b.if_(b.eq(high, spec.n)):
-                self._pack_panel(i64(full), spec.n - full)
-
-    def _pack_panel(self, column: Val, columns: int) -> None:
-        b, p, spec = self.b, self.plan, self.spec
-        assert self.packed_b is not None
-        pack_columns(
-            b,
-            b.at(spec.element, self.b_source, b.mul(column, spec.b_strides[1])),
-            b.at(spec.element, self.packed_b, b.mul(column, spec.k)),
-            element=spec.element,
-            k=spec.k,
-            n=columns,
-            strides=spec.b_strides,
-            lanes=p.lanes,
-            width=p.width,
-        )
+        self.columns = part_range(b, piece, size, spec.n)
+        self.pack_columns()
 
 
 class GridTileEmitter(GridEmitter, TileEmitter):

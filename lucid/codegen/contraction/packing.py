@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from lucid.codegen.llvm.builder import FunctionBuilder, Val, const, const_lanes, i64, vector
+from lucid.codegen.emit import memory
+from lucid.codegen.llvm.builder import (
+    FunctionBuilder,
+    Val,
+    const,
+    const_lanes,
+    i64,
+    iota,
+    vector,
+)
 from lucid.codegen.llvm.transposing import define_transpose
 from lucid.ir.extents import is_open
 
@@ -29,41 +38,34 @@ def pack_rows(
                 b.store(value, b.at(element, to, i))
 
 
-def pack_columns(
+def pack_panel(
     b: FunctionBuilder,
     source: Val,
     destination: Val,
     *,
     element: str,
     k: int,
-    n: int,
     strides: tuple[int, int],
     lanes: int,
     width: int,
+    tail: Val | int,
 ) -> None:
-    """Panels of width * lanes columns, each stored [k, columns]; the last one may be narrower.
+    """destination[k, c] = source[k, c] for `width` vectors of columns c.
 
-    It is filled up with zeros to whole vectors.
+    Args:
+        tail: lanes of the last vector, which is filled up with zeros; 0 for all. If it is known
+            only while code runs: columns that there are, and it is filled up with any numbers.
     """
-    panel = width * lanes
-
-    def one(column: Val, vectors: int, tail: int) -> None:
-        to = b.at(element, destination, b.mul(column, k))
-        for v in range(vectors):
-            count = tail if tail and v == vectors - 1 else lanes
-            first = b.add(column, v * lanes)
-            start = b.at(element, source, b.mul(first, strides[1]))
-            stride = vectors * lanes
-            _pack_vector(
-                b, start, b.at(element, to, v * lanes), element, k, strides, lanes, count, stride
-            )
-
-    if n >= panel:
-        with b.loop(0, n - n % panel, panel) as loop:
-            one(loop.index, width, 0)
-    rest = n % panel
-    if rest:
-        one(i64(n - rest), -(-rest // lanes), rest % lanes)
+    for v in range(width):
+        start = b.at(element, source, v * lanes * strides[1])
+        to = b.at(element, destination, v * lanes)
+        where = b, start, to, element, k, strides, lanes, width * lanes
+        if v < width - 1:
+            _pack_vector(*where, lanes)
+        elif isinstance(tail, Val):
+            _pack_open_vector(*where, b.sub(tail, v * lanes))
+        else:
+            _pack_vector(*where, tail or lanes)
 
 
 def _pack_vector(
@@ -74,8 +76,8 @@ def _pack_vector(
     k: int,
     strides: tuple[int, int],
     lanes: int,
-    count: int,
     stride: int,
+    count: int,
 ) -> None:
     """destination[k * stride : + lanes] = the first `count` columns of row k of the source."""
     start = 0
@@ -99,4 +101,41 @@ def _pack_vector(
             value = b.load(type_, row)
         else:
             value = b.masked_load(type_, row, mask)
+        b.store(value, b.at(element, destination, b.mul(loop.index, stride)))
+
+
+def _pack_open_vector(
+    b: FunctionBuilder,
+    source: Val,
+    destination: Val,
+    element: str,
+    k: int,
+    strides: tuple[int, int],
+    lanes: int,
+    stride: int,
+    count: Val,
+) -> None:
+    """The same of columns that code counts, perhaps more than lanes; behind them the last again."""
+    type_, start = vector(element, lanes), 0
+    last = b.sub(count, 1)
+    last = b.select(b.lt(last, lanes - 1), last, lanes - 1)
+    if strides[0] == 1 and (is_open(k) or k >= lanes):
+        name = define_transpose(b.module, element, lanes, is_cut=True)
+        start = k - k % lanes
+        with b.loop(0, start, lanes) as loop:
+            block = b.at(element, source, loop.index)
+            to = b.at(element, destination, b.mul(loop.index, stride))
+            b.call(name, "void", block, i64(strides[1]), to, i64(stride), last)
+    if not is_open(k) and start == k:
+        return
+    mask = b.tail_mask(lanes, count)
+    lane = iota("i64", lanes)
+    bound = b.splat(last, lanes)
+    offsets = b.mul(b.select(b.lt(lane, bound), lane, bound), strides[1])
+    with b.loop(start, k) as loop:
+        row = b.at(element, source, b.mul(loop.index, strides[0]))
+        if strides[1] == 1:
+            value = b.masked_load(type_, row, mask)
+        else:
+            value = memory.gather(b, type_, memory.pointers_at(b, element, row, offsets), None)
         b.store(value, b.at(element, destination, b.mul(loop.index, stride)))

@@ -33,6 +33,7 @@ from lucid.codegen.llvm.builder import FunctionBuilder, Val
 from lucid.codegen.llvm.target import Target
 from lucid.codegen.threads.parallel import wanted_parts
 from lucid.ir import ops
+from lucid.ir.extents import ceil_div, hint, replaced
 from lucid.ir.ops.attention import rows_first
 from lucid.ir.types import DType, Shape, i64
 
@@ -106,16 +107,18 @@ class AttentionKernel(Kernel):
         lanes = target.lanes(self.spec.element)
         instructions = cost_of("exp") + 6
         instructions += cost_of("random_uniform") if self.spec.has_dropout else 0
-        elementwise = self._scores() / lanes * instructions / costs.VECTOR_INSTRUCTIONS
-        return self._flops() / peak(self.spec.dtype, target) + elementwise
+        at_hand: AttentionKernel = replaced(self, hint)
+        elementwise = at_hand._scores() / lanes * instructions / costs.VECTOR_INSTRUCTIONS
+        return at_hand._flops() / peak(self.spec.dtype, target) + elementwise
 
     def partition(self, args: list[Buffer], new_temp: NewTemp, target: Target) -> list[Call]:
         """Cut the units, each part with memory of its own."""
-        wanted = min(wanted_parts(self.seconds(target)), self._units)
+        units = hint(self._units)
+        wanted = min(wanted_parts(self.seconds(target)), units)
         count = 1
         if wanted > 1:
-            size = ceil(self._units / wanted)
-            count = ceil(self._units / size)
+            size = ceil(units / wanted)
+            count = ceil_div(self._units, size)
             own = self.scratch_size
             self.parts = Partition(0, size, count, ((self.scratch[0], own),))
         args[-1].size = -(-count * self.scratch_size * self.spec.dtype.itemsize // i64.itemsize)

@@ -38,7 +38,7 @@ from lucid.codegen.kernels.evaluation import form_values, range_of
 from lucid.codegen.llvm.builder import FunctionBuilder, Val, const, iota, vector
 from lucid.codegen.llvm.target import Target
 from lucid.codegen.threads.parallel import wanted_parts
-from lucid.ir.extents import ceil_div, hint
+from lucid.ir.extents import ceil_div, hint, is_open
 from lucid.ir.op import OPS
 from lucid.ir.types import DType, Shape, i64
 
@@ -242,7 +242,7 @@ class _Line:
         lanes = self.lanes if self.kernel.source_stride == 1 else 1
         main = count - count % lanes
         for low, high, width in ((0, main, lanes), (main, count, 1)):
-            if low == high:
+            if not is_open(high - low) and low == high:
                 continue
             with b.loop(low, high, width) as loop:
                 at = b.mul(loop.index, self.kernel.source_stride)
@@ -252,8 +252,21 @@ class _Line:
                 entry = b.or_(b.shl(number, _POSITION_BITS), b.cast("zext", place, self.entry))
                 b.store(entry, b.at(self.entry, self.entries, loop.index))
         if method(self.kernel) != "digits":
-            for behind in range(count, count + -count % self.lanes):
-                b.store(const(self.entry, -1), b.at(self.entry, self.entries, behind))
+            self._fill(count + -count % self.lanes)
+
+    def _fill(self, high: int) -> None:
+        """Write entries behind those that there are."""
+        b = self.b
+
+        def write(behind: Val | int) -> None:
+            b.store(const(self.entry, -1), b.at(self.entry, self.entries, behind))
+
+        if not is_open(high):
+            for behind in range(self.count, high):
+                write(behind)
+            return
+        with b.loop(self.count, high) as loop:
+            write(loop.index)
 
     def _number(self, raw: Val) -> Val:
         """An unsigned number in the order of the elements."""

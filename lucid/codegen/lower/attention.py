@@ -91,14 +91,14 @@ def _source_of(value: Value) -> Value:
 def attention_of(node: Node, layouts: Sequence[Layout], target: Target) -> Attention:
     """What the kernel of an attention computes, from operands that lie so.
 
-    Raises `NotOpenError` for open sizes.
+    Raises `NotOpenError` where the sizes of a row, or from a row of keys to the next, are open.
     """
     sizes, attributes = sizes_of(node), node.attributes
-    shapes = [layout.strides for layout in layouts]
-    found: list[Any] = [*sizes.scores, *sizes.output, *(n for x in shapes for n in x)]
-    if any(map(is_open, found)):
-        extents = filter(is_open, found)
-        raise NotOpenError("the blocks of an attention follow from its sizes", extents)
+    known = [sizes.inner, sizes.columns]
+    known += [step for layout in layouts[1:3] for step in layout.strides[-2:]]
+    if any(map(is_open, known)):
+        extents: list[Any] = [n for n in known if is_open(n)]
+        raise NotOpenError("the blocks of an attention follow from the sizes of its rows", extents)
     rank, has_mask = len(sizes.batch), attributes["has_mask"]
     first = 3 + has_mask
     dropout = range(first, first + 2 * attributes["has_dropout"])
@@ -111,7 +111,11 @@ def attention_of(node: Node, layouts: Sequence[Layout], target: Target) -> Atten
         places.append(form(layout.offset, terms))
     dtype = node.result.dtype
     lanes = target.lanes(ELEMENTS[dtype])
-    queries = min(costs.ATTENTION_VECTORS, -(-sizes.rows // lanes)) * lanes
+    vectors, keys = costs.ATTENTION_VECTORS, costs.ATTENTION_KEYS
+    if not is_open(sizes.rows):
+        vectors = min(vectors, -(-sizes.rows // lanes))
+    if not is_open(sizes.keys):
+        keys = min(keys, sizes.keys)
     return Attention(
         dtype,
         sizes,
@@ -121,5 +125,5 @@ def attention_of(node: Node, layouts: Sequence[Layout], target: Target) -> Atten
         node.operands[3].dtype if has_mask else None,
         attributes["has_dropout"],
         tuple(places),
-        (queries, min(costs.ATTENTION_KEYS, sizes.keys)),
+        (vectors * lanes, keys),
     )
