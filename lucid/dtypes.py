@@ -108,8 +108,13 @@ class MissingDType:
 _HALF, _COMPLEX = MissingDType("float16", True), MissingDType("complex64", is_complex=True)
 _CDOUBLE = MissingDType("complex128", is_complex=True)
 MISSING = {
-    "float16": _HALF, "half": _HALF, "bfloat16": MissingDType("bfloat16", True),
-    "complex64": _COMPLEX, "cfloat": _COMPLEX, "complex128": _CDOUBLE, "cdouble": _CDOUBLE,
+    "float16": _HALF,
+    "half": _HALF,
+    "bfloat16": MissingDType("bfloat16", True),
+    "complex64": _COMPLEX,
+    "cfloat": _COMPLEX,
+    "complex128": _CDOUBLE,
+    "cdouble": _CDOUBLE,
     **{name: MissingDType(name) for name in ("uint16", "uint64")},
 }
 

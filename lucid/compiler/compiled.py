@@ -1006,7 +1006,7 @@ class Compiled:
 
     def _open_moving(self, call: Call) -> None:
         """Raise `RestartTrace` for axes of what it is given whose sizes keep changing."""
-        if not self._may_open:
+        if not (self._may_open and self._is_paced):  # a backward's are those of its forward
             return
         moved = moving_axes(call.types(), self._types_seen())
         moved -= self._opened | self._closed
@@ -1121,6 +1121,9 @@ class Compiled:
                 raise_in_eager_mode(error, "calls of its own on the stack")
             if self._ints or found.keys() - self._sources.keys():
                 raise_in_eager_mode(error)
+            if not isinstance(error, EagerOnlyError):
+                for give in known.warnings:
+                    give()
             raise
         self._sources.update(sources)
         return recorded

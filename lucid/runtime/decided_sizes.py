@@ -412,8 +412,9 @@ class DecidedProgram(OpenPlan):
 
     @property
     def nbytes(self) -> int:
-        """Of the words that are kept."""
-        return 8 * len(self._entries) * len(self.sized)
+        """Of its code, its two graphs, and the words that are kept."""
+        graphs = self._graph.nbytes + self.program.graph.nbytes
+        return self._library.nbytes + graphs + 8 * len(self._entries) * len(self.sized)
 
     def sizing(self) -> Sizing:
         """What fills the words of a context in."""

@@ -268,6 +268,7 @@ def alive() -> tuple[list[Node], list[object]]:
     return [x for x in found if type(x) is Node], [x for x in found if isinstance(x, of_work)]
 
 
+@pytest.mark.usefixtures("known_sizes")
 def test_of_a_trace_only_the_recorded_graph_outlives_it() -> None:
     before, before_work = alive()  # which are held: caches may drop what others have left
     step, call = perceptron()
@@ -292,6 +293,7 @@ def test_of_a_trace_only_the_recorded_graph_outlives_it() -> None:
     assert "kernel k0" in step.stages["kernels"], "made again for who looks at them"
 
 
+@pytest.mark.usefixtures("known_sizes")
 def test_programs_that_are_dropped_free_their_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lucid.compiler.compiled.LIMIT", 2)
     step, call = perceptron()
@@ -311,6 +313,7 @@ def test_programs_that_are_dropped_free_their_code(monkeypatch: pytest.MonkeyPat
     assert [tracker() is None for tracker in code] == [True] * 4
 
 
+@pytest.mark.usefixtures("known_sizes")
 def test_a_program_says_about_how_much_memory_it_keeps() -> None:
     step, call = perceptron()
     for size in (3, 3, 4, 4):

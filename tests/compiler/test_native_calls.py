@@ -677,6 +677,7 @@ def test_a_step_keeps_the_machine_code_that_checks_its_calls() -> None:
     assert step(x).tolist() == [2.0, 2.0, 2.0]
 
 
+@pytest.mark.usefixtures("known_sizes")
 def test_each_of_many_sizes_is_entered_by_native_code(monkeypatch: pytest.MonkeyPatch) -> None:
     """As the lengths of a cache are that grows with each word that a model says."""
     weights = lucid.ones(3, requires_grad=True)

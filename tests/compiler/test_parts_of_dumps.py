@@ -191,6 +191,7 @@ def test_gradients_are_named_by_their_leaves(step: Any) -> None:
     assert "%blocks_0_mlp_0_weight.grad" in text.partition("  return ")[2]
 
 
+@pytest.mark.usefixtures("known_sizes")
 def test_arguments_choose_the_program() -> None:
     step = lucid.compile(lambda x: x * 2)
     for size in (3, 4, 5):

@@ -396,6 +396,7 @@ def test_what_nobody_reads_causes_no_retrace():
 
 
 @pytest.mark.parametrize("took", [0.0, 1e9])
+@pytest.mark.usefixtures("known_sizes")
 def test_sizes_that_never_come_back_are_traced_as_long_as_that_is_faster(monkeypatch, took):
     note = TracePace.note_eager
     monkeypatch.setattr(TracePace, "note_eager", lambda *args: note(*args[:-1], took))
@@ -438,6 +439,7 @@ def test_arguments_name_what_differs(monkeypatch):
     ]
 
 
+@pytest.mark.usefixtures("known_sizes")
 def test_of_many_differences_messages_name_a_few(monkeypatch):
     monkeypatch.setattr(TracePace, "_is_faster", lambda pace: False)
     step = lucid.compile(lambda caches: sum(cache.sum() for cache in caches))
@@ -590,6 +592,7 @@ def test_a_replaced_method_is_noticed(monkeypatch):
     assert step(lucid.ones(2)).tolist() == [3.0, 3.0]
 
 
+@pytest.mark.usefixtures("known_sizes")
 def test_traces_that_calls_have_not_paid_for_are_not_made(caplog):
     step = lucid.compile(lambda x: x * 2)
     for n in range(1, 12):
@@ -642,12 +645,14 @@ def traces_of(sizes, step=None):
     return step.stats.traces, step.stats.dropped
 
 
+@pytest.mark.usefixtures("known_sizes")
 def test_the_programs_used_longest_ago_are_dropped(monkeypatch):
     monkeypatch.setattr("lucid.compiler.compiled.LIMIT", 2)
     assert traces_of((1, 2, 3, 1, 3)) == (4, 2)
     assert traces_of((1, 2, 1, 3, 1)) == (3, 1), "2 was used longer ago than 1"
 
 
+@pytest.mark.usefixtures("known_sizes")
 def test_calls_that_native_code_serves_are_uses_of_their_program(monkeypatch):
     monkeypatch.setattr("lucid.compiler.compiled.LIMIT", 3)
     step = lucid.compile(lambda x: x * 2, audit=False)
@@ -656,6 +661,7 @@ def test_calls_that_native_code_serves_are_uses_of_their_program(monkeypatch):
     assert traces_of((2,), step) == (5, 2)
 
 
+@pytest.mark.usefixtures("known_sizes")
 def test_paths_that_take_over_are_uses_of_their_program(monkeypatch):
     monkeypatch.setattr("lucid.compiler.compiled.LIMIT", 3)
     step = lucid.compile(lambda x: x * 2 if x.sum() > 0 else -x, audit=False)
@@ -665,6 +671,7 @@ def test_paths_that_take_over_are_uses_of_their_program(monkeypatch):
     assert (step.stats.traces, step.stats.dropped) == (4, 1)
 
 
+@pytest.mark.usefixtures("known_sizes")
 def test_programs_are_dropped_for_the_memory_that_they_keep(monkeypatch):
     monkeypatch.setattr("lucid.compiler.compiled.LIMIT_BYTES", 1)
     table = np.zeros(1 << 16)

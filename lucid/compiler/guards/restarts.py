@@ -53,6 +53,7 @@ class Known:
             whose sizes must be known all the same; may_open: whether more may be opened.
         types: of the tensors that earlier traces were given.
         undo: takes back what the trace has created in Python, while nobody has taken over.
+        warnings: give those that the trace has met, where an error ends it.
         functions: where the trace keeps its calls of custom Functions; None: nobody asks.
     """
 
@@ -71,6 +72,7 @@ class Known:
     taken: set[Location | None] = field(default_factory=set)
     shared: set[Location | None] = field(default_factory=set)
     undo: list[Callable[[], object]] = field(default_factory=list)
+    warnings: Sequence[Callable[[], None]] = ()
     functions: list[FunctionCall] | None = None
 
 

@@ -162,6 +162,7 @@ class DeferredCalls:
         self._exits = exits
         self._collector = collector
         self.deferred: list[DeferredCall] = []
+        self.warnings: list[Callable[[], None]] = []  # among these, but for texts of the call's
         self._counts: set[int] = set()  # containers in which calls count later
 
     @property
@@ -360,7 +361,10 @@ class DeferredCalls:
         if _is_error(text, category, *place):
             self._exits.op_by_op("it gives a warning, which warnings.filters makes an error")
         self._let_listen(warnings.showwarning)
-        self.say(warning_at(frame), message, category)
+        give = warning_at(frame)
+        self.say(give, message, category)
+        if type(message) is str or isinstance(message, Warning):
+            self.warnings.append(functools.partial(give, message, category))
 
     def frame(self) -> types.FrameType:
         """The user's frame that is about to call or to return."""

@@ -214,6 +214,7 @@ def _record(recorder: Recorder, side_effects: SideEffects, call: Call, known: Kn
                 )
             collector.refused = recorder.note_refusal
             outside = recorder.outside = DeferredCalls(recorder.exits, collector)
+            known.warnings = outside.warnings
             collector.substitutes = StandInFunctions(recorder, collector, outside)
             collector.is_gradient = lambda tensor: tensor._storage in recorder.grad_leaf_of
             _name_arguments(collector, function, call)
