@@ -349,6 +349,25 @@ def test_a_cache_that_is_handed_on_is_one_program() -> None:
     assert not step.stats.eager_reasons
 
 
+def test_batches_of_other_sizes_that_a_number_chooses_are_one_program() -> None:
+    """They are further arguments, which the trace comes to one by one."""
+
+    def make() -> Callable[..., Any]:
+        batches = [(rows(size), rows(size, 1)) for size in (5, 7, 6, 9, 12, 8, 3)]
+        layer, state = nn.Linear(4, 1), SimpleNamespace(calls=0)
+
+        def loss() -> Tensor:
+            x, y = batches[state.calls % len(batches)]
+            state.calls += 1
+            return F.mse_loss(layer(x), y)
+
+        return trained(loss, layer)
+
+    step = compared(make, lambda _: (), range(20))
+    assert step.stats.traces <= OPENED
+    assert not step.stats.eager_reasons
+
+
 # Memory, and what isn't open -------------------------------------------------------------------
 
 

@@ -142,7 +142,7 @@ def axes_of_arguments(axes: Iterable[OpenAxis]) -> dict[int, list[int]]:
 
 
 def moving_axes(
-    now: Sequence[TensorType], earlier: Iterable[Sequence[TensorType]]
+    now: Sequence[TensorType], earlier: Sequence[Sequence[TensorType]]
 ) -> set[OpenAxis]:
     """The axes of a call's tensors that have had other sizes in each of some calls before.
 
@@ -154,11 +154,11 @@ def moving_axes(
 
 
 def sizes_seen(
-    now: Sequence[TensorType], earlier: Iterable[Sequence[TensorType]]
+    now: Sequence[TensorType], earlier: Sequence[Sequence[TensorType]]
 ) -> dict[OpenAxis, tuple[int, ...]]:
-    """The sizes of all axes of a call's tensors, in it and in earlier ones of its structure."""
-    structure = [(x.dtype, x.ndim) for x in now]
-    alike = [x for x in earlier if [(type_.dtype, type_.ndim) for type_ in x] == structure]
+    """The sizes of all axes of a call's tensors, in it and in earlier ones that begin as it does."""
+    known = [[(x.dtype, x.ndim) for x in types[: len(now)]] for types in (now, *earlier)]
+    alike = [types for types, begin in zip(earlier, known[1:], strict=True) if begin == known[0]]
     return {
         axis_of_argument(position, axis): (size, *[x[position].shape[axis] for x in alike])
         for position, type_ in enumerate(now)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -45,6 +45,9 @@ from lucid.tensor.storage import Storage, ViewGuard
 from lucid.tensor.tree import map_tree
 from lucid.tensor.writing import refusal_of_writes
 
+if TYPE_CHECKING:
+    from lucid.autograd.host_finding import OpenAxis
+
 
 class StandIns:
     """The arguments with a traced handle for each tensor and a live scalar for each float.
@@ -78,7 +81,7 @@ class StandIns:
         self._sets: list[frozenset[Any]] = []
         self._data: dict[int, tuple[Any, dict[str, Any]]] = {}
         self._filled: list[tuple[Any, dict[str, Any]]] = []
-        self._seen = sizes_seen(call.types(), known.types) if call.open_axes else {}
+        self._seen: dict[OpenAxis, tuple[int, ...]] = {}
         self._sizes: dict[tuple[int, ...], Any] = {}  # by what they have been so far
         recorder.arguments = call.tensors
         self._tensors, self._floats = iter(call.tensors), itertools.count()
@@ -303,6 +306,8 @@ class StandIns:
         shape: list[Any] = [*tensor._type.shape]
         sizes = self._recorder.sizes
         for place in [axis_of_argument(position, axis) for axis in axes]:
+            if place not in self._seen:  # there may be more by now
+                self._seen = sizes_seen(self._call.types(), self._at_start.types)
             seen = self._seen[place]
             if seen not in self._sizes:
                 self._sizes[seen] = sizes.add(seen[0]), sizes.origins[-1]
