@@ -102,7 +102,7 @@ def test_an_axis_is_open_when_it_has_had_three_sizes() -> None:
     assert found(types((6, 9), (6,)), second, first) == [(0, 0), (1, 0)]
     assert found(types((6, 9), (5,)), second, first) == [(0, 0)]
     assert found(types((1, 9), (6,)), second, first) == [(1, 0)]  # of one row there is another
-    assert found(types((6, 9)), second, first) == []  # a call of another structure
+    assert found(types((6, 9, 1), (6,)), second, first) == []  # of another structure
 
 
 @pytest.mark.parametrize("name", LAYERS)

@@ -156,7 +156,7 @@ def moving_axes(
 def sizes_seen(
     now: Sequence[TensorType], earlier: Sequence[Sequence[TensorType]]
 ) -> dict[OpenAxis, tuple[int, ...]]:
-    """The sizes of all axes of a call's tensors, in it and in earlier ones that begin as it does."""
+    """The sizes of all axes of a call's tensors, in it and in earlier ones that begin like it."""
     known = [[(x.dtype, x.ndim) for x in types[: len(now)]] for types in (now, *earlier)]
     alike = [types for types, begin in zip(earlier, known[1:], strict=True) if begin == known[0]]
     return {
