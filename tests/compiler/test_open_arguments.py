@@ -274,6 +274,23 @@ def test_what_a_step_says_of_sizes_is_that_of_each_call() -> None:
     assert not step.stats.eager_reasons
 
 
+def test_what_numpy_says_of_an_array_of_any_size_is_that_of_each_call() -> None:
+    def make() -> Callable[..., Any]:
+        seen = SimpleNamespace(rows=0)
+
+        def step(x: np.ndarray, weights: np.ndarray) -> Any:
+            seen.rows += x.shape[0]
+            y = lucid.from_numpy((x - x.mean(0)) * weights[:, None])
+            is_large = x.size > 80
+            return y.sum(0), len(x), x.shape, x.ndim, x.nbytes, is_large, seen.rows
+
+        return step
+
+    step = compared(make, lambda n: (rows(n).numpy(), rows(n, 1).numpy()[:, 0]))
+    assert step.stats.traces <= OPENED + 1
+    assert not step.stats.eager_reasons
+
+
 def test_a_loop_of_python_over_rows_knows_how_many_there_are() -> None:
     def make() -> Callable[..., Any]:
         def step(x: Tensor, y: Tensor) -> Tensor:

@@ -34,8 +34,10 @@ from lucid.compiler.recording.texts import written
 from lucid.functions.gathering import index_put
 from lucid.functions.indexing import getitem
 from lucid.functions.shape import broadcast
+from lucid.ir.extents import hint, is_open, replaced
 from lucid.ir.op import Op
-from lucid.ir.types import has_dtype, i64
+from lucid.ir.ops.rules import broadcast_all
+from lucid.ir.types import Shape, has_dtype, i64
 from lucid.ir.whose_code import is_followed
 from lucid.tensor.core import TensorCore, of_users_array, of_value
 from lucid.tensor.tree import Rebuild, flatten
@@ -173,6 +175,11 @@ class LateArray(LateObject):
 
     @property
     def shape(self) -> tuple[int, ...]:
+        return tuple(map(self.exits.shown, self._sizes))
+
+    @property
+    def _sizes(self) -> Shape:
+        """Its shape as the library knows it."""
         return self.value.type.shape
 
     @property
@@ -291,7 +298,8 @@ class LateArray(LateObject):
             found = self._called_item(key)
             is_part = type(found) is LateArray and found.whole is self
         else:
-            kind = type(self._like()[_now_of_key(key)])
+            at_hand = replaced(self._sizes, hint)
+            kind = type(np.broadcast_to(np.empty((), self.dtype), at_hand)[_now_of_key(key)])
             tensor = getitem(self._elements(), index)
             value = self.exits.recorder.value_of(tensor)
             if kind is not np.ndarray:
@@ -345,7 +353,14 @@ class LateArray(LateObject):
 
     def _like(self) -> np.ndarray:
         """An array of its type that shows what an index gives."""
-        return np.broadcast_to(np.empty((), self.dtype), self.shape)
+        return np.broadcast_to(np.empty((), self.dtype), self._sizes)
+
+    def _static(self, name: str) -> Any:
+        """What its type says, of open sizes as well."""
+        if not any(map(is_open, self._sizes)):
+            return getattr(self._like(), name)
+        size, each = math.prod(self.shape), self.dtype.itemsize
+        return {"ndim": len(self._sizes), "size": size, "itemsize": each}.get(name, size * each)
 
     def _elements(self) -> Tensor:
         """A tensor of its elements, on its memory where it is known."""
@@ -359,7 +374,7 @@ class LateArray(LateObject):
         found: list[Any] = []
         parts = key if type(key) is tuple else (key,)
         axes = [i for i, part in enumerate(parts) if part is not None and part is not Ellipsis]
-        if self.kind is not np.ndarray or len(axes) > len(self.shape):
+        if self.kind is not np.ndarray or len(axes) > self.ndim:
             return None
         is_behind = False  # an ellipsis
         for i, part in enumerate(parts):
@@ -368,7 +383,7 @@ class LateArray(LateObject):
                 part = part.number()
             if is_live(part) and issubclass(part.kind, WHOLE):
                 part = part.truncated()
-                size = self.shape[axes.index(i) - (len(axes) if is_behind else 0)]
+                size = self._sizes[axes.index(i) - (len(axes) if is_behind else 0)]
                 if not (part < size and part >= -size):
                     return None  # which NumPy refuses, perhaps to code of the user's
                 found.append(self.exits.recorder.constant(part, i64))
@@ -391,16 +406,16 @@ class LateArray(LateObject):
             tensor = self.exits.recorder.constant(value, dtype)
         else:
             return None
-        if tensor.shape == shape:
+        if tensor._type.shape == shape:
             return tensor
-        is_less = np.broadcast_shapes(tensor.shape, shape) == shape
+        is_less = broadcast_all(tensor._type.shape, shape) == shape
         return broadcast(tensor, shape) if is_less else None
 
     # ------------------------------------------------------------------ what Python asks
 
     def __getattr__(self, name: str) -> Any:
         if name in _STATIC:
-            return getattr(self._like(), name)
+            return self._static(name)
         if name in ("__array_interface__", "__array_struct__"):
             return self._look()
         is_data = name not in _COMPUTED and not callable(getattr(self.kind, name, callable))
@@ -434,8 +449,8 @@ class LateArray(LateObject):
         return len(self._like())
 
     def __bool__(self) -> bool:
-        if math.prod(self.shape) != 1:
-            return bool(np.broadcast_to(True, self.shape))  # raises what NumPy raises
+        if math.prod(self._sizes) != 1:
+            return bool(np.broadcast_to(True, self._sizes))  # raises what NumPy raises
         return self.exits.truth(self.exits.only(self.operand()), f"bool() of {self.what}")
 
     def __float__(self) -> float:
@@ -543,7 +558,7 @@ def _in_place(name: str) -> Callable[..., Any]:
             return NotImplemented
         op = _OPERATORS.get(name)
         found = None if op is None else _by_op(self.exits, op, (self, other))
-        if type(found) is LateArray and found.shape == self.shape and self.can_be_written:
+        if type(found) is LateArray and found._sizes == self._sizes and self.can_be_written:
             self._hold(found)
         else:
             self.write(f"ndarray.{method}", getattr(np.ndarray, method), other)
@@ -576,9 +591,8 @@ def _by_op(exits: Exits, op: Any, operands: Sequence[Any]) -> Any:
     first, dtypes = arrays[0], {x.dtype for x in arrays}
     if len(dtypes) != 1 or first.value.dtype.kind not in ("float", "int"):
         return None
-    try:
-        shape = np.broadcast_shapes(*(x.shape for x in arrays))
-    except ValueError:
+    shape = broadcast_all(*(x._sizes for x in arrays))
+    if shape is None:
         return None  # which NumPy says
     sides: list[Value] = []
     for operand in operands:

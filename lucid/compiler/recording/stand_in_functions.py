@@ -232,8 +232,8 @@ class StandInFunctions(Substitutes):
         ):
             name = f"np.{getattr(function, '__name__', type(function).__name__)}"
             return lambda *args, **kwargs: of_numpy(self._exits, name, function, args, kwargs)
-        if function is len and isinstance(only, TensorCore) and only.ndim:
-            size = only._type.shape[0]
+        if function is len and isinstance(only, (TensorCore, LateArray)) and only.ndim:
+            size = (only.value if type(only) is LateArray else only)._type.shape[0]
             return (lambda _: self._exits.shown(size)) if is_open(size) else None
         if function is len and is_heard(getattr(type(only), "__len__", None)):
             self._collector.measure(only)
