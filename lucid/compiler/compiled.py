@@ -120,6 +120,7 @@ class Options:
     passes: tuple[Pass, ...] = ()
     nan: str = "allow"
     verify: str = "never"
+    dynamic: bool | None = None
 
 
 class _Leftovers:
@@ -1006,9 +1007,12 @@ class Compiled:
 
     def _open_moving(self, call: Call) -> None:
         """Raise `RestartTrace` for axes of what it is given whose sizes keep changing."""
+        dynamic = self._options.dynamic
         if not (self._may_open and self._is_paced):  # a backward's are those of its forward
             return
-        moved = moving_axes(call.types(), self._types_seen())
+        if dynamic is False:
+            return
+        moved = moving_axes(call.types(), self._types_seen(), 2 if dynamic else None)
         moved -= self._opened | self._closed
         if moved:
             raise RestartTrace("is called with sizes that keep changing", "opened", moved)
@@ -1468,7 +1472,8 @@ def compile(
             the mode "interpret".
         backend: "eager" as the mode; "inductor", "cudagraphs" and "aot_eager", PyTorch's, are the
             default.
-        dynamic: True, False or None; which sizes code is compiled for follows from the calls.
+        dynamic: for which arguments one program serves all sizes. None: along axes that have had
+            three; True: two; False: none, each size is traced.
         options: what PyTorch's compiler is tuned with, by name; there is nothing to be tuned here.
         disable: True is the mode "eager".
 
@@ -1503,7 +1508,7 @@ def compile(
             f'compile: verify="{verify}" compares what native code makes, and mode="interpret" has '
             "none\nhint: leave one of them out"
         )
-    chosen = Options(mode, audit, max_paths, fullgraph, _passes(passes), nan, verify)
+    chosen = Options(mode, audit, max_paths, fullgraph, _passes(passes), nan, verify, dynamic)
     made = functools.partial(_compiled_with, chosen)
     return made if function is None else made(function)
 

@@ -105,6 +105,14 @@ def test_an_axis_is_open_when_it_has_had_three_sizes() -> None:
     assert found(types((6, 9, 1), (6,)), second, first) == []  # of another structure
 
 
+@pytest.mark.parametrize(("dynamic", "traces"), [(None, 3), (True, 2), (False, 5)])
+def test_who_compiles_says_how_soon_sizes_are_open(dynamic: bool | None, traces: int) -> None:
+    step = lucid.compile(lambda x: x.softmax(0), dynamic=dynamic)
+    for size in (5, 7, 6, 9, 8):
+        agree(step(rows(size)), rows(size).softmax(0))
+    assert step.stats.traces == traces
+
+
 @pytest.mark.parametrize("name", LAYERS)
 def test_one_program_serves_all_sizes(name: str) -> None:
     layer = LAYERS[name]

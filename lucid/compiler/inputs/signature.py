@@ -142,14 +142,15 @@ def axes_of_arguments(axes: Iterable[OpenAxis]) -> dict[int, list[int]]:
 
 
 def moving_axes(
-    now: Sequence[TensorType], earlier: Sequence[Sequence[TensorType]]
+    now: Sequence[TensorType], earlier: Sequence[Sequence[TensorType]], least: int | None = None
 ) -> set[OpenAxis]:
     """The axes of a call's tensors that have had other sizes in each of some calls before.
 
     earlier: the types of those, of which others of other structure are passed over.
+    least: how many sizes an axis must have had; None: as many as where nobody says.
     """
-    seen = sizes_seen(now, earlier)
-    moved = {axis for axis, sizes in seen.items() if len({*sizes}) >= MOVES_OF_SIZES}
+    seen, least = sizes_seen(now, earlier), MOVES_OF_SIZES if least is None else least
+    moved = {axis for axis, sizes in seen.items() if len({*sizes}) >= least}
     return {axis for axis in moved if _may_be_open(seen[axis][0])}
 
 
