@@ -20,6 +20,7 @@ from lucid.functions.shape import reshaped
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, OptionError, ShapeError
+from lucid.ir.extents import is_open
 from lucid.ir.types import DType, bool_, has_dtype
 from lucid.tensor.arrays import copied_array, native_dtype, plain_array, plain_data
 from lucid.tensor.context import context
@@ -61,7 +62,7 @@ def tensor(
         data = data.as_tensor()
     if isinstance(data, Tensor):
         result = clone(cast(data.detach(), wanted or data._type.dtype)).detach()
-    elif type(data) is not data.__class__:  # a live scalar: its class is only what it says
+    elif _is_of_call(data):
         result = constant(data, wanted or _dtype_of_number(data))
     else:
         if hasattr(data, "__array__") and not isinstance(data, np.generic):
@@ -85,8 +86,13 @@ def _is_of_step(data: Any) -> bool:
     if context.recorder is None or context.levels:
         return False
     leaves = list(_leaves(data))
-    live = sum(type(leaf) is not leaf.__class__ for leaf in leaves)
+    live = sum(map(_is_of_call, leaves))
     return 0 < live <= MOST_LIVE or any(isinstance(leaf, Tensor) for leaf in leaves)
+
+
+def _is_of_call(number: Any) -> bool:
+    """Whether it is a live scalar, whose class is only what it says, or an open size."""
+    return type(number) is not number.__class__ or is_open(number)
 
 
 def _is_read_live(data: Any) -> bool:

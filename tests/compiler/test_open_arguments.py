@@ -273,7 +273,9 @@ def test_what_a_step_says_of_sizes_is_that_of_each_call() -> None:
             seen.rows += x.shape[0]
             seen.texts.append(f"{x.shape[0]} of {tuple(x.shape)}")
             even = x.sum() if len(x) % 2 == 0 else x.mean()
-            return x.shape, x.size(0), x.numel(), even, seen.rows, seen.texts[-1]
+            tensors = lucid.tensor(x.shape), lucid.tensor([len(x), 1.5]), lucid.tensor(len(x))
+            mean = x.sum() / float(len(x)) ** 0.5
+            return x.shape, x.size(0), x.numel(), even, seen.rows, seen.texts[-1], mean, tensors
 
         return step
 

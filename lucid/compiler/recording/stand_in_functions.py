@@ -370,7 +370,7 @@ class StandInFunctions(Substitutes):
             return value.value.type.size == 1
         if isinstance(value, TensorCore):
             return value._type.size == 1 and self._recorder.known(value) is None
-        return type(value) is LateScalar
+        return type(value) in (LateScalar, LateSize)
 
     def _is_data(self, value: Any) -> bool:
         """Whether NumPy would look into a value that the step computes."""
