@@ -1008,10 +1008,8 @@ class Compiled:
     def _open_moving(self, call: Call) -> None:
         """Raise `RestartTrace` for axes of what it is given whose sizes keep changing."""
         dynamic = self._options.dynamic
-        if not (self._may_open and self._is_paced):  # a backward's are those of its forward
-            return
-        if dynamic is False:
-            return
+        if dynamic is False or not (self._may_open and self._is_paced):
+            return  # a backward's are those of its forward
         moved = moving_axes(call.types(), self._types_seen(), 2 if dynamic else None)
         moved -= self._opened | self._closed
         if moved:
