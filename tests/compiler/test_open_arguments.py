@@ -436,6 +436,15 @@ def test_an_argument_that_is_written_has_a_program_for_each_size() -> None:
     assert step.stats.traces == 5
 
 
+def test_a_branch_that_needs_a_size_has_a_program_for_each() -> None:
+    def make() -> Callable[..., Any]:
+        return lambda x: lucid.cond(x.sum() > 0, lambda: x.unbind(0)[-1], lambda: x[0] * 2)
+
+    step = compared(make, lambda n: (rows(n),), (5, 7, 6, 9, 8))
+    assert step.stats.traces == 5
+    assert not step.stats.eager_reasons
+
+
 @pytest.mark.parametrize("strides", ["transposed", "every second"])
 def test_other_strides_have_sizes_of_their_own(strides: str) -> None:
     def given(n: int) -> tuple[Tensor]:
