@@ -442,7 +442,7 @@ def test_a_branch_that_needs_a_size_has_a_program_for_each() -> None:
 
     step = compared(make, lambda n: (rows(n),), (5, 7, 6, 9, 8))
     assert step.stats.traces == 5
-    assert not step.stats.eager_reasons
+    assert not any(served.path for served in step.stats.programs)  # it stays in the graph
 
 
 @pytest.mark.parametrize("strides", ["transposed", "every second"])
