@@ -329,6 +329,7 @@ AFTER_PLATEAUS: dict[str, tuple[Callable[..., Any], int]] = {
         lambda opt, plateau, after, x: [after.step(), opt.param_groups[0]["lr"]][1],
         8,
     ),
+    "another schedule that nobody asks": (lambda opt, plateau, after, x: after.step(), 8),
     "another plateau": (
         lambda opt, plateau, after, x: [plateau.step(x), plateau.num_bad_epochs][1],
         8,
@@ -366,12 +367,38 @@ def test_what_a_plateau_leaves_is_used_later_in_the_step(use: str, as_number: bo
             result = step(lucid.tensor(value))
             found.append(result.tolist() if isinstance(result, lucid.Tensor) else result)
             found.append([opt.param_groups[0]["lr"], plateau.num_bad_epochs, plateau.best])
+            found.append(after.get_last_lr())
         return step, [found, w.tolist()]
 
     step, found = scenario(lucid.compile)
     assert found == scenario(lambda function: function)[1]
     assert len(step.stats.eager_reasons) == count
     assert all("which takes place after the native step" in x for x in step.stats.eager_reasons)
+
+
+def test_a_plateau_between_two_schedules() -> None:
+    def scenario(compile: Callable[[Any], Any]) -> list[Any]:
+        w = lucid.full((2,), 4.0).requires_grad_()
+        opt = optim.SGD([w], lr=0.4)
+        plateau = schedules.ReduceLROnPlateau(opt, patience=0, factor=0.5)
+        first, second = schedules.ExponentialLR(opt, 0.9), schedules.ExponentialLR(opt, 0.8)
+
+        @compile
+        def step(x: lucid.Tensor) -> None:
+            loss = (w * x).sum()
+            loss.backward()
+            opt.step()
+            first.step()
+            plateau.step(loss)
+            second.step()
+
+        found = []
+        for value in (1.0, 2.0, -1.0, 3.0, 1.0):
+            step(lucid.tensor(value))
+            found.append([each.get_last_lr() for each in (first, plateau, second)])
+        return found
+
+    assert scenario(lucid.compile) == scenario(lambda function: function)
 
 
 def test_accumulation_over_two_backward_calls() -> None:

@@ -40,10 +40,18 @@ class Foreseen:
         # By the identity of the dict and the key: the dict, what stands there, and what did before.
         self._standing: dict[tuple[int, str], tuple[dict[str, Any], Any, Any]] = {}
         self._left: list[_Left] = []
-        self._told: set[tuple[int, str]] = set()  # those that follow from what the step computes
+        # What leaves those that follow from what the step computes.
+        self._told: dict[tuple[int, str], str] = {}
 
     def add(self, effect: ReplayedEffect, entries: Iterable[Entry]) -> None:
         """Let what an effect, after those before it, leaves in some entries stand there."""
+        entries = [*entries]
+        told = next(filter(None, (self._told.get((id(x), key)) for x, key in entries)), None)
+        if told is not None:  # it begins with what only the call's end will tell
+            self.recorder.exits.op_by_op(
+                f"it calls {effect.what} after {told}, which takes place after the native step",
+                f"call {effect.what} outside of the compiled function",
+            )
         self._take_away()
         self._try(effect)
         self.recorder.effects.append(effect)
@@ -53,7 +61,7 @@ class Foreseen:
         found = _left_by(forecast)
         for owner, key in entries:
             before = dict.__getitem__(owner, key)
-            if not found or (id(owner), key) in self._told:
+            if not found:
                 self._refuse(owner, key, effect.what)
                 continue
             collector.expect(f"{key!r} of {effect.what}", owner, key)
@@ -114,6 +122,7 @@ class Foreseen:
         left = _Left(function, owners)
         self._left.append(left)
         for owner, key in entries:
+            self._told[id(owner), key] = what
             before = dict.__getitem__(owner, key)
             are_numbers = [is_number(x) for x in (before if type(before) is list else [before])]
             if not is_alone or not all(are_numbers):
@@ -128,7 +137,6 @@ class Foreseen:
                 ]
             else:
                 standing = self._late(text, type(before), partial(left, owner, key, None), args)
-            self._told.add((id(owner), key))
             self._standing[id(owner), key] = owner, standing, before
         self._stand()
         recorder.endings.append(partial(self._refuse_bound, what, entries))
