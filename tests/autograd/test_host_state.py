@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import types
 from typing import Any
 
 import numpy as np
@@ -431,6 +432,78 @@ def test_a_number_that_the_step_counts_and_a_host_call_reads_runs_op_by_op():
     assert {*step.stats.eager_reasons} == {
         "Scaled.forward, a host call, reads counted['calls'], which the step has changed"
     }
+
+
+class Scaled(Function):
+    """Multiplies by a number, and its gradients by another one; NumPy does it."""
+
+    @staticmethod
+    def forward(ctx, x, settings, key):
+        ctx.settings = settings
+        scale = settings.scale if key is None else settings.scales[key]
+        return lucid.from_numpy((x.detach().numpy() * scale).astype(np.float32))
+
+    @staticmethod
+    def backward(ctx, g):
+        return lucid.from_numpy(g.numpy() * np.float32(ctx.settings.back)), None, None
+
+
+def renamed(settings: Any, value: float) -> None:
+    settings.scale, settings.scales[1] = value, value
+
+
+def renewed(settings: Any, value: float) -> None:
+    settings.scales, settings.seen = [2.0, value, 1.0], []
+
+
+def annealed(settings: Any) -> None:
+    settings.scale *= 0.5
+
+
+SETTINGS = {
+    "an attribute": (None, lambda s: s.scale, renamed, lambda s: None),
+    "an entry": (1, lambda s: s.scales[1], renamed, lambda s: None),
+    "a list bound anew": (None, lambda s: sum(s.scales), renewed, lambda s: None),
+    "an entry of a list bound anew": (1, lambda s: s.scales[1], renewed, lambda s: None),
+    "lists that it fills": (1, lambda s: 2.0, renewed, lambda s: s.seen.append(1.0)),
+    "one that it changes afterwards": (None, lambda s: s.scale, renewed, annealed),
+}
+
+
+@pytest.mark.parametrize("is_argument", [True, False])
+@pytest.mark.parametrize("case", SETTINGS)
+def test_a_host_call_and_the_step_read_the_same_settings(case: str, is_argument: bool) -> None:
+    key, read, change, end = SETTINGS[case]
+
+    def called(compile: Any) -> tuple[Any, list[Any]]:
+        settings = types.SimpleNamespace(scale=2.0, scales=[1.0, 2.0, 3.0], seen=[], back=0.5)
+        w, found = leaf([1.0, 2.0]), []
+
+        def body(x: Any, settings: Any) -> Any:
+            w.grad = None
+            y = (Scaled.apply(w * x, settings, key) * read(settings)).sum()
+            y.backward()
+            end(settings)
+            return y
+
+        given = [settings] if is_argument else []
+        step = compile(body if is_argument else lambda x: body(x, settings))
+        for i in range(12):
+            y = step(lucid.tensor([1.0, 3.0]), *given)
+            found += [
+                y.item(),
+                *numbers(w.grad),
+                settings.scale,
+                [*settings.scales],
+                len(settings.seen),
+            ]
+            change(settings, i / 4)
+            settings.back = 1.0 + i
+        return step, found
+
+    step, found = called(lucid.compile)
+    assert found == called(lambda function: function)[1]
+    assert step.stats.traces <= 2 and not step.stats.eager_reasons
 
 
 @pytest.mark.parametrize(

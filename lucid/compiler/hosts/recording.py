@@ -25,9 +25,11 @@ from lucid.autograd.host_reading import Entry, Evaluated
 from lucid.autograd.host_replay import HostCall, MadeHostCall
 from lucid.autograd.host_world import Captured, EagerThread, Slot
 from lucid.autograd.outputs import TwiceDifferentiated, refuse_second_derivative
+from lucid.compiler.guards.guard import instance_dict
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.hosts.state import Surroundings
 from lucid.compiler.inputs.late import is_late
+from lucid.compiler.inputs.objects import know_by_identity
 from lucid.compiler.inputs.present import PresentValues
 from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.results.memory import TracedMemory
@@ -504,6 +506,10 @@ class Operands:
                     f"it hands a {type(leaf).__name__}, a value that only a call knows, to a "
                     "custom Function that is a call of Python"
                 )
+            kind = self._recorder.dicts.get(id(instance_dict(leaf)))
+            if kind is not None:  # Python is to find what is in it, not what stands for that
+                know_by_identity([kind])
+                raise RestartTrace("hands an object that it is given to a call of Python")
             return leaf
 
         tree = map_tree(captured, value)

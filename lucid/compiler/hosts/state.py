@@ -8,7 +8,7 @@ import types
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from threading import get_ident
 from typing import Any, NoReturn
 
@@ -137,7 +137,10 @@ class Surroundings:
             storage.value = storage.recorder = None
         collector = _Writes()
         collector.substitutes = _Unsaid()
+        aside = ExitStack()
         try:
+            for number in self._recorder.aside:
+                aside.enter_context(number())
             collector.begin()
             for path, value in self._roots:
                 if path:
@@ -178,6 +181,7 @@ class Surroundings:
         finally:
             collector.put_back_generators()
             collector.end()
+            aside.close()
             for storage, value, generation in suspended:
                 storage.value, storage.generation = value, generation
                 storage.recorder = self._recorder

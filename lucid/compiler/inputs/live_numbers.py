@@ -26,6 +26,7 @@ class SymNumbers:
         live_inputs: those that are inputs of the graph, and such that follow from others, by text.
         formulas: what the trace asked live scalars, by the question's text.
         has_numbers: whether there are any live scalars.
+        aside: puts numbers at their places for a while, where live scalars stand.
         sizes: those of tensors that values decide, where they are open; sized: of the symbols that
             live scalars are, the inputs of the graph.
 
@@ -50,6 +51,7 @@ class SymNumbers:
         self.live_inputs: dict[tuple[str, DType], tuple[Value, SymSource]] = {}
         self.formulas: dict[str, FormulaGuard] = {}
         self.has_numbers = False
+        self.aside: list[Callable[[], AbstractContextManager[None]]] = []
         self.sizes = Sizes((), is_strict=False, room=_MOST_SIZES)
         self.sized: dict[int, Value] = {}
 

@@ -541,11 +541,10 @@ class Program:
     def follow(self) -> Images | None:
         """Look at other containers from now on, where Python has bound such anew; None: as before.
 
-        What a host call or a walk of the user's code holds is not known.
+        What a walk of the user's code holds is not known.
         """
         rule = self.differentiable
-        are_users = not all(isinstance(host, Finding) for host in self.hosts)
-        if are_users or (rule is not None and rule.users is not None):
+        if rule is not None and rule.users is not None:
             return None
         with lock:
             images = self.guards.follow(self._held)

@@ -30,6 +30,7 @@ from lucid.compiler.guards.mutable_sources import (
     TensorData,
     TensorProperty,
     bound,
+    put_aside,
     source_of,
 )
 from lucid.compiler.guards.restarts import RestartTrace
@@ -173,8 +174,10 @@ class SideEffects:
         for number in self.numbers:
             number.enter(recorder)
         self._given = values  # before the first is put: an interrupt has them put back
-        for source, value in zip(self.read, values, strict=True):
+        for source, value, before in zip(self.read, values, self._before, strict=True):
             source.put(value)
+            if is_live(value):
+                recorder.aside.append(partial(put_aside, source, value, before))
 
     def leave(
         self,
