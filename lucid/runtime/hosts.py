@@ -91,10 +91,11 @@ class HostCalls:
         found = call.function(self.frame, operands)
         for result, (address, array) in enumerate(zip(addresses[count:], found, strict=True)):
             target = sizing.result(number, result)
-            if array.size:
-                np.copyto(
-                    _array_at(address, type_of_array(array)) if target is None else target, array
-                )
+            if not array.size:
+                continue
+            if target is None:
+                target = _array_at(address, type_of_array(array))
+            np.copyto(target.reshape(array.shape), array)  # the output may be a view of the result
 
     def finish(self) -> None:
         """Forget the step that ran."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
+from collections import Counter, deque
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -1369,3 +1371,91 @@ def test_a_check_of_a_run_has_a_text_for_any_open_size(agree):
 
     steps = agree(scenario)
     assert steps[0].stats.traces <= 3
+
+
+def _kept(log: Any, found: Any) -> Any:
+    log["list"] += found.tolist()
+    log["list"].append(-1)
+    more = [len(log), 2]
+    log["list"].extend(more)
+    more.append(9)
+    return found.tolist(), {"found": found.tolist()}
+
+
+def _counted(log: Any, found: Any) -> None:
+    log["counts"].update(found.tolist())
+
+
+def _read(log: Any, found: Any) -> int:
+    log["list"].extend(found.tolist())
+    return len(log["list"])
+
+
+# What a step does with a list of any size: natively, and in how many traces.
+LISTED: dict[str, tuple[Any, int]] = {
+    "extend": (lambda log, found: log["list"].extend(found.tolist()), 3),
+    "a deque's extend": (lambda log, found: log["deque"].extend(found.tolist()), 3),
+    "append": (lambda log, found: log["list"].append((1, found.tolist())), 3),
+    "what comes after it": (_kept, 3),
+    "rows": (lambda log, found: log["list"].extend(found[:, None].tolist()), 3),
+    "truths": (lambda log, found: log["list"].extend((found > 1).tolist()), 3),
+    "an array's": (lambda log, found: log["list"].extend(found.numpy().tolist()), 3),
+    "an entry": (lambda log, found: log.__setitem__("last", found.tolist()), 3),
+    "a text": (lambda log, found: log["list"].append(f"{found.tolist()}"), 3),
+    "json": (lambda log, found: log["list"].append(json.dumps({"at": found.tolist()})), 3),
+    "counts": (_counted, 3),
+    "its class": (lambda log, found: isinstance(found.tolist(), list) and found.tolist(), 3),
+    "a result that is computed": (lambda log, found: found + 0, 3),
+    "its entries": (lambda log, found: [2 * x for x in found.tolist()], 6),
+    "its length": (lambda log, found: len(found.tolist()), 6),
+    "its sum": (lambda log, found: sum(found.tolist()), 6),
+    "an entry of it": (lambda log, found: (found.tolist() or [9])[0], 6),
+    "a comparison": (lambda log, found: found.tolist() == [0, 1], 6),
+    "a change": (lambda log, found: [*found.tolist(), 5], 6),
+    "a list that is read": (_read, 6),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("use", LISTED)
+def test_lists_of_what_is_found(use: str) -> None:
+    function, traces = LISTED[use]
+
+    def called(compile: Any) -> tuple[Any, list[Any]]:
+        log: dict[str, Any] = {"list": [], "deque": deque(maxlen=5), "counts": Counter(), "last": 0}
+        step, random = compile(lambda x: function(log, x.nonzero().flatten())), np.random
+        rows = random.default_rng(0).integers(0, 3, (14, 6))
+        return step, [[repr(step(lucid.from_numpy(row))), repr(log)] for row in rows]
+
+    step, found = called(lucid.compile)
+    assert found == called(lambda function: function)[1]
+    assert step.stats.traces <= traces and not step.stats.eager_reasons
+
+
+def test_a_list_of_very_many_numbers_is_kept() -> None:
+    kept: list[int] = []
+
+    @lucid.compile
+    def step(x: lucid.Tensor) -> None:
+        kept.extend(x.tolist())
+
+    for i in range(3):
+        step(lucid.arange(3000) + i)
+    assert kept == [n + i for i in range(3) for n in range(3000)]
+    assert step.stats.traces == 1 and not step.stats.eager_reasons
+
+
+def test_a_list_of_what_is_found_is_one_object_wherever_it_is() -> None:
+    log: dict[str, Any] = {"all": []}
+
+    @lucid.compile
+    def step(x: lucid.Tensor) -> Any:
+        found = x.nonzero().flatten().tolist()
+        log["last"] = found, 1
+        log["all"].append(found)
+        return found
+
+    for row in ([1, 0, 2], [0, 0, 2], [1, 1, 1], [0, 3, 3]):
+        result = step(lucid.tensor(row))
+        assert result == [i for i, x in enumerate(row) if x]
+        assert result is log["last"][0] is log["all"][-1]
+    assert not step.stats.eager_reasons

@@ -285,10 +285,9 @@ class GuardCollector(Reads):
             if any(map(is_live, args)) and _is_in_c(function):
                 return self._refusing(function, (*args, *kwargs.values()))
         else:
-            data = [
-                x for x in (*args, *kwargs.values()) if isinstance(x, (*PLAIN, tuple, np.ndarray))
-            ]
-            self._look_at_all(data, {})
+            kinds = (*PLAIN, tuple, np.ndarray)
+            data = [x for x in (*args, *kwargs.values()) if isinstance(x, kinds)]
+            self._look_at_all([x for x in data if id(x) not in self.stored_at_end], {})
         return instead
 
     def _refusing(self, function: Any, given: Sequence[Any]) -> Any:

@@ -124,6 +124,9 @@ class Substitutes:
     def counted(self, owner: Any, key: Any) -> Any:
         """What stands for a container in `owner[key] += n`, at such a key; None: itself."""
 
+    def lengthened(self, owner: list[Any], value: Any) -> Any:
+        """What stands for a list in `owner += value`, of any number of entries; None: itself."""
+
     def of_lists(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         """What a function gives that only looks, of lists that grow or parts of such."""
 

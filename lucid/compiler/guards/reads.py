@@ -644,6 +644,9 @@ class Reads(Collector):
         if isinstance(left, np.ndarray):
             return self.write_array(left, (right,))
         elif type(left) is list and isinstance(right, (list, tuple)):
+            later = self.substitutes.lengthened(left, right)
+            if later is not None:
+                return later
             self.append(self.path_of(left), left, "extend", (list(right),))
         elif isinstance(left, PLAIN):
             self.rewrite(self.path_of(left), left)

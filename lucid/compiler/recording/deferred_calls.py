@@ -16,7 +16,7 @@ import pathlib
 import sys
 import types
 import warnings
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -27,6 +27,7 @@ from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.hosts.state import reachable
 from lucid.compiler.inputs.objects import SCALARS
 from lucid.compiler.inputs.scalars import is_live
+from lucid.compiler.recording.late_numbers import LateList
 from lucid.compiler.recording.texts import TEXTS, is_number_or_text, is_of_call, written
 from lucid.ir.location import here, warning_at
 from lucid.ir.whose_code import is_users
@@ -85,6 +86,18 @@ class _LaterItems:
 
     def __setitem__(self, key: Any, value: Any) -> None:
         self._store(self._owner, key, value)
+
+
+class _LaterSum:
+    """Stands for a list in `owner += value`."""
+
+    def __init__(self, owner: list[Any], add: Callable[[Any], None]) -> None:
+        self._owner = owner
+        self._add = add
+
+    def __iadd__(self, value: Any) -> list[Any]:
+        self._add(value)
+        return self._owner
 
 
 class LaterCount:
@@ -164,6 +177,7 @@ class DeferredCalls:
         self.deferred: list[DeferredCall] = []
         self.warnings: list[Callable[[], None]] = []  # among these, but for texts of the call's
         self._counts: set[int] = set()  # containers in which calls count later
+        self._added: set[int] = set()  # lists to which they add later
 
     @property
     def writes_files(self) -> bool:
@@ -254,14 +268,46 @@ class DeferredCalls:
     def updated(self, method: Any, args: Sequence[Any]) -> Callable[..., None] | None:
         """What has each call count what is in a list, by a method of a `Counter`; None: nothing."""
         counter, name = method.__self__, method.__name__
-        is_list = len(args) == 1 and type(args[0]) in (list, tuple) and all(map(_is_word, args[0]))
+        given: Any = args[0] if len(args) == 1 else None
+        is_list = type(given) in (list, tuple) and all(map(_is_word, given))
+        is_list = is_list or type(given) is LateList
         if not (is_list and name in ("update", "subtract") and self._is_discarded()):
             return None
         if self.counted(counter) is None:
             return None
-        return lambda words: self.deferred.append(
-            DeferredCall(_update, [counter, (name, [*words])], {})
-        )
+
+        def update(words: Any) -> None:
+            words = words if type(words) is LateList else [*words]
+            self.deferred.append(DeferredCall(_update, [counter, (name, words)], {}))
+
+        return update
+
+    def added(self, method: Any, value: Any) -> Callable[[Any], None] | None:
+        """What has each call add to a list at which nobody looks: entries, of any number.
+
+        What comes to it afterwards is added by each call as well. None: it has no such entries.
+        """
+        owner = getattr(method, "__self__", None)
+        name = method.__name__ if type(owner) in (list, deque) else ""
+        if name not in ("append", "extend"):
+            return None
+        if id(owner) not in self._added:
+            is_any = name == "extend" and type(value) is LateList
+            if not (is_any and self._collector.is_only_filled(owner)):
+                return None
+            self._added.add(id(owner))
+            self._collector.stored_at_end[id(owner)] = here()
+
+        def add(value: Any) -> None:
+            is_tree = name == "append" or type(value) is LateList
+            self.deferred.append(DeferredCall(method, [value if is_tree else [*value]], {}))
+
+        return add
+
+    def lengthened(self, owner: list[Any], value: Any) -> Any:
+        """What stands for a list in `owner += value`, where each call adds to it later."""
+        add = self.added(owner.extend, value)
+        return None if add is None else _LaterSum(owner, add)
 
     def entry_of(self, owner: Any, keys: tuple[Any, ...], of: Sequence[Any]) -> LaterCount:
         """An entry of one of some containers that are alike, if it is there."""

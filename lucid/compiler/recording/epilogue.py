@@ -24,7 +24,7 @@ from lucid.compiler.inputs.objects import SCALARS, know_by_identity
 from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.inputs.signature import Call
 from lucid.compiler.recording.deferred_calls import DeferredCall
-from lucid.compiler.recording.growing_lists import ListPart, settled
+from lucid.compiler.recording.growing_lists import settled
 from lucid.compiler.recording.late_arrays import LateArray
 from lucid.compiler.recording.loops import RegionNode
 from lucid.compiler.recording.recorder import Recorder
@@ -202,7 +202,7 @@ class EpilogueBuilder:
         if known is not None:
             known.is_shared = True
             return known
-        if type(value) is ListPart or not is_node(value) or self._is_found(value):
+        if is_late(value) or not is_node(value) or self._is_found(value):
             spec = self._spec_of(value)
             self._leaves.append((value, spec))
             return spec

@@ -20,7 +20,7 @@ from lucid.compiler.guards.collector import at_line
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.scalars import WHOLE, Composite, SymScalar, is_known_before
 from lucid.compiler.inputs.signature import is_of_argument
-from lucid.compiler.recording.late_numbers import LateScalar, LateSize, extent_of
+from lucid.compiler.recording.late_numbers import LateList, LateScalar, LateSize, extent_of
 from lucid.ir import ops
 from lucid.ir.extents import LEAST, MOST, Extent, is_open
 from lucid.ir.graph import computation_of
@@ -224,8 +224,14 @@ class Exits:
         return self.number(value, value, (), f"a tensor's {what}")
 
     def list_of(self, whole: Value) -> Any:
-        """`tolist()`: numbers that are known after the call; truths are exits each."""
+        """`tolist()`: numbers that are known after the call; truths are exits each.
+
+        A list of any size, or of very many, is one that each call has, until it is looked at.
+        """
         size, is_bool = whole.type.size, whole.dtype.kind == "bool"
+        is_many = is_open(size) or size > (TRUTHS_LISTED if is_bool else LISTED)
+        if whole.shape and is_many and here() not in self.recorder.parts.looked_at:
+            return LateList(self, whole, here())
         if size > (TRUTHS_LISTED if is_bool else LISTED):
             self.op_by_op(f"it lists the {size} elements of a tensor, by tolist()")
         with self.recorder.annotated():

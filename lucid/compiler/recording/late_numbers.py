@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.late import Applied, Bases, Late, bases_of
 from lucid.compiler.inputs.scalars import (
     EXTREMES,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from lucid.compiler.inputs.live_numbers import SymNumbers
     from lucid.compiler.recording.exits import Exits
     from lucid.ir.graph import Value
+    from lucid.ir.location import Location
     from lucid.tensor.tensor import Tensor
 
 _ON_INTS: dict[Any, Op] = {
@@ -336,6 +338,57 @@ class LateScalar(SymScalar, Late):
 
     def __hash__(self) -> int:
         return hash(self._look())
+
+
+class LateList(Late):
+    """What `tolist()` gives where only a call knows how much, or where it is very much.
+
+    The step may keep it, return it, and add it to lists. Whoever looks at it begins the trace
+    again, and there the list has its numbers one by one.
+
+    Args:
+        line: where it was made.
+    """
+
+    __slots__ = ("_exits", "_line", "_value")
+
+    def __init__(self, exits: Exits, value: Value, line: Location | None) -> None:
+        self._exits = exits
+        self._value = value
+        self._line = line
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return list
+
+    @property
+    def now(self) -> Any:
+        return self._exits.now_of(self._value).tolist()
+
+    @property
+    def bases(self) -> Bases:  # type: ignore[override]
+        return {self._value: self._value}
+
+    @property
+    def formula(self) -> Formula:  # type: ignore[override]
+        read: Any = operator.itemgetter(self._value)
+        return lambda known: read(known).tolist()
+
+    def _look(self, *_: Any) -> NoReturn:
+        raise RestartTrace("looks into what tolist() gives", "looked_at", [self._line])
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self._look()
+
+
+for _name in (
+    *("iter", "len", "bool", "getitem", "setitem", "delitem", "contains", "reversed", "hash"),
+    *("add", "radd", "iadd", "mul", "rmul", "imul", "eq", "ne", "lt", "le", "gt", "ge"),
+    *("copy", "deepcopy", "str", "repr", "format"),
+):
+    setattr(LateList, f"__{_name}__", LateList._look)
 
 
 class LateSize(LateScalar):

@@ -42,7 +42,13 @@ from lucid.compiler.inputs.scalars import ONLY_COMPUTE, is_known_before, is_live
 from lucid.compiler.recording.deferred_calls import LaterCount
 from lucid.compiler.recording.growing_lists import of_lists
 from lucid.compiler.recording.late_arrays import LateArray, computed, of_numpy, stand_in_of
-from lucid.compiler.recording.late_numbers import LateRange, LateScalar, LateSize, is_close
+from lucid.compiler.recording.late_numbers import (
+    LateList,
+    LateRange,
+    LateScalar,
+    LateSize,
+    is_close,
+)
 from lucid.compiler.recording.texts import (
     TEXTS,
     WRITERS,
@@ -77,6 +83,7 @@ _HAND_ON: frozenset[Any] = frozenset(
         *(object, complex, *TEXTS),
     }
 )
+_KEEP = ("append", "appendleft", "insert", "setdefault")
 # What Python gives the float that a tensor with one element is.
 _OF_FLOATS: frozenset[Any] = frozenset(
     {
@@ -203,6 +210,17 @@ class StandInFunctions(Substitutes):
             return telling
         owner, given = getattr(function, "__self__", None), (*args, *kwargs.values())
         only: Any = args[0] if len(args) == 1 and not kwargs else None
+        is_known = here() in self._recorder.parts.looked_at
+        if type(owner) is Counter and holds(args, is_late) and not is_known:
+            updated = self._outside.updated(function, args)
+            if updated is not None:
+                return updated
+        added = None if is_known else self._outside.added(function, only)
+        if added is not None:
+            return added
+        for value in given:
+            if type(value) is LateList and not _keeps(function):
+                value._look()
         if (function is float or function is int) and self._is_number(only):
             return functools.partial(_as_number, function)
         if function is next and type(only) is itertools.count and self._collector.was_there(only):
@@ -211,11 +229,6 @@ class StandInFunctions(Substitutes):
             return functools.partial(_of_floats, function)
         if isinstance(owner, str):
             return self._of_text(function, args, kwargs)
-        is_counter = type(owner) is Counter and holds(args, is_late)
-        if is_counter and here() not in self._recorder.parts.looked_at:
-            updated = self._outside.updated(function, args)
-            if updated is not None:
-                return updated
         makes = owner if isinstance(owner, type) else function
         is_of_data = makes in _OF_TIMES or owner is int  # and what a call finds, perhaps
         if function in _CALLED_ANEW or (is_of_data and holds(given, is_number_or_text)):
@@ -259,6 +272,11 @@ class StandInFunctions(Substitutes):
                 "isn't traced"
             )
         return None
+
+    def lengthened(self, owner: list[Any], value: Any) -> Any:
+        """What stands for a list in `owner += value`, of any number of entries; None: itself."""
+        is_known = here() in self._recorder.parts.looked_at
+        return None if is_known else self._outside.lengthened(owner, value)
 
     def _counted_on(self, count: itertools.count[Any]) -> Any:
         """What `next(count)` gives: where it stands at each call, at whose end it goes on."""
@@ -463,6 +481,13 @@ class StandInFunctions(Substitutes):
             return True  # of a named tuple
         module = getattr(function, "__module__", None) or getattr(owner, "__name__", "")
         return str(module).partition(".")[0] in _MODULES
+
+
+def _keeps(function: Any) -> bool:
+    """Whether a function takes a list without looking into it, or is followed."""
+    code = getattr(function, "__init__" if isinstance(function, type) else "__func__", function)
+    is_python = isinstance(code, types.FunctionType)
+    return is_python or function in (isinstance, type) or function.__name__ in _KEEP
 
 
 def _next_of(count: itertools.count[Any]) -> Any:
