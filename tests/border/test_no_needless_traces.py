@@ -742,13 +742,18 @@ NUMBERS = {
     "mean": lambda x, s: x * np.mean([s.rate, 1.0]) + math.fsum([s.rate, 2.0]),
     "an_array": lambda x, s: x * lucid.tensor(np.array([s.rate, 1.0, s.number]), dtype=x.dtype),
     "a_full_array": lambda x, s: x * lucid.from_numpy(np.full(3, s.rate, np.float32)),
+    "a_list": lambda x, s: x * lucid.from_numpy(np.array(s.weights, np.float32)),
+    "reductions_of_a_list": lambda x, s: x * np.mean(s.weights) + np.dot(s.weights, [1.0, 2, 3]),
+    "a_sum_of_a_list": lambda x, s: x * math.fsum(s.weights),
+    "a_matrix_of_a_list": lambda x, s: x @ lucid.from_numpy(np.diag(s.weights).astype("f")),
 }
 
 
 @pytest.mark.parametrize("name", NUMBERS)
 @same_as_eager(traces=3)
 def test_functions_of_numbers_that_move(compile, name):
-    schedule = types.SimpleNamespace(rate=0.5, number=0, table=np.linspace(0, 1, 9))
+    table, weights = np.linspace(0, 1, 9), [0.5, 1.0, 2.0]
+    schedule = types.SimpleNamespace(rate=0.5, number=0, table=table, weights=weights)
     step = compile(lambda x: NUMBERS[name](x, schedule))
     results = []
     for x in batches():
@@ -756,6 +761,7 @@ def test_functions_of_numbers_that_move(compile, name):
         schedule.rate *= 0.8
         schedule.number += 1
         schedule.table = schedule.table.copy()
+        weights[1] *= 0.9
     return results
 
 

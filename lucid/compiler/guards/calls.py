@@ -52,6 +52,7 @@ from lucid.compiler.inputs.scalars import (
     is_known_before,
     is_live,
     live_function,
+    only_computes,
     seen,
 )
 from lucid.functions.from_data import as_tensor, from_numpy, tensor
@@ -643,7 +644,7 @@ class GuardCollector(Reads):
         elif isinstance(run, types.FunctionType):
             self.hand_over(function)
         if not is_heard(run):
-            self._look_into(args, kwargs)
+            self._look_into(args, kwargs, handed=not only_computes(function))
 
     # ------------------------------------------------------------------ functions in C
 
@@ -682,7 +683,7 @@ class GuardCollector(Reads):
                 for item in (item for value in args for item in _entries(value)):
                     self.operate(item, None, _COMPARE[function])
         else:
-            self._look_into(args, kwargs)
+            self._look_into(args, kwargs, handed=not only_computes(function))
 
     def _look_by(self, function: Any, args: Sequence[Any]) -> None:
         """Read what a function in C reads that code in C calls with the entries of `args`."""

@@ -83,7 +83,8 @@ ONLY_COMPUTE: frozenset[Any] = frozenset(
         *(float, int, np.float64, np.float32),
         *(np.clip, np.interp, np.mean, np.sum, np.prod, np.max, np.min, np.round, np.std, np.var),
         *(np.median, np.average, np.dot, np.polyval, np.array, np.asarray, np.full, np.linspace),
-        *(np.arange, np.stack, np.concatenate),
+        *(np.arange, np.stack, np.concatenate, np.hstack, np.vstack, np.diag, np.outer, np.diff),
+        *(np.cumsum, np.sort, np.argsort, np.argmax, np.argmin, np.percentile, np.quantile),
     }
 )
 _RECORDED = (int, float, bool, np.float64)  # numbers whose arithmetic the graph can do in f64
@@ -489,7 +490,7 @@ def live_function(
     """
     if type(function) is _IN_C and function in EXTREMES:
         return _live_extreme(function, args, kwargs)
-    if not _only_computes(function):
+    if not only_computes(function):
         return None
     leaves, rebuild = flatten((tuple(args), dict(kwargs)))
     live = [leaf for leaf in leaves if is_live(leaf)]
@@ -530,7 +531,7 @@ def _live_extreme(
     return lambda *_: special.apply(function.__name__, function, numbers)
 
 
-def _only_computes(function: Any) -> bool:
+def only_computes(function: Any) -> bool:
     """Whether it is a function in C that does nothing but compute its result."""
     if type(function) is _IN_C and function.__module__ == "math":
         return True
