@@ -282,7 +282,7 @@ def _depths(code: types.CodeType) -> dict[int, int]:
 
 
 class _Listeners(threading.local):
-    """Those of this thread; the innermost one is told.
+    """Those of this thread; the innermost one is told, None where nobody is.
 
     Attributes:
         followed: code that the innermost one has been asked about, by its identity (to hash one
@@ -292,7 +292,7 @@ class _Listeners(threading.local):
         stack: of a thread whose `__init__` is told of as it starts nobody, and not yet its own.
     """
 
-    stack: list[GuardCollector] = []  # noqa: RUF012
+    stack: list[GuardCollector | None] = []  # noqa: RUF012
 
     def __init__(self) -> None:
         self.stack = []
@@ -556,16 +556,21 @@ def _lost() -> RestartTrace:
 
 
 def unheard(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Let a function that calls no code of the user's run without events, at its full speed.
+    """Let a function of the library's run without events, as what it calls is no part of the step.
 
-    Under `sys.settrace` all Python code is slower, and calls are ten times as slow.
+    That is so at its full speed: under `sys.settrace` calls are ten times as slow.
     """
-    if _MONITORS:
-        return function
 
     @functools.wraps(function)
     def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        return _quietly(True, function, *args, **kwargs)
+        if not _MONITORS:
+            return _quietly(True, function, *args, **kwargs)
+        depth = len(_listeners.stack)
+        _listeners.stack.append(None)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            del _listeners.stack[depth:]
 
     return run
 
