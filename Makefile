@@ -12,7 +12,8 @@ OF_PYTHON := tests/border $(addprefix tests/compiler/test_, all_or_nothing.py ar
   exits.py failures.py late_arrays.py late_numbers.py lifetime.py live_numbers.py logs.py \
   native_backwards.py native_calls.py op_by_op.py plain_calls.py plain_places.py processes.py \
   rebinding.py retracing.py threads.py trace_errors.py traces_beside_threads.py) \
-  tests/runtime/test_hosts.py tests/runtime/test_threads.py tests/autograd/test_host_state.py
+  tests/runtime/test_hosts.py tests/runtime/test_threads.py tests/autograd/test_host_state.py \
+  tests/optim/test_compiled_training.py
 
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 13
