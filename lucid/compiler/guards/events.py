@@ -556,9 +556,9 @@ def _lost() -> RestartTrace:
 
 
 def unheard(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Let a function of the library's run without events, as what it calls is no part of the step.
+    """Let a function of the library's run without events: what it calls is no part of the step.
 
-    That is so at its full speed: under `sys.settrace` calls are ten times as slow.
+    Under `sys.settrace` all Python code is slower, and calls are ten times as slow.
     """
 
     @functools.wraps(function)
