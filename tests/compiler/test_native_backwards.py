@@ -99,13 +99,25 @@ def test_forward_and_backward_are_a_native_call_each(
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
-def test_it_is_also_with_a_loss_outside(net: nn.Sequential, by_python: list[int]) -> None:
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda y, g: ((y - g) ** 2).mean(),
+        lambda y, g: y.sum(),
+        lambda y, g: -y.mean(),
+        lambda y, g: (y.T.clone() * g.T).sum(),
+    ],
+    ids=["squares", "sum", "mean", "transposed"],
+)
+def test_it_is_also_with_a_loss_outside(
+    net: nn.Sequential, by_python: list[int], loss: Callable[[Any, Any], Any]
+) -> None:
     x, g = given()
-    ((net.model(x) - g) ** 2).mean().backward()
+    loss(net.model(x), g).backward()
     assert not by_python
     found = gradients(list(net.parameters()))
     leaves = clear(net)
-    ((net(x) - g) ** 2).mean().backward()
+    loss(net(x), g).backward()
     for a, b in zip(found, gradients(leaves), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 

@@ -567,9 +567,11 @@ class CompiledBackward(CustomNode):
 
     def _on_arrays(self, gradients: Sequence[Gradient | None]) -> Sequence[Gradient | None] | None:
         run, rule = context.backward_run, self._record.rule
-        given = [data_of(gradient) for gradient in gradients if gradient is not None]
-        if run is None or not given:
+        arrays = [data_of(gradient) for gradient in gradients if gradient is not None]
+        if run is None or not arrays:
             return None
+        # A mean's gradient is one number wherever one looks.
+        given = [x if x is None else np.asarray(x, order="C") for x in arrays]
         wanted = self._wanted(run)
         sent = tuple([gradient is not None for gradient in gradients])
         backward = rule.backward(BackwardKind(self._number, sent, wanted, False))
