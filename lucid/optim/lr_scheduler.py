@@ -170,7 +170,7 @@ class LRScheduler:
 
         What it sets may be read later in the step; of a class of the user's, only numbers.
 
-        epoch: the epoch to go to; deprecated but for warm restarts, which take parts of one as well.
+        epoch: the epoch to go to, or a part of one; deprecated but for warm restarts.
         """
         if epoch is not None and not self._goes_to_epochs:
             warn(
