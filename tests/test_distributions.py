@@ -1026,6 +1026,25 @@ def _whole(x: float) -> D.Distribution:
         (lambda: D.Pareto(0.15, _t(3.5, 2.0)), lambda: D.Normal(0.3, 1.2), [2.9712, np.inf]),
         (lambda: D.Normal(0.3, 1.2), lambda: D.Beta(_t(1.5, 2.0), 1.0), [np.inf] * 2),
         (lambda: D.Poisson(_t(2.0, 3.0)), lambda: D.Bernoulli(0.3), [np.inf, np.inf]),
+        (lambda: D.Bernoulli(_t(0.2, 1.0, 0.0)), lambda: D.Bernoulli(1.0), [np.inf, 0.0, np.inf]),
+        (lambda: D.Bernoulli(_t(0.2, 1.0, 0.0)), lambda: D.Bernoulli(0.0), [np.inf, np.inf, 0.0]),
+        (
+            lambda: D.InverseGamma(2.0, _t(1.5, 1.0)),
+            lambda: D.InverseGamma(3.0, 1.0),
+            [0.8201, 0.2704],
+        ),
+        (lambda: D.HalfCauchy(_t(0.5, 2.0)), lambda: D.HalfCauchy(2.0), [0.4463, 0.0]),
+        (
+            lambda: D.LogisticNormal(_t(0.0, 1.0), _t(1.0, 2.0)),
+            lambda: D.LogisticNormal(_t(0.5, 1.0), _t(1.0, 1.0)),
+            [0.9319],
+        ),
+        # PyTorch's is below 0 here; draws have 0.774 and 1.0465 on average.
+        (
+            lambda: D.Wishart(_t(4.0, 3.0), lucid.tensor([[2.0, 0.5], [0.5, 1.0]])),
+            lambda: D.Wishart(5.0, lucid.eye(2)),
+            [0.7768, 1.0472],
+        ),
         # Here PyTorch has inf, where the two supports are the same.
         (lambda: D.ContinuousBernoulli(0.3), lambda: D.Uniform(0.0, 1.0), [0.0294]),
         (lambda: D.Uniform(0.0, 1.0), lambda: D.ContinuousBernoulli(0.3), [0.0297]),
