@@ -575,6 +575,7 @@ def test_a_users_transform_has_the_axes_of_its_domain() -> None:
     composed = D.ComposeTransform([D.ExpTransform(), Scaled()])
     assert (composed.event_dim, composed.domain.event_dim, composed.codomain.event_dim) == (1, 1, 1)
     assert D.IndependentTransform(D.ExpTransform(), 2).domain.event_dim == 2
+    assert D.AffineTransform(0.0, _t(1.0, 2.0), event_dim=1).domain.event_dim == 1
     expected = D.Independent(D.Normal(lucid.zeros(3), 2.0), 1).log_prob(x)
     for log_prob in (density.log_prob, lucid.compile(density.log_prob)):
         assert_allclose(log_prob(x).numpy(), expected.numpy(), rtol=1e-5)
