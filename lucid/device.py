@@ -69,7 +69,9 @@ def check_device(value: Any, op: str) -> None:
     if not isinstance(value, str):
         raise ArgumentError(f"{op}: device must be a string or a device, not {value!r}")
     if value not in _NAMES:
-        raise OptionError(f"{op}: device {value!r} does not exist; lucid runs on the CPU: 'cpu'")
+        hint = "\nhint: leave this out; all tensors have their data here" if value == "meta" else ""
+        message = f"{op}: device {value!r} does not exist; lucid runs on the CPU: 'cpu'"
+        raise OptionError(message + hint)
 
 
 CPU = device()

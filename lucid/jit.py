@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final as Final, TypeVar
 
 from lucid.choices import check_flag, check_flags, check_kind
 from lucid.ir import frames

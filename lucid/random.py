@@ -526,19 +526,19 @@ def randperm(
 
 
 @maps("[1.0, 10.0, 100.0]", "0.0", "[  1.,  10., 100.]")
+@with_options
 def normal(
     mean: Number | Tensor = 0.0,
     std: Number | Tensor = 1.0,
     size: Any = None,
     *,
     generator: Generator | None = None,
-    dtype: DType | None = None,
-    device: Any = None,
+    **options: Unpack[TensorOptions],
 ) -> Tensor:
     """Return numbers from normal distributions: `mean + std * randn(size)`.
 
     Without a size, tensors say the shape: each element has a mean and a standard deviation of its
-    own.
+    own. No gradient flows to them: it does to those of `lucid.distributions.Normal.rsample`.
 
     Shapes: of `size`, or that to which the tensors `mean` and `std` broadcast.
     dtype: that of the first tensor, else the default dtype.
@@ -553,9 +553,10 @@ def normal(
         ShapeError: there is neither a size nor a tensor.
         OptionError: `std` is negative.
     """
-    check_device(device, "normal")
+    mean, std = (x.detach() if isinstance(x, Tensor) else x for x in (mean, std))
     tensors = [value for value in (mean, std) if isinstance(value, Tensor)]
-    wanted = tensors[0].dtype if tensors else get_default_dtype()
+    default = tensors[0].dtype if tensors else get_default_dtype()
+    dtype, requires_grad = taken("normal", default, **options)
     if size is None:
         if not tensors:
             raise ShapeError("normal: numbers for mean and std need a size")
@@ -564,10 +565,9 @@ def normal(
         shape = common_shape("normal", **given)
     else:
         shape = shape_of((size,), "normal")
-    wanted = wanted if dtype is None else as_dtype(dtype, "normal")
     _check_std(std, "normal")
-    numbers = (generator or default_generator).draw(ops.random_normal, shape, wanted)
-    return cast(numbers * std + mean, wanted)
+    numbers = (generator or default_generator).draw(ops.random_normal, shape, dtype)
+    return as_leaf(cast(numbers * std + mean, dtype), requires_grad)
 
 
 @maps("[0.0, 1.0, 1.0]", "[0., 1., 1.]")

@@ -575,6 +575,7 @@ def test_a_users_transform_has_the_axes_of_its_domain() -> None:
     composed = D.ComposeTransform([D.ExpTransform(), Scaled()])
     assert (composed.event_dim, composed.domain.event_dim, composed.codomain.event_dim) == (1, 1, 1)
     assert D.IndependentTransform(D.ExpTransform(), 2).domain.event_dim == 2
+    assert D.AffineTransform(0.0, _t(1.0, 2.0), event_dim=1).domain.event_dim == 1
     expected = D.Independent(D.Normal(lucid.zeros(3), 2.0), 1).log_prob(x)
     for log_prob in (density.log_prob, lucid.compile(density.log_prob)):
         assert_allclose(log_prob(x).numpy(), expected.numpy(), rtol=1e-5)
@@ -1026,6 +1027,25 @@ def _whole(x: float) -> D.Distribution:
         (lambda: D.Pareto(0.15, _t(3.5, 2.0)), lambda: D.Normal(0.3, 1.2), [2.9712, np.inf]),
         (lambda: D.Normal(0.3, 1.2), lambda: D.Beta(_t(1.5, 2.0), 1.0), [np.inf] * 2),
         (lambda: D.Poisson(_t(2.0, 3.0)), lambda: D.Bernoulli(0.3), [np.inf, np.inf]),
+        (lambda: D.Bernoulli(_t(0.2, 1.0, 0.0)), lambda: D.Bernoulli(1.0), [np.inf, 0.0, np.inf]),
+        (lambda: D.Bernoulli(_t(0.2, 1.0, 0.0)), lambda: D.Bernoulli(0.0), [np.inf, np.inf, 0.0]),
+        (
+            lambda: D.InverseGamma(2.0, _t(1.5, 1.0)),
+            lambda: D.InverseGamma(3.0, 1.0),
+            [0.8201, 0.2704],
+        ),
+        (lambda: D.HalfCauchy(_t(0.5, 2.0)), lambda: D.HalfCauchy(2.0), [0.4463, 0.0]),
+        (
+            lambda: D.LogisticNormal(_t(0.0, 1.0), _t(1.0, 2.0)),
+            lambda: D.LogisticNormal(_t(0.5, 1.0), _t(1.0, 1.0)),
+            [0.9319],
+        ),
+        # PyTorch's is below 0 here; draws have 0.774 and 1.0465 on average.
+        (
+            lambda: D.Wishart(_t(4.0, 3.0), lucid.tensor([[2.0, 0.5], [0.5, 1.0]])),
+            lambda: D.Wishart(5.0, lucid.eye(2)),
+            [0.7768, 1.0472],
+        ),
         # Here PyTorch has inf, where the two supports are the same.
         (lambda: D.ContinuousBernoulli(0.3), lambda: D.Uniform(0.0, 1.0), [0.0294]),
         (lambda: D.Uniform(0.0, 1.0), lambda: D.ContinuousBernoulli(0.3), [0.0297]),

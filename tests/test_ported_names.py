@@ -173,6 +173,8 @@ def test_functions_that_are_marked_for_torchscript_stay_what_they_are(
         return x * x.sigmoid()
 
     class Gate(nn.Module):
+        size: lucid.jit.Final[int] = 1
+
         @lucid.jit.ignore
         def kept(self, x: Any) -> Any:
             return x if lucid.jit.is_scripting() else swish(x)

@@ -11,10 +11,18 @@ import numpy as np
 import lucid
 from lucid import linalg
 from lucid.compiler.recording import hooks
-from lucid.distributions import composed, discrete, location
+from lucid.distributions import composed, discrete, location, matrices
 from lucid.distributions.angles import ContinuousBernoulli
 from lucid.distributions.distribution import Distribution, sum_rightmost
-from lucid.distributions.positive import Beta, Dirichlet, Exponential, Gamma, Pareto
+from lucid.distributions.positive import (
+    Beta,
+    Dirichlet,
+    Exponential,
+    Gamma,
+    HalfCauchy,
+    InverseGamma,
+    Pareto,
+)
 from lucid.functions.checks import require
 from lucid.ir.errors import MissingRuleError
 from lucid.ir.frames import edge
@@ -98,7 +106,9 @@ def _uniform(p: location.Uniform, q: location.Uniform) -> Tensor:
 def _bernoulli(p: discrete.Bernoulli, q: discrete.Bernoulli) -> Tensor:
     softplus = lucid.nn.functional.softplus
     one = p.probs * (softplus(-q.logits) - softplus(-p.logits))
-    return one + (1 - p.probs) * (softplus(q.logits) - softplus(p.logits))
+    zero = (1 - p.probs) * (softplus(q.logits) - softplus(p.logits))
+    one = lucid.where(p.probs == 0, 0.0, lucid.where(q.probs == 0, math.inf, one))
+    return one + lucid.where(p.probs == 1, 0.0, lucid.where(q.probs == 1, math.inf, zero))
 
 
 def _categorical(p: discrete.Categorical, q: discrete.Categorical) -> Tensor:
@@ -167,7 +177,20 @@ def _transformed(
 ) -> Tensor:
     if p.transforms != q.transforms or p.event_shape != q.event_shape:
         raise MissingRuleError("KL of transformed distributions needs equal transforms")
-    return kl_divergence(p.base_dist, q.base_dist)
+    in_events = len(p.base_dist.batch_shape) - len(p.batch_shape)
+    return sum_rightmost(kl_divergence(p.base_dist, q.base_dist), max(in_events, 0))
+
+
+def _wishart(p: matrices.Wishart, q: matrices.Wishart) -> Tensor:
+    size, half_p, half_q = p.event_shape[0], p.df / 2, q.df / 2
+    ratio = linalg.solve_triangular(q.scale_tril, p.scale_tril, upper=False)
+    return (
+        q.df * (q._log_scale() - p._log_scale())
+        + half_p * ((ratio**2).sum((-2, -1)) - size)
+        + lucid.mvlgamma(half_q, size)
+        - lucid.mvlgamma(half_p, size)
+        + (half_p - half_q) * matrices.mvdigamma(half_p, size)
+    )
 
 
 def _half_normal(p: location.HalfNormal, q: location.HalfNormal) -> Tensor:
@@ -308,12 +331,15 @@ _EQUAL: dict[type, Rule] = {
     discrete.Poisson: lambda p, q: p.rate * (p.rate.log() - q.rate.log()) - (p.rate - q.rate),
     Exponential: _exponential,
     Gamma: _gamma,
+    InverseGamma: lambda p, q: _gamma(*(Gamma(d.concentration, d.rate) for d in (p, q))),
+    HalfCauchy: lambda p, q: ((p.scale + q.scale) ** 2 / (4 * p.scale * q.scale)).log(),
     Beta: _beta,
     Dirichlet: _dirichlet,
     composed.MultivariateNormal: _multivariate,
     composed.LowRankMultivariateNormal: _of_low_rank,
     composed.Independent: _independent,
     composed.TransformedDistribution: _transformed,
+    matrices.Wishart: _wishart,
     location.HalfNormal: _half_normal,
     location.Cauchy: _cauchy,
     location.Gumbel: _gumbel,

@@ -116,7 +116,7 @@ class Wishart(Distribution):
         return (
             (size + 1) * self._log_scale()
             + lucid.mvlgamma(half, size)
-            - self._surplus() / 2 * _mvdigamma(half, size)
+            - self._surplus() / 2 * mvdigamma(half, size)
             + size * half
         )
 
@@ -186,7 +186,7 @@ class LKJCholesky(Distribution):
         return found
 
 
-def _mvdigamma(x: Tensor, size: int) -> Tensor:
+def mvdigamma(x: Tensor, size: int) -> Tensor:
     """The derivative of `mvlgamma`."""
     halves = lucid.arange(size, dtype=x.dtype) / 2
     return lucid.digamma(x.unsqueeze(-1) - halves).sum(-1)

@@ -303,8 +303,6 @@ class AffineTransform(Transform):
     """
 
     _made_of = ("loc", "scale")
-    domain = constraints.real
-    codomain = constraints.real
     _formulas: ClassVar = {
         "_call": lambda t, x: x * t.scale + t.loc,
         "_inverse": lambda t, y: (y - t.loc) / t.scale,
@@ -315,6 +313,7 @@ class AffineTransform(Transform):
         self.loc: float | Tensor = loc
         self.scale: float | Tensor = scale
         self.event_dim, self._added_axes = event_dim, 0
+        self.domain = self.codomain = _with_axes(constraints.real, event_dim)
 
     @property
     def sign(self) -> Any:

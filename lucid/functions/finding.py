@@ -101,22 +101,28 @@ def distinct(
     return parts
 
 
-def runs(array: np.ndarray, with_inverse: bool, with_counts: bool) -> Sequence[np.ndarray]:
+def runs(
+    array: np.ndarray, axis: int | None, with_inverse: bool, with_counts: bool
+) -> Sequence[np.ndarray]:
     """Where runs of equal elements begin, which run each element is in, and how long the runs are.
 
     Args:
         array: of any shape, taken in row-major order.
-        with_inverse: whether to give each element's run, in the array's shape.
+        axis: the axis whose slices are compared instead of elements; None for none.
+        with_inverse: whether to give each element's run, in the array's shape, or each slice's.
         with_counts: whether to give the lengths.
     """
-    flat = array.ravel()
-    starts = np.concatenate([[True], flat[1:] != flat[:-1]]) if flat.size else np.zeros(0, bool)
+    rows = array.ravel() if axis is None else np.moveaxis(array, axis, 0)
+    differs = rows[1:] != rows[:-1]
+    starts = np.ones(len(rows), bool)
+    starts[1:] = differs.any(axis=tuple(range(1, rows.ndim)))
     places = np.flatnonzero(starts)
     parts: list[np.ndarray] = [places]
     if with_inverse:
-        parts.append((np.cumsum(starts) - 1).reshape(array.shape).astype(np.int64))
+        shape = array.shape if axis is None else starts.shape
+        parts.append((np.cumsum(starts) - 1).reshape(shape).astype(np.int64))
     if with_counts:
-        parts.append(np.diff(np.append(places, flat.size)).astype(np.int64))
+        parts.append(np.diff(np.append(places, len(rows))).astype(np.int64))
     return parts
 
 

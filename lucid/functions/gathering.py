@@ -510,26 +510,28 @@ def where_method(input: Tensor, condition: Tensor, other: Tensor | Number) -> Te
 
 @maps("[1, 1, 2, 1]", "return_counts=True", "(tensor([1, 2, 1]), tensor([2, 1, 1]))")
 def unique_consecutive(
-    input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: Any = None
+    input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> Any:
     """Return the elements of the flattened tensor without repetitions of the one before.
+
+    With `dim`, the slices along it.
 
     Args:
         input: a tensor of any dtype.
         return_inverse: whether to return where each element went, too.
         return_counts: whether to return how often each came in a row, too.
-        dim: PyTorch's; None alone is supported.
+        dim: the axis whose slices are compared. Default: None, single elements.
 
-    Raises:
-        OptionError: a `dim`.
+    >>> lucid.unique_consecutive(lucid.tensor([[1, 1, 2], [3, 3, 3]]), dim=1)
+    tensor([[1, 2],
+            [3, 3]])
     """
-    if dim is not None:
-        raise OptionError("unique_consecutive: only of the flattened tensor, without dim")
     x = tensor_of(input, "unique_consecutive")
+    axis = None if dim is None else axis_of(dim, x.ndim, "unique_consecutive")
     flags = bool(return_inverse), bool(return_counts)
-    places, *others = found("unique_consecutive", runs, x.detach(), *flags)
-    results = (reshaped(x, (x._type.size,))[places], *others)
-    return results[0] if len(results) == 1 else results
+    places, *others = found("unique_consecutive", runs, x.detach(), axis, *flags)
+    kept = reshaped(x, (x._type.size,))[places] if axis is None else index_select(x, axis, places)
+    return (kept, *others) if others else kept
 
 
 _NEUTRAL = {"prod": 1, "amax": -np.inf, "amin": np.inf}

@@ -373,7 +373,7 @@ class State(_Noted):
             hooks.at_the_end(self.settle)
 
     def __delitem__(self, parameter: Any) -> None:
-        _removes_state(self)
+        _removes_state(self.settle())  # who pops an entry may write it, and put it elsewhere
         super().__delitem__(parameter)
 
     def setdefault(self, parameter: Any, default: Any = None) -> Any:

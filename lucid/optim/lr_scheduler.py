@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import FunctionType
-from typing import Any, SupportsFloat, TypeVar
+from typing import Any, ClassVar, SupportsFloat, TypeVar
 
 from lucid.autograd.modes import no_grad
 from lucid.choices import check_choice
@@ -114,6 +114,7 @@ class LRScheduler:
     base_lrs: list[Any]
     _step_count: int
     _is_initial: bool = False
+    _goes_to_epochs: ClassVar = False  # whether `step(epoch)` is how it is used
     _sets: tuple[str, ...] = ("lr",)
     _last_lr: list[Any]
 
@@ -169,9 +170,9 @@ class LRScheduler:
 
         What it sets may be read later in the step; of a class of the user's, only numbers.
 
-        epoch: deprecated; the epoch to go to.
+        epoch: the epoch to go to, or a part of one; deprecated but for warm restarts.
         """
-        if epoch is not None:
+        if epoch is not None and not self._goes_to_epochs:
             warn(
                 "The epoch parameter in `scheduler.step()` is deprecated. Please use "
                 "`scheduler.step()` to step the scheduler.",
@@ -560,6 +561,8 @@ class CosineAnnealingWarmRestarts(LRScheduler):
     Raises:
         OptionError: a period below 1.
     """
+
+    _goes_to_epochs = True
 
     def __init__(
         self,

@@ -107,6 +107,25 @@ def test_loops_that_are_compared_as_siblings(monkeypatch: pytest.MonkeyPatch) ->
     assert_linear(count, 3)
 
 
+def test_loops_that_read_a_repeated_number_are_no_siblings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As second derivatives read the cotangent of a sum: it says nothing of the loops' order."""
+    tried = horizontal_fusion._try
+
+    def count(loops: int) -> int:
+        pairs: list[object] = []
+        monkeypatch.setattr(
+            horizontal_fusion, "_try", lambda *pair: pairs.append(pair) or tried(*pair)
+        )
+        graph = Graph()
+        number = ops.broadcast(graph.add_input(TensorType(f32, ())), shape=(4, 5))
+        graph.outputs = [graph.add_input(TensorType(f32, (4, 5))) * number for _ in range(loops)]
+        strides = [contiguous_strides(entry.value.shape) for entry in graph.inputs]
+        make_program(graph, strides, host_target())
+        return len(pairs)
+
+    assert count(12) == 0
+
+
 def test_sizes_that_are_compared_for_reductions(monkeypatch: pytest.MonkeyPatch) -> None:
     comparisons = 0
 

@@ -41,6 +41,9 @@ SIZED = {
     "unique with more": lambda x: lucid.unique(x, return_inverse=True, return_counts=True),
     "unique rows": lambda x: lucid.unique(x.reshape(2, 2), dim=0, return_counts=True),
     "unique_consecutive": lambda x: lucid.unique_consecutive(x, True, True),
+    "unique_consecutive rows": lambda x: lucid.unique_consecutive(
+        (x > 0).reshape(2, 2), return_counts=True, dim=0
+    ),
     "bincount": lambda x: lucid.bincount(x.abs().long()),
     "bincount with weights": lambda x: lucid.bincount(x.abs().long(), x, minlength=3),
     "repeat_interleave": lambda x: x.repeat_interleave(x.abs().long()),

@@ -111,6 +111,22 @@ def test_rows_lie_along_any_axis_and_are_read_either_way(axis: int, reverse: boo
     require_equal(step, randn(1, *shape), loops=2)
 
 
+@pytest.mark.parametrize("part", [slice(1), slice(1, 3), 2])
+def test_a_part_that_each_round_takes_anew_is_one_value(part: Any) -> None:
+    """Newton's method on what many layers have made: none of it is known to be the same."""
+
+    def step(x: Any) -> Any:
+        for _ in range(35):
+            x = (x * 0.7).sin()
+        y = lucid.zeros(ROWS, dtype=f64)
+        for _ in range(ROUNDS):
+            error = (y * y * x[:, part].reshape(ROWS, -1).sum(1) - x[:, 0]).tanh()
+            y = y - error * (error.exp() + x[:, part].cos().reshape(ROWS, -1).sum(1)) * 0.1
+        return (y,)
+
+    require_equal(step, randn(0, ROWS, WIDTH), loops=1)
+
+
 @pytest.mark.parametrize("axis", range(3))
 @pytest.mark.parametrize("reverse", [False, True])
 def test_the_gradient_of_the_rows_of_a_sequence_is_a_loop(axis: int, reverse: bool) -> None:

@@ -261,6 +261,18 @@ def test_a_dict_is_bound_as_a_parameters_state_and_then_filled(read: Any) -> Non
     assert read(opt, w) == 3
 
 
+def test_state_that_is_popped_is_written_and_goes_to_another_parameter() -> None:
+    """As moments go along when parameters are pruned or grow (Gaussian splatting)."""
+    w, longer = lucid.ones(2, requires_grad=True), lucid.ones(3, requires_grad=True)
+    opt = optim.SGD([w], lr=0.1)
+    opt.state[w] = {"moment": lucid.ones(2)}
+    state = opt.state.pop(w)
+    state["moment"] = lucid.ones(3)
+    opt.state[longer] = state
+    assert [*opt.state] == [longer]
+    assert opt.state[longer]["moment"].shape == (3,)
+
+
 def test_repr_lists_the_hyper_parameters() -> None:
     assert repr(optim.SGD([leaf(1)], lr=0.1)) == (
         "SGD (\nParameter Group 0\n    dampening: 0.0\n    lr: 0.1\n    maximize: False\n"

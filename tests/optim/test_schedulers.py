@@ -385,6 +385,18 @@ def test_a_closed_form_of_the_users_says_the_rate_of_an_epoch_that_is_named() ->
     assert scheduler.get_last_lr() == [7.0]
 
 
+@pytest.mark.filterwarnings("error")
+def test_warm_restarts_go_to_parts_of_epochs(prepared: Callable[..., Any]) -> None:
+    """As their reference has it, `step(epoch + i / iters)`: without a word about it."""
+    opt = optimizer()
+    scheduler = schedules.CosineAnnealingWarmRestarts(opt, 2)
+    step = prepared(lambda part: scheduler.step(part))
+    for part in (0.0, 0.25, 0.5, 1.75, 2.5, 3.0):
+        step(part)
+        wanted = opt.param_groups[0]["initial_lr"] * (1 + math.cos(math.pi * (part % 2) / 2)) / 2
+        assert scheduler.get_last_lr() == [pytest.approx(wanted)]
+
+
 class Ramp(schedules.LRScheduler):
     """A schedule whose `step` does all by itself, as in many repositories."""
 

@@ -68,6 +68,11 @@ WRONG: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: [1, 2][lucid.tensor(0.5)], TypeError, "only integer tensors of a single element"),
     (lambda: lucid.zeros(2, dtype="float32"), TypeError, "dtype must be one of lucid.bool"),
     (lambda: lucid.zeros(2, device="cuda"), ValueError, "device 'cuda' does not exist"),
+    (
+        lambda: lucid.zeros(2, device="meta"),
+        ValueError,
+        "'cpu'\nhint: leave this out",
+    ),
     (lambda: lucid.zeros(-1), ValueError, r"negative dimension: \[-1\]"),
     (lambda: lucid.zeros(), TypeError, "missing the size"),
     (lambda: lucid.tensor([[1], [2, 3]]), ValueError, "the same length on each level"),

@@ -87,6 +87,21 @@ def test_a_draw_does_not_ask_for_gradients() -> None:
     assert x.is_leaf
     assert not lucid.default_generator.state.requires_grad
     assert not lucid.bernoulli(x).requires_grad
+    assert lucid.normal(0, 0.1, size=(2, 1), requires_grad=True).is_leaf
+
+
+def test_a_normal_draw_is_a_number_to_the_score_function() -> None:
+    """As in REINFORCE: a gradient through the draw would take the mean's away."""
+    mean, std = (lucid.tensor([x], requires_grad=True) for x in (0.5, 2.0))
+
+    def gradient() -> tuple[lucid.Tensor, lucid.Tensor]:
+        action = lucid.normal(mean, std)
+        log_prob = lucid.distributions.Normal(mean, std).log_prob(action).sum()
+        return action, *lucid.autograd.grad(log_prob, mean)
+
+    for action, found in (gradient(), lucid.compile(gradient)()):
+        assert not action.requires_grad
+        np.testing.assert_allclose(found.numpy(), (action.numpy() - 0.5) / 4, rtol=1e-5)
 
 
 def test_counts_have_their_means_and_variances(run: Any) -> None:

@@ -136,11 +136,18 @@ def _forms(fusion: Fusion, read: Read, group: FusionGroup) -> IndexMap | None:
 
 
 def _reads_everywhere(fusion: Fusion, item: Item, operand: Value) -> bool:
-    """Whether an operand differs for each round, and is read from the beginning of its array."""
+    """Whether an operand differs for each round, and is read from the beginning of its array.
+
+    What a map reads is then an element of its own for each round: a number that is repeated would
+    be compared with all that read it, and the dims of those can't be told from it.
+    """
     group = fusion.group_of[item]
     at = group.operand_forms.get(item, group.forms[item])
     dims = frozenset[int]().union(*(f.dims for f in unbroadcast(operand.shape, at)))
-    slices = (view for view in fusion.views(operand) if view.op is ops.slice)
+    views = fusion.views(operand)
+    if not group.reduced and any(view.op is ops.broadcast for view in views):
+        return False
+    slices = (view for view in views if view.op is ops.slice)
     return dims == set(group.sizes) and not any(any(x.attributes["starts"]) for x in slices)
 
 

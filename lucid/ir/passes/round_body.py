@@ -352,7 +352,7 @@ class Body:
         """
         first, last, step = column.first, column.last, column.step
         if step is SAME:
-            return last is first
+            return self._schedule.step(first, last) is SAME
         row, end = self._schedule.row_of(first), self._schedule.row_of(last)
         assert row is not None and step.by is not None
         return end == row._replace(place=row.place + step.by * (self._rounds.length - 1))

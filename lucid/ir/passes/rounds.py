@@ -270,6 +270,8 @@ class Schedule:
         one, other = self.row_of(then), self.row_of(now)
         if one is None or other is None or one._replace(place=other.place) != other:
             return OWN
+        if one == other:
+            return SAME  # each round takes the same part anew
         return Step(one.base, one.axis, other.place - one.place, one.width)
 
     def _cut(self, start: int, stop: int, period: int) -> Rounds | None:

@@ -410,7 +410,7 @@ def rrelu(
     slope: float | Tensor = (lower + upper) / 2
     if training:
         slope = lucid.rand(x.shape, dtype=x.dtype) * (upper - lower) + lower
-    return result_of(input, where(x >= 0.0, x, x * slope), inplace)
+    return result_of(input, where(x > 0.0, x, x * slope), inplace)
 
 
 rrelu_ = in_place(rrelu)

@@ -203,7 +203,7 @@ def multi_margin_loss(
         raise ShapeError("multi_margin_loss: (n, c) and (n,) are needed")
     within_classes("multi_margin_loss", input, target, target, input.shape[-1])
     classes = target.long().unsqueeze(1)
-    violation = (margin - ops.gather(input, classes, axis=1) + input).clamp(min=0.0)
+    violation = lucid.relu(margin - ops.gather(input, classes, axis=1) + input)
     loss = violation if p == 1 else violation * violation
     if weight is not None:
         loss = loss * ops.take(weight, classes, axis=0)
@@ -233,5 +233,5 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean
     chosen = ops.gather(input, places, axis=last)
     margin = 1.0 - chosen.unsqueeze(-1) + input.unsqueeze(-2)
     counts = valid.unsqueeze(-1) & ~is_target.unsqueeze(-2)
-    loss = where(counts, margin.clamp(min=0.0), 0.0).sum((-2, -1)) / input.shape[-1]
+    loss = where(counts, lucid.relu(margin), 0.0).sum((-2, -1)) / input.shape[-1]
     return reduce_loss(loss, reduction)

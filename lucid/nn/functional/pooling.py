@@ -304,7 +304,7 @@ def _lp_pool(
     x = tensor_of(input, f"lp_pool{rank}d")
     mean = _avg_pool(rank, x**norm_type, kernel_size, stride, 0, ceil_mode)
     total = mean * prod(entries(f"lp_pool{rank}d", "kernel_size", kernel_size, rank))
-    return (total.sign() * total.abs()) ** (1.0 / norm_type)
+    return (total.sign() * lucid.relu(total.abs())) ** (1.0 / norm_type)  # no gradient to zeros
 
 
 lp_pool1d, lp_pool2d, lp_pool3d = of_each_rank(_lp_pool)

@@ -352,10 +352,13 @@ def grid_sample(
         places.append(point * ((length - 1) / 2) if align_corners else (point * length - 1) / 2)
 
     def inside(axis: int, place: Tensor) -> Tensor:
-        length = input.shape[-1 - axis]
+        if padding_mode == "zeros":
+            return place
+        last = input.shape[-1 - axis] - 1
         if padding_mode == "reflection":
-            place = _reflected(place, length, bool(align_corners))
-        return place if padding_mode == "zeros" else place.clamp(0, length - 1)
+            place = _reflected(place, last + 1, bool(align_corners))
+        is_between = (place > 0) & (place < last)  # at the ends it has no gradient any more
+        return lucid.where(is_between, place, place.detach().clamp(0, last))
 
     if mode == "nearest":
         found = _at(input, [inside(axis, place).round() for axis, place in enumerate(places)])
