@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from lucid.autograd.host_replay import HostCallMismatch, replaying, undo_draws
 from lucid.choices import check_choice, check_flags, check_kind
@@ -268,7 +268,7 @@ class Compiled:
             _collecting[-1].append(self)
 
     @catching
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         try:
             latest = self._latest
             differs = None
@@ -1514,6 +1514,9 @@ def compile(
 @edge
 def _compiled_with(options: Options, function: Callable[..., Any]) -> Compiled:
     """The decorator that options make."""
+    if isinstance(function, (staticmethod, classmethod)):  # below which it stands in a class
+        made: Any = type(function)(_compiled_with(options, function.__func__))
+        return cast(Compiled, made)
     if not callable(function):
         raise ArgumentError(
             f"compile: {type(function).__name__} is not callable\n"

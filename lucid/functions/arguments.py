@@ -23,7 +23,7 @@ from lucid.ir.errors import (
     TooLargeError,
 )
 from lucid.ir.extents import is_open
-from lucid.ir.inference import LESS, MOST_ELEMENTS
+from lucid.ir.inference import LESS, MOST_AXES, MOST_ELEMENTS, too_many_axes
 from lucid.ir.op import Op
 from lucid.ir.ops import rules
 from lucid.ir.types import Shape, f64, shared_type
@@ -232,7 +232,9 @@ def shape_of(sizes: tuple[Any, ...], op: str) -> Shape:
 
 
 def require_computable(shape: Shape, op: str) -> None:
-    """Raise `TooLargeError` unless an op can make a tensor of this shape, of any dtype."""
+    """Raise `ShapeError` unless an op can make a tensor of this shape, of any dtype."""
+    if len(shape) > MOST_AXES:
+        raise ShapeError(f"{op}: {too_many_axes(len(shape))}")
     try:
         size = shared_type(f64, shape).size
     except TooLargeError:

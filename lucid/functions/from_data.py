@@ -6,7 +6,7 @@ Args:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,8 @@ from lucid.functions.tensors import Tensor
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, OptionError, ShapeError
 from lucid.ir.extents import is_open
-from lucid.ir.types import DType, bool_, has_dtype
-from lucid.tensor.arrays import copied_array, native_dtype, plain_array, plain_data
+from lucid.ir.types import DType, bool_, has_dtype, i64
+from lucid.tensor.arrays import copied_array, is_nested, native_dtype, plain_array, plain_data
 from lucid.tensor.context import context
 from lucid.tensor.core import constant, emit, from_array, of_users_array
 
@@ -70,7 +70,7 @@ def tensor(
         if _is_read_live(data):
             shared = of_users_array(data, "tensor", is_copied=True)
             result = clone(cast(shared, wanted or shared._type.dtype)).detach()
-        elif _is_nested(data):
+        elif is_nested(data):
             data = plain_data(data, "tensor")
             if _is_of_step(data):
                 result = _recorded(data, wanted)
@@ -116,6 +116,10 @@ def _array(data: Any, dtype: DType | None) -> np.ndarray:
 
 
 def _array_of_lists(data: Any, dtype: DType | None) -> np.ndarray:
+    if isinstance(data, np.ndarray):  # the numbers of a range
+        for end in (data[0], data[-1]):
+            _converted(int(end), dtype or i64)  # raises if they don't fit
+        return copied_array(data, dtype, "tensor")
     leaves = list(_leaves(data))
     if dtype is None:
         dtype = _dtype_of_leaves(leaves)
@@ -143,17 +147,10 @@ def _flat(leaf: Any, dtype: DType) -> Tensor:
 
 def _zeros(data: Any) -> Any:
     """Nested lists as long, of zeros."""
-    if _is_nested(data):
+    if is_nested(data):
         return [_zeros(item) for item in data]
     is_array = isinstance(data, (Tensor, np.ndarray))
     return np.zeros(tuple(data.shape)).tolist() if is_array else 0
-
-
-def _is_nested(data: Any) -> bool:
-    """Whether data has items in an order: a list, a tuple, a deque, a range."""
-    if isinstance(data, (list, tuple)):
-        return True
-    return isinstance(data, Sequence) and not isinstance(data, (str, bytes))
 
 
 def _converted(data: Any, dtype: DType) -> np.ndarray:
@@ -168,7 +165,7 @@ def _converted(data: Any, dtype: DType) -> np.ndarray:
 
 
 def _leaves(data: Any) -> Iterator[Any]:
-    if _is_nested(data):
+    if is_nested(data):
         for item in data:
             yield from _leaves(item)
     else:
@@ -203,7 +200,7 @@ def _dtype_of_number(number: Any) -> DType:
 
 def _plain(data: Any) -> Any:
     """Nested lists without tensors and arrays in them."""
-    if _is_nested(data):
+    if is_nested(data):
         return [_plain(item) for item in data]
     if isinstance(data, Tensor):
         return data._concrete("tensor() of a list of tensors,").tolist()

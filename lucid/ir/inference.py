@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from lucid.ir.errors import LucidError, SizeError, TooLargeError
+from lucid.ir.errors import LucidError, ShapeError, SizeError, TooLargeError
 from lucid.ir.extents import hint
 from lucid.ir.op import Attributes, Op, Operand
 from lucid.ir.ops.rules import failure
@@ -30,6 +30,8 @@ its own they are 4 TiB of f32. The limit depends neither on the machine nor on w
 eager mode and all compiled steps have the same. Elements are counted, and not the products that a
 contraction takes of each.
 """
+MOST_AXES = 64
+"""Of an array of NumPy's, and so of a value."""
 MANY_ELEMENTS = 2**15
 """From here on native code is worth its call where NumPy is slow, or goes over an array twice."""
 LESS = "an op computes fewer than 2**40 elements"
@@ -43,14 +45,16 @@ def is_many(types: Iterable[TensorType]) -> bool:
 def result_type(op: Op, types: Sequence[TensorType], attributes: Attributes) -> TensorType:
     """The type of what `op` gives for operands of these types.
 
-    Raises what the op's rule raises; `SizeError` for a negative size; `TooLargeError` for a result
-    whose bytes 64 bits can't count, and where an op that is no view would read or compute more than
-    `MOST_ELEMENTS`.
+    Raises what the op's rule raises; `SizeError` for a negative size; `ShapeError` for more axes
+    than `MOST_AXES`; `TooLargeError` for a result whose bytes 64 bits can't count, and where an op
+    that is no view would read or compute more than `MOST_ELEMENTS`.
     """
     try:
         result = op.infer(*types, **attributes)
     except SizeError as error:
         raise _failure(type(error), op.name, str(error), types) from None
+    if len(result.shape) > MOST_AXES:
+        raise _failure(ShapeError, op.name, too_many_axes(len(result.shape)), types)
     if not op.is_view:
         for type_ in types:
             if type_.size > MOST_ELEMENTS:
@@ -127,6 +131,11 @@ def _pairs(parts: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
     return zip(parts[::2], parts[1::2], strict=True)
 
 
+def too_many_axes(count: int) -> str:
+    """What is wrong with a shape of so many axes."""
+    return f"{count} axes; a tensor has at most {MOST_AXES}"
+
+
 def too_many(name: str, verb: str, type: TensorType, types: Sequence[TensorType]) -> LucidError:
     """The error of a function that would read or compute all elements of a value of this type."""
     problem = f"would {verb} the {type.size:,} elements of {type}"
@@ -164,7 +173,7 @@ def strides_of_view(known: Application, operand: _Strided) -> Strides | None:
 
 
 def _failure(
-    error: type[SizeError], name: str, problem: str, types: Sequence[TensorType], hint: str = ""
+    error: type[ShapeError], name: str, problem: str, types: Sequence[TensorType], hint: str = ""
 ) -> LucidError:
     names = [f"operand {i}" for i in range(len(types))]
     return failure(error, name, problem, names, types, hint)

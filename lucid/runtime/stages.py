@@ -24,8 +24,9 @@ class Stages(Mapping[str, str]):
         self._texts: dict[str, str] = {}
 
     def __getitem__(self, name: str) -> str:
-        if name not in self._texts:
-            if name not in self._printers:
+        is_name = isinstance(name, str)  # what else is asked for may have no hash
+        if not is_name or name not in self._texts:
+            if not is_name or name not in self._printers:
                 raise UnknownStageError(
                     f"stages: there is no stage {name!r} of this step; there are "
                     + ", ".join(self._printers)

@@ -78,7 +78,8 @@ class Pool:
             assert self._library is not None
             signature = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
             work = signature(self._library.addresses[code.WORK])
-            count = self.num_threads - 1
+            # A thread that is started now would wait for the interpreter until that has ended.
+            count = 0 if sys.is_finalizing() else self.num_threads - 1
             for number in range(count):
                 self._prepare(number)
                 args = self.address, number, _SPINS

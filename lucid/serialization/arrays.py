@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from lucid.ir.inference import MOST_AXES
 from lucid.nn.parameter import Buffer, Parameter, TransientBuffer
 from lucid.tensor.core import of_array
 from lucid.tensor.tensor import Tensor
@@ -20,7 +21,6 @@ STORED_DTYPES = {
 _STORED_NAMES = {np.dtype(code): name for name, code in STORED_DTYPES.items()}
 # Dtypes that are kept as bytes: complex numbers, and strings of a fixed length.
 _KEPT_AS_BYTES = re.compile(r"<c8|<c16|[|]S[1-9]\d{0,8}|<U[1-9]\d{0,8}")
-_MOST_AXES = 64  # of a NumPy array
 _LAST_CODE_POINT = 0x10FFFF
 
 TENSOR_CLASSES: dict[str, type[Tensor]] = {
@@ -60,7 +60,7 @@ def dtype_of_code(code: object) -> np.dtype[Any]:
 
 def checked_shape(shape: object, dtype: np.dtype[Any], nbytes: int) -> tuple[int, ...]:
     """The shape of an array of so many bytes. Raises `ValueError` where they don't go together."""
-    if not isinstance(shape, (list, tuple)) or len(shape) > _MOST_AXES:
+    if not isinstance(shape, (list, tuple)) or len(shape) > MOST_AXES:
         raise ValueError(f"a shape is expected, not {str(shape)[:80]}")
     for size in shape:
         if type(size) is not int or not 0 <= size < 2**63:

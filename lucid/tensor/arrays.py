@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from lucid.ir.errors import ArgumentError, DTypeError, OptionError, ShapeError
+from lucid.ir.errors import ArgumentError, DTypeError, OptionError, ShapeError, TooLargeError
+from lucid.ir.inference import LESS, MOST_AXES, MOST_ELEMENTS
 from lucid.ir.types import DType, dtype_of_numpy
 
 _OFTEN = {bool, int, float}
@@ -75,18 +77,40 @@ def copied_array(array: np.ndarray, dtype: DType | None, what: str) -> np.ndarra
     return np.array(array, dtype.numpy, order="C")
 
 
-MOST_AXES = 64  # of an array of NumPy's
+def is_nested(data: Any) -> bool:
+    """Whether data has items in an order: a list, a tuple, a deque, a range."""
+    if isinstance(data, (list, tuple)):
+        return True
+    return isinstance(data, Sequence) and not isinstance(data, (str, bytes))
 
 
 def plain_data(data: Any, what: str, depth: int = 0) -> Any:
-    """Nested lists and tuples with plain arrays in them. Raises `ShapeError` for too many levels.
+    """Nested lists and tuples with plain arrays in them.
 
     depth: how many levels there are around it.
+    Raises: `ShapeError` for too many levels, `TooLargeError` for more items than can be counted.
     """
-    if isinstance(data, (list, tuple)):
+    if type(data) is range and data:
+        return _of_range(data, what)
+    if is_nested(data):
         if depth == MOST_AXES:
             raise ShapeError(f"{what}: lists on more than {MOST_AXES} levels, or one in itself")
+        if not isinstance(data, (list, tuple)):
+            # As many as it says: a sequence of the user's may go on without end.
+            data = np.fromiter(data, object, len(data)).tolist()
         if _OFTEN.issuperset(map(type, data)):
             return data
         return [plain_data(item, what, depth + 1) for item in data]
     return plain_array(data, what) if isinstance(data, np.ndarray) else data
+
+
+def _of_range(data: range, what: str) -> Any:
+    """The numbers of a range, as an array of i64 where they fit, so that none is an object."""
+    count = (data[-1] - data[0]) // data.step + 1  # `len` has 63 bits
+    if count > MOST_ELEMENTS:
+        raise TooLargeError(f"{what}: {data} has {count:,} elements; {LESS}")
+    limits = np.iinfo(np.int64)
+    fits = all(limits.min <= end <= limits.max for end in (data[0], data[-1] + data.step))
+    if not fits:
+        return [*data]
+    return np.arange(data[0], data[-1] + data.step, data.step, dtype=np.int64)

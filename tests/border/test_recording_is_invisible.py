@@ -81,6 +81,29 @@ def test_a_debuggers_trace_function_is_called_on():
         raise NotAsEagerError("a value that was read beside a debugger is frozen")
 
 
+def test_a_debugger_may_ask_for_no_instructions():
+    cfg = types.SimpleNamespace(v=1.0)
+
+    def step(x):
+        y = x * 2
+        return y * cfg.v
+
+    def tracer(frame, event, arg):
+        frame.f_trace_opcodes = False
+        return tracer
+
+    compiled = lucid.compile(step)
+    before = sys.gettrace()
+    sys.settrace(tracer)
+    try:
+        compiled(X)
+    finally:
+        sys.settrace(before)
+    cfg.v = 3.0
+    if not is_same(observed(compiled(X)), observed(X * 6)):
+        raise NotAsEagerError("a value that was read beside a debugger is frozen")
+
+
 def test_a_profilers_function_is_called_on():
     cfg, seen = types.SimpleNamespace(v=1.0), []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import networkx
+import pytest
 
 import lucid
 import lucid.nn.functional as F
@@ -73,6 +74,14 @@ def test_every_stage_of_the_graph_parses_back():
         assert str(parse(step.stages[name])) == step.stages[name]
     assert "call Swish" in step.stages["trace"] and "call" not in step.stages["inline"]
     assert step.dump_llvm() == step.stages["llvm"] and step.dump_ir() == step.stages["trace"]
+
+
+def test_a_stage_that_there_is_not_is_named() -> None:
+    step = lucid.compile(lambda x: x + 1)
+    step(lucid.ones(2))
+    for name in ("nothing", 5, []):
+        with pytest.raises(lucid.LucidError, match=r"^stages: there is no stage"):
+            step.stages[name]  # type: ignore[index]
 
 
 def test_the_kernels_and_their_dependences_are_a_graph_of_networkx(tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import json
+import pickle
 from typing import Any
 
 import pytest
@@ -348,3 +350,14 @@ def test_the_calls_of_one_kernel_are_one_row_unless_all_is_asked_for() -> None:
     (row,) = rows(str(explanation))
     assert row.split()[2] == str(names.count(name))
     assert len(rows(str(step.explain(full=True)))) == names.count(name)
+
+
+def test_statistics_are_pickled_and_copied_as_they_are_now() -> None:
+    step = lucid.compile(lambda x: 2 * x)
+    for size in (2, 3, 3):
+        step(lucid.ones(size))
+    kept, copied = pickle.loads(pickle.dumps(step.stats)), copy.deepcopy(step.stats)
+    before = str(step.stats)
+    step(lucid.ones(3))
+    assert str(kept) == str(copied) == before != str(step.stats)
+    assert kept.calls == 3 and [served.calls for served in kept.programs] == [1, 2]

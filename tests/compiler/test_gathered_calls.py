@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import threading
 from collections import OrderedDict, namedtuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -449,3 +450,12 @@ def test_gradients_are_promised_natively_where_those_before_were_read():
         step(x)
         kept.append(leaf.grad)
     assert [x.tolist() for x in kept] == [[float(i)] * 3 for i in range(6)]
+
+
+def test_a_list_that_holds_itself_is_an_argument_like_others() -> None:
+    ring: list[Any] = []
+    ring.append(ring)
+    step = lucid.compile(lambda x, ring: x + 1)
+    for _ in range(4):
+        assert step(lucid.ones(1), ring).tolist() == [2.0]
+    assert step.stats.traces == 1 and not step.stats.eager_reasons

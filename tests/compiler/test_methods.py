@@ -84,6 +84,35 @@ def test_methods_have_programs_per_object():
     np.testing.assert_allclose(a.step(x).item(), a.model(x).item() * 3, rtol=1e-6)
 
 
+def test_static_and_class_methods_are_what_they_are_in_either_order():
+    class Steps:
+        scale = 3
+
+        @lucid.compile
+        @staticmethod
+        def doubled(x, y=None):
+            return x * 2 if y is None else y
+
+        @lucid.compile(fullgraph=True)
+        @classmethod
+        def scaled(cls, x):
+            return x * cls.scale
+
+    class Other(Steps):
+        scale = 5
+
+    x = lucid.ones(2)
+    for owner, scale in ((Steps, 3.0), (Steps(), 3.0), (Other, 5.0), (Other(), 5.0)):
+        assert owner.doubled(x).tolist() == [2.0, 2.0]
+        assert owner.scaled(x).tolist() == [scale, scale]
+    assert Steps.doubled.stats.calls == 4
+
+
+def test_a_parameter_may_be_called_self():
+    step = lucid.compile(lambda self, other=1: self + other)
+    assert step(self=lucid.ones(1), other=2).tolist() == [3.0]
+
+
 def test_super_reaches_the_base_class():
     sub, x = Sub(), lucid.ones(1, 2)
     np.testing.assert_allclose(sub.step(x).item(), sub.model(x).item() * 2 + 1, rtol=1e-6)

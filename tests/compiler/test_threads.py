@@ -19,6 +19,8 @@ import lucid.nn.functional as F
 from lucid import nn
 from lucid.autograd import Function
 from lucid.compiler.programs import program
+from lucid.compiler.recording import arguments
+from lucid.ir import Graph
 from lucid.tensor import write_locks
 
 SHORT, LONG = 3, 200_000  # elements: a step that keeps the interpreter's lock, and one that doesn't
@@ -451,3 +453,38 @@ def test_threads_that_call_a_step_first_make_its_short_way_once(monkeypatch):
     for thread in threads:
         thread.join()
     assert len(made) == 1
+
+
+@pytest.mark.parametrize("count", [-3, 3])
+def test_a_list_that_another_thread_changes_while_it_is_compiled(count: int) -> None:
+    """It does so in the pass: the short way must not read what it isn't given then."""
+    items = [lucid.tensor([float(i)]) for i in range(8)]
+    before, changes = [*items], [count]
+
+    def other(graph: Graph) -> bool:
+        if changes:
+            if changes.pop() < 0:
+                del items[count:]
+            else:
+                items.extend(lucid.tensor([9.0]) for _ in range(count))
+        return False
+
+    step = lucid.compile(lambda x: x[0] + x[1] * 2, passes=[other])
+    for given in (items, before, before, before, items, items, before):
+        assert step(given).tolist() == [2.0]
+
+
+def test_a_list_that_grows_before_it_is_traced(monkeypatch: pytest.MonkeyPatch) -> None:
+    items = [lucid.tensor([1.0]) for _ in range(3)]
+    names = arguments.argument_names
+
+    def other(function: Any, args: Any) -> Any:
+        items.append(lucid.tensor([2.0]))
+        return names(function, args)
+
+    monkeypatch.setattr(arguments, "argument_names", other)
+    step = lucid.compile(lambda x: x[0] + x[1] * 2)
+    assert step(items).tolist() == [3.0]
+    assert step.stats.eager_reasons == ["another thread changes its arguments meanwhile"]
+    monkeypatch.undo()
+    assert step(items).tolist() == [3.0] and step.stats.traces == 1

@@ -277,6 +277,26 @@ def test_a_pass_that_drops_a_branch_or_a_call_of_python_is_refused() -> None:
         step(X)
 
 
+@pytest.mark.parametrize("what", ["outputs", "nodes", "writes"])
+def test_what_a_pass_leaves_is_looked_at_whatever_it_is(what: str) -> None:
+    def broken(graph: Graph) -> bool:
+        setattr(graph, what, None)
+        return True
+
+    with pytest.raises(VerifyError, match=r"^the pass broken has broken the graph: TypeError"):
+        lucid.compile(lambda x: (x + 1) * 2, passes=[broken])(X)
+
+
+def test_what_a_pass_makes_of_an_op_is_looked_at() -> None:
+    def broken(graph: Graph) -> bool:
+        for node in graph.nodes:
+            node.op = "add"  # type: ignore[assignment]
+        return True
+
+    with pytest.raises(VerifyError, match=r"^the pass broken has broken the graph: Attri"):
+        lucid.compile(lambda x: (x + 1) * 2, passes=[broken])(X)
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import warnings
 
 import numpy as np
 import pytest
@@ -641,3 +642,36 @@ def test_an_array_that_a_step_makes_has_what_tensors_write_on_its_memory(write, 
             assert type(found) is type(expected)
             np.testing.assert_array_equal(found, expected)
     assert bool(step.stats.eager_reasons) is not native
+
+
+@pytest.mark.parametrize("is_live", [False, True])
+def test_an_array_whose_shape_or_dtype_is_set_is_another_one(is_live):
+    array = np.arange(4, dtype=np.float32)
+    step = lucid.compile(lambda: lucid.as_tensor(array) * 2 if is_live else lucid.tensor(array) * 2)
+    for change in (None, ("shape", (2, 2)), ("dtype", np.int32), ("shape", (4,)), ("shape", (4,))):
+        if change is not None:
+            with warnings.catch_warnings():  # newer NumPys would rather not have it
+                warnings.simplefilter("ignore", DeprecationWarning)
+                setattr(array, *change)
+        for _ in range(2):
+            found = step()
+            np.testing.assert_array_equal(found.numpy(), array * 2, strict=True)
+    assert step.stats.traces == 4
+    assert (
+        "the layout of array: ((4,), (4,), dtype('float32')) -> " in step.stats.retrace_reasons[0]
+    )
+
+
+def test_numpy_writes_an_array_that_has_elements_at_one_address():
+    def windows():
+        return np.lib.stride_tricks.as_strided(np.arange(6, dtype=np.float32), (4, 3), (4, 4))
+
+    def step(x):
+        x += 1
+        return (x * 2).sum()
+
+    compiled, x, y = lucid.compile(step), windows(), windows()
+    for _ in range(3):
+        assert compiled(x) == step(y)
+        np.testing.assert_array_equal(x, y)
+    assert "which has elements at one address" in compiled.stats.eager_reasons[-1]

@@ -501,3 +501,32 @@ def test_what_threads_ask_for_at_a_time_is_made_once() -> None:
         found = [*threads.map(lambda _: made("outer"), range(4))]
     assert len({*map(id, found)}) == 1
     assert asked == ["outer", "inner"]
+
+
+AT_THE_END = """
+import builtins
+import lucid
+
+x = lucid.ones(1 << 22)
+step = lucid.compile(lambda x: (x * 2).exp().sum())
+step(x)
+
+class Last:
+    def __del__(self, step=step, x=x, print=print):
+        print("before", flush=True)
+        step(x)
+
+builtins.last = Last()
+"""
+
+
+def test_a_step_that_python_calls_as_it_ends_does_not_wait_for_threads() -> None:
+    """The interpreter starts no thread any more; those that lucid had have left."""
+    done = subprocess.run(
+        [sys.executable, "-c", AT_THE_END],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "LUCID_NUM_THREADS": "3"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (0, "before\n"), done.stderr

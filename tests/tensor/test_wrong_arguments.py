@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import pytest
@@ -372,3 +372,70 @@ def test_vast_views_of_little_memory_are_views_in_both_modes():
 
     for x in (lucid.ones(1), lucid.ones(1, requires_grad=True)):
         assert ends(x).tolist() == lucid.compile(ends)(x).tolist() == [2.0, 2.0]
+
+
+class Endless(Sequence):
+    """Says how long it is, and goes on."""
+
+    def __init__(self, length):
+        self.length = length
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, index):
+        return 1.5
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (range(2**62), "tensor: range(0, 4611686018427387904) has 4,611,686,018,427,387,904 "),
+        (range(0, -(2**70), -2), f"tensor: range(0, {-(2**70)}, -2) has {2**69:,} elements; an op"),
+        ([range(2**40)], "tensor: range(0, 1099511627776) has 1,099,511,627,776 elements; an op"),
+        (
+            Endless(2**55),
+            "tensor: Unable to allocate 256. PiB for an array with shape (36028797018",
+        ),
+    ],
+)
+def test_sequences_that_no_memory_holds_are_not_gone_through(data, message):
+    with pytest.raises(lucid.TooLargeError) as caught:
+        lucid.tensor(data)
+    assert str(caught.value).startswith(message)
+
+
+def test_an_index_that_no_memory_holds_is_not_gone_through():
+    with pytest.raises(lucid.TooLargeError, match=r"^indexing: range\(0, 1099511627776\) has"):
+        lucid.ones(3)[range(2**40)]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [range(5), range(10, -7, -3), [range(3), range(2, 5)], range(0), range(2**63 - 2, 2**63)],
+)
+def test_ranges_are_their_numbers(data):
+    expected = lucid.tensor([[*x] for x in data] if isinstance(data, list) else [*data])
+    found = lucid.tensor(data)
+    assert found.dtype == expected.dtype and found.tolist() == expected.tolist()
+
+
+def test_a_range_of_numbers_that_do_not_fit_is_refused():
+    for numbers, dtype in ((range(300), lucid.uint8), (range(2**63, 2**63 + 2), None)):
+        with pytest.raises(lucid.OptionError, match=r"^tensor: a value doesn't fit"):
+            lucid.tensor(numbers, dtype=dtype)
+    assert lucid.tensor(range(3), dtype=lucid.uint8).tolist() == [0, 1, 2]
+
+
+def test_a_sequence_has_as_many_items_as_it_says():
+    assert lucid.tensor(Endless(3)).tolist() == [1.5] * 3
+
+
+@pytest.mark.parametrize("mode", [lambda f: f, lucid.compile], ids=["eager", "compiled"])
+def test_more_axes_than_an_array_can_have_are_refused(mode):
+    x = lucid.zeros((1,) * 64)
+    for call in (lambda x: x.unsqueeze(0) + 1, lambda x: x[None].sum(), lambda x: lucid.stack([x])):
+        with pytest.raises(lucid.ShapeError, match=r"^reshape: 65 axes; a tensor has at most 64\n"):
+            mode(call)(x)
+    with pytest.raises(lucid.ShapeError, match=r"^zeros: 70 axes; a tensor has at most 64$"):
+        mode(lambda x: lucid.zeros((1,) * 70) + x)(x)

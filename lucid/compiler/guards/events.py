@@ -668,6 +668,7 @@ class _Follower:
                         raise
         elif self._theirs is not None:
             self._theirs = self._theirs(frame, event, value) or self._theirs
+            frame.f_trace_opcodes = True  # whatever theirs asks for
         return self
 
 

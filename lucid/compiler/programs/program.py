@@ -598,11 +598,12 @@ class Program:
             try:
                 values = (*marked, *marked_kwargs.values())
                 self.gathering = Gathering(values, reads, moving, gradients)
-            except NotReadableError:
+            except (NotReadableError, RecursionError):  # a list in itself
                 return
             found = self.gathering(*given)
-            if found is None:
-                return
+            there = sum(use.found is not None for use in gradients)
+            if found is None or len(found) != len(tensors) + there:
+                return  # another thread fills a container meanwhile
             self.arrays = frozenset(i for i, x in enumerate(found) if type(x) is np.ndarray)
             plain += types_of(found[len(plain) :])
         self._types, self.reads, self.tensor_count = plain, reads, len(tensors)

@@ -108,9 +108,9 @@ class StandIns:
     def _stand_in(self, leaf: Any, path: str) -> Any:
         recorder = self._recorder
         if isinstance(leaf, TensorCore):
-            return self._handle(next(self._tensors), path)
+            return self._handle(self._next_tensor(), path)
         if isinstance(leaf, np.ndarray):
-            handle = self._handle(next(self._tensors), path)
+            handle = self._handle(self._next_tensor(), path)
             late = LateArray(recorder.exits, recorder.value_of(handle), tensor=handle)
             return self._arrays.setdefault(id(handle), late)
         if type(leaf) is Kept:
@@ -130,6 +130,13 @@ class StandIns:
             given = {k: self._given(v, f"{path}.{k}") for k, v in attributes.items()}
             self._filled.append((leaf, given))
         return leaf
+
+    def _next_tensor(self) -> TensorCore:
+        """The call's next tensor; a container may be another one since the call looked into it."""
+        tensor = next(self._tensors, None)
+        if tensor is None:
+            self._recorder.run_op_by_op("another thread changes its arguments meanwhile")
+        return tensor
 
     def take_entry(self, entry: MovingEntry) -> Any:
         """What stands for data at a place that moves; ABSENT where it is no argument."""

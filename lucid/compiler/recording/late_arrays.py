@@ -34,6 +34,7 @@ from lucid.compiler.recording.texts import written
 from lucid.functions.gathering import index_put
 from lucid.functions.indexing import getitem
 from lucid.functions.shape import broadcast
+from lucid.ir.errors import LucidError
 from lucid.ir.extents import hint, is_open, replaced
 from lucid.ir.op import Op
 from lucid.ir.ops.rules import broadcast_all
@@ -287,7 +288,10 @@ class LateArray(LateObject):
         array = target._storage.array
         if not (self._is_own() or array is None or array.flags.writeable):
             self.exits.op_by_op(f"it writes {self.what}, which is read-only")
-        refuse_overlaps(target)
+        try:
+            refuse_overlaps(target)
+        except LucidError:  # NumPy writes such an array, and says what comes of it
+            self.exits.op_by_op(f"it writes {self.what}, which has elements at one address")
         self.exits.recorder.write(target, elements)
 
     # ------------------------------------------------------------------ by index

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -156,6 +157,10 @@ class Stats:
     skipped: int = 0
     counted: np.ndarray = field(default_factory=lambda: np.zeros(2, np.int64), compare=False)
     served: Callable[[], Sequence[Served]] = field(default=tuple, compare=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a pickle and a copy keep: programs as they are now, since later ones are others'."""
+        return vars(self) | {"served": functools.partial(list, self.programs)}
 
     def __repr__(self) -> str:
         names = ("traces", "calls", "retrace_reasons", "compile_seconds", "eager_reasons")

@@ -17,7 +17,7 @@ from lucid.compiler.guards.age import owner_of
 from lucid.compiler.guards.calls import GuardCollector
 from lucid.compiler.guards.collector import at_line
 from lucid.compiler.guards.events import catches, unheard
-from lucid.compiler.guards.guard import AnswerGuard, Guard, frozen
+from lucid.compiler.guards.guard import AnswerGuard, Guard, frozen, layout_of
 from lucid.compiler.guards.restarts import RestartTrace, undo_all
 from lucid.compiler.inputs.cells import Cell, GradUse, base_of, look_of
 from lucid.compiler.inputs.live_numbers import SymNumbers
@@ -208,6 +208,8 @@ class TracedMemory(SymNumbers):
             outer = self.collector is None or self.collector.was_there(array)
             cell = self.add_cell(tensor._storage, "state" if outer else "constant")
             cell.counter = tensor._counter
+            if outer:
+                self._note_layout(array)
         if is_copied and self.cells[tensor._storage].kind == "state":
             self.copied.setdefault(tensor._storage)
 
@@ -233,6 +235,12 @@ class TracedMemory(SymNumbers):
                 new = scatter(storage.value, target._chain, new)
         storage.value = new
         storage.generation += 1
+
+    def _note_layout(self, array: np.ndarray) -> None:
+        """The step has found an array, whose shape or dtype the user may set later."""
+        if (collector := self.collector) is not None:
+            path = f"the layout of {collector.name_of(array) or 'an array'}"
+            collector.answer(path, layout_of, array)
 
     def _note_writeable(self, storage: Storage, array: np.ndarray) -> None:
         """The step writes an array of the user's, who may make it read-only later."""

@@ -169,8 +169,16 @@ class UsersPass:
                     f"the pass {self.name} returned {changed!r:.60}\n"
                     "hint: a pass returns whether it has changed the graph, True or False"
                 )
-        border.require(graph, self.name)
-        if _exits(graph) != exits:
+        try:
+            border.require(graph, self.name)
+            has_exits = _exits(graph) == exits
+        except (AttributeError, TypeError, LookupError, ValueError) as error:
+            if isinstance(error, VerifyError):
+                raise
+            # A field holds what the verifier knows nothing of.
+            text = f"the pass {self.name} has broken the graph: {type(error).__name__}: {error}"
+            raise VerifyError(text) from error
+        if not has_exits:
             raise VerifyError(f"the pass {self.name} has moved or removed an exit of {graph.name}")
         return any(found)
 
