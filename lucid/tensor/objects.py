@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lucid.autograd.node import OpNode
+from lucid.autograd.node import AccumulateGrad, OpNode
 from lucid.autograd.rules import Derivative
 from lucid.autograd.saved import SavedTensor
 from lucid.ir.environment import NATIVE_CALLS
@@ -60,6 +60,8 @@ class Offsets:
                 if name != "outputs"
             },
         }
+        leaf = object.__new__(AccumulateGrad)
+        self.fields["leaf_hooks"] = slot_offset(leaf, "post_accumulate_hooks")
         derivative = object.__new__(Derivative)
         self.fields["derivative_words"] = slot_offset(derivative, "words")
         for start, kind in (("tensor", Tensor), ("node", OpNode), ("saved", SavedTensor)):

@@ -13,6 +13,7 @@ import pytest
 
 import lucid
 from lucid import nn
+from lucid.autograd.node import accumulator_of
 from lucid.compiler.programs import native
 from lucid.ir.errors import LucidError
 
@@ -408,3 +409,120 @@ def test_backwards_of_open_sizes_are_native(
     for one, other in zip(found, expected, strict=True):
         one, other = (x if isinstance(x, np.ndarray) else x.detach().numpy() for x in (one, other))
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+
+
+def _walked(model: Any, x: Any) -> Any:
+    y = model(x)
+    y.sum().backward()
+    return y
+
+
+def _of_result(model: Any, x: Any) -> list[Any]:
+    return [_walked(model, x), x.grad]
+
+
+def _hooked(model: Any, x: Any) -> list[Any]:
+    handle = x.register_hook(lambda gradient: 3 * gradient)
+    found = _of_result(model, x)
+    handle.remove()
+    return found
+
+
+def _hooked_behind(model: Any, x: Any) -> list[Any]:
+    handle = x.register_post_accumulate_grad_hook(double)
+    found = _of_result(model, x)
+    handle.remove()
+    return found
+
+
+def _behind_another_call(model: Any, x: Any) -> list[Any]:
+    first = model(x)
+    second = model(lucid.cat([first, first[:, :1]], 1))
+    second.mean().backward()
+    return [second, x.grad]
+
+
+def _retained(model: Any, x: Any) -> list[Any]:
+    z = x * 2
+    z.retain_grad()
+    return [_walked(model, z), z.grad, x.grad]
+
+
+def _of_a_view(model: Any, x: Any) -> list[Any]:
+    return [_walked(model, x[:, :]), x.grad]
+
+
+def _penalty(model: Any, x: Any) -> list[Any]:
+    (g,) = lucid.autograd.grad((model(x) ** 2).sum(), x, create_graph=True)
+    (g**2).sum().backward()
+    return [g, x.grad]
+
+
+def _without_grad(model: Any, x: Any) -> list[Any]:
+    with lucid.no_grad():
+        y = model(x)
+    return [y, lucid.tensor(y.requires_grad)]
+
+
+def _switched_off(model: Any, x: Any) -> list[Any]:
+    x.requires_grad_(False)
+    y = model(x)
+    x.requires_grad_(True)
+    y.sum().backward()
+    return [y, x.grad]
+
+
+def _written_since(model: Any, x: Any) -> list[Any]:
+    z = x * 1
+    y = model(z)
+    z.mul_(2)
+    with pytest.raises(LucidError, match="modified by an inplace operation"):
+        y.sum().backward()
+    return [y]
+
+
+ON_ARGUMENTS = [
+    *(_of_result, _hooked, _hooked_behind, _behind_another_call, _retained, _of_a_view, _penalty),
+    *(_without_grad, _switched_off, _written_since),
+]
+
+
+def test_arguments_that_require_grad_have_eagers_gradients() -> None:
+    found = []
+    for compile in (lambda model: model, lucid.compile):
+        net = network()
+        model, found_here = compile(net), []
+        x = given()[0].clone().requires_grad_(True)
+        for way in (*ON_ARGUMENTS, *reversed(ON_ARGUMENTS), *ON_ARGUMENTS):
+            clear(net)
+            for leaf in (x, given()[0].clone().requires_grad_(True)):
+                leaf.grad = None
+                found_here += [None if y is None else y.detach().numpy() for y in way(model, leaf)]
+        found.append(found_here)
+    for a, b in zip(*found, strict=True):
+        assert (a is None) == (b is None)
+        if a is not None:
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["new leaf", "leaf", "history"])
+def test_calls_with_arguments_that_require_grad_are_native(net: nn.Sequential, kind: str) -> None:
+    x = given()[0].clone().requires_grad_(True)
+
+    def argument() -> Any:
+        new = {"new leaf": x.detach().clone().requires_grad_, "history": lambda: 2 * x}
+        return new.get(kind, lambda: x)()
+
+    for _ in range(3):
+        net.model(argument()).sum().backward()
+    program = net.model._latest_program()
+    for _ in range(2):
+        result = program.enter(argument())
+        assert result.requires_grad and result.grad_fn is not None
+    hooks = [x.register_hook, accumulator_of(x).register_hook]
+    hooks.append(x.register_post_accumulate_grad_hook)
+    for register in hooks:
+        handle = register(lambda *_: None)
+        assert (program.enter(argument()) is native.SLOW_PATH) == (kind == "leaf")
+        handle.remove()
+    assert program.enter(x.detach()) is native.SLOW_PATH

@@ -32,6 +32,7 @@ from lucid.ir.errors import EagerOnlyError, LucidError
 from lucid.ir.extents import LEAST, MOST
 from lucid.ir.strides import is_contiguous
 from lucid.ir.types import Shape, TensorType
+from lucid.runtime.entry.words import LEAF, NO_GRAD, WITH_HISTORY
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, of_array
 from lucid.tensor.storage import Storage
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from lucid.autograd.host_finding import OpenAxis
 
 Description = dict[str, str]
-PlainType = tuple[TensorType, Shape, bool]
+PlainType = tuple[TensorType, Shape, int]
 TENSOR = re.compile(r"(\w+)(\[[n\d,]*\])(.*)")  # a tensor in a description: dtype, shape, the rest
 _WHOLE = re.compile(r"u?int\d* ")  # a whole number there
 _FUNCTION = re.compile(r"the (function|partial) \S.* at ")  # one that a line makes each time
@@ -297,7 +298,7 @@ class Call:
         return [tensor._type for tensor in self.tensors]
 
     def plain_types(self) -> list[PlainType] | None:
-        """Type, strides in bytes and flag of each tensor; None if some is no plain one."""
+        """Type and strides in bytes of each, and how it requires grad; None if some isn't plain."""
         tensors: Sequence[Any] = self.tensors
         if len(self._storages) != len(tensors) or not all(map(is_plain, tensors)):
             return None
@@ -431,7 +432,13 @@ def _memory_of(array: np.ndarray) -> TensorCore:
 
 def types_of(tensors: Sequence[Any]) -> list[PlainType]:
     """What native code compares of each of them."""
-    return [(x._type, x._array.strides, x._requires_grad) for x in tensors]
+    return [(x._type, x._array.strides, _grad_of(x)) for x in tensors]
+
+
+def _grad_of(tensor: TensorCore) -> int:
+    if not tensor._requires_grad:
+        return NO_GRAD
+    return LEAF if tensor._grad_fn is None else WITH_HISTORY
 
 
 def is_plain(tensor: TensorCore) -> bool:
@@ -440,7 +447,7 @@ def is_plain(tensor: TensorCore) -> bool:
         return False
     base = tensor._base
     if tensor._requires_grad:
-        return tensor._grad_fn is None and base is None and not hooks_of(tensor)
+        return base is None and tensor._guard is None and not hooks_of(tensor)
     return base is None or not (tensor.requires_grad or base.requires_grad)
 
 

@@ -418,7 +418,7 @@ class NativeCalls(_CallTables):
         records = []
         inputs = {position: number for number, position in program.entered}
         arrays = program.arrays
-        for number, (type, _, _) in enumerate(self._types):
+        for number, (type, _, grad) in enumerate(self._types):
             is_array = are_arrays or number in arrays
             kind = np.ndarray if is_array else Tensor
             place = inputs.get(number)
@@ -428,7 +428,7 @@ class NativeCalls(_CallTables):
                 low, high, at = expected.low, expected.high, buffers.address + 8 * place
                 is_written = program.sharing.is_written(place)
             axes = len(type.shape), self._keep(type.dtype.numpy)
-            records.append((*axes, 0, 0, at, low, high, self._keep(kind), is_written))
+            records.append((*axes, 0, 0, at, low, high, self._keep(kind), is_written, grad))
         plan, self._given = self._plan, records
         self._enter_places(program)
         plan[Word.ARGUMENT_COUNT] = len(records)

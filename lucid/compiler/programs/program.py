@@ -575,7 +575,7 @@ class Program:
         Native code counts those that it runs in `counted`.
         """
         plain = call.plain_types()
-        if plain is None or self.guards.asked or any(flag for _, _, flag in plain):
+        if plain is None or self.guards.asked:
             return
         for position, open_type in self._open_types.items():
             plain[position] = (open_type, *plain[position][1:])

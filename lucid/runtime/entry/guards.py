@@ -8,8 +8,10 @@ from __future__ import annotations
 from lucid.codegen.llvm.builder import Module, Val, const
 from lucid.runtime.entry.words import (
     ARENA_BYTES,
+    LEAF,
     MOST_ARGUMENTS,
     MOST_AXES,
+    NO_GRAD,
     NUMBER_CALLED,
     NUMBER_IN_TUPLE,
     SIZED_WORDS,
@@ -21,6 +23,8 @@ from lucid.runtime.entry.words import (
     entry_function,
     records,
 )
+
+_ARGUMENT = 10  # words of a record
 
 
 def define_guards(module: Module, layout: Layout) -> None:
@@ -116,7 +120,7 @@ def _define_arguments(module: Module, layout: Layout) -> None:
         table = b.word(plan, Word.ARGUMENTS_AT)
         with b.loop(0, b.word(plan, Word.ARGUMENT_COUNT)) as loop:
             given = b.word(args, loop.index)
-            record = b.record(table, loop.index, 9)
+            record = b.record(table, loop.index, _ARGUMENT)
             array = b.call("argument", "i64", plan, given, record)
             b.require(b.ne(array, 0))
             memory = b.call("memory", "i64", plan, given)
@@ -125,7 +129,7 @@ def _define_arguments(module: Module, layout: Layout) -> None:
             with b.loop(0, loop.index) as others:
                 other = b.word(args, others.index)
                 b.require(b.ne(memory, b.call("memory", "i64", plan, other)))
-                before = b.record(table, others.index, 9)
+                before = b.record(table, others.index, _ARGUMENT)
                 with b.if_(b.ne(b.or_(is_written, b.word(before, 8)), 0)):
                     held = b.word(b.word(plan, Word.HELD_AT), others.index)
                     data = b.field(held, layout.array_data)
@@ -173,14 +177,27 @@ def _define_memory(module: Module, layout: Layout) -> None:
 
 def _define_array(module: Module, layout: Layout) -> None:
     """The array of an argument; 0 for a tensor that isn't plain, or is on memory of the state."""
-    with entry_function(module, "array", "plan", "tensor") as b:
-        plan, tensor = b.args
+    with entry_function(module, "array", "plan", "tensor", "grad") as b:
+        plan, tensor, grad = b.args
         with b.if_(b.eq(b.field(tensor, layout.kind), b.word(plan, Word.ARRAY))):
             b.answer(tensor)
-        false = b.word(plan, Word.FALSE)
-        b.require(b.eq(b.field(tensor, layout.tensor_requires_grad), false))
-        base = b.field(tensor, layout.tensor_base)
-        with b.if_(b.ne(base, b.word(plan, Word.NONE))):
+        none, base = b.word(plan, Word.NONE), b.field(tensor, layout.tensor_base)
+        flag = b.select(b.eq(grad, NO_GRAD), b.word(plan, Word.FALSE), b.word(plan, Word.TRUE))
+        b.require(b.eq(b.field(tensor, layout.tensor_requires_grad), flag))
+        with b.if_(b.ne(grad, NO_GRAD)):
+            for field in (layout.tensor_base, layout.tensor_guard, layout.tensor_hooks):
+                b.require(b.eq(b.field(tensor, field), none))
+            is_leaf = b.eq(b.field(tensor, layout.tensor_grad_fn), none)
+            b.require(b.eq(is_leaf, b.eq(grad, LEAF)))
+            reference = b.field(tensor, layout.tensor_accumulator)
+            with b.if_(b.ne(reference, none)):
+                node = b.api("PyObject_CallNoArgs", reference)
+                b.require_found(node)
+                b.drop(node)  # what it refers to is alive, or it is None
+                with b.if_(b.ne(node, none)):
+                    for field in (layout.node_pre_hooks, layout.node_post_hooks, layout.leaf_hooks):
+                        b.require(b.eq(b.field(node, field), none))
+        with b.if_(b.ne(base, none)):
             now = b.field(base, layout.tensor_epoch)
             b.require(b.eq(b.field(tensor, layout.tensor_epoch), now))
         storage = b.field(tensor, layout.tensor_storage)
@@ -283,7 +300,7 @@ def _define_number(module: Module) -> None:
 def _array(b: EntryBuilder, layout: Layout, plan: Val, given: Val, record: Val) -> tuple[Val, Val]:
     """The array that an argument is on, and how many axes it has, if both are as recorded."""
     b.require(b.eq(b.field(given, layout.kind), b.word(record, 7)))
-    array = b.call("array", "i64", plan, given)
+    array = b.call("array", "i64", plan, given, b.word(record, 9))
     b.require(b.ne(array, 0))
     b.require(b.eq(b.field(array, layout.kind), b.word(plan, Word.ARRAY)))
     axes = b.cast("zext", b.field(array, layout.array_axes, "i32"), "i64")
@@ -302,7 +319,7 @@ def _define_sizes(module: Module, layout: Layout) -> None:
             b.answer(b.word(place))
         argument, axis = b.lshr(place, MOST_AXES.bit_length() - 1), b.and_(place, MOST_AXES - 1)
         given = b.word(args, argument)
-        record = b.record(b.word(plan, Word.ARGUMENTS_AT), argument, 9)
+        record = b.record(b.word(plan, Word.ARGUMENTS_AT), argument, _ARGUMENT)
         array, _ = _array(b, layout, plan, given, record)
         b.answer(b.word(b.field(array, layout.array_shape), axis))
     with entry_function(module, "sizes", "plan", "args") as b:

@@ -60,6 +60,8 @@ IMPORTS = (
 )
 MOST_ARGUMENTS = 512  # each is compared with each
 ROOM = 500  # calls above the recursion limit, for what a step that has run leaves
+# How an argument requires grad: not; or as a leaf or by its history, without hooks, and is no view.
+NO_GRAD, LEAF, WITH_HISTORY = range(3)
 # Of an array's flags: row-major and without gaps; that it can be written.
 CONTIGUOUS, WRITEABLE = 1, 0x400
 
@@ -89,11 +91,13 @@ class Layout:
     tensor_view_chain: int
     tensor_epoch: int
     tensor_guard: int
+    tensor_hooks: int
     tensor_counter: int
     tensor_spot: int
     tensor_accumulator: int
     storage_array: int
     counter_now: int
+    leaf_hooks: int  # of a leaf's node: those after it has accumulated
     node_ends: int
     node_sequence: int
     node_spot: int
@@ -122,7 +126,8 @@ class Word(IntEnum):
     CALLS_AT = 1  # counts the calls that came through here; then: which one Python looks at
     SLOW_PATH = 2
     ARGUMENT_COUNT = 3
-    # axes, dtype, shape at, strides at, table place or 0, first and last byte, class, is it written
+    # axes, dtype, shape at, strides at, table place or 0, first and last byte, class, is it
+    # written, how it requires grad
     ARGUMENTS_AT = 4
     EPOCH_AT = 5
     KNOWN_EPOCH_AT = 6  # the count for which the guards that move it hold
