@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lucid.autograd.function import Function, backward_of, run_forward
+from lucid.autograd.host_finding import OpenAxis, sizes_in, varied_axes
 from lucid.autograd.host_reading import Evaluated, Plan, Reader
 from lucid.autograd.host_replay import HostCall, MadeHostCall
 from lucid.autograd.host_world import (
@@ -26,7 +27,7 @@ from lucid.autograd.host_world import (
     refuse_write,
 )
 from lucid.autograd.returned import checked_gradients
-from lucid.ir.extents import settled
+from lucid.ir.extents import Extent, settled
 from lucid.ir.hosts import Frame
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
@@ -94,6 +95,8 @@ class HostForward(HostMethod):
         saved_hooks: the hooks for what is kept so.
         is_numbered: whether it runs in the rounds of a loop: its last result is the number of its
             ctx among those that its calls in one run have left.
+        axes: where its operands have the open sizes that they have: operand and axis. A result
+            has such a size too, or one that each call finds.
     """
 
     inputs: tuple[Captured, ...]
@@ -101,6 +104,7 @@ class HostForward(HostMethod):
     keeps_ctx: bool = False
     saved_hooks: tuple[SavedTensorHooks, ...] = ()
     is_numbered: bool = False
+    axes: dict[Extent, tuple[int, int]] = field(default_factory=dict)
 
     def read(self, found: Evaluated, operands: Sequence[np.ndarray]) -> Evaluated:
         if found.lent is not operands:
@@ -119,10 +123,15 @@ class HostForward(HostMethod):
         tensors = lend(arrays, self.slots)
         ctx = copy.copy(self.template)
         inputs = tuple([value.fill(tensors) for value in self.inputs])
+        if self.axes:
+            ctx._input_types = tuple(
+                [x._type if isinstance(x, TensorCore) else None for x in inputs]
+            )
         keywords = {name: value.fill(tensors) for name, value in self.keywords.items()}
         output = run_forward(ctx, inputs, keywords)
         marks = ctx.dirty_tensors, ctx.non_differentiable
         found = Evaluated(arrays, ctx, output, tensors, inputs, ctx.to_save, *marks)
+        found.shapes = [array.shape for array in arrays]
         ctx.dirty_tensors = ctx.non_differentiable = ()  # they may hold the ctx
         given = {f"argument {i}": x for i, x in enumerate(zip(self.inputs, inputs, strict=True))}
         given |= {name: (self.keywords[name], x) for name, x in keywords.items()}
@@ -176,11 +185,46 @@ class HostForward(HostMethod):
         assert found.plan is not None
         return found.plan
 
+    def _given(self, found: Evaluated) -> dict[Extent, int]:
+        """The open sizes of its operands, as far as a call of another trace has such."""
+        shapes = found.shapes
+        return {
+            size: shapes[number][axis]
+            for size, (number, axis) in self.axes.items()
+            if number < len(shapes) and axis < len(shapes[number])
+        }
+
+    def difference(self, found: Evaluated) -> str | None:
+        now, before = self.seen(found), self.expected
+        if not self.axes:
+            return None if now == before else self.said(now)
+        is_alike = now._replace(types=()) == before._replace(types=())
+        fits = is_alike and sizes_in(before.types, now.types, self._given(found)) is not None
+        return None if fits else self.said(now)
+
+    def difference_at_hand(self, found: Evaluated) -> str | None:
+        sizes = sizes_in(self.expected.types, self.seen(found).types, {}) or {}
+        is_same = all(size.hint == value for size, value in sizes.items())
+        return None if is_same else self.said(self.seen(found))
+
+    def sizes_of(self, found: Evaluated) -> Mapping[Extent, int]:
+        """What the open sizes are that this call finds, and its operands don't have."""
+        if not self.axes:
+            return {}
+        now = self.seen(found if found.plan is not None else self.read(found, ()))
+        sizes = sizes_in(self.expected.types, now.types, {}) or {}
+        return {size: value for size, value in sizes.items() if size not in self.axes}
+
+    def varied(self, found: Evaluated) -> set[OpenAxis]:
+        """The axes of results whose sizes are others than expected, where any size is open."""
+        now, given = self.seen(found), self._given(found)
+        return varied_axes(self, self.expected.types, now.types, given) if self.axes else set()
+
     def said(self, now: Plan) -> str:
         before = self.expected
         if now.labels == before.labels:
             for label, was, type in zip(now.labels, before.types, now.types, strict=True):
-                if type != was:
+                if str(type) != str(was):
                     return f"{label}: {was} -> {type}"
         for name in ("written", "outputs", "saved", "dirty", "non_differentiable", "containers"):
             if getattr(now, name) != getattr(before, name):

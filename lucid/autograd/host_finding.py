@@ -61,7 +61,7 @@ class Finding(HostCall):
         return None if self._sizes(found) is not None else self.said(self.seen(found))
 
     def _sizes(self, found: Sequence[np.ndarray]) -> Mapping[Extent, int] | None:
-        """`sizes_in` what was found: most often the same as before."""
+        """`sizes_in` of what was found: most often the same as before."""
         of, known = self._known
         if of is not self.expected:
             self._known = of, known = self.expected, {}
@@ -70,23 +70,7 @@ class Finding(HostCall):
         if sizes is _UNKNOWN:
             if len(known) >= _MOST_KNOWN:
                 known.clear()
-            sizes = known[key] = self.sizes_in(self.seen(found))
-        return sizes
-
-    def sizes_in(self, now: tuple[TensorType, ...]) -> dict[Extent, int] | None:
-        """What the open sizes of the results are in results of these types; None: they aren't."""
-        sizes: dict[Extent, int] = {}
-        if len(now) != len(self.expected):
-            return None
-        for expected, type in zip(self.expected, now, strict=True):
-            if expected.dtype is not type.dtype or expected.ndim != type.ndim:
-                return None
-            for known, size in zip(expected.shape, type.shape, strict=True):
-                if not is_open(known):
-                    if known != size:
-                        return None
-                elif not LEAST <= size <= MOST or sizes.setdefault(known, size) != size:
-                    return None
+            sizes = known[key] = sizes_in(self.expected, self.seen(found), {})
         return sizes
 
     def difference_at_hand(self, found: Sequence[np.ndarray]) -> str | None:
@@ -109,15 +93,7 @@ class Finding(HostCall):
 
     def varied(self, found: Sequence[np.ndarray]) -> set[OpenAxis]:
         """The axes of results whose sizes are others than expected."""
-        now = self.seen(found)
-        if [(x.dtype, x.ndim) for x in now] != [(x.dtype, x.ndim) for x in self.expected]:
-            return set()
-        return {
-            (self.code, self.line, number, axis)
-            for number, (expected, type) in enumerate(zip(self.expected, now, strict=True))
-            for axis, (known, size) in enumerate(zip(expected.shape, type.shape, strict=True))
-            if not is_open(known) and known != size
-        }
+        return varied_axes(self, self.expected, self.seen(found), {})
 
     def seen(self, found: Sequence[np.ndarray]) -> tuple[TensorType, ...]:
         return tuple(map(type_of_array, found))
@@ -128,6 +104,47 @@ class Finding(HostCall):
 
     def results(self, frame: Frame, found: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
         return found
+
+
+def sizes_in(
+    expected: Sequence[TensorType], now: Sequence[TensorType], given: Mapping[Extent, int]
+) -> dict[Extent, int] | None:
+    """What the open sizes of results are in results of now's types; None: they don't fit.
+
+    given: open sizes that are known before, as those of operands.
+    """
+    sizes = {**given}
+    known: Any
+    if len(now) != len(expected):
+        return None
+    for before, type in zip(expected, now, strict=True):
+        if before.dtype is not type.dtype or before.ndim != type.ndim:
+            return None
+        for known, size in zip(before.shape, type.shape, strict=True):
+            if not is_open(known):
+                if known != size:
+                    return None
+            elif not LEAST <= size <= MOST or sizes.setdefault(known, size) != size:
+                return None
+    return sizes
+
+
+def varied_axes(
+    host: HostCall,
+    expected: Sequence[TensorType],
+    now: Sequence[TensorType],
+    given: Mapping[Extent, int],
+) -> set[OpenAxis]:
+    """The axes of results whose sizes are others than known ones, or than those of operands."""
+    if [(x.dtype, x.ndim) for x in now] != [(x.dtype, x.ndim) for x in expected]:
+        return set()
+    shapes: Sequence[Sequence[Any]] = [type.shape for type in expected]
+    return {
+        (host.code, host.line, number, axis)
+        for number, (shape, type) in enumerate(zip(shapes, now, strict=True))
+        for axis, (known, size) in enumerate(zip(shape, type.shape, strict=True))
+        if size != (given.get(known, size) if is_open(known) else known)
+    }
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

@@ -55,6 +55,7 @@ class Evaluated:
         saved, dirty, non_differentiable: what it said of tensors, to ctx.
         written: the operands that it was found to have written.
         containers: arguments that it changed.
+        shapes: of the operands.
         arrays: the results.
     """
 
@@ -69,6 +70,7 @@ class Evaluated:
     plan: Plan | None = None
     arrays: list[np.ndarray] = field(default_factory=list)
     written: set[int] | None = None
+    shapes: Sequence[tuple[int, ...]] = ()
     containers: tuple[str, ...] = ()
 
     @property

@@ -52,17 +52,17 @@ class EagerThread:
 
 
 class Slot:
-    """Stands in captured arguments for a tensor, or for a float that is read at each call.
+    """Stands in captured arguments for a tensor, or for a number of each call: a float, a size.
 
     Attributes:
         number: which operand of the host call it is.
     """
 
-    __slots__ = ("is_float", "number", "requires_grad")
+    __slots__ = ("is_number", "number", "requires_grad")
 
-    def __init__(self, number: int, is_float: bool, requires_grad: bool) -> None:
+    def __init__(self, number: int, is_number: bool, requires_grad: bool) -> None:
         self.number = number
-        self.is_float = is_float
+        self.is_number = is_number
         self.requires_grad = requires_grad
 
 
@@ -106,9 +106,9 @@ def _are_alike(one: Any, other: Any, known: set[int]) -> bool:
 
 
 def lend(arrays: Sequence[np.ndarray], slots: Sequence[Slot]) -> list[Any]:
-    """The operands of a call as tensors in memory of their own, and as floats."""
+    """The operands of a call as tensors in memory of their own, and as numbers."""
     return [
-        float(array) if slot.is_float else _own(array, slot.requires_grad)
+        array.item() if slot.is_number else _own(array, slot.requires_grad)
         for array, slot in zip(arrays, slots, strict=False)
     ]
 

@@ -283,3 +283,138 @@ def test_the_history_of_a_saved_intermediate_is_eager_modes_in_any_size(prepared
     assert numbers(step(leaf([1.0, 2.0, -1.0]), False)) == [2.0, 4.0, 0.0]
     assert numbers(step(leaf([1.0, 2.0, 4.0]), False)) == [2.0, 4.0, 8.0]
     assert numbers(step(leaf([1.0, 2.0, -1.0]), True)) == [2.0, 2.0, 0.0]
+
+
+# ---------------------------------------------------------------------- arguments of any size
+
+
+class Softmax(Function):
+    @staticmethod
+    def forward(ctx, x):
+        e = np.exp(x.numpy() - x.numpy().max(-1, keepdims=True))
+        y = lucid.from_numpy(e / e.sum(-1, keepdims=True))
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad):
+        y, g = ctx.saved_tensors[0].numpy(), grad.numpy()
+        return lucid.from_numpy(y * (g - (g * y).sum(-1, keepdims=True)))
+
+
+class MeanOfRows(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.n = x.shape[0]
+        return lucid.from_numpy(x.numpy().mean(0))
+
+    @staticmethod
+    def backward(ctx, grad):
+        return lucid.from_numpy(np.repeat(grad.numpy()[None] / ctx.n, ctx.n, 0))
+
+
+class Divided(Function):
+    @staticmethod
+    def forward(ctx, x, n):
+        ctx.n, ctx.shape = n, x.shape
+        return lucid.from_numpy(x.numpy() / n)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return lucid.from_numpy(grad.numpy().reshape(ctx.shape) / ctx.n), None
+
+
+class Inner(Function):
+    """All rows but the first and the last."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.shape = x.shape
+        return lucid.from_numpy(x.numpy()[1:-1].copy())
+
+    @staticmethod
+    def backward(ctx, grad):
+        found = np.zeros(tuple(ctx.shape))
+        found[1:-1] = grad.numpy()
+        return lucid.from_numpy(found)
+
+
+class EightRows(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.n = x.shape[0]
+        return lucid.from_numpy(np.repeat(x.numpy().mean(0, keepdims=True), 8, 0))
+
+    @staticmethod
+    def backward(ctx, grad):
+        return lucid.from_numpy(np.repeat(grad.numpy().sum(0, keepdims=True) / ctx.n, ctx.n, 0))
+
+
+@pytest.mark.parametrize(
+    ("function", "traces"),
+    [
+        (lambda x: Softmax.apply(x) * x, 3),
+        (lambda x: Softmax.apply(x @ x.T) @ x, 3),
+        (MeanOfRows.apply, 3),
+        (lambda x: Divided.apply(x, x.shape[0]), 3),
+        (lambda x: Inner.apply(Inner.apply(x)), 4),  # whose sizes only a call finds
+        (EightRows.apply, 4),  # which are eight by chance for x as well, as it is traced
+    ],
+    ids=["softmax", "attention", "mean", "divided", "inner", "eight rows"],
+)
+def test_host_functions_of_arguments_of_any_size_are_one_program(function, traces):
+    def made(mode):
+        w = lucid.nn.Parameter(lucid.linspace(-1.0, 1.0, 9, dtype=lucid.float64).reshape(3, 3))
+
+        def body(x):
+            w.grad = None
+            loss = function(x @ w).square().mean()
+            loss.backward()
+            return [loss.detach(), w.grad]
+
+        return mode(body)
+
+    step, eager = made(lucid.compile), made(lambda body: body)
+    for n in (5, 6, 8, 7, 12, 9, 30, 10, 8, 23, 11):
+        x = lucid.randn(n, 3, dtype=lucid.float64)
+        np.testing.assert_allclose(*map(numbers, (step(x)[1], eager(x)[1])), rtol=1e-9)
+    assert not step.stats.eager_reasons
+    assert step.stats.traces == traces, step.stats.retrace_reasons
+
+
+def test_a_forward_that_finds_another_size_than_its_operands_runs_once():
+    seen = []
+
+    class Noting(EightRows):
+        @staticmethod
+        def forward(ctx, x):
+            seen.append(x.shape[0])
+            return EightRows.forward(ctx, x)
+
+    w = leaf([1.0, 2.0, 0.5])
+    step = lucid.compile(lambda x: Noting.apply(x * w).sum().backward())
+    sizes = [5, 6, 8, 7, 9]
+    for n in sizes:
+        step(lucid.ones(n, 3, dtype=lucid.float64))
+    assert seen == sizes
+    assert numbers(w.grad) == [40.0, 40.0, 40.0]
+
+
+def test_a_gradient_of_a_wrong_size_is_an_error_in_any_size():
+    class Wrong(MeanOfRows):
+        @staticmethod
+        def backward(ctx, grad):
+            return lucid.zeros(ctx.n + (ctx.n == 9), 3, dtype=lucid.float64)
+
+    w = leaf([1.0, 2.0, 0.5])
+
+    def body(x):
+        w.grad = None
+        Wrong.apply(x * w).sum().backward()
+
+    step = lucid.compile(body)
+    for n in (5, 6, 7, 8):
+        step(lucid.ones(n, 3, dtype=lucid.float64))
+    for call in (body, step):
+        with pytest.raises(lucid.LucidError, match=r"invalid gradient at index 0.*\[10, 3\]"):
+            call(lucid.ones(9, 3, dtype=lucid.float64))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import logging
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -285,6 +286,26 @@ def test_what_a_step_says_of_sizes_is_that_of_each_call() -> None:
     step = compared(make, lambda n: (rows(n),))
     assert step.stats.traces <= 6
     assert not step.stats.eager_reasons
+
+
+def test_a_shape_that_is_printed_or_logged_is_that_of_each_call(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    def step(x: Tensor) -> Tensor:
+        print("x:", x.shape, [x.shape], f"{x.shape} {x.size()!r:>22}", f"{x.shape[1:]}")
+        logging.getLogger("steps").warning("%s, %d rows", x.shape, len(x))
+        return x.sum()
+
+    compiled = lucid.compile(step)
+    for size in SIZES:
+        said = []
+        for call in (step, compiled):
+            caplog.clear()
+            agree(call(rows(size)), rows(size).sum())
+            said.append((capsys.readouterr().out, caplog.messages))
+        assert said[0] == said[1]
+    assert compiled.stats.traces == OPENED
+    assert not compiled.stats.eager_reasons
 
 
 def test_what_numpy_says_of_an_array_of_any_size_is_that_of_each_call() -> None:

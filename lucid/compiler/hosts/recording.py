@@ -33,7 +33,7 @@ from lucid.compiler.inputs.objects import know_by_identity
 from lucid.compiler.inputs.present import PresentValues
 from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.results.memory import TracedMemory
-from lucid.ir.extents import LEAST, MOST, NotOpenError, hint, replaced
+from lucid.ir.extents import LEAST, MOST, NotOpenError, hint, is_open, replaced, settled
 from lucid.ir.graph import Node, Value, computation_of, unused_name
 from lucid.ir.hosts import Frame, HostFunction
 from lucid.ir.interpret import evaluated
@@ -186,11 +186,13 @@ class HostRecording:
         around = self._surroundings(host, methods, reached, operands)
         if is_differentiable:
             host.is_numbered = self.rounds > 0
-            if replaced(ctx._input_types, hint) is not ctx._input_types:
-                raise NotOpenError("the ctx of a call of Python is given sizes of each call")
             host.keeps_ctx, host.saved_hooks = True, tuple(context.saved_hooks)
             ctx._host_forward = host
         values = [*operands.values, *around.values]
+        host.axes = _open_axes(values)
+        if host.axes and self.rounds:
+            raise NotOpenError("a call of Python in rounds of a loop is given sizes of each call")
+        host.template._input_types = replaced(ctx._input_types, hint)
         evaluate = partial(self._evaluated, host, around)
         node, found, _ = self._called(function.__name__, host, values, evaluate)
         if host.is_numbered:
@@ -234,8 +236,11 @@ class HostRecording:
         values: Sequence[Value],
         evaluate: Callable[[Sequence[np.ndarray]], Any],
         after: Sequence[Value] = (),
+        like: Sequence[TensorType | None] = (),
     ) -> tuple[Node, Any, MadeHostCall | None]:
         """Make a call once, on the values of now, and append it; gives also what it did.
+
+        like: of a backward, the types of the arguments, which the gradients have.
 
         Where the run that goes on here has made it, that is what it did, and given as well.
         """
@@ -246,8 +251,12 @@ class HostRecording:
             made = None if self.rounds else host.replayed()
             found = host.read(evaluate(lent) if made is None else made.found, lent)
         host.expected = host.seen(found)
+        if isinstance(host, HostBackward):
+            of_tensors = [type for type in like if type is not None]
+            pairs = zip(found, of_tensors, strict=True)
+            like = [type for part, type in pairs if part is not None]
         results = [np.array(array, order="C") for array in host.results(self._frame, found)]
-        return self._record(name, host, [*values, *after], results), found, made
+        return self._record(name, host, [*values, *after], results, like), found, made
 
     def _finish(
         self, ctx: BackwardCFunction, node: Node, found: Evaluated, operands: Operands, name: str
@@ -329,6 +338,9 @@ class HostRecording:
         number = operands.number(ctx._number)
         saved = ctx.saved_tensors  # raises for what was written since, as in eager mode
         keeper = ctx._host_forward
+        types = settled(ctx._input_types)
+        if keeper is None and replaced(types, hint) is not types:
+            raise NotOpenError("the ctx of a forward of operations has sizes of each call")
         on_ctx: tuple[dict[str, Any], Any] = attributes_of(ctx), saved
         host = HostBackward(
             name=name,
@@ -348,7 +360,7 @@ class HostRecording:
         around = self._surroundings(host, methods, reached, operands)
         values = [*operands.values, *around.values]
         evaluate = partial(self._evaluated, host, around)
-        node, parts, _ = self._called(name, host, values, evaluate)
+        node, parts, _ = self._called(name, host, values, evaluate, like=types)
         tensors = iter(tensors_of(self._recorder, node.results))
         found = tuple(None if part is None else next(tensors) for part in parts)
         if not context.grad_enabled:
@@ -435,9 +447,16 @@ class HostRecording:
 
     # ---------------------------------------------------------------- recording
 
-    def _with_open_sizes(self, host: Finding, types: Sequence[TensorType]) -> list[TensorType]:
-        """The types of what is found, where sizes are open that have been others before."""
+    def _with_open_sizes(
+        self, host: Finding | HostForward, types: Sequence[TensorType]
+    ) -> tuple[TensorType, ...]:
+        """The types of what is found, where sizes are open that have been others before.
+
+        A size that an operand of a Function has is taken as that one, until a call finds another.
+        """
         made: dict[int, Any] = {}
+        axes = host.axes if isinstance(host, HostForward) else {}
+        given = {size.hint: size for size in axes}
         found, sizes = [], self._recorder.sizes
         for number, type in enumerate(types):
             shape: list[Any] = [*type.shape]
@@ -448,8 +467,10 @@ class HostRecording:
                         made[size] = sizes.add(size), sizes.origins[-1]
                     shape[axis], places = made[size]
                     places.add(place)
+                elif size in given:
+                    shape[axis] = given[size]
             found.append(type.with_shape(tuple(shape)))
-        return found
+        return tuple(found)
 
     def _record(
         self,
@@ -457,14 +478,20 @@ class HostRecording:
         function: HostFunction,
         values: Sequence[Value],
         results: Sequence[np.ndarray],
+        like: Sequence[Any] = (),
     ) -> Node:
         """Append the call, with the results of its first evaluation."""
         graph = self._recorder.graph
         unique = unused_name(name, graph.hosts)
         graph.hosts[unique] = function
-        types: list[TensorType] = [type_of_array(array) for array in results]
+        types: Sequence[TensorType] = [type_of_array(array) for array in results]
         if isinstance(function, Finding) and not self.rounds:
-            function.expected = tuple(types := self._with_open_sizes(function, types))
+            function.expected = types = self._with_open_sizes(function, types)
+        elif isinstance(function, HostForward) and function.axes:
+            types = self._with_open_sizes(function, types)
+            function.expected = function.expected._replace(types=types)
+        elif like and not self.rounds:
+            types = [type.with_shape(of.shape) for type, of in zip(types, like, strict=True)]
         line = getattr(function, "line", None)
         with self._recorder.annotated(None if line is None else Location(*line)):
             node = graph.append_host(unique, values, types)
@@ -472,6 +499,16 @@ class HostRecording:
             value.name = "grad"
         self.present.note(node, results)
         return node
+
+
+def _open_axes(values: Sequence[Value]) -> dict[Any, tuple[int, int]]:
+    """The open sizes that values have, each with one of the axes that have it."""
+    return {
+        size: (number, axis)
+        for number, value in enumerate(values)
+        for axis, size in enumerate(value.type.shape)
+        if is_open(size)
+    }
 
 
 class Operands:

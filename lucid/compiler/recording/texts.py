@@ -28,6 +28,7 @@ from lucid.ir.whose_code import is_librarys
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
 from lucid.tensor.formatting import format_data, suffixes_of
+from lucid.tensor.size import Size, new_size
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.tree import flatten, is_record
 
@@ -296,6 +297,8 @@ def _part(value: Any) -> Any:
         return Applied(
             functools.partial(BaseException.__new__, type(value)), [*map(_part, value.args)]
         )
+    if type(value) is Size:  # whose text Python code writes
+        return Applied(lambda *sizes: new_size(Size, sizes), value)
     asked_now = {id(x) for x in _within(value) if is_written_by_python(x) or is_record(x)}
     leaves, rebuild = flatten(value, asked_now)
     if len(leaves) == 1 and leaves[0] is value:
