@@ -118,19 +118,29 @@ def _picked(input: Tensor, index: Any) -> Tensor:
         if mask is not None and mask.shape == input._type.shape[: mask.ndim]:
             return _at_places(input, mask.ndim, np.flatnonzero(mask))
     if type(index) is tuple and len(index) <= input.ndim and all(map(_is_column, index)):
-        arrays: Any = tuple(map(at_hand, index))
-        try:
-            places = np.ravel_multi_index(arrays, input._type.shape[: len(index)])
-        except (
-            TypeError,
-            ValueError,
-        ):  # of a trace; negative, out of range, of another shape
+        places = _counted(index, input._type.shape[: len(index)])
+        if places is None:
             return _pick(input, input, [Pick(axis, x, axis) for axis, x in enumerate(index)])
-        return _at_places(input, len(index), np.asarray(places))
+        return _at_places(input, len(index), places)
     view, parsed = _basic_view(input, index)
     if parsed.mask is not None:
         parsed.picks = [*parsed.picks, *_nonzero_picks(parsed)]
     return _pick(input, view, sorted(parsed.picks, key=_axis)) if parsed.picks else view
+
+
+def _counted(index: tuple[Any, ...], lengths: Shape) -> np.ndarray | None:
+    """Places by an index of each axis, counted in row-major order.
+
+    None where that isn't plain: indices of a trace, negative ones, out of range, of another shape,
+    and axes of any length.
+    """
+    if any(map(is_open, lengths)):
+        return None
+    arrays: Any = tuple(map(at_hand, index))
+    try:
+        return np.asarray(np.ravel_multi_index(arrays, lengths))
+    except (TypeError, ValueError):
+        return None
 
 
 def _at_places(x: Tensor, axes: int, places: np.ndarray) -> Tensor:

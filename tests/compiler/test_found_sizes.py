@@ -398,6 +398,15 @@ def _targets_in_places(model, x):
     return F.binary_cross_entropy_with_logits(kept, targets) + kept[rows, 1].mean()
 
 
+def _likeliest_in_places(model, x):
+    """As parsers and Q-learning take the score of each row's choice, `x[arange(n), choices]`."""
+    kept = model(x[x[:, 0] > 0])
+    rows = lucid.arange(len(kept))
+    targets = lucid.zeros_like(kept)
+    targets[rows, kept.argmax(1)] = 0.9
+    return (kept[rows, kept.argmin(1)] - targets[rows, kept.argmax(1)]).square().mean()
+
+
 OPEN = {
     "mean of elements": lambda model, x: (model(x) - 1)[x > 0.3].square().mean(),
     "rows": lambda model, x: F.mse_loss(model(x[x[:, 0] > 0]), x[x[:, 0] > 0]),
@@ -414,6 +423,7 @@ OPEN = {
         model(x[x[:, 0] > 0]).sum().tanh() + model(x[x[:, 0] <= 0]).square().mean()
     ),
     "a range among indices": _targets_in_places,
+    "counted rows among indices": _likeliest_in_places,
     "zeros of that size": lambda model, x: (
         (lucid.zeros_like(x[x[:, 0] > 0]) + model(x)[x[:, 0] > 0]).square().mean()
     ),
