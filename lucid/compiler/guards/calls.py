@@ -535,6 +535,7 @@ class GuardCollector(Reads):
         package = (module or "").partition(".")[0]  # a method-wrapper has none
         why = _WHY.get(f"{package}.{name}")
         if why is not None:
+            package = package.removeprefix("_")  # where CPython keeps `io.open`
             self._op_by_op(f"{why}, by {package}.{name}()")
 
     def _call_method(self, method: Any, args: Sequence[Any], kwargs: Any) -> None:

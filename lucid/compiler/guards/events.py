@@ -28,7 +28,7 @@ from lucid.compiler.guards.mutable_sources import stands_for_list
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.ir.location import LIBRARY
 from lucid.ir.types import DType
-from lucid.ir.whose_code import is_librarys
+from lucid.ir.whose_code import is_followed, is_librarys
 from lucid.tensor import write_locks
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
@@ -732,7 +732,8 @@ class _Monitor:
         self._tool: int | None = None
         self._codes: dict[int, tuple[types.CodeType, _Rows]] = {}  # that somebody follows
         self._monitoring: Any = getattr(sys, "monitoring", None)
-        self._listeners = _listeners  # it is told of code that runs when globals are gone
+        # It is told of code that runs when globals are gone.
+        self._listeners, self._is_followed = _listeners, is_followed
 
     def begin(self, trace: object) -> None:
         """Listen to what starts; code that nobody wanted to follow may be wanted now."""
@@ -774,8 +775,10 @@ class _Monitor:
 
     def _started(self, code: types.CodeType, _: int) -> Any:
         listener = self._listeners.innermost
-        if listener is None:
-            return None
+        if (
+            listener is None
+        ):  # somebody may want to know of it later, but not of what nobody follows
+            return None if self._is_followed(code) else self._monitoring.DISABLE
         followed = _listeners.followed.get(id(code))
         if followed is None:
             names = sys._getframe(1).f_globals
