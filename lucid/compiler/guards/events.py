@@ -775,9 +775,7 @@ class _Monitor:
 
     def _started(self, code: types.CodeType, _: int) -> Any:
         listener = self._listeners.innermost
-        if (
-            listener is None
-        ):  # somebody may want to know of it later, but not of what nobody follows
+        if listener is None:  # somebody may want it later, but not what nobody follows
             return None if self._is_followed(code) else self._monitoring.DISABLE
         followed = _listeners.followed.get(id(code))
         if followed is None:
