@@ -131,7 +131,8 @@ class HostForward(HostMethod):
         output = run_forward(ctx, inputs, keywords)
         marks = ctx.dirty_tensors, ctx.non_differentiable
         found = Evaluated(arrays, ctx, output, tensors, inputs, ctx.to_save, *marks)
-        found.shapes = [array.shape for array in arrays]
+        if self.axes:
+            found.shapes = [array.shape for array in arrays]
         ctx.dirty_tensors = ctx.non_differentiable = ()  # they may hold the ctx
         given = {f"argument {i}": x for i, x in enumerate(zip(self.inputs, inputs, strict=True))}
         given |= {name: (self.keywords[name], x) for name, x in keywords.items()}

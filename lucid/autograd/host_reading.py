@@ -55,7 +55,7 @@ class Evaluated:
         saved, dirty, non_differentiable: what it said of tensors, to ctx.
         written: the operands that it was found to have written.
         containers: arguments that it changed.
-        shapes: of the operands.
+        shapes: of the operands, where some are of open sizes.
         arrays: the results.
     """
 
