@@ -57,7 +57,7 @@ from lucid.compiler.guards.mutable_sources import (
 )
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.late import key_of
-from lucid.compiler.inputs.objects import SCALARS, know_by_identity
+from lucid.compiler.inputs.objects import SCALARS, know_by_identity, text_by_value
 from lucid.compiler.inputs.scalars import is_live
 from lucid.ir.errors import EagerOnlyError
 from lucid.ir.location import Location, here
@@ -757,6 +757,10 @@ class Collector:
         are_data = any(isinstance(one, kind) and isinstance(other, kind) for kind in kinds)
         are_alike = are_data or issubclass(type(one), type(other))
         if isinstance(one, SCALARS) or not are_alike:
+            return
+        if text_by_value(one) is not None:
+            what = f"a {type(one).__name__} is {self.path_of(other)}"  # calls have equal ones
+            self._refusals.append((f"it looks whether {what}", here()))
             return
         for given, known in ((one, other), (other, one)):
             is_object = id(given) in self._given and not _is_container(given)
