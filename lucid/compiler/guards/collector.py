@@ -124,6 +124,9 @@ class Substitutes:
     def counted(self, owner: Any, key: Any) -> Any:
         """What stands for a container in `owner[key] += n`, at such a key; None: itself."""
 
+    def entry(self, owner: Any, key: Any) -> Any:
+        """What `owner[key]` gives of a table of texts, at such a key; None: it is looked at."""
+
     def lengthened(self, owner: list[Any], value: Any) -> Any:
         """What stands for a list in `owner += value`, of any number of entries; None: itself."""
 

@@ -61,11 +61,13 @@ from lucid.compiler.recording.texts import (
     Answers,
     LateText,
     asked,
+    entry_of,
     holds,
     is_in_text,
     is_number_or_text,
     is_written_by_python,
     joined,
+    table_of,
 )
 from lucid.compiler.results.pytree import DICTS
 from lucid.functions.from_data import as_tensor, asarray, from_numpy
@@ -423,6 +425,14 @@ class StandInFunctions(Substitutes):
             return False
         return self._collector.is_shared(generator)
 
+    def entry(self, owner: Any, key: Any) -> Any:
+        if type(key) is not LateScalar or key.kind is not int:
+            return None
+        table = table_of(owner)
+        if table is None or not (key >= 0 and key < len(table)):
+            return None
+        return entry_of(table, key)
+
     def _by_method(self, name: str, function: Any, *args: Any, **kwargs: Any) -> Any:
         """What a tensor's method gives, or NumPy where the method doesn't take what it is given."""
         self._recorder.asks_for_method = True
@@ -611,9 +621,7 @@ def _are_numbers(items: Sequence[Any]) -> bool:
 
 def _is_looked_at(value: Any) -> bool:
     """Whether code in C may see a value as it is now."""
-    if type(value) is LateRange or (
-        type(value) is LateText and all(map(is_live, value.bases.values()))
-    ):
+    if type(value) is LateRange or (type(value) is LateText and len(value.numbers) > 0):
         value._look()
         return True
     return not holds(value, is_late)
