@@ -1270,7 +1270,7 @@ def test_whole_numbers_of_numpys_are_ints(agree, function):
         lambda n: fractions.Fraction(1, 2 + n),
         lambda n: pathlib.Path(f"run{n}"),
         lambda n: uuid.UUID(int=n),
-        lambda n: np.datetime64("2024-01-01") + n,
+        lambda n: np.datetime64(f"2024-01-0{1 + n}"),
     ],
 )
 def test_values_made_anew_are_known_by_what_they_say(agree, make):
