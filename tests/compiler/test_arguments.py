@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import argparse
 import copy
+import datetime
 import decimal
 import enum
+import fractions
 import functools
 import math
+import pathlib
 import types
+import uuid
 from collections import defaultdict, namedtuple
 from dataclasses import dataclass
 
@@ -1254,3 +1258,61 @@ def test_whole_numbers_of_numpys_are_ints(agree, function):
 
     for step in agree(scenario):
         assert not step.stats.eager_reasons
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda n: datetime.date(2024, 1, 1 + n),
+        lambda n: datetime.datetime(2024, 1, 1, n, tzinfo=datetime.UTC),
+        lambda n: datetime.timedelta(days=n),
+        lambda n: decimal.Decimal("1.0" if n else "1.00"),  # equal, with other digits
+        lambda n: fractions.Fraction(1, 2 + n),
+        lambda n: pathlib.Path(f"run{n}"),
+        lambda n: uuid.UUID(int=n),
+        lambda n: np.datetime64(f"2024-01-0{1 + n}"),
+    ],
+)
+def test_values_made_anew_are_known_by_what_they_say(agree, make):
+    def scenario(compile):
+        step = compile(lambda x, given: (x * 2, [str(value) for value in given["when"]]))
+        return [step(lucid.ones(2), {"when": [make(i // 3), make(i // 3)]}) for i in range(6)]
+
+    agree(scenario, traces=2)
+
+
+def test_a_date_that_is_compared_by_identity():
+    kept = [datetime.date(2024, 1, 1) for _ in range(3)]
+
+    def scenario(compile):
+        last = types.SimpleNamespace(day=None)
+
+        @compile
+        def step(x, day):
+            is_new = day is not last.day
+            last.day = day
+            return x.sum().item(), is_new
+
+        return [(step(lucid.ones(2), kept[i // 2]), last.day is kept[i // 2]) for i in range(6)]
+
+    assert scenario(lucid.compile) == scenario(lambda function: function)
+
+
+class _Zone(datetime.tzinfo):
+    """One whose text doesn't say what it is."""
+
+    def __init__(self, hours):
+        self.hours = hours
+
+    def utcoffset(self, when):
+        return datetime.timedelta(hours=self.hours)
+
+    def __repr__(self):
+        return "zone"
+
+
+def test_times_in_zones_of_the_users_are_known_by_identity():
+    step = lucid.compile(lambda x, when: x * when.utcoffset().total_seconds())
+    for hours in (1, 2):
+        when = datetime.datetime(2024, 1, 1, tzinfo=_Zone(hours))
+        assert step(lucid.ones(1), when).item() == 3600 * hours

@@ -232,6 +232,23 @@ def test_functions_of_tensors(function):
     runs(lambda: step)
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        np.argsort,
+        np.sort,
+        np.ptp,
+        lambda x: np.cumsum(x, axis=1),
+        lambda x: np.take(x, [0, 1]),
+        lambda x: np.repeat(x, 2),
+        lambda x: x[0][np.argsort(-x[0])[::-1]],
+        lambda x: np.mean(x, axis=0),  # by the tensor's method
+    ],
+)
+def test_functions_of_numpys_that_a_tensor_has_no_method_for(function):
+    runs(lambda: lambda x: function(x + 0))
+
+
 def test_a_returned_array_and_its_tensor_share_memory():
     kept = {}
 

@@ -338,6 +338,66 @@ def test_a_text_that_is_looked_into_runs_op_by_op(agree: Any) -> None:
     assert len(step.stats.eager_reasons) == 2
 
 
+NAMES = ("left", "right", "up")
+
+
+def test_texts_of_a_table_are_those_of_each_call(agree: Any, capsys: Any) -> None:
+    by_number = dict(enumerate(NAMES))
+
+    def scenario(compile: Any) -> Any:
+        names, counts = [*NAMES], Counter()
+
+        @compile
+        def step(x: Any) -> Any:
+            first, *others = [names[i] for i in x.tolist()]
+            counts[first] += 1
+            print(first, f"{by_number[x[1].item()]:>8}")
+            found = first.upper() + "!", by_number.get(x[2].item(), "?")
+            return found, others, " ".join(names[i] for i in x.tolist())
+
+        results = []
+        for call in ((0, 1, 2), (2, 2, 0), (1, 0, 1), (2, 1, 0)):
+            if call == (1, 0, 1):
+                names[1] = "back"
+            results.append((step(lucid.tensor(call)), dict(counts), capsys.readouterr().out))
+        return results
+
+    natively(agree(scenario, traces=2))
+
+
+LOOKS_INTO_NAMES: list[Any] = [
+    lambda name: name == "left",
+    len,
+    lambda name: {"left": 1, "right": 2}.get(name, 0),
+    lambda name: {"go left": 1}.get(f"go {name}", 0),
+    lambda name: name in NAMES[1:],
+    lambda name: sorted({name, "middle"}),
+    lambda name: getattr(lucid.ones(1), {"left": "sin"}.get(name, "cos"))(),
+]
+
+
+@pytest.mark.parametrize("look", LOOKS_INTO_NAMES)
+def test_a_name_that_is_looked_into_says_which_number_it_was(agree: Any, look: Any) -> None:
+    calls = [(lucid.tensor(i),) for i in (0, 1, 0, 1, 1)]
+    natively(agree(calling(lambda i: look(NAMES[i.item()]), calls), traces=2))
+
+
+def test_places_outside_of_a_table_of_names(agree: Any) -> None:
+    def body(i: Any) -> Any:
+        try:
+            return NAMES[i.item()]
+        except IndexError as error:
+            return str(error)
+
+    agree(calling(body, [(lucid.tensor(i),) for i in (0, 3, -1, 2, -4, 1)]))
+
+
+def test_a_vocabulary_is_not_compared_at_each_call(agree: Any) -> None:
+    words = [f"w{i}" for i in range(5000)]
+    calls = [(lucid.tensor(i),) for i in (7, 4999, 7, 7)]
+    natively(agree(calling(lambda i: words[i.item()], calls), traces=2))  # one for each word
+
+
 class Meter:
     """Counts, and writes itself in three ways."""
 

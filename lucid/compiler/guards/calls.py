@@ -398,9 +398,15 @@ class GuardCollector(Reads):
         """What is called instead of the `get` of a dict for a number that moves."""
         if type(function) is types.BuiltinFunctionType and function.__name__ == "get":
             function, args = dict.get, (function.__self__, *args)
-        if function is not dict.get or len(args) < 2 or not is_known_before(args[1]):
+        if function is not dict.get or len(args) < 2:
             return None
         owner, key, *default = args
+        entry = self.substitutes.entry(owner, key)
+        if entry is not None:
+            self.iterate(owner)
+            return lambda *_: entry
+        if not is_known_before(key):
+            return None
         if not is_of_few(owner):
             return None
         found = self.look_for(key, owner)

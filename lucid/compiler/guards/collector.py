@@ -57,7 +57,7 @@ from lucid.compiler.guards.mutable_sources import (
 )
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.late import key_of
-from lucid.compiler.inputs.objects import SCALARS, know_by_identity
+from lucid.compiler.inputs.objects import SCALARS, know_by_identity, text_by_value
 from lucid.compiler.inputs.scalars import is_live
 from lucid.ir.errors import EagerOnlyError
 from lucid.ir.location import Location, here
@@ -123,6 +123,9 @@ class Substitutes:
 
     def counted(self, owner: Any, key: Any) -> Any:
         """What stands for a container in `owner[key] += n`, at such a key; None: itself."""
+
+    def entry(self, owner: Any, key: Any) -> Any:
+        """What `owner[key]` gives of a table of texts, at such a key; None: it is looked at."""
 
     def lengthened(self, owner: list[Any], value: Any) -> Any:
         """What stands for a list in `owner += value`, of any number of entries; None: itself."""
@@ -757,6 +760,10 @@ class Collector:
         are_data = any(isinstance(one, kind) and isinstance(other, kind) for kind in kinds)
         are_alike = are_data or issubclass(type(one), type(other))
         if isinstance(one, SCALARS) or not are_alike:
+            return
+        if text_by_value(one) is not None:
+            what = f"a {type(one).__name__} is {self.path_of(other)}"  # calls have equal ones
+            self._refusals.append((f"it looks whether {what}", here()))
             return
         for given, known in ((one, other), (other, one)):
             is_object = id(given) in self._given and not _is_container(given)

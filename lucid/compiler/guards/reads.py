@@ -363,6 +363,10 @@ class Reads(Collector):
             table: Any = owner.copy() if type(owner) is dict else tuple(owner)
             text = f"{self.path_of(owner)}[{key.text}]"
             return _Entry(key.applied(text, lambda index: table[index], [key]))
+        entry = self.substitutes.entry(owner, key)
+        if entry is not None:
+            self.iterate(owner)
+            return _Entry(entry)
         path = self.path_of(owner)
         taken = ABSENT if in_c else self.moving_entry(path, owner, key)
         if taken is not ABSENT:

@@ -6,12 +6,17 @@ are arguments. One that a step changes stays what it is: an object whose attribu
 
 from __future__ import annotations
 
+import datetime
 import enum
 import math
+import pathlib
 import sys
 import types
+import uuid
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -19,13 +24,17 @@ import numpy as np
 from lucid.compiler.inputs.scalars import is_live
 from lucid.ir.memory import are_same_bytes
 from lucid.ir.types import DType
-from lucid.ir.whose_code import is_librarys
+from lucid.ir.whose_code import is_librarys, is_users
 from lucid.tensor.core import TensorCore
 from lucid.tensor.tree import attributes_beside, children_of, path_of
 
 BY_VALUE = (bool, int, str, bytes, type(None), complex, range, np.integer, np.bool_)
 SCALARS = (int, float, bool, str, bytes, complex, type(None))
 PLAIN_DATA = (TensorCore, float, np.floating, slice, DType, *BY_VALUE)
+# Classes whose objects can't change, and whose `repr` says all that they are.
+_BY_TEXT = frozenset(
+    (datetime.date, datetime.datetime, datetime.time, datetime.timedelta, Decimal, Fraction)
+) | {uuid.UUID, pathlib.PosixPath, pathlib.WindowsPath, np.datetime64, np.timedelta64}
 _NAMESPACES = ("SimpleNamespace", "Namespace")
 _changed: set[type] = set()  # classes whose objects a step has changed
 
@@ -58,8 +67,19 @@ def is_set_of_values(value: Any) -> bool:
     return type(value) is frozenset and all(isinstance(x, BY_VALUE) for x in value)
 
 
+def text_by_value(value: Any) -> str | None:
+    """What tells a date, a decimal number, a path and their like apart; None for all else.
+
+    Equality doesn't: `Decimal("1.0") == Decimal("1.00")`. A zone of the user's may be anything.
+    """
+    if type(value) not in _BY_TEXT:
+        return None
+    zone = getattr(value, "tzinfo", None)
+    return None if zone is not None and is_users(type(zone)) else repr(value)
+
+
 def _is_plain(value: Any, inside: tuple[int, ...]) -> bool:
-    if isinstance(value, PLAIN_DATA) or is_set_of_values(value):
+    if isinstance(value, PLAIN_DATA) or is_set_of_values(value) or type(value) in _BY_TEXT:
         return True
     if isinstance(value, (list, deque, tuple, dict)):
         within = (*inside, id(value))

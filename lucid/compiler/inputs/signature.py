@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import inspect
 import re
 import types
@@ -24,6 +25,7 @@ from lucid.compiler.inputs.objects import (
     data_of,
     is_set_of_values,
     owners_of,
+    text_by_value,
     visit_leaves,
 )
 from lucid.compiler.inputs.scalars import is_whole
@@ -366,6 +368,8 @@ class Call:
             if tensor is None:
                 tensor = self._arrays[id(value)] = _memory_of(value)
             self._add_tensor(tensor)
+        elif (text := text_by_value(value)) is not None:
+            self._parts += (kind, text)
         elif is_record(value):
             fields = fields_of(value)
             self._add_owner(value, tuple(fields), fields.values())
@@ -544,6 +548,11 @@ def _described(leaf: Any, path: str, seen: dict[int, str], opened: Collection[in
         return f"an {name}" if name.startswith("int") else f"a {name}"
     if isinstance(leaf, (*BY_VALUE, slice)) or is_set_of_values(leaf):
         return f"{type(leaf).__name__} {leaf!r}" if leaf is not None else "None"
+    if isinstance(leaf, enum.Enum):
+        return f"{type(leaf).__name__}.{leaf._name_}"
+    by_value = text_by_value(leaf)
+    if by_value is not None:
+        return by_value
     leaf = leaf.value if type(leaf) is Kept else leaf
     identity = identity_of_function(leaf)
     at = id(leaf) if identity is None else hash(identity) & (1 << 48) - 1

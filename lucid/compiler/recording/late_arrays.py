@@ -616,6 +616,10 @@ def _by_op(exits: Exits, op: Any, operands: Sequence[Any]) -> Any:
     return _result(exits, f"np.{op.name}", value, kind, None)
 
 
+class NeedsDataError(Exception):
+    """NumPy has found no method of a tensor's for what it is given."""
+
+
 def of_numpy(
     exits: Exits, name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Any
 ) -> Any:

@@ -25,7 +25,13 @@ from lucid.compiler.inputs.scalars import SymScalar, is_live, seen
 from lucid.compiler.recording import texts
 from lucid.compiler.recording.exits import Exits
 from lucid.compiler.recording.foreseen import Foreseen
-from lucid.compiler.recording.late_arrays import LateArray, LateObject, of_numpy, stand_in_of
+from lucid.compiler.recording.late_arrays import (
+    LateArray,
+    LateObject,
+    NeedsDataError,
+    of_numpy,
+    stand_in_of,
+)
 from lucid.compiler.recording.late_numbers import extent_of
 from lucid.compiler.recording.loops import Loops
 from lucid.compiler.recording.moving_parts import MovingParts
@@ -96,6 +102,7 @@ class Recorder(TracedMemory):
         remembered: what the library keeps of values until the end of the trace, by owner.
         endings: what the library does once the function has returned.
         functions: the calls of custom Functions, where they are kept for who verifies them.
+        asks_for_method: whether NumPy asks a tensor for a method, not for data.
         has_given_sizes: whether sizes are those of an earlier call, whose gradients it computes.
     """
 
@@ -126,6 +133,7 @@ class Recorder(TracedMemory):
         self.remembered: dict[Any, Any] = {}
         self.endings: list[Callable[[], object]] = []
         self.functions: list[FunctionCall] | None = None
+        self.asks_for_method = False
         self.has_given_sizes = False
         self._region: Region | None = None
         self._deriving: Node | None = None
@@ -468,6 +476,8 @@ class Recorder(TracedMemory):
 
     def array_of(self, tensor: TensorCore) -> np.ndarray:
         """What `numpy()` gives: memory, which nobody may write where no trace would see it."""
+        if self.asks_for_method:
+            raise NeedsDataError
         self.hosts.leave()
         line = here()
         is_alone = self.is_own_memory(tensor) and line not in self.shared

@@ -41,7 +41,13 @@ from lucid.compiler.inputs.late import is_late
 from lucid.compiler.inputs.scalars import ONLY_COMPUTE, is_known_before, is_live, live_function
 from lucid.compiler.recording.deferred_calls import LaterCount
 from lucid.compiler.recording.growing_lists import of_lists
-from lucid.compiler.recording.late_arrays import LateArray, computed, of_numpy, stand_in_of
+from lucid.compiler.recording.late_arrays import (
+    LateArray,
+    NeedsDataError,
+    computed,
+    of_numpy,
+    stand_in_of,
+)
 from lucid.compiler.recording.late_numbers import (
     LateList,
     LateRange,
@@ -55,11 +61,13 @@ from lucid.compiler.recording.texts import (
     Answers,
     LateText,
     asked,
+    entry_of,
     holds,
     is_in_text,
     is_number_or_text,
     is_written_by_python,
     joined,
+    table_of,
 )
 from lucid.compiler.results.pytree import DICTS
 from lucid.functions.from_data import as_tensor, asarray, from_numpy
@@ -244,6 +252,8 @@ class StandInFunctions(Substitutes):
             holds(given, self._is_data) or (only_computes and holds(given, is_live))
         ):
             name = f"np.{getattr(function, '__name__', type(function).__name__)}"
+            if _asks_for_method(function, args):
+                return functools.partial(self._by_method, name, function)
             return lambda *args, **kwargs: of_numpy(self._exits, name, function, args, kwargs)
         if function is len and isinstance(only, (TensorCore, LateArray)) and only.ndim:
             size = (only.value if type(only) is LateArray else only)._type.shape[0]
@@ -415,6 +425,25 @@ class StandInFunctions(Substitutes):
             return False
         return self._collector.is_shared(generator)
 
+    def entry(self, owner: Any, key: Any) -> Any:
+        if type(key) is not LateScalar or key.kind is not int:
+            return None
+        table = table_of(owner)
+        if table is None or not (key >= 0 and key < len(table)):
+            return None
+        return entry_of(table, key)
+
+    def _by_method(self, name: str, function: Any, *args: Any, **kwargs: Any) -> Any:
+        """What a tensor's method gives, or NumPy where the method doesn't take what it is given."""
+        self._recorder.asks_for_method = True
+        try:
+            return function(*args, **kwargs)
+        except NeedsDataError:
+            self._recorder.asks_for_method = False
+            return of_numpy(self._exits, name, function, args, kwargs)
+        finally:
+            self._recorder.asks_for_method = False
+
     def _drawn(self, draw: Any, *args: Any, **kwargs: Any) -> Any:
         """Random numbers are drawn at each call, in the program's order."""
         generator, exits = draw.__self__, self._exits
@@ -532,11 +561,14 @@ def _is_numpys(function: Any, args: Sequence[Any]) -> bool:
     is_ufuncs = isinstance(getattr(function, "__self__", function), np.ufunc)
     if is_ufuncs or package in ("scipy", "statistics"):
         return True
-    if package != "numpy" or isinstance(function, type):
-        return False
+    return package == "numpy" and not isinstance(function, type)
+
+
+def _asks_for_method(function: Any, args: Sequence[Any]) -> bool:
+    """Whether a function of NumPy's calls a tensor's method of its name, if that takes the rest."""
     code = getattr(getattr(function, "__wrapped__", None), "__code__", None)
     calls_method = code is not None and os.path.basename(code.co_filename) == "fromnumeric.py"
-    return not (calls_method and args and isinstance(args[0], TensorCore))
+    return calls_method and bool(args) and isinstance(args[0], TensorCore)
 
 
 def _with_tensors(function: Any, *args: Any, **kwargs: Any) -> Any:
@@ -589,9 +621,7 @@ def _are_numbers(items: Sequence[Any]) -> bool:
 
 def _is_looked_at(value: Any) -> bool:
     """Whether code in C may see a value as it is now."""
-    if type(value) is LateRange or (
-        type(value) is LateText and all(map(is_live, value.bases.values()))
-    ):
+    if type(value) is LateRange or (type(value) is LateText and len(value.numbers) > 0):
         value._look()
         return True
     return not holds(value, is_late)

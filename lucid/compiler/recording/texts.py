@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from lucid.ir.graph import Value
 
 _MOST_SEARCHED = 1024  # values in a container that is handed to a function
+_MOST_NAMES = 1024  # in a table, which each call compares
 WRITERS = ("__str__", "__repr__", "__format__")
 TEXTS = (str, repr, format)
 _CONTAINERS = (list, tuple, set, frozenset, deque)
@@ -52,12 +53,17 @@ class LateText(str, Late):
     looks into it, the call runs op by op, if the step has computed what is in it.
     """
 
-    __slots__ = ("bases", "formula")
+    __slots__ = ("bases", "formula", "numbers")
 
-    def __new__(cls, now: str, bases: Bases, formula: Formula) -> LateText:
-        """`now`: what it is in the call that is traced."""
+    numbers: Sequence[Any]
+
+    def __new__(
+        cls, now: str, bases: Bases, formula: Formula, numbers: Sequence[Any] = ()
+    ) -> LateText:
+        """`now`: what it is in the call that is traced; `numbers`: all that say it, if ints do."""
         text = super().__new__(cls, now)
         text.bases, text.formula = bases, formula
+        text.numbers = numbers or ([*bases.values()] if all(map(is_live, bases.values())) else ())
         return text
 
     @property
@@ -66,10 +72,10 @@ class LateText(str, Late):
 
     def _look(self) -> str:
         """What it is in all calls of the program: numbers that a call finds are guarded."""
-        if context.recorder is not None and not all(map(is_live, self.bases.values())):
+        if context.recorder is not None and not self.numbers:
             recorder: Any = context.recorder
             recorder.exits.op_by_op("it looks into a text with values that the step computes")
-        for number in self.bases.values():
+        for number in self.numbers:
             number._look()
         return self.now
 
@@ -236,9 +242,35 @@ def written(function: Callable[..., str], /, *args: Any, **kwargs: Any) -> str:
     """
     _ask_what_raises(function, args, kwargs)
     parts = Applied(function, [*map(_part, args)], {k: _part(x) for k, x in kwargs.items()})
-    now = parts.now  # which asks objects, whose answers have bases
+    now: str = parts.now  # which asks objects, whose answers have bases
     bases = parts.bases
-    return LateText(now, bases, parts.formula) if bases else now
+    if not bases:
+        return now
+    # Where ints say all of it, as of names in a table, whoever looks into it looks at these.
+    given = flatten((args, kwargs))[0]
+    late = [x for x in given if is_number_or_text(x)]
+    are_texts = all(type(x) is LateText and x.numbers for x in late)
+    is_all = are_texts and all(isinstance(x, _PLAIN) for x in given)
+    numbers = [number for text in late for number in text.numbers] if is_all else ()
+    return LateText(now, bases, parts.formula, numbers)
+
+
+def entry_of(table: Sequence[str], number: Any) -> LateText:
+    """The text at a place that a call computes, which is within the table."""
+    found = Applied(table.__getitem__, [number])
+    return LateText(found.now, found.bases, found.formula, [number])
+
+
+def table_of(owner: Any) -> tuple[str, ...] | None:
+    """The texts of a sequence, or of a dict with them by their places; None: it has others."""
+    if type(owner) not in (dict, list, tuple) or len(owner) > _MOST_NAMES:
+        return None
+    if type(owner) is dict and len(owner) == 1 + max(
+        (x for x in owner if type(x) is int), default=-1
+    ):
+        owner = [owner.get(i) for i in range(len(owner))]
+    is_table = type(owner) is not dict and all(type(x) is str for x in owner)
+    return tuple(owner) if is_table else None
 
 
 def _ask_what_raises(
