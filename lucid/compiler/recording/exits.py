@@ -46,6 +46,7 @@ HINT = (
     "autograd.Function, which the step calls"
 )
 LAST = 2**63 - 1  # that an i64 can be
+_FEW_LISTED = 8  # whose numbers are looked at one by one, mostly
 LISTED = 1024  # elements of a tensor that `tolist` gives at most
 MOST_STEPS = 16  # by which an open size follows from others; one of more has a program for each
 TRUTHS_LISTED = 64  # the same for bools, each of which is an exit
@@ -226,10 +227,11 @@ class Exits:
     def list_of(self, whole: Value) -> Any:
         """`tolist()`: numbers that are known after the call; truths are exits each.
 
-        A list of any size, or of very many, is one that each call has, until it is looked at.
+        A list of any size, or of more than a few, is one that each call has, until the step looks
+        into it.
         """
         size, is_bool = whole.type.size, whole.dtype.kind == "bool"
-        is_many = is_open(size) or size > (TRUTHS_LISTED if is_bool else LISTED)
+        is_many = is_open(size) or size > _FEW_LISTED
         if whole.shape and is_many and here() not in self.recorder.parts.looked_at:
             return LateList(self, whole, here())
         if size > (TRUTHS_LISTED if is_bool else LISTED):
