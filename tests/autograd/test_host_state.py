@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import types
 from typing import Any
 
 import numpy as np
@@ -475,8 +474,13 @@ SETTINGS = {
 def test_a_host_call_and_the_step_read_the_same_settings(case: str, is_argument: bool) -> None:
     key, read, change, end = SETTINGS[case]
 
+    class Settings:  # one of its own, as whose objects are known by identity from then on
+        def __init__(self) -> None:
+            self.scale, self.back = 2.0, 0.5
+            self.scales, self.seen = [1.0, 2.0, 3.0], []
+
     def called(compile: Any) -> tuple[Any, list[Any]]:
-        settings = types.SimpleNamespace(scale=2.0, scales=[1.0, 2.0, 3.0], seen=[], back=0.5)
+        settings = Settings()
         w, found = leaf([1.0, 2.0]), []
 
         def body(x: Any, settings: Any) -> Any:

@@ -341,7 +341,7 @@ class LateScalar(SymScalar, Late):
 
 
 class LateList(Late):
-    """What `tolist()` gives where only a call knows how much, or where it is very much.
+    """What `tolist()` gives where only a call knows how many numbers, or of more than a few.
 
     The step may keep it, return it, and add it to lists. Whoever looks at it begins the trace
     again, and there the list has its numbers one by one.
