@@ -31,14 +31,19 @@ class Once(Generic[T]):
     """A function that is called once for its arguments, by one thread, while others wait.
 
     `functools.cache` lets several threads call it, and forgets all results but one: machine code
-    would end while a thread is in it.
+    would end while a thread is in it. A signal's handler may ask while it is made: what that has
+    made first is the one then.
     """
 
     def __init__(self, make: Callable[..., T]) -> None:
-        self._known = functools.cache(make)
-        self.cache_clear = self._known.cache_clear
+        self._make = make
+        self._known: dict[tuple[Hashable, ...], T] = {}
+        self.cache_clear = self._known.clear
         functools.update_wrapper(self, make)
 
     def __call__(self, *args: Hashable) -> T:
         with _making.held:
-            return self._known(*args)
+            if args not in self._known:
+                made = self._make(*args)
+                self._known.setdefault(args, made)
+            return self._known[args]

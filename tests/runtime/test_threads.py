@@ -503,6 +503,25 @@ def test_what_threads_ask_for_at_a_time_is_made_once() -> None:
     assert asked == ["outer", "inner"]
 
 
+def test_what_is_made_once_is_what_was_made_first() -> None:
+    """A signal's handler may ask for it while it is made."""
+    made: list[object] = []
+
+    def handler() -> object:
+        return thing("a") if len(made) == 1 else None
+
+    @Once
+    def thing(name: str) -> object:
+        made.append(object())
+        mine = made[-1]
+        handler()
+        return mine
+
+    first = thing("a")
+    assert len(made) == 2 and first is made[1]
+    assert thing("a") is first and thing("b") is made[2]
+
+
 AT_THE_END = """
 import builtins
 import lucid
