@@ -509,20 +509,21 @@ def test_arguments_that_require_grad_have_eagers_gradients() -> None:
 def test_calls_with_arguments_that_require_grad_are_native(net: nn.Sequential, kind: str) -> None:
     x = given()[0].clone().requires_grad_(True)
 
-    def argument() -> Any:
+    def argument(x: Any) -> Any:
         new = {"new leaf": x.detach().clone().requires_grad_, "history": lambda: 2 * x}
         return new.get(kind, lambda: x)()
 
     for _ in range(3):
-        net.model(argument()).sum().backward()
+        net.model(argument(x)).sum().backward()
     program = net.model._latest_program()
     for _ in range(2):
-        result = program.enter(argument())
+        result = program.enter(argument(x))
         assert result.requires_grad and result.grad_fn is not None
-    hooks = [x.register_hook, accumulator_of(x).register_hook]
-    hooks.append(x.register_post_accumulate_grad_hook)
-    for register in hooks:
-        handle = register(lambda *_: None)
-        assert (program.enter(argument()) is native.SLOW_PATH) == (kind == "leaf")
-        handle.remove()
+    for number in range(3):
+        y = x.detach().clone().requires_grad_(True)
+        node = accumulator_of(y)
+        registers = y.register_hook, y.register_post_accumulate_grad_hook, node.register_hook
+        registers[number](lambda *_: None)
+        assert (program.enter(argument(y)) is native.SLOW_PATH) == (kind == "leaf")
+    assert program.enter(x if kind == "history" else 2 * x) is native.SLOW_PATH
     assert program.enter(x.detach()) is native.SLOW_PATH
