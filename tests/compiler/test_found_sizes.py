@@ -1404,6 +1404,11 @@ def _read(log: Any, found: Any) -> int:
     return len(log["list"])
 
 
+def _begun(log: Any, found: Any) -> Any:
+    known, kept = found.tolist(), log["list"]
+    kept.append(known[0] if known else None)
+
+
 # What a step does with a list of any size: natively, and in how many traces.
 LISTED: dict[str, tuple[Any, int]] = {
     "extend": (lambda log, found: log["list"].extend(found.tolist()), 3),
@@ -1424,6 +1429,7 @@ LISTED: dict[str, tuple[Any, int]] = {
     "its sum": (lambda log, found: sum(found.tolist()), 6),
     "an entry of it": (lambda log, found: (found.tolist() or [9])[0], 6),
     "a comparison": (lambda log, found: found.tolist() == [0, 1], 6),
+    "whether there are any": (_begun, 6),
     "a change": (lambda log, found: [*found.tolist(), 5], 6),
     "a list that is read": (_read, 6),
 }  # fmt: skip
@@ -1471,4 +1477,19 @@ def test_a_list_of_what_is_found_is_one_object_wherever_it_is() -> None:
         result = step(lucid.tensor(row))
         assert result == [i for i, x in enumerate(row) if x]
         assert result is log["last"][0] is log["all"][-1]
+    assert not step.stats.eager_reasons
+
+
+def test_what_is_found_is_added_to_the_list_that_each_call_is_given() -> None:
+    @lucid.compile
+    def step(x: lucid.Tensor, log: list[int], also: dict[str, Any]) -> None:
+        log.extend((2 * x).tolist())
+        also["list"] += x.nonzero().flatten().tolist()
+
+    given: list[tuple[list[int], dict[str, Any]]] = [([], {"list": []}) for _ in range(6)]
+    for number, (log, also) in enumerate(given):
+        step(lucid.arange(12) % (number + 2), log, also)
+    for number, (log, also) in enumerate(given):
+        found = np.arange(12) % (number + 2)
+        assert log == (2 * found).tolist() and also["list"] == np.flatnonzero(found).tolist()
     assert not step.stats.eager_reasons

@@ -29,7 +29,7 @@ from lucid.compiler.guards.guard import (
 )
 from lucid.compiler.guards.moving_entries import HOLDERS, MovingEntry
 from lucid.compiler.guards.mutable_sources import identity_of
-from lucid.compiler.inputs.late import bases_of, early_formula
+from lucid.compiler.inputs.late import bases_of, early_formula, is_late
 from lucid.compiler.inputs.objects import SCALARS
 from lucid.compiler.inputs.scalars import WHOLE, is_known_before, is_live, seen
 from lucid.ir.whose_code import is_followed, is_librarys, is_unknown, is_users
@@ -534,7 +534,8 @@ class Reads(Collector):
     def measure(self, owner: Any) -> None:
         """Read whether there is anything in it, or how much."""
         if isinstance(owner, PLAIN):
-            self.length(self.path_of(owner), owner)
+            if not is_late(owner):  # which tells by itself
+                self.length(self.path_of(owner), owner)
         elif isinstance(owner, np.ndarray) and owner.size == 1:
             self.array(self.path_of(owner), owner)
         elif not isinstance(owner, (*SCALARS, TensorCore)):

@@ -160,6 +160,10 @@ def _update(owner: Counter[Any], words: tuple[str, Any]) -> None:
     getattr(owner, words[0])(words[1])
 
 
+def _add(owner: Any, name: str, value: Any) -> None:
+    getattr(owner, name)(value)
+
+
 def _store(owner: Any, entry: tuple[Any, Any]) -> None:
     owner[entry[0]] = entry[1]
 
@@ -300,7 +304,9 @@ class DeferredCalls:
 
         def add(value: Any) -> None:
             is_tree = name == "append" or type(value) is LateList
-            self.deferred.append(DeferredCall(method, [value if is_tree else [*value]], {}))
+            # By the owner, which may be a list of each call's own.
+            words = [owner, name, value if is_tree else [*value]]
+            self.deferred.append(DeferredCall(_add, words, {}))
 
         return add
 
