@@ -1493,3 +1493,15 @@ def test_what_is_found_is_added_to_the_list_that_each_call_is_given() -> None:
         found = np.arange(12) % (number + 2)
         assert log == (2 * found).tolist() and also["list"] == np.flatnonzero(found).tolist()
     assert not step.stats.eager_reasons
+
+
+def test_whether_there_are_any_is_asked_of_a_list_that_each_call_has() -> None:
+    @lucid.compile
+    def step(x: lucid.Tensor) -> int:
+        found = (2 * x).tolist()
+        if found:
+            return found[1]
+        return -1
+
+    assert [step(lucid.arange(12) + i) for i in range(3)] == [2, 4, 6]
+    assert not step.stats.eager_reasons
