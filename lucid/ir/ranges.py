@@ -86,8 +86,9 @@ class Ranges:
             if limits is None or rule is None or node.op.is_view:
                 return
             found = rule(self, node)
-            if found is not None and found.is_within(limits.low, limits.high):
-                self._known[result] = found  # else it may have wrapped around
+            if found is not None and found.is_within(limits.low, limits.high):  # it hasn't wrapped
+                known = self._known.get(result)  # by a check that was noted before
+                self._known[result] = found if known is None else known.meet(found)
 
     def _narrow(self, node: Node) -> None:
         low, high = node.attributes["low"], node.attributes["high"] - 1

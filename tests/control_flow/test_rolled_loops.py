@@ -343,6 +343,12 @@ def _permuted(x: Any, y: Any) -> Any:
             yield x[order[i : i + BATCH]], y[order[i : i + BATCH]]
 
 
+def _loaded(x: Any, y: Any) -> Any:
+    """Examples are taken one by one, and stacked."""
+    data = lucid.utils.data.TensorDataset(x, y)
+    return lucid.utils.data.DataLoader(data, batch_size=BATCH, shuffle=True)
+
+
 def _drawn(x: Any, y: Any) -> Any:
     for _ in range(10):
         index = lucid.randint(0, len(x), (BATCH,))
@@ -363,6 +369,7 @@ def _model() -> tuple[nn.Sequential, lucid.optim.Adam]:
         (_shuffled, [8]),
         (_along_columns, [2 * BATCHES]),
         (_permuted, [5, BATCHES]),
+        (_loaded, [BATCHES]),
         (_drawn, [10]),
     ],
 )

@@ -213,3 +213,26 @@ def test_threads_share_the_work_of_each_round(name, rng, monkeypatch):
 def test_temps_of_a_body_are_planned_once_for_all_rounds():
     sizes = {n: lowered(graph_of(RNN, n)).arena_bytes for n in (10, 1000)}
     assert sizes[10] == sizes[1000]
+
+
+def test_what_a_check_says_holds_wherever_it_stands_in_a_body():
+    """All rounds were checked before the loop; passes may put a read of the index first."""
+    graph = parse("""graph g(%h: f32[2], %is: i64[3], %js: i64[3], %table: f32[4]) {
+  %last = scan step(%h, %is, %js, %table) {carries = 1, rows = 2, length = 3, reverse = false} \
+: f32[2]
+  return %last
+}
+function step(%h: f32[2], %i: i64[], %j: i64[], %table: f32[4]) {
+  %a = reshape %i {shape = [1]} : i64[1]
+  %b = reshape %j {shape = [1]} : i64[1]
+  %both = concat %a, %b {axis = 0} : i64[2]
+  %row = take %table, %both {axis = 0} : f32[2]
+  %right = check %both {low = 0, high = 4, message = "{}", error = "index"} : i64[2]
+  %new = add %h, %row : f32[2]
+  return %new
+}
+""")
+    table = np.array([1, 10, 100, 1000], np.float32)
+    given = [np.zeros(2, np.float32), np.array([0, 1, 3]), np.array([2, 2, 0]), table]
+    (found,) = compile_graph(graph)(given)
+    np.testing.assert_array_equal(found, [1011, 201])
