@@ -365,6 +365,45 @@ def test_texts_of_a_table_are_those_of_each_call(agree: Any, capsys: Any) -> Non
     natively(agree(scenario, traces=2))
 
 
+def test_numbers_of_a_table_are_those_of_each_call(agree: Any) -> None:
+    """Of floats and ints, in lists, tuples and dicts: weights of classes, other labels."""
+    by_number, data = {0: 2, 1: 0, 2: 1}, lucid.arange(12.0).reshape(3, 4)
+
+    def scenario(compile: Any) -> Any:
+        weights, others = [0.1, 0.2, 0.7], (2, 0, 1)
+
+        @compile
+        def step(x: Any) -> Any:
+            first, *_ = numbers = x.tolist()
+            labels = lucid.tensor([others[i] for i in numbers])
+            rows = data[[by_number[i] for i in numbers]]
+            scaled = x * weights[x.argmax().item()] + by_number.get(first, 5)
+            return weights[first], others[first] + 1, labels, rows, scaled
+
+        results = []
+        for call in ((0, 1, 2), (2, 2, 0), (1, 0, 1), (2, 1, 0)):
+            if call == (1, 0, 1):
+                weights[1] = 0.25
+            results.append(step(lucid.tensor(call)))
+        return results
+
+    natively(agree(scenario, traces=2))
+
+
+TABLES_OF_OTHERS: list[Any] = [[True, False], [1, 2.5], [1, None], [2**70, 1], [], [[1], [2]]]
+
+
+@pytest.mark.parametrize("table", TABLES_OF_OTHERS)
+def test_what_is_no_table_of_numbers_is_looked_at(agree: Any, table: Any) -> None:
+    def body(i: Any) -> Any:
+        try:
+            return table[i.item()], type(table[i.item()])
+        except IndexError as error:
+            return str(error)
+
+    agree(calling(body, [(lucid.tensor(i),) for i in (0, 1, 0, -1, 1)]))
+
+
 LOOKS_INTO_NAMES: list[Any] = [
     lambda name: name == "left",
     len,
@@ -382,10 +421,13 @@ def test_a_name_that_is_looked_into_says_which_number_it_was(agree: Any, look: A
     natively(agree(calling(lambda i: look(NAMES[i.item()]), calls), traces=2))
 
 
-def test_places_outside_of_a_table_of_names(agree: Any) -> None:
+@pytest.mark.parametrize("table", [NAMES, (0.5, 1.5, 2.5), [7, 8, 9], {0: 1, 1: 2, 2: 3}])
+def test_places_outside_of_a_table(agree: Any, table: Any) -> None:
     def body(i: Any) -> Any:
         try:
-            return NAMES[i.item()]
+            return table[i.item()]
+        except KeyError as error:
+            return error.args
         except IndexError as error:
             return str(error)
 

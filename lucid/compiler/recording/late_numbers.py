@@ -23,6 +23,7 @@ from lucid.compiler.inputs.scalars import (
     is_of_sizes,
 )
 from lucid.functions.creation import arange
+from lucid.functions.from_data import tensor
 from lucid.ir import ops
 from lucid.ir.extents import Extent
 from lucid.ir.memory import read_only
@@ -338,6 +339,17 @@ class LateScalar(SymScalar, Late):
 
     def __hash__(self) -> int:
         return hash(self._look())
+
+
+def number_in(table: Sequence[Number], place: LateScalar) -> LateScalar:
+    """The number at a place that a call computes, which is within the table."""
+    exits, last = place.exits, len(table) - 1
+    dtype = i64 if isinstance(table[0], int) else f64
+    column = exits.recorder.value_of(tensor([*table], dtype=dtype))
+    with exits.recorder.annotated():
+        ends = (exits.recorder.graph.constant(end, i64) for end in (0, last))
+        found = ops.take(column, ops.clamp(place.whole, *ends), axis=0)
+    return exits.number(found, found, (), f"an entry of a table at {place.text}")
 
 
 class LateList(Late):

@@ -24,6 +24,7 @@ from lucid.compiler.inputs.late import (
     writer,
 )
 from lucid.compiler.inputs.scalars import Formula, is_known_before, is_live
+from lucid.compiler.recording.late_numbers import LateScalar, number_in
 from lucid.ir.whose_code import is_librarys
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
     from lucid.ir.graph import Value
 
 _MOST_SEARCHED = 1024  # values in a container that is handed to a function
-_MOST_NAMES = 1024  # in a table, which each call compares
+_MOST_ENTRIES = 1024  # in a table, which each call compares
+_IN_TABLES = {str, int, float}
 WRITERS = ("__str__", "__repr__", "__format__")
 TEXTS = (str, repr, format)
 _CONTAINERS = (list, tuple, set, frozenset, deque)
@@ -255,22 +257,30 @@ def written(function: Callable[..., str], /, *args: Any, **kwargs: Any) -> str:
     return LateText(now, bases, parts.formula, numbers)
 
 
-def entry_of(table: Sequence[str], number: Any) -> LateText:
-    """The text at a place that a call computes, which is within the table."""
+def entry_of(table: Sequence[Any], number: LateScalar) -> Any:
+    """What is at a place that a call computes, which is within the table."""
+    if not isinstance(table[0], str):
+        return number_in(table, number)
     found = Applied(table.__getitem__, [number])
     return LateText(found.now, found.bases, found.formula, [number])
 
 
-def table_of(owner: Any) -> tuple[str, ...] | None:
-    """The texts of a sequence, or of a dict with them by their places; None: it has others."""
-    if type(owner) not in (dict, list, tuple) or len(owner) > _MOST_NAMES:
+def table_of(owner: Any) -> tuple[Any, ...] | None:
+    """The texts of a sequence, or of a dict with them by their places; or its ints, or floats.
+
+    None: it has others.
+    """
+    if type(owner) not in (dict, list, tuple) or len(owner) > _MOST_ENTRIES:
         return None
     if type(owner) is dict and len(owner) == 1 + max(
         (x for x in owner if type(x) is int), default=-1
     ):
         owner = [owner.get(i) for i in range(len(owner))]
-    is_table = type(owner) is not dict and all(type(x) is str for x in owner)
-    return tuple(owner) if is_table else None
+    if type(owner) is dict:
+        return None
+    kinds = {x.__class__ if is_known_before(x) else type(x) for x in owner}
+    fits = kinds != {int} or all(abs(now_of(x)) < 2**63 for x in owner)
+    return tuple(owner) if len(kinds) == 1 and kinds <= _IN_TABLES and fits else None
 
 
 def _ask_what_raises(
