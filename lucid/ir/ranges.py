@@ -277,11 +277,22 @@ def _chosen(ranges: Ranges, node: Node) -> Range | None:
     condition, yes, no = node.operands
     test, added = condition.producer, yes.producer
     known = ranges.of(no)
-    if test is not None and test.op is ops.lt and test.operands[0] is no and known is not None:
+    if test is not None and test.op is ops.lt and known is not None:
         bound = ranges.of(test.operands[1])
-        if bound is not None and bound.low == bound.high:
+        if _is_same(test.operands[0], no) and bound is not None and bound.low == bound.high:
             return _counted_from_the_front(ranges, known, bound.low, no, added)
     return _hull(ranges.of(yes), known)
+
+
+def _is_same(a: Value, b: Value) -> bool:
+    """Whether all elements of two values are the same one, or they are one value."""
+    found = [a, b]
+    for i, value in enumerate(found):
+        while (node := value.producer) is not None and node.op in _SAME_ELEMENTS:
+            value = node.operands[0]
+        if value.type.size == 1:
+            found[i] = value
+    return found[0] is found[1]
 
 
 def _counted_from_the_front(
@@ -289,9 +300,12 @@ def _counted_from_the_front(
 ) -> Range | None:
     if x.low >= bound:
         return x
-    if added is None or added.op is not ops.add or value not in added.operands:
+    if added is None or added.op is not ops.add:
         return None
-    other = added.operands[added.operands[0] is value]
+    same = [_is_same(operand, value) for operand in added.operands]
+    if True not in same:
+        return None
+    other = added.operands[same[0]]
     shift = ranges.of(other)
     if shift is None:
         return None

@@ -236,3 +236,29 @@ function step(%h: f32[2], %i: i64[], %j: i64[], %table: f32[4]) {
     given = [np.zeros(2, np.float32), np.array([0, 1, 3]), np.array([2, 2, 0]), table]
     (found,) = compile_graph(graph)(given)
     np.testing.assert_array_equal(found, [1011, 201])
+
+
+def test_an_index_counted_from_the_front_is_right_where_it_is_seen_in_two_shapes():
+    """Passes leave a view out where broadcasting gives the same: of one element, all are one."""
+    graph = parse("""graph g(%h: f32[1], %is: i64[3], %table: f32[4]) {
+  %right = check %is {low = -4, high = 4, message = "{}", error = "index"} : i64[3]
+  %last = scan step(%h, %is, %table) {carries = 1, rows = 1, length = 3, reverse = false} : f32[1]
+  return %last
+}
+function step(%h: f32[1], %i: i64[], %table: f32[4]) {
+  %zero = constant 0 : i64[]
+  %four = constant 4 : i64[]
+  %a = reshape %i {shape = [1]} : i64[1]
+  %right = check %a {low = -4, high = 4, message = "{}", error = "index"} : i64[1]
+  %low = lt %a, %zero : bool[1]
+  %up = add %four, %i : i64[]
+  %there = where %low, %up, %i : i64[1]
+  %row = take %table, %there {axis = 0} : f32[1]
+  %new = add %h, %row : f32[1]
+  return %new
+}
+""")
+    table = np.array([1, 10, 100, 1000], np.float32)
+    given = [np.zeros(1, np.float32), np.array([0, -1, 2]), table]
+    (found,) = compile_graph(graph)(given)
+    np.testing.assert_array_equal(found, [1101])
