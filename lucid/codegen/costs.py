@@ -117,6 +117,9 @@ TILE_LOAD = 1.2
 PAGE_BYTES = 4096
 # Dot products that run side by side, to hide the latency.
 DOTS_AT_ONCE = 4
+# So many rows are multiplied by dot products with a matrix whose columns aren't adjacent, if these
+# are so many times as long: a copy of it would be read once for each tile of rows.
+DOT_ROWS, DOT_LENGTH = 16, 24
 # Large products stream their operands for each part: parts of them should not be small.
 PRODUCT_PART_SECONDS = 150e-6
 SMALL_OPERAND_BYTES = 256 * 1024

@@ -106,6 +106,28 @@ def test_results_go_to_any_view(view: str) -> None:
         check(multiply(a, right, c, host_target()), a, right)
 
 
+@pytest.mark.parametrize("width", (16, 32, 64))
+@pytest.mark.parametrize("dtype", (np.float32, np.float64, np.int64))
+@pytest.mark.parametrize("rows, columns", [(2, 6), (3, 50), (5, 7), (8, 41), (13, 19), (16, 33)])
+def test_few_rows_are_multiplied_by_dot_products(
+    rows: int, columns: int, dtype: Any, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in parts for threads, with the same bits; nothing is copied."""
+    target, inner = host_target().with_vector_bytes(width), 16 * costs.DOT_LENGTH + 5
+    a, b = random((rows, inner), dtype), random((columns, inner), dtype, seed=1).T
+    spec = Contraction(rows, columns, inner, "float", (inner, 1), (1, inner))
+    chosen = plan(spec, target)
+    assert chosen.dots and not chosen.pack_b
+    found = []
+    for worth in (np.inf, 0.0):
+        monkeypatch.setattr(costs, "WORTH_SECONDS", worth)
+        guarded = np.full((rows, columns + 5), 9, dtype)
+        found.append(multiply(a, b, guarded[:, :columns], target))
+        check(found[-1], a, b)
+        assert (guarded[:, columns:] == 9).all()
+    np.testing.assert_array_equal(*found)
+
+
 def test_batches_broadcast() -> None:
     a, b = random((3, 2, 9, 11)), random((11, 21), seed=1)
     shared = np.broadcast_to(b, (3, 2, 11, 21))

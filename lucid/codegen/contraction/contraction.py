@@ -74,7 +74,8 @@ class Tiling:
         height: rows of a tile.
         width: vectors of a row of a tile.
         block: rows of A that are packed together.
-        dots: both operands are contiguous along k, and one is nearly a vector: dot products.
+        dots: both operands are contiguous along k, and one has few rows: dot products, of which a
+            tile has height x width.
     """
 
     lanes: int
@@ -151,9 +152,12 @@ def _chosen(spec: Contraction, fitting: tuple[int, int, int], target: Target) ->
     lanes = min(target.lanes(spec.element), 1 << max(columns - 1, 0).bit_length())
     height, width = _tile(rows, -(-columns // lanes), target.registers)
     size = ELEMENT_BYTES[spec.element]
-    dots = are_dots(spec.m, spec.n, spec.a_strides, spec.b_strides)
+    dots = are_dots(spec.m, spec.n, spec.k, spec.a_strides, spec.b_strides)
     if dots:
         lanes = min(target.lanes(spec.element), 1 << max(inner - 1, 0).bit_length())
+        height, width = (max(1, min(n, costs.DOTS_AT_ONCE)) for n in (rows, columns))
+        if height > 1 < width:
+            height, width = _tile(rows, columns, target.registers)
     large = spec.k * spec.n * size > costs.PACK_BYTES and spec.m >= costs.PACK_ROWS
     is_far = abs(spec.a_strides[1]) * size >= costs.PAGE_BYTES and spec.n >= costs.PACK_COLUMNS
     pack_a = (large or is_far) and spec.m * spec.k * size > costs.PACK_BYTES and not dots
@@ -170,10 +174,15 @@ def _chosen(spec: Contraction, fitting: tuple[int, int, int], target: Target) ->
     )
 
 
-def are_dots(m: int, n: int, a_strides: Sequence[int], b_strides: Sequence[int]) -> bool:
-    """Whether each element is summed by itself, in lanes along k: its epilogue has one lane."""
-    along_k = a_strides[1] == 1 and b_strides[0] == 1
-    return along_k and (n == 1 or (b_strides[1] != 1 and m <= 2))
+def are_dots(m: int, n: int, k: int, a_strides: Sequence[int], b_strides: Sequence[int]) -> bool:
+    """Whether each element is summed by itself, in lanes along k: its epilogue has one lane.
+
+    Few rows don't pay for a copy of B; those of longer sums for folding them, one by one.
+    """
+    if a_strides[1] != 1 or b_strides[0] != 1:
+        return False
+    few = 2 if k < costs.DOT_LENGTH * m else costs.DOT_ROWS
+    return n == 1 or (b_strides[1] != 1 and m <= few)
 
 
 def _tile(m: int, vectors: int, registers: int) -> tuple[int, int]:

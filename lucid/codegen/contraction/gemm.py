@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from lucid.codegen import costs
@@ -39,6 +40,7 @@ class Position:
     mask: Val | None
 
 
+Bounds = tuple[Val | int, Val | int]
 Epilogue = Callable[[FunctionBuilder, Val, Position], None]
 """Stores, or uses otherwise, a vector of finished sums."""
 
@@ -89,7 +91,7 @@ class Emitter:
         self.packed_a = self.packed_b = scratch
         if scratch is not None and self.plan.pack_b:
             self.packed_b = b.at("i8", scratch, aligned_bytes(self.plan.a_elements, spec.element))
-        self.columns: tuple[Val | int, Val | int] = 0, spec.n
+        self.columns: Bounds = 0, spec.n
 
     def run(self) -> None:
         """Append all of it to the function."""
@@ -152,7 +154,7 @@ class Emitter:
 
     # Rows and panels ----------------------------------------------------------------------
 
-    def _rows(self, row_range: tuple[Val | int, Val | int]) -> None:
+    def _rows(self, row_range: Bounds) -> None:
         b, p, m = self.b, self.plan, self.spec.m
         rest = m % p.height
         low, high = row_range
@@ -331,43 +333,52 @@ class Emitter:
 
     # Dot products -------------------------------------------------------------------------
 
-    def _dots(self, row_range: tuple[Val | int, Val | int]) -> None:
-        """Every element as a dot product along k, several columns or rows at once."""
-        b, spec = self.b, self.spec
-        if spec.n > 1:
-            with b.loop(*row_range) as rows:
-                self._dot_groups(0, spec.n, lambda index: (rows.index, index))
-        else:
-            low, high = row_range
-            self._dot_groups(low, high, lambda index: (index, i64(0)))
+    def _dots(self, rows: Bounds) -> None:
+        """Every element as a dot product along k, those of a tile side by side.
 
-    def _dot_groups(
-        self, low: Val | int, high: Val | int, place: Callable[[Val], tuple[Val, Val]]
-    ) -> None:
-        b = self.b
-        group = costs.DOTS_AT_ONCE
-        count = b.sub(high, low) if isinstance(high, Val) or isinstance(low, Val) else high - low
-        if isinstance(count, Val) or is_open(count):
-            count = i64(count)
-            grouped = b.add(b.sub(count, b.binary("urem", count, group)), low)
-        else:
-            assert not isinstance(low, Val)
-            grouped = i64(low + count - count % group)
-        with b.loop(low, grouped, group) as loop:
-            self._dot_group([place(b.add(loop.index, i)) for i in range(group)])
-        with b.loop(grouped, high) as loop:
-            self._dot_group([place(loop.index)])
+        All rows meet the columns of a tile before the next ones are read.
+        """
+        height, width = self.plan.height, self.plan.width
 
-    def _dot_group(self, places: Sequence[tuple[Val, Val]]) -> None:
-        b, spec, lanes = self.b, self.spec, self.plan.lanes
-        pointers = [
-            (
-                b.at(spec.element, self.a, b.mul(row, spec.a_strides[0])),
-                b.at(spec.element, self.b_source, b.mul(col, spec.b_strides[1])),
+        def across(column: Val, columns: int) -> None:
+            self._in_tiles(
+                rows, height, lambda row, count: self._dot_tile((row, column), (count, columns))
             )
-            for row, col in places
-        ]
-        sums = [const(self.type, 0)] * len(places)
+
+        self._in_tiles(self.columns, width, across)
+
+    def _in_tiles(self, bounds: Bounds, size: int, inside: Callable[[Val, int], None]) -> None:
+        """Run `inside` for tiles of indices; of those left, whose number code finds, for each."""
+        b, (low, high) = self.b, bounds
+        if type(low) is int and type(high) is int:
+            stop = high - (high - low) % size
+            if stop - low == size:
+                inside(i64(low), size)
+            elif low < stop:
+                with b.loop(low, stop, size) as loop:
+                    inside(loop.index, size)
+            if stop < high:
+                inside(i64(stop), high - stop)
+            return
+        count = b.sub(i64(high), low)
+        end = b.add(b.sub(count, b.binary("urem", count, size)), low)
+        with b.loop(low, end, size) as loop:
+            inside(loop.index, size)
+        if size > 1:
+            with b.loop(end, high) as loop:
+                inside(loop.index, 1)
+
+    def _dot_tile(self, start: tuple[Val, Val], shape: tuple[int, int]) -> None:
+        b, spec, lanes = self.b, self.spec, self.plan.lanes
+        rows, columns = (
+            [b.add(first, i) if i else first for i in range(count)]
+            for first, count in zip(start, shape, strict=True)
+        )
+        pointers = (
+            [b.at(spec.element, self.a, b.mul(row, spec.a_strides[0])) for row in rows],
+            [b.at(spec.element, self.b_source, b.mul(col, spec.b_strides[1])) for col in columns],
+        )
+        sums = [const(self.type, 0)] * (len(rows) * len(columns))
         main = spec.k - spec.k % lanes
         if is_open(main) or main:
             with b.loop(0, main, lanes, sums) as loop:
@@ -379,15 +390,20 @@ class Emitter:
         elif spec.k % lanes:
             mask = const_lanes("i1", [lane < spec.k % lanes for lane in range(lanes)])
             sums = self._dot_step(pointers, sums, i64(main), mask)
-        for (row, col), total in zip(places, sums, strict=True):
-            self.epilogue(b, b.reduce(total, b.add), Position(row, col, None))
+        self._finish_dots([b.reduce(total, b.add) for total in sums], rows, columns)
+
+    def _finish_dots(
+        self, sums: Sequence[Val], rows: Sequence[Val], columns: Sequence[Val]
+    ) -> None:
+        for total, (row, column) in zip(sums, product(rows, columns), strict=True):
+            self.epilogue(self.b, total, Position(row, column, None))
 
     def _dot_step(
-        self, pointers: Sequence[tuple[Val, Val]], sums: Sequence[Val], k: Val, mask: Val | None
+        self, pointers: Sequence[Sequence[Val]], sums: Sequence[Val], k: Val, mask: Val | None
     ) -> list[Val]:
         b = self.b
-        result = []
-        for (row, col), total in zip(pointers, sums, strict=True):
-            x, y = (self._load(b.at(self.spec.element, p, k), mask) for p in (row, col))
-            result.append(b.muladd(x, y, total))
-        return result
+        xs, ys = (
+            [self._load(b.at(self.spec.element, pointer, k), mask) for pointer in of]
+            for of in pointers
+        )
+        return [b.muladd(x, y, total) for (x, y), total in zip(product(xs, ys), sums, strict=True)]

@@ -23,7 +23,7 @@ from lucid.codegen.contraction.contraction import (
     scratch_bytes,
     whole_a_bytes,
 )
-from lucid.codegen.contraction.gemm import Emitter, Epilogue
+from lucid.codegen.contraction.gemm import Bounds, Emitter, Epilogue
 from lucid.codegen.contraction.matrices import MatrixProduct
 from lucid.codegen.contraction.packing import pack_rows
 from lucid.codegen.emit import lowering
@@ -49,11 +49,12 @@ def emit_grid(
     row, column = split(b, rest, columns)
     enter_batch(b, product, epilogue, batch)
     emitter = _grid_emitter(b, product, args, epilogue, batch)
-    own = part_range(b, column, grid.size[2], product.columns)
-    emitter.columns = own
+    if columns > 1:
+        emitter.columns = part_range(b, column, grid.size[2], product.columns)
     if emitter.plan.pack_b and not grid.packs[1]:
         emitter.pack_columns()
-    emitter.run_part(part_range(b, row, grid.size[1], product.rows))
+    own = part_range(b, row, grid.size[1], product.rows) if rows > 1 else (0, product.rows)
+    emitter.run_part(own)
 
 
 def emit_packing(
@@ -170,7 +171,7 @@ class GridEmitter(Emitter):
         if scratch is not None and self.plan.pack_b:
             self.packed_b = b.at("i8", scratch, whole_a_bytes(self.plan))
 
-    def run_part(self, rows: Range) -> None:
+    def run_part(self, rows: Bounds) -> None:
         if self.plan.dots:
             self._dots(rows)
         else:
@@ -186,13 +187,6 @@ class GridEmitter(Emitter):
         self._over_columns(
             lambda *panel: self._tiles(low, high, height, self._panel(*panel)),
         )
-
-    def _dots(self, row_range: tuple[Val | int, Val | int]) -> None:
-        if self.spec.n == 1:
-            super()._dots(row_range)
-            return
-        with self.b.loop(*row_range) as rows:
-            self._dot_groups(*self.columns, lambda index: (rows.index, index))
 
     # Packing ------------------------------------------------------------------------------
 

@@ -237,7 +237,7 @@ def _cut_matrix(p: Plan, wanted: int, most: int, *, by_columns: bool) -> tuple[i
         by_columns: cut columns first. What must be packed of B then belongs to one part.
     """
     spec = p.spec
-    height, width = (4, 4) if p.dots else (p.height, p.panel)
+    height, width = p.height, p.width if p.dots else p.panel
     tiles = [ceil(hint(spec.m) / height), ceil(hint(spec.n) / width)]
     first = int((by_columns and tiles[1] > 1) or tiles[0] < tiles[1] < wanted or tiles[0] == 1)
     counts = [1, 1]

@@ -409,7 +409,8 @@ class Fusion:
         a, b = (
             replaced(self.source.layout(operand).strides[-2:], hint) for operand in product.operands
         )
-        return are_dots(m, n, a, b) or are_dots(n, m, b[::-1], a[::-1])
+        k = hint(product.operands[0].shape[-1])
+        return are_dots(m, n, k, a, b) or are_dots(n, m, k, b[::-1], a[::-1])
 
     def _join_reduction(self, item: Item, group: FusionGroup) -> bool:
         shape = item.operands[0].shape
