@@ -190,44 +190,6 @@ _DATA = (slice, range, frozenset, type, types.ModuleType, np.generic)
 _OF_FUNCTION = ("forward", "backward", "setup_context", "jvp", "vmap", "generate_vmap_rule")
 
 
-_caches: weakref.WeakKeyDictionary[Any, tuple[int, int]] = weakref.WeakKeyDictionary()
-
-
-class _Kept:
-    """Asks a function with a cache for what it has kept; it gives ABSENT where that may be gone.
-
-    There it would compute, with all that this does, before the step asks it. A cache that is full
-    displaces something when it misses; that it was emptied shows in how often it has missed, of
-    which `_caches` has the last count that was seen, and how often it fell.
-    """
-
-    __slots__ = ("_emptied", "_function", "_misses")
-
-    def __init__(self, function: Any) -> None:
-        self._function = function
-        self._misses, self._emptied = self._count()
-
-    def _count(self) -> tuple[int, int]:
-        misses = self._function.cache_info().misses
-        before, emptied = _caches.get(self._function, (0, 0))
-        _caches[self._function] = found = misses, emptied + (misses < before)
-        return found
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        misses, emptied = self._count()
-        may_be_displaced = misses != self._misses and _is_full(self._function)
-        if emptied != self._emptied or may_be_displaced:
-            return ABSENT
-        value = self._function(*args, **kwargs)
-        self._misses = self._count()[0]
-        return value
-
-
-def _is_full(function: Any) -> bool:
-    _, _, most, size = function.cache_info()
-    return bool(size == most)
-
-
 class GuardCollector(Reads):
     """Enters what a trace reads and writes of what was there before it.
 
@@ -759,20 +721,14 @@ class GuardCollector(Reads):
                 for value in args:
                     self._look_at_all(_entries(value), {})
 
-    def _ask_again(
-        self,
-        function: Any,
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        ask: Callable[..., Any] | None = None,
-    ) -> Any:
-        """Have each call ask a function, or `ask` about it, and compare what it answers."""
+    def _ask_again(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Have each call ask a function, and compare what it answers."""
         self.substitutes.refuse_after_writing(f"{function.__name__}()")
         variables = self.guards.get((id(vars(os.environ).get("_data")), CONTENTS))
         if function in _OF_ENVIRONMENT and variables is not None and not variables.holds():
             self._op_by_op(f"it asks {function.__name__}() after it has changed os.environ")
         given = ", ".join([*map(brief, args), *(f"{k}={brief(x)}" for k, x in kwargs.items())])
-        ask = functools.partial(ask or function, *args, **kwargs)
+        ask = functools.partial(function, *args, **kwargs)
         if not self.answer(f"{function.__name__}({given})", ask):
             self._op_by_op(f"it asks {function.__name__}(), which gives something else each time")
         return self.guards[ask,].expected
@@ -784,24 +740,23 @@ class GuardCollector(Reads):
         finds it. Values of the step it may not keep. A step that needs what was displaced runs op
         by op.
         """
-        name = function.__qualname__
+        name, before = function.__qualname__, function.cache_info()
         refusal = f"it fills the cache of {name}, by functools.lru_cache"
-        if _is_of_step((args, kwargs)) or function.cache_info().maxsize == 0:
+        if _is_of_step((args, kwargs)) or before.maxsize == 0:
             self._op_by_op(refusal)
-        was_full = _is_full(function)
-        misses, recorder = function.cache_info().misses, context.recorder
+        recorder = context.recorder
         try:
             context.recorder = None
-            answer = self._ask_again(function, args, kwargs, _Kept(function))
+            answer = self._ask_again(function, args, kwargs)
         finally:
             context.recorder = recorder
         has_raised = isinstance(answer, type) and issubclass(answer, Exception)
-        if function.cache_info().misses == misses or has_raised:
+        if function.cache_info().misses == before.misses or has_raised:
             return
         if _is_of_step(answer):
             function.cache_clear()
             self._op_by_op(refusal)
-        if was_full:
+        if before.currsize == before.maxsize:
             self._op_by_op(f"{refusal}, which is full")
         self.restart = RestartTrace(f"fills the cache of {name}")
         raise self.restart

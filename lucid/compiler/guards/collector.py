@@ -84,7 +84,8 @@ _PARTS_OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__")
 class Substitutes:
     """What is called in place of functions that can't get what only a call of the step knows.
 
-    This one stands in for nothing.
+    This one stands in for nothing: to each question the answer is None. `StandInFunctions` has
+    those of a trace.
 
     Attributes:
         asking: code of the library's that asks objects for their texts, for the user's code.
@@ -92,52 +93,8 @@ class Substitutes:
 
     asking: Collection[types.CodeType] = frozenset()
 
-    def called(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """What is called instead of a function; None: the function itself."""
-
-    def template(self, template: str, values: Any) -> Any:
-        """What stands for the left side of `template % values`; None: nothing does."""
-
-    def joined(self, parts: Sequence[str]) -> str | None:
-        """What an f-string gives; None: what it is."""
-
-    def is_asked(self, value: Any) -> bool:
-        """Whether Python code, which is followed, writes the text of an object."""
-        return False
-
-    def shown(self, value: Any) -> Any:
-        """What stands for a value of which the text is taken; None: itself."""
-
-    def is_late(self, value: Any) -> bool:
-        """Whether only a call knows a value, or what is in it."""
-        return False
-
-    def share(self, array: np.ndarray) -> None:
-        """An array is about to be written, which may be what `numpy()` has given of a constant."""
-
-    def array(self, array: np.ndarray, given: Any) -> Any:
-        """What stands for an array that the step has made, if a call knows what is given."""
-
-    def stored(self, owner: Any, key: Any, value: Any) -> Any:
-        """What takes an item for a dict or list, at a key that only a call knows; None: itself."""
-
-    def counted(self, owner: Any, key: Any) -> Any:
-        """What stands for a container in `owner[key] += n`, at such a key; None: itself."""
-
-    def entry(self, owner: Any, key: Any) -> Any:
-        """What `owner[key]` gives of a table of texts, at such a key; None: it is looked at."""
-
-    def lengthened(self, owner: list[Any], value: Any) -> Any:
-        """What stands for a list in `owner += value`, of any number of entries; None: itself."""
-
-    def of_lists(self, function: Any, *args: Any, **kwargs: Any) -> Any:
-        """What a function gives that only looks, of lists that grow or parts of such."""
-
-    def given_back(self, value: Any) -> Any:
-        """What a function returns instead of a value; None: itself."""
-
-    def refuse_after_writing(self, by: str) -> None:
-        """Raise where the step reads what it may have written by then."""
+    def __getattr__(self, question: str) -> Callable[..., Any]:
+        return lambda *_, **__: None
 
 
 class Collector:
@@ -197,7 +154,7 @@ class Collector:
         self._is_finished = False
         self.is_over = False  # then it listens no more, whatever is left of its listening
         self.is_put_back = False
-        self.substitutes = Substitutes()
+        self.substitutes: Any = Substitutes()
         self.refused: Callable[[Any], BaseException] = lambda error: error
         self.given_tensors: Mapping[int, TensorCore] = {}
         self.given_functions: Set[int] = frozenset()  # of which calls may be given others

@@ -35,7 +35,7 @@ import numpy as np
 from lucid.autograd.generators import GENERATORS
 from lucid.compiler.guards.age import owner_of
 from lucid.compiler.guards.calls import GuardCollector, is_heard, written_by
-from lucid.compiler.guards.collector import PLAIN, Substitutes
+from lucid.compiler.guards.collector import PLAIN
 from lucid.compiler.guards.events import is_augmented, used_in, without_first
 from lucid.compiler.inputs.late import is_late
 from lucid.compiler.inputs.scalars import ONLY_COMPUTE, is_known_before, is_live, live_function
@@ -158,8 +158,8 @@ _AT_ONCE: dict[Any, str] = {
 }
 
 
-class StandInFunctions(Substitutes):
-    """Those of one trace."""
+class StandInFunctions:
+    """Those of one trace; the collector asks them (`Substitutes`)."""
 
     asking = frozenset({asked.__code__, GuardCollector.tell.__code__})
 
@@ -426,6 +426,7 @@ class StandInFunctions(Substitutes):
         return self._collector.is_shared(generator)
 
     def entry(self, owner: Any, key: Any) -> Any:
+        """What `owner[key]` gives of a table of texts, at such a key; None: it is looked at."""
         if type(key) is not LateScalar or key.kind is not int:
             return None
         table = table_of(owner)
