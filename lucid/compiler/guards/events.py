@@ -85,7 +85,7 @@ _READS_AND_WRITES: dict[str, tuple[str, Sequence[int | str]]] = {
     "STORE_ATTR": ("store_attribute", (1, "name")),
     "DELETE_ATTR": ("delete_attribute", (1, "name")),
     "STORE_SUBSCR": ("assign_item", (2, 1, 3)),
-    "DELETE_SUBSCR": ("remove_item", (2, 1)),
+    "DELETE_SUBSCR": ("delete_item", (2, 1)),
     **dict.fromkeys(_ITERATES, ("iterate", (1,))),
     **dict.fromkeys(_TESTS, ("measure", (1,))),
     **dict.fromkeys(("COMPARE_OP", "BINARY_OP"), ("operate", (2, 1, "methods"))),
@@ -697,7 +697,7 @@ for _name in (*ARITHMETIC.values(), *COMPARISONS.values()):
         setattr(_Raising, _method, _Raising._raise)
 
 _ASKS = (  # its first operand
-    *("load_attribute", "store_attribute", "delete_attribute", "assign_item", "remove_item"),
+    *("load_attribute", "store_attribute", "delete_attribute", "assign_item", "delete_item"),
     *("read_item", "operate", "operate_in_place", "enter", "iterate", "contains", "show"),
     "measure",
 )

@@ -51,8 +51,6 @@ _MAY_BE_CALLED = (
     *("__eq__", "__hash__", "__lt__", "__gt__", "__bool__", "__len__", "__iter__", "__getitem__"),
     *("__contains__", "__float__", "__index__", "__array__", "__call__"),
 )
-_SEQUENCES = (list, tuple, deque)
-_INDEXED = (*_SEQUENCES, str, bytes, range)
 _NUMBERS = (int, float, bool)  # whose equality with one that moves a guard can ask for
 _FEW = 64  # entries of a container of which each is compared with a number that moves
 
@@ -319,28 +317,12 @@ class Reads(Collector):
 
     def read_item(self, owner: Any, key: Any) -> Any:
         """`owner[key]`, by an instruction, which may take it from somewhere else."""
-        counted = self._indexed(owner, key) or self.substitutes.counted(owner, key)
-        return counted or self.load_item(owner, key)
+        return self.substitutes.counted(owner, key) or self.load_item(owner, key)
 
-    def _indexed(self, owner: Any, key: Any) -> Any:
-        """What stands for a sequence where the user's code says the index; None: itself."""
-        is_said = isinstance(owner, _SEQUENCES) and _says_index(key)
-        is_refused = is_live(key) and isinstance(owner, _INDEXED) and not _has_index(key)
-        return _Indexed(self, owner) if is_said or is_refused else None
-
-    def said_index(self, key: Any) -> Any:
-        """A key of a sequence; of an object with code of its own for that, the index that it says.
-
-        The code runs, and is told, as for the user's instruction. Of a number that is no index it
-        is one that Python refuses with the same words.
-        """
-        if is_live(key) and not _has_index(key):
-            return key.kind()
-        return self.tell(type(key).__index__, key) if _says_index(key) else key
-
-    def _index_of(self, key: Any) -> int | None:
-        """The index that a key of a sequence is; None: it is none."""
-        if _says_index(key):
+    def index_of(self, key: Any) -> Any:
+        """The index, an int, that a key of a sequence is; None: it is none."""
+        says = class_has(type(key), "__index__")
+        if isinstance(says, types.FunctionType) and is_followed(says.__code__):
             self._op_by_op(f"it has code in C ask a {type(key).__name__} for an index")
         return operator.index(key) if hasattr(key, "__index__") else None
 
@@ -420,7 +402,7 @@ class Reads(Collector):
                 self.hand_over(part)
 
     def _load_by_index(self, path: str, owner: Any, key: Any) -> None:
-        index = self._index_of(key)
+        index = self.index_of(key)
         if index is None:
             self.iterate(owner)
             return
@@ -439,15 +421,7 @@ class Reads(Collector):
 
     def assign_item(self, owner: Any, key: Any, value: Any) -> Any:
         """`owner[key] = value`, by an instruction, which may put it somewhere else."""
-        later = self.substitutes.stored(owner, key, value) or self._indexed(owner, key)
-        return later or self.store_item(owner, key, value)
-
-    def remove_item(self, owner: Any, key: Any) -> Any:
-        """`del owner[key]`, by an instruction."""
-        indexed = self._indexed(owner, key)
-        if indexed is None:
-            self.delete_item(owner, key)
-        return indexed
+        return self.substitutes.stored(owner, key, value) or self.store_item(owner, key, value)
 
     def store_item(self, owner: Any, key: Any, value: Any = None, *, in_c: bool = False) -> Any:
         path = self.path_of(owner)
@@ -470,7 +444,7 @@ class Reads(Collector):
         elif isinstance(owner, PLAIN):
             if isinstance(key, slice):
                 self.rewrite(path, owner)
-            elif (index := self._index_of(key)) is not None:
+            elif (index := self.index_of(key)) is not None:
                 if index < 0:
                     self.length(path, owner)
                     index += len(owner)
@@ -752,40 +726,6 @@ class _Entry:
 
     def __getitem__(self, key: Any) -> Any:
         return self._value
-
-
-def _says_index(key: Any) -> bool:
-    """Whether the user's code says which index an object is."""
-    says = class_has(type(key), "__index__")
-    return isinstance(says, types.FunctionType) and is_followed(says.__code__)
-
-
-def _has_index(key: Any) -> bool:
-    """Whether a number that moves is of a class whose numbers are indices."""
-    return hasattr(key.__class__, "__index__")
-
-
-class _Indexed:
-    """Stands for a sequence in `owner[key]`, and asks the key's own code once for the index."""
-
-    __slots__ = ("_owner", "_reads")
-
-    def __init__(self, reads: Reads, owner: Any) -> None:
-        self._reads = reads
-        self._owner = owner
-
-    def __getitem__(self, key: Any) -> Any:
-        index = self._reads.said_index(key)
-        return (self._reads.load_item(self._owner, index) or self._owner)[index]
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        index = self._reads.said_index(key)
-        (self._reads.assign_item(self._owner, index, value) or self._owner)[index] = value
-
-    def __delitem__(self, key: Any) -> None:
-        index = self._reads.said_index(key)
-        self._reads.delete_item(self._owner, index)
-        del self._owner[index]
 
 
 def is_of_few(owner: Any) -> bool:
