@@ -32,7 +32,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from lucid.autograd.generators import GENERATORS
-from lucid.compiler.guards.collector import BUFFERS, OPAQUE, PLAIN, VIEWS
+from lucid.compiler.guards.collector import OPAQUE, PLAIN, VIEWS
 from lucid.compiler.guards.events import ARITHMETIC, are_single
 from lucid.compiler.guards.following import is_known_by_place
 from lucid.compiler.guards.guard import ABSENT, CONTENTS, brief, closure_of, instance_dict
@@ -168,8 +168,6 @@ _LOOKS_ONLY = frozenset(
 _COMPARES = ("index", "count", "remove", "__contains__", "__eq__")
 _SHOW_ALL = (*PLAIN, tuple, types.SimpleNamespace, functools.partial)
 _REDIRECTS = (contextlib.redirect_stdout, contextlib.redirect_stderr)
-_READS_BUFFER = frozenset((*dir(bytes), *dir(memoryview), "buffer_info", "find", "size"))
-_READS_BUFFER -= {"__setitem__", "__delitem__", "release"}
 _IN_PLACE = tuple(f"__i{name}__" for name in ARITHMETIC.values())
 WRITES_ARRAYS = frozenset(
     {
@@ -683,10 +681,6 @@ class GuardCollector(Reads):
         elif isinstance(owner, np.ndarray):
             self.array(path, owner, write=name in WRITES_ARRAYS, given=name in _VIEWS)
             self._look_into(args, kwargs)
-        elif isinstance(owner, BUFFERS):
-            if name not in _READS_BUFFER:
-                self.change_for_good(owner)
-            self._look_into(args, kwargs)
         elif name in _AS_INSTRUCTIONS:
             self._as_instruction(name, (owner, *args))
         elif isinstance(owner, ContextVar) and name != "get":
@@ -891,8 +885,6 @@ class GuardCollector(Reads):
         elif isinstance(owner := function.__self__, PLAIN) and not is_librarys(type(owner)):
             is_read = function.__name__ in _LOOKS_ONLY
             (self.contents if is_read else self.rewrite)(self.path_of(owner), owner)
-        elif isinstance(owner, BUFFERS) and function.__name__ not in _READS_BUFFER:
-            self.change_for_good(owner)
         return True
 
     def _parts(self, value: Any) -> list[Any]:

@@ -67,14 +67,12 @@ from lucid.tensor.core import TensorCore
 from lucid.tensor.tree import is_record
 
 PLAIN = (list, dict, set, deque)  # containers whose entries can change
+_BUFFERS = (bytearray, memoryview, array.array, mmap.mmap)
 # What only C looks into: all that they hold is asked for anew at each call.
-BUFFERS = (bytearray, memoryview, array.array, mmap.mmap)
 OPAQUE: dict[type, Callable[[Any], Any]] = {
     ContextVar: value_in,
     types.MappingProxyType: lambda proxy: tuple(proxy.items()),
-    **dict.fromkeys(BUFFERS, bytes),
 }
-_OPAQUE_KINDS = tuple(OPAQUE)
 VIEWS: Any = (type({}.keys()), type({}.values()), type({}.items()))
 MOST_COMPARED = 1 << 22  # bytes of an array that each call compares
 _NOTED_OF_ERRORS = ("__traceback__", "__context__", "__cause__", "__suppress_context__")
@@ -635,8 +633,14 @@ class Collector:
             self.contents(f"{path}.keywords", value.keywords)
         elif isinstance(value, types.BuiltinMethodType):
             self.value(value.__self__, f"{path}.__self__", holder)
-        elif isinstance(value, _OPAQUE_KINDS):
+        elif isinstance(value, tuple(OPAQUE)):
             self._opaque(value, path)
+        elif isinstance(value, _BUFFERS) and self.was_there(value):
+            kind = type(value).__name__
+            self._op_by_op(
+                f"it uses {path}, a {kind}, of which nothing tells when it changes",
+                "use a list, an array of NumPy's or a tensor",
+            )
         elif isinstance(value, VIEWS):
             viewed = next(x for x in gc.get_referents(value) if isinstance(x, dict))
             self.value(viewed, path, value)

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from lucid.compiler.guards.collector import BUFFERS, PLAIN, VIEWS, Collector
+from lucid.compiler.guards.collector import PLAIN, VIEWS, Collector
 from lucid.compiler.guards.events import COMPARISONS
 from lucid.compiler.guards.guard import (
     ABSENT,
@@ -51,6 +51,7 @@ _MAY_BE_CALLED = (
     *("__eq__", "__hash__", "__lt__", "__gt__", "__bool__", "__len__", "__iter__", "__getitem__"),
     *("__contains__", "__float__", "__index__", "__array__", "__call__"),
 )
+_INDEXED = (list, tuple, deque, str, bytes, range)
 _NUMBERS = (int, float, bool)  # whose equality with one that moves a guard can ask for
 _FEW = 64  # entries of a container of which each is compared with a number that moves
 
@@ -213,7 +214,8 @@ class Reads(Collector):
         if isinstance(owner, types.FunctionType) and name in _OF_FUNCTIONS:
             self.field(place, owner, name)
         elif isinstance(owner, threading.local):
-            self.change_for_good(owner)
+            if self.was_there(owner):  # which a trace couldn't put back
+                self._op_by_op(f"it changes {path}, a {type(owner).__name__}")
         elif not isinstance(owner, super):
             self._store_own(owner, name, place)
 
@@ -315,10 +317,6 @@ class Reads(Collector):
 
     # ------------------------------------------------------------------ entries
 
-    def read_item(self, owner: Any, key: Any) -> Any:
-        """`owner[key]`, by an instruction, which may take it from somewhere else."""
-        return self.substitutes.counted(owner, key) or self.load_item(owner, key)
-
     def index_of(self, key: Any) -> Any:
         """The index, an int, that a key of a sequence is; None: it is none."""
         says = class_has(type(key), "__index__")
@@ -356,6 +354,8 @@ class Reads(Collector):
         self.may_call(key)
         if isinstance(owner, dict):
             self.look_for_itself(key)
+        if is_live(key) and isinstance(owner, _INDEXED) and not hasattr(key.__class__, "__index__"):
+            owner[key.kind()]  # which raises what Python raises
         own = None if in_c else self._special(owner, "__getitem__")
         if isinstance(own, types.FunctionType) and getattr(type(owner), "tells_reads", True):
             if is_unknown(own):
@@ -432,9 +432,7 @@ class Reads(Collector):
                 self.hand_over(value)
             return self.write_array(owner, (key, value))
         own = None if in_c else self._special(owner, "__setitem__")
-        if isinstance(owner, BUFFERS):
-            self.change_for_good(owner)
-        elif isinstance(own, types.FunctionType):
+        if isinstance(own, types.FunctionType):
             if is_unknown(own):
                 self.hand_over(owner)
         elif isinstance(owner, dict):
@@ -451,11 +449,6 @@ class Reads(Collector):
                 self.place(path, owner, index)
                 self.entry(f"{path}[{index}]", owner, index, write=True)
         return None
-
-    def change_for_good(self, owner: Any) -> None:
-        """Something is about to be changed that a trace couldn't put back."""
-        if self.was_there(owner):
-            self._op_by_op(f"it changes {self.path_of(owner)}, a {type(owner).__name__}")
 
     def delete_item(self, owner: Any, key: Any, *, in_c: bool = False) -> None:
         if isinstance(owner, PLAIN) and not isinstance(key, slice):
@@ -629,8 +622,6 @@ class Reads(Collector):
             self.append(self.path_of(left), left, "extend", (list(right),))
         elif isinstance(left, PLAIN):
             self.rewrite(self.path_of(left), left)
-        elif isinstance(left, BUFFERS):
-            self.change_for_good(left)
         else:
             self.operate(left, None, methods)
         return None

@@ -11,19 +11,17 @@ import functools
 import io
 import json
 import logging
-import operator
 import pathlib
 import sys
 import types
 import warnings
-from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from lucid.compiler.guards.collector import PLAIN
 from lucid.compiler.guards.guard import instance_dict
-from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.hosts.state import reachable
 from lucid.compiler.inputs.objects import SCALARS
 from lucid.compiler.inputs.scalars import is_live
@@ -61,7 +59,6 @@ _NAMES = frozenset(name for names in _TELL.values() for name in names)
 _WRITERS = "SummaryWriter"  # of whichever package: its `add_scalar` and the like
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 _METHODS = (types.MethodType, types.BuiltinFunctionType)
-_COUNTERS = (Counter, defaultdict)  # which have an entry for each key
 _LAZY = (types.GeneratorType, map, filter, zip)
 
 
@@ -100,66 +97,6 @@ class _LaterSum:
         return self._owner
 
 
-class LaterCount:
-    """Stands for what is counted in a container, or in one of those in it, at keys of each call.
-
-    It is the container in `owner[key] += n`, then the entry, and then what is stored.
-
-    Args:
-        keys: by which it is found from the owner on.
-        of: the containers of which it is one, or has been.
-    """
-
-    __slots__ = ("_keys", "_later", "_of", "_owner", "_what")
-
-    def __init__(
-        self, later: DeferredCalls, owner: Any, keys: tuple[Any, ...], of: Sequence[Any]
-    ) -> None:
-        self._later = later
-        self._owner = owner
-        self._keys = keys
-        self._of = of
-        self._what: tuple[str, Any] | None = None
-
-    def __getitem__(self, key: Any) -> Any:
-        return self._later.entry_of(self._owner, (*self._keys, key), self._of)
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        if self._what is None:
-            self._later.look_at_key()
-        self._later.count(self._owner, self._keys, *self._what)
-
-    def __getattr__(self, name: str) -> Any:
-        return self._later.look_at_key()
-
-    def change(self, name: str, number: Any) -> LaterCount:
-        """Note what is to be done to the entry."""
-        if not (is_live(number) or type(number) in (int, float, bool)):
-            self._later.look_at_key()
-        self._what = name, number
-        return self
-
-    def __iadd__(self, number: Any) -> LaterCount:
-        return self.change("iadd", number)
-
-    def __isub__(self, number: Any) -> LaterCount:
-        return self.change("isub", number)
-
-    def __imul__(self, number: Any) -> LaterCount:
-        return self.change("imul", number)
-
-
-def _count(owner: Any, change: tuple[tuple[Any, ...], str, Any]) -> None:
-    (*keys, last), name, number = change
-    for key in keys:
-        owner = owner[key]
-    owner[last] = getattr(operator, name)(owner[last], number)
-
-
-def _update(owner: Counter[Any], words: tuple[str, Any]) -> None:
-    getattr(owner, words[0])(words[1])
-
-
 def _add(owner: Any, name: str, value: Any) -> None:
     getattr(owner, name)(value)
 
@@ -180,7 +117,6 @@ class DeferredCalls:
         self._collector = collector
         self.deferred: list[DeferredCall] = []
         self.warnings: list[Callable[[], None]] = []  # among these, but for texts of the call's
-        self._counts: set[int] = set()  # containers in which calls count later
         self._added: set[int] = set()  # lists to which they add later
 
     @property
@@ -243,49 +179,6 @@ class DeferredCalls:
         self._collector.stored_at_end[id(owner)] = here()
         self.deferred.append(DeferredCall(_store, [owner, (key, value)], {}))
 
-    def counted(self, owner: Any) -> LaterCount | None:
-        """What stands for a container in which each call counts later; None: it is looked at."""
-        if id(owner) not in self._counts:
-            parts = _parts_of(owner)
-            if not (_have_counts(parts) and all(map(self._collector.is_only_filled, parts))):
-                return None
-            self._note_counts(owner, parts)
-        return LaterCount(self, owner, (), [owner])
-
-    def _note_counts(self, owner: Any, parts: list[Any]) -> None:
-        """Know which entries there are: a container's own, and those of the ones in it."""
-        collector = self._collector
-        path = collector.name_of(owner)
-        if parts[0] is not owner:
-            collector.length(path, owner)
-            for i in range(len(parts)):
-                collector.entry(f"{path}[{i}]", owner, i)
-        for part in parts:
-            if type(part) is list:
-                collector.length(collector.name_of(part), part)
-            elif type(part) is dict:
-                collector.answer(f"the keys of {collector.name_of(part)}", tuple, part)
-        for container in (owner, *parts):
-            self._counts.add(id(container))
-            collector.stored_at_end.setdefault(id(container), here())
-
-    def updated(self, method: Any, args: Sequence[Any]) -> Callable[..., None] | None:
-        """What has each call count what is in a list, by a method of a `Counter`; None: nothing."""
-        counter, name = method.__self__, method.__name__
-        given: Any = args[0] if len(args) == 1 else None
-        is_list = type(given) in (list, tuple) and all(map(_is_word, given))
-        is_list = is_list or type(given) is LateList
-        if not (is_list and name in ("update", "subtract") and self._is_discarded()):
-            return None
-        if self.counted(counter) is None:
-            return None
-
-        def update(words: Any) -> None:
-            words = words if type(words) is LateList else [*words]
-            self.deferred.append(DeferredCall(_update, [counter, (name, words)], {}))
-
-        return update
-
     def added(self, method: Any, value: Any) -> Callable[[Any], None] | None:
         """What has each call add to a list at which nobody looks: entries, of any number.
 
@@ -314,27 +207,6 @@ class DeferredCalls:
         """What stands for a list in `owner += value`, where each call adds to it later."""
         add = self.added(owner.extend, value)
         return None if add is None else _LaterSum(owner, add)
-
-    def entry_of(self, owner: Any, keys: tuple[Any, ...], of: Sequence[Any]) -> LaterCount:
-        """An entry of one of some containers that are alike, if it is there."""
-        key, first = keys[-1], of[0]
-        is_there = type(first) in _COUNTERS
-        if isinstance(key, int) and not is_there:
-            least, end = (
-                (min(first), max(first) + 1) if type(first) is dict else (-len(first), None)
-            )
-            is_there = bool(least <= key < (len(first) if end is None else end))
-        if not is_there:
-            self.look_at_key()
-        return LaterCount(self, owner, keys, _parts_of(owner) if len(keys) == 1 else [])
-
-    def count(self, owner: Any, keys: tuple[Any, ...], name: str, number: Any) -> None:
-        """Let each call change an entry by a number."""
-        self.deferred.append(DeferredCall(_count, [owner, (keys, name, number)], {}))
-
-    def look_at_key(self) -> NoReturn:
-        """Begin again: the step is specialized on the keys of this line."""
-        raise RestartTrace("looks at what it counts", "looked_at", [here()])
 
     def _is_discarded(self) -> bool:
         """Whether nobody looks at what the call that is about to be made returns."""
@@ -445,29 +317,6 @@ def _is_error(text: str | None, category: type[Warning], module: str, place: int
         if is_there and issubclass(category, kind) and is_about(message, text):
             return action == "error"
     return False
-
-
-def _parts_of(owner: Any) -> list[Any]:
-    """The containers in a list, or itself."""
-    is_whole = type(owner) is list and owner and all(isinstance(x, (list, dict)) for x in owner)
-    return [*owner] if is_whole else [owner]
-
-
-def _have_counts(parts: Sequence[Any]) -> bool:
-    """Whether some containers have numbers, at keys that are the same in all.
-
-    The keys of a dict follow each other; a `Counter` and its like have an entry for each key.
-    """
-    kind, first = type(parts[0]), parts[0]
-    if kind is defaultdict and first.default_factory not in (int, float):
-        return False
-    if kind is dict and (not first or {*first} != {*range(min(first), max(first) + 1)}):
-        return False
-    sizes = {len(x) if type(x) is list else 0 for x in parts}
-    keys = {frozenset(x) if type(x) is dict else None for x in parts}
-    is_one = kind in (list, dict, *_COUNTERS) and len({*map(type, parts)}) == 1
-    entries = [y for x in parts for y in (x.values() if isinstance(x, dict) else x)]
-    return is_one and len(sizes) == len(keys) == 1 and {*map(type, entries)} <= {int, float, bool}
 
 
 def _is_word(value: Any) -> bool:

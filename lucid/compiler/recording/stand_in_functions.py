@@ -25,7 +25,7 @@ import time
 import traceback
 import types
 import uuid
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -36,10 +36,9 @@ from lucid.autograd.generators import GENERATORS
 from lucid.compiler.guards.age import owner_of
 from lucid.compiler.guards.calls import GuardCollector, is_heard, written_by
 from lucid.compiler.guards.collector import PLAIN
-from lucid.compiler.guards.events import is_augmented, used_in, without_first
+from lucid.compiler.guards.events import used_in, without_first
 from lucid.compiler.inputs.late import is_late
 from lucid.compiler.inputs.scalars import ONLY_COMPUTE, is_known_before, is_live, live_function
-from lucid.compiler.recording.deferred_calls import LaterCount
 from lucid.compiler.recording.growing_lists import of_lists
 from lucid.compiler.recording.late_arrays import (
     LateArray,
@@ -177,8 +176,6 @@ class StandInFunctions:
 
         In a list that is a place which each call finds to be there, before it runs.
         """
-        if type(value) is LaterCount:
-            return value
         parts, name = key if type(key) is tuple else (key,), self._collector.name_of(owner)
         is_place = type(owner) is list and bool(name) and is_known_before(key)
         is_key = type(owner) in DICTS and any(is_live(x) or is_late(x) for x in parts)
@@ -186,19 +183,6 @@ class StandInFunctions:
             return None
         later = self._outside.stored(owner)
         return None if is_place and later and not key.is_place_in(owner, name) else later
-
-    def counted(self, owner: Any, key: Any) -> Any:
-        """What stands for a container in `owner[key] += n`, or `owner[i][key] += n`.
-
-        Each call counts at its end, if the key is one that the step computes, and that is there.
-        """
-        if type(owner) is LaterCount:
-            return owner
-        at, parts = self._collector.at, key if type(key) is tuple else (key,)
-        is_late_key = any(map(is_late, parts)) and all(isinstance(x, (int, str)) for x in parts)
-        if not is_late_key or at is None or here() in self._recorder.parts.looked_at:
-            return None
-        return self._outside.counted(owner) if is_augmented(*at) else None
 
     def called(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """What is called instead of a function; None: the function itself."""
@@ -219,10 +203,6 @@ class StandInFunctions:
         owner, given = getattr(function, "__self__", None), (*args, *kwargs.values())
         only: Any = args[0] if len(args) == 1 and not kwargs else None
         is_known = here() in self._recorder.parts.looked_at
-        if type(owner) is Counter and holds(args, is_late) and not is_known:
-            updated = self._outside.updated(function, args)
-            if updated is not None:
-                return updated
         added = None if is_known else self._outside.added(function, only)
         if added is not None:
             return added
