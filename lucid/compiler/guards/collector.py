@@ -313,6 +313,8 @@ class Collector:
         if write:
             return
         self._looked_at.add(id(owner))
+        for key in [key for whose, key in self.changed_later if whose == id(owner)]:
+            self.refuse_later(owner, key)
         assert isinstance(guard, ContentsGuard)
         guard.was_read = True
         if guard.was_valued or not takes:
