@@ -7,10 +7,8 @@ as well. Functions in C that would look into such a value make the call run op b
 
 from __future__ import annotations
 
-import ast
 import functools
 import heapq
-import itertools
 import json
 import math
 import os
@@ -20,7 +18,6 @@ import random
 import secrets
 import statistics
 import string
-import sys
 import time
 import traceback
 import types
@@ -169,7 +166,6 @@ class StandInFunctions:
         self._exits = recorder.exits
         self._collector = collector
         self._outside = outside
-        self._counts: dict[int, Any] = {}  # the numbers that counts from outside give next
 
     def stored(self, owner: Any, key: Any, value: Any) -> Any:
         """What takes an item for a dict or list, at a key that only a call knows; None: itself.
@@ -211,8 +207,6 @@ class StandInFunctions:
                 value._look()
         if (function is float or function is int) and self._is_number(only):
             return functools.partial(_as_number, function)
-        if function is next and type(only) is itertools.count and self._collector.was_there(only):
-            return self._counted_on if type(_next_of(only)) in (int, float) else None
         if function in _OF_FLOATS and any(map(self._is_number, args)):
             return functools.partial(_of_floats, function)
         if isinstance(owner, str):
@@ -267,17 +261,6 @@ class StandInFunctions:
         """What stands for a list in `owner += value`, of any number of entries; None: itself."""
         is_known = here() in self._recorder.parts.looked_at
         return None if is_known else self._outside.lengthened(owner, value)
-
-    def _counted_on(self, count: itertools.count[Any]) -> Any:
-        """What `next(count)` gives: where it stands at each call, at whose end it goes on."""
-        step, number = _step_of(count), self._counts.get(id(count))
-        if number is None:
-            path = self._recorder.unused_text(f"next({self._collector.path_of(count)})")
-            read = functools.partial(_next_of, count)
-            number = self._recorder.live_scalar(path, read(), lambda _: read(), read)
-        self._counts[id(count)] = number + step
-        self._outside.say(next, count)
-        return number
 
     def _said(self, says: Callable[[Any], Any], kind: type, owner: Any) -> Any:
         """What an object's own `__float__` or `__int__` gives, perhaps a number of each call."""
@@ -498,21 +481,6 @@ def _keeps(function: Any) -> bool:
     code = getattr(function, "__init__" if isinstance(function, type) else "__func__", function)
     is_python = isinstance(code, types.FunctionType)
     return is_python or function in (isinstance, type) or function.__name__ in _KEEP
-
-
-def _next_of(count: itertools.count[Any]) -> Any:
-    """What a count gives next, which its text shows; None for one whose text doesn't."""
-    text = repr(count)[len("count") :].partition(",")[0].strip("()")
-    try:
-        return sys.maxsize if text == "<NULL>" else ast.literal_eval(text)  # an int grows then
-    except (SyntaxError, ValueError):
-        return None
-
-
-def _step_of(count: itertools.count[Any]) -> Any:
-    """By how much it goes on each time."""
-    step = repr(count).partition(",")[2].strip(" )")
-    return ast.literal_eval(step) if step else 1
 
 
 class _Template:
