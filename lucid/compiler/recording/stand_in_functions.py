@@ -175,7 +175,7 @@ class StandInFunctions:
         parts, name = key if type(key) is tuple else (key,), self._collector.name_of(owner)
         is_place = type(owner) is list and bool(name) and is_known_before(key)
         is_key = type(owner) in DICTS and any(is_live(x) or is_late(x) for x in parts)
-        if not (is_place or is_key) or here() in self._recorder.parts.looked_at:
+        if not (is_place or is_key) or here() in self._recorder.at_start.looked_at:
             return None
         later = self._outside.stored(owner)
         return None if is_place and later and not key.is_place_in(owner, name) else later
@@ -198,7 +198,7 @@ class StandInFunctions:
             return telling
         owner, given = getattr(function, "__self__", None), (*args, *kwargs.values())
         only: Any = args[0] if len(args) == 1 and not kwargs else None
-        is_known = here() in self._recorder.parts.looked_at
+        is_known = here() in self._recorder.at_start.looked_at
         added = None if is_known else self._outside.added(function, only)
         if added is not None:
             return added
@@ -259,7 +259,7 @@ class StandInFunctions:
 
     def lengthened(self, owner: list[Any], value: Any) -> Any:
         """What stands for a list in `owner += value`, of any number of entries; None: itself."""
-        is_known = here() in self._recorder.parts.looked_at
+        is_known = here() in self._recorder.at_start.looked_at
         return None if is_known else self._outside.lengthened(owner, value)
 
     def _said(self, says: Callable[[Any], Any], kind: type, owner: Any) -> Any:
