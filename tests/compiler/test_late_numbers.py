@@ -632,6 +632,27 @@ def test_a_queue_gets_a_container_and_not_a_copy() -> None:
     assert step.stats.calls == 3
 
 
+def test_objects_that_a_queue_and_a_lengthened_list_get_are_those_of_each_call(agree: Any) -> None:
+    def scenario(compile: Compile) -> Any:
+        waiting: queue.Queue[Any] = queue.Queue()
+        log: list[Any] = []
+
+        @compile
+        def step(x: Any) -> None:
+            log.extend(x.tolist())
+            log.append(Epoch(Meter(), x.sum().item()))
+            waiting.put(Epoch(Meter(), x.mean().item()))
+
+        for i in range(4):
+            step(lucid.arange(10.0) + i)
+        log += [waiting.get() for _ in range(4)]
+        kept = [x for x in log if isinstance(x, Epoch)]
+        assert len({*map(id, kept)}) == 8
+        return [x.loss if isinstance(x, Epoch) else x for x in log]
+
+    natively(agree(scenario, traces=1))
+
+
 def test_what_is_logged_and_dumped_is_what_was_there_then(caplog: Any) -> None:
     log, found = logging.getLogger("a.users"), []
     for mode in ("eager", "native"):

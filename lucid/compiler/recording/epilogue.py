@@ -179,10 +179,11 @@ class EpilogueBuilder:
         return told
 
     def _told(self, value: Any) -> OutputSpec:
-        """What a call after the step gets: objects, such as files, as they are."""
+        """What a call after the step gets: objects from outside, such as files, as they are."""
         value = self._collector.stand_in_for(value)
-        is_made = is_of_call(value) or isinstance(value, (*PLAIN, tuple))
-        return self._tree(value) if is_made else Constant(value)
+        is_made = is_node(value) and not self._is_found(value)
+        is_of_each = is_made or is_of_call(value) or isinstance(value, (*PLAIN, tuple))
+        return self._tree(value) if is_of_each else Constant(value)
 
     def _final(self, source: MutableSource, value: Any) -> OutputSpec:
         """How to make what is bound to a place."""
