@@ -203,7 +203,8 @@ class GuardCollector(Reads):
         self._known_below: set[int] = set()  # modules, each below another one
         # Functions that have been called, of the library's and those that are followed.
         self._called_before: weakref.WeakSet[types.FunctionType] = weakref.WeakSet()
-        self._import_hooks = {_file_of(type(finder)) for finder in sys.meta_path}
+        homes = [sys.modules.get(type(finder).__module__) for finder in sys.meta_path]
+        self._import_hooks = {getattr(module, "__file__", None) for module in homes}
 
     def listens_to(self, code: types.CodeType, names: dict[str, Any]) -> bool:
         if code in self._skipped or not is_followed(code):
@@ -406,7 +407,8 @@ class GuardCollector(Reads):
 
         What that returns can't be looked into before, nor what iterators give.
         """
-        is_sort = _name_of(function) == "sort" and _owner_of(function, args) is list
+        owner = getattr(function, "__self__", args[0] if args else None)
+        is_sort = type(owner) is list and _name_of(function) == "sort"
         if not is_sort and not _is_any(function, _CALLERS):
             return None
         look: Callable[[Any], None] | None = None
@@ -1051,11 +1053,6 @@ def _is_any(function: Any, of: frozenset[Any]) -> bool:
     return type(function) in (type, types.BuiltinFunctionType) and function in of
 
 
-def _owner_of(function: Any, args: Sequence[Any]) -> Any:
-    """The class of whose object a method is called."""
-    return type(getattr(function, "__self__", args[0] if args else None))
-
-
 def _of_methodcaller(function: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
     """The method's name, and its arguments."""
     made_by, args = function.__reduce__()
@@ -1129,7 +1126,3 @@ def _is_of_step(tree: Any) -> bool:
     leaves: list[Any] = []
     visit_leaves(lambda leaf, _: leaves.append(leaf), tree)
     return any(is_live(x) or (isinstance(x, TensorCore) and x.is_traced) for x in leaves)
-
-
-def _file_of(kind: type) -> str | None:
-    return getattr(sys.modules.get(kind.__module__), "__file__", None)

@@ -207,7 +207,7 @@ class DeferredCalls:
             path = self._collector.path_of(logger)
             self._collector.answer(f"{path}.isEnabledFor({level})", logger.isEnabledFor, level)
             if not logger.isEnabledFor(level):
-                return _say_nothing
+                return lambda *_, **__: None
         speaker: logging.Logger | None = logger
         while speaker is not None:
             self._let_listen(*speaker.filters, *speaker.handlers)
@@ -306,10 +306,6 @@ def _is_error(text: str | None, category: type[Warning], module: str, place: int
 def _is_word(value: Any) -> bool:
     """Whether it is a number or a text, or None."""
     return isinstance(value, SCALARS) or is_number_or_text(value)
-
-
-def _say_nothing(*_: Any, **__: Any) -> None:
-    """In place of a logger's method whose level is switched off."""
 
 
 def _as_of_now(value: Any) -> Any:

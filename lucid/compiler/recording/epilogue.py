@@ -245,8 +245,8 @@ class EpilogueBuilder:
                 position = self._recorder.positions.get(id(leaf.tensor), -1)
                 if position >= 0 and leaf.whole is None:
                     return InputArray(position)
-                if leaf.found is not None:
-                    return LateOutput(_ignoring(leaf.found), {}, {})
+                if (found := leaf.found) is not None:
+                    return LateOutput(lambda _: found(), {}, {})
                 leaf.settle()
                 if leaf.tensor is not None and leaf.whole is None:
                     return ArrayOf(self._spec_of(leaf.tensor))
@@ -429,10 +429,6 @@ class EpilogueBuilder:
         found = self._found_counters
         moved = [(c, c.value - before) for c, before in self._recorder.counters.items()]
         return [(found.get(counter, counter), delta) for counter, delta in moved if delta]
-
-
-def _ignoring(found: Callable[[], Any]) -> Callable[[Any], Any]:
-    return lambda _: found()
 
 
 def _is_leaf(made: TensorCore) -> bool:

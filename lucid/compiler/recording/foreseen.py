@@ -84,7 +84,8 @@ class Foreseen:
                     collector.changed_later[id(owner), key] = depend
                 continue
             self._standing[id(owner), key] = owner, standing, before
-        self._stand()
+        for (_, key), (owner, standing, _) in self._standing.items():
+            dict.__setitem__(owner, key, standing)
 
     def _try(self, effect: ReplayedEffect) -> None:
         """Do it once for nothing, and give up where it reads what the step has changed by now.
@@ -131,10 +132,6 @@ class Foreseen:
                     f"it sets {key.lstrip('_')!r} after {what}, which takes place after the native "
                     f"step{line}\nhint: call {what} outside of the compiled function"
                 )
-
-    def _stand(self) -> None:
-        for (_, key), (owner, standing, _) in self._standing.items():
-            dict.__setitem__(owner, key, standing)
 
     def _refuse(self, owner: dict[str, Any], key: str, what: str) -> None:
         """Let nobody read an entry from now on; nothing stands there."""

@@ -320,12 +320,13 @@ class Recorder(TracedMemory):
         functions = self.at_start.functions
         if functions is None or is_librarys(ctx._forward_cls) or context.levels:
             return
-        args, named = map_tree(self._noted, (inputs, keywords))
+
+        def noted(leaf: Any, path: str) -> Any:
+            return self.value_of(leaf) if isinstance(leaf, TensorCore) else now_of(leaf)
+
+        args, named = map_tree(noted, (inputs, keywords))
         call = FunctionCall(ctx._forward_cls, args, named, ctx.needs_input_grad, here())
         functions.append(call)
-
-    def _noted(self, leaf: Any, path: str) -> Any:
-        return self.value_of(leaf) if isinstance(leaf, TensorCore) else now_of(leaf)
 
     def derive(
         self, node: Node, apply: Callable[[Node, Gradients], Gradients], gradients: Gradients
