@@ -69,35 +69,23 @@ class DeferredCall:
     kwargs: Any
 
 
-class _LaterItems:
-    """Stands for a dict or a list in `d[key] = value`."""
+class _Later:
+    """Stands for a container in `d[key] = value`, or in `owner += value`."""
 
-    def __init__(self, owner: Any, store: Callable[[Any, Any, Any], None]) -> None:
+    def __init__(self, owner: Any, take: Callable[..., None]) -> None:
         self._owner = owner
-        self._store = store
+        self._take = take
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        self._store(self._owner, key, value)
+        self._take(key, value)
 
-
-class _LaterSum:
-    """Stands for a list in `owner += value`."""
-
-    def __init__(self, owner: list[Any], add: Callable[[Any], None]) -> None:
-        self._owner = owner
-        self._add = add
-
-    def __iadd__(self, value: Any) -> list[Any]:
-        self._add(value)
+    def __iadd__(self, value: Any) -> Any:
+        self._take(value)
         return self._owner
 
 
-def _add(owner: Any, name: str, value: Any) -> None:
-    getattr(owner, name)(value)
-
-
-def _store(owner: Any, entry: tuple[Any, Any]) -> None:
-    owner[entry[0]] = entry[1]
+def _change(owner: Any, method: str, args: tuple[Any, ...]) -> None:
+    getattr(owner, method)(*args)
 
 
 class DeferredCalls:
@@ -156,12 +144,18 @@ class DeferredCalls:
 
     def stored(self, owner: Any) -> Any:
         """What takes an item for a dict or list from outside, where each call puts it later."""
-        is_later = self._collector.is_only_filled(owner)
-        return _LaterItems(owner, self._store_later) if is_later else None
+        if not self._collector.is_only_filled(owner):
+            return None
 
-    def _store_later(self, owner: Any, key: Any, value: Any) -> None:
-        self._collector.stored_at_end[id(owner)] = here()
-        self.deferred.append(DeferredCall(_store, [owner, (key, value)], {}))
+        def store(key: Any, value: Any) -> None:
+            self._change_later(owner, "__setitem__", key, value)
+
+        return _Later(owner, store)
+
+    def _change_later(self, owner: Any, method: str, *args: Any) -> None:
+        """Let each call change a container, by itself: it may be one of each call's own."""
+        self._collector.stored_at_end.setdefault(id(owner), here())
+        self.deferred.append(DeferredCall(_change, [owner, method, args], {}))
 
     def added(self, method: Any, value: Any) -> Callable[[Any], None] | None:
         """What has each call add to a list at which nobody looks: entries, of any number.
@@ -181,16 +175,14 @@ class DeferredCalls:
 
         def add(value: Any) -> None:
             is_tree = name == "append" or type(value) is LateList
-            # By the owner, which may be a list of each call's own.
-            words = [owner, name, value if is_tree else [*value]]
-            self.deferred.append(DeferredCall(_add, words, {}))
+            self._change_later(owner, name, value if is_tree else [*value])
 
         return add
 
     def lengthened(self, owner: list[Any], value: Any) -> Any:
         """What stands for a list in `owner += value`, where each call adds to it later."""
         add = self.added(owner.extend, value)
-        return None if add is None else _LaterSum(owner, add)
+        return None if add is None else _Later(owner, add)
 
     def _is_discarded(self) -> bool:
         """Whether nobody looks at what the call that is about to be made returns."""
