@@ -905,7 +905,7 @@ class ReduceLROnPlateau(LRScheduler):
     def step(self, metrics: SupportsFloat, epoch: int | None = None) -> None:  # type: ignore[override]
         """Take note of an epoch's metric. In a compiled step that is done after each call.
 
-        What it sets may be read later in the step.
+        A step that reads later what this sets runs op by op.
         """
         if hooks.is_tracing():
             value = metrics.item() if isinstance(metrics, Tensor) else metrics
@@ -932,6 +932,7 @@ class ReduceLROnPlateau(LRScheduler):
 
     @property
     def in_cooldown(self) -> bool:
+        hooks.reads(vars(self), "cooldown_counter")
         return self.cooldown_counter > 0
 
     def _is_better(self, current: float) -> bool:

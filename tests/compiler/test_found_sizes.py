@@ -1421,7 +1421,7 @@ LISTED: dict[str, tuple[Any, int]] = {
     "an entry": (lambda log, found: log.__setitem__("last", found.tolist()), 3),
     "a text": (lambda log, found: log["list"].append(f"{found.tolist()}"), 3),
     "json": (lambda log, found: log["list"].append(json.dumps({"at": found.tolist()})), 3),
-    "counts": (_counted, 3),
+    "counts": (_counted, 14),  # whose numbers are looked at
     "its class": (lambda log, found: isinstance(found.tolist(), list) and found.tolist(), 3),
     "a result that is computed": (lambda log, found: found + 0, 3),
     "its entries": (lambda log, found: [2 * x for x in found.tolist()], 6),

@@ -834,6 +834,8 @@ def test_results_that_a_function_keeps(agree):
 
 @pytest.mark.parametrize("size", [None, 0, 2])
 def test_a_cache_is_filled_by_what_the_step_asks_alone(agree, size):
+    """What is gone from it, calls ask for that look for a program as well."""
+
     def scenario(compile):
         asked = []
 
@@ -847,7 +849,7 @@ def test_a_cache_is_filled_by_what_the_step_asks_alone(agree, size):
             step(torch.ones(3), 1 + k % 3)
             if k in (5, 8, 9):
                 root.cache_clear()
-        return step(torch.ones(3), 1), asked
+        return step(torch.ones(3), 1), {*asked}
 
     agree(scenario)
 

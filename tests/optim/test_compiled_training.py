@@ -319,15 +319,23 @@ def _set_rates(opt: Any) -> None:
 
 # What a step does with a plateau and a further schedule; how often calls run op by op.
 AFTER_PLATEAUS: dict[str, tuple[Callable[..., Any], int]] = {
-    "the rate": (lambda opt, plateau, after, x: opt.param_groups[0]["lr"], 0),
-    "all rates": (lambda opt, plateau, after, x: plateau.get_last_lr(), 0),
-    "best": (lambda opt, plateau, after, x: plateau.best, 0),
-    "bad epochs": (lambda opt, plateau, after, x: plateau.num_bad_epochs, 0),
-    "whether it has waited": (lambda opt, plateau, after, x: plateau.num_bad_epochs > 1, 0),
-    "cooldown": (lambda opt, plateau, after, x: plateau.in_cooldown, 0),
-    "a text": (lambda opt, plateau, after, x: f"{plateau.last_epoch}: {plateau.best:.3f}", 0),
-    "a tensor": (lambda opt, plateau, after, x: x * opt.param_groups[0]["lr"], 0),
-    "an update": (lambda opt, plateau, after, x: [opt.step(), opt.param_groups[0]["lr"]][1], 0),
+    "the rate": (lambda opt, plateau, after, x: opt.param_groups[0]["lr"], 8),
+    "all rates": (lambda opt, plateau, after, x: plateau.get_last_lr(), 8),
+    "best": (lambda opt, plateau, after, x: plateau.best, 8),
+    "bad epochs": (lambda opt, plateau, after, x: plateau.num_bad_epochs, 8),
+    "whether it has waited": (lambda opt, plateau, after, x: plateau.num_bad_epochs > 1, 8),
+    "cooldown": (lambda opt, plateau, after, x: plateau.in_cooldown, 8),
+    "its state": (lambda opt, plateau, after, x: plateau.state_dict()["best"], 8),
+    "the optimizer's state": (
+        lambda opt, plateau, after, x: opt.state_dict()["param_groups"][0]["lr"],
+        8,
+    ),
+    "its attributes": (lambda opt, plateau, after, x: dict(vars(plateau))["best"], 8),
+    "a group": (lambda opt, plateau, after, x: dict(opt.param_groups[0])["lr"], 8),
+    "its text": (lambda opt, plateau, after, x: repr(opt), 8),
+    "a text": (lambda opt, plateau, after, x: f"{plateau.last_epoch}: {plateau.best:.3f}", 8),
+    "a tensor": (lambda opt, plateau, after, x: x * opt.param_groups[0]["lr"], 8),
+    "an update": (lambda opt, plateau, after, x: [opt.step(), opt.param_groups[0]["lr"]][1], 8),
     "another schedule": (
         lambda opt, plateau, after, x: [after.step(), opt.param_groups[0]["lr"]][1],
         8,
@@ -339,7 +347,7 @@ AFTER_PLATEAUS: dict[str, tuple[Callable[..., Any], int]] = {
     ),
     "setting the rate": (lambda opt, plateau, after, x: _set_rates(opt), 8),
     "setting what it counts": (
-        lambda opt, plateau, after, x: setattr(plateau, "num_bad_epochs", 0),
+        lambda opt, plateau, after, x: setattr(plateau, "num_bad_epochs", 8),
         8,
     ),
 }

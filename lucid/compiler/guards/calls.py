@@ -10,14 +10,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
-import glob
 import inspect
 import itertools
 import locale
 import logging
 import operator
 import os
-import pathlib
 import random
 import sys
 import threading
@@ -32,7 +30,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from lucid.autograd.generators import GENERATORS
-from lucid.compiler.guards.collector import BUFFERS, OPAQUE, PLAIN, VIEWS
+from lucid.compiler.guards.collector import OPAQUE, PLAIN, VIEWS
 from lucid.compiler.guards.events import ARITHMETIC, are_single
 from lucid.compiler.guards.following import is_known_by_place
 from lucid.compiler.guards.guard import ABSENT, CONTENTS, brief, closure_of, instance_dict
@@ -96,18 +94,18 @@ _OF_THE_WORLD = {
         mmap.mmap numpy.load numpy.loadtxt numpy.genfromtxt numpy.fromfile
         pathlib.open pathlib.read_text pathlib.read_bytes pathlib.glob
         pathlib.write_text pathlib.write_bytes pathlib.touch pathlib.unlink
-        pathlib.rglob pathlib.mkdir pathlib.rename pathlib.replace pathlib.rmdir""",
+        pathlib.rglob pathlib.mkdir pathlib.rename pathlib.replace pathlib.rmdir
+        pathlib.exists pathlib.is_file pathlib.is_dir pathlib.stat pathlib.iterdir pathlib.resolve
+        pathlib.samefile genericpath.exists genericpath.isfile genericpath.isdir glob.glob
+        genericpath.getsize genericpath.getmtime posix.listdir posix.stat nt.listdir nt.stat""",
     "it draws random numbers": "secrets.choice",
 }
 _WHY = {name: why for why, names in _OF_THE_WORLD.items() for name in names.split()}
 _ASKED_AGAIN: set[Any] = {
-    *(os.getenv, os.getcwd, os.getpid, os.path.exists, os.path.isfile, os.path.isdir),
-    *(os.path.getsize, os.path.getmtime, threading.get_ident, threading.current_thread),
+    *(os.getenv, os.getcwd, os.getpid, threading.get_ident, threading.current_thread),
     *(threading.active_count, threading.main_thread, np.geterr, np.get_printoptions),
-    *(os.listdir, os.stat, os.path.expandvars, os.path.expanduser, os.getlogin, glob.glob),
+    *(os.path.expandvars, os.path.expanduser, os.getlogin),
     *(sys.getrecursionlimit, gc.isenabled, locale.getlocale, type(os.environ).copy, os.cpu_count),
-    *(pathlib.Path.exists, pathlib.Path.is_file, pathlib.Path.is_dir, pathlib.Path.stat),
-    *(pathlib.Path.iterdir, pathlib.Path.resolve, pathlib.Path.samefile),
 }
 _OF_ENVIRONMENT = (os.getenv, os.path.expandvars, os.path.expanduser, type(os.environ).copy)
 _OF_LOGGERS = ("hasHandlers", "getEffectiveLevel")
@@ -168,8 +166,6 @@ _LOOKS_ONLY = frozenset(
 _COMPARES = ("index", "count", "remove", "__contains__", "__eq__")
 _SHOW_ALL = (*PLAIN, tuple, types.SimpleNamespace, functools.partial)
 _REDIRECTS = (contextlib.redirect_stdout, contextlib.redirect_stderr)
-_READS_BUFFER = frozenset((*dir(bytes), *dir(memoryview), "buffer_info", "find", "size"))
-_READS_BUFFER -= {"__setitem__", "__delitem__", "release"}
 _IN_PLACE = tuple(f"__i{name}__" for name in ARITHMETIC.values())
 WRITES_ARRAYS = frozenset(
     {
@@ -190,44 +186,6 @@ _DATA = (slice, range, frozenset, type, types.ModuleType, np.generic)
 _OF_FUNCTION = ("forward", "backward", "setup_context", "jvp", "vmap", "generate_vmap_rule")
 
 
-_caches: weakref.WeakKeyDictionary[Any, tuple[int, int]] = weakref.WeakKeyDictionary()
-
-
-class _Kept:
-    """Asks a function with a cache for what it has kept; it gives ABSENT where that may be gone.
-
-    There it would compute, with all that this does, before the step asks it. A cache that is full
-    displaces something when it misses; that it was emptied shows in how often it has missed, of
-    which `_caches` has the last count that was seen, and how often it fell.
-    """
-
-    __slots__ = ("_emptied", "_function", "_misses")
-
-    def __init__(self, function: Any) -> None:
-        self._function = function
-        self._misses, self._emptied = self._count()
-
-    def _count(self) -> tuple[int, int]:
-        misses = self._function.cache_info().misses
-        before, emptied = _caches.get(self._function, (0, 0))
-        _caches[self._function] = found = misses, emptied + (misses < before)
-        return found
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        misses, emptied = self._count()
-        may_be_displaced = misses != self._misses and _is_full(self._function)
-        if emptied != self._emptied or may_be_displaced:
-            return ABSENT
-        value = self._function(*args, **kwargs)
-        self._misses = self._count()[0]
-        return value
-
-
-def _is_full(function: Any) -> bool:
-    _, _, most, size = function.cache_info()
-    return bool(size == most)
-
-
 class GuardCollector(Reads):
     """Enters what a trace reads and writes of what was there before it.
 
@@ -245,7 +203,8 @@ class GuardCollector(Reads):
         self._known_below: set[int] = set()  # modules, each below another one
         # Functions that have been called, of the library's and those that are followed.
         self._called_before: weakref.WeakSet[types.FunctionType] = weakref.WeakSet()
-        self._import_hooks = {_file_of(type(finder)) for finder in sys.meta_path}
+        homes = [sys.modules.get(type(finder).__module__) for finder in sys.meta_path]
+        self._import_hooks = {getattr(module, "__file__", None) for module in homes}
 
     def listens_to(self, code: types.CodeType, names: dict[str, Any]) -> bool:
         if code in self._skipped or not is_followed(code):
@@ -448,7 +407,8 @@ class GuardCollector(Reads):
 
         What that returns can't be looked into before, nor what iterators give.
         """
-        is_sort = _name_of(function) == "sort" and _owner_of(function, args) is list
+        owner = getattr(function, "__self__", args[0] if args else None)
+        is_sort = type(owner) is list and _name_of(function) == "sort"
         if not is_sort and not _is_any(function, _CALLERS):
             return None
         look: Callable[[Any], None] | None = None
@@ -721,10 +681,6 @@ class GuardCollector(Reads):
         elif isinstance(owner, np.ndarray):
             self.array(path, owner, write=name in WRITES_ARRAYS, given=name in _VIEWS)
             self._look_into(args, kwargs)
-        elif isinstance(owner, BUFFERS):
-            if name not in _READS_BUFFER:
-                self.change_for_good(owner)
-            self._look_into(args, kwargs)
         elif name in _AS_INSTRUCTIONS:
             self._as_instruction(name, (owner, *args))
         elif isinstance(owner, ContextVar) and name != "get":
@@ -759,20 +715,13 @@ class GuardCollector(Reads):
                 for value in args:
                     self._look_at_all(_entries(value), {})
 
-    def _ask_again(
-        self,
-        function: Any,
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        ask: Callable[..., Any] | None = None,
-    ) -> Any:
-        """Have each call ask a function, or `ask` about it, and compare what it answers."""
-        self.substitutes.refuse_after_writing(f"{function.__name__}()")
+    def _ask_again(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Have each call ask a function, and compare what it answers."""
         variables = self.guards.get((id(vars(os.environ).get("_data")), CONTENTS))
         if function in _OF_ENVIRONMENT and variables is not None and not variables.holds():
             self._op_by_op(f"it asks {function.__name__}() after it has changed os.environ")
         given = ", ".join([*map(brief, args), *(f"{k}={brief(x)}" for k, x in kwargs.items())])
-        ask = functools.partial(ask or function, *args, **kwargs)
+        ask = functools.partial(function, *args, **kwargs)
         if not self.answer(f"{function.__name__}({given})", ask):
             self._op_by_op(f"it asks {function.__name__}(), which gives something else each time")
         return self.guards[ask,].expected
@@ -784,24 +733,23 @@ class GuardCollector(Reads):
         finds it. Values of the step it may not keep. A step that needs what was displaced runs op
         by op.
         """
-        name = function.__qualname__
+        name, before = function.__qualname__, function.cache_info()
         refusal = f"it fills the cache of {name}, by functools.lru_cache"
-        if _is_of_step((args, kwargs)) or function.cache_info().maxsize == 0:
+        if _is_of_step((args, kwargs)) or before.maxsize == 0:
             self._op_by_op(refusal)
-        was_full = _is_full(function)
-        misses, recorder = function.cache_info().misses, context.recorder
+        recorder = context.recorder
         try:
             context.recorder = None
-            answer = self._ask_again(function, args, kwargs, _Kept(function))
+            answer = self._ask_again(function, args, kwargs)
         finally:
             context.recorder = recorder
         has_raised = isinstance(answer, type) and issubclass(answer, Exception)
-        if function.cache_info().misses == misses or has_raised:
+        if function.cache_info().misses == before.misses or has_raised:
             return
         if _is_of_step(answer):
             function.cache_clear()
             self._op_by_op(refusal)
-        if was_full:
+        if before.currsize == before.maxsize:
             self._op_by_op(f"{refusal}, which is full")
         self.restart = RestartTrace(f"fills the cache of {name}")
         raise self.restart
@@ -936,8 +884,6 @@ class GuardCollector(Reads):
         elif isinstance(owner := function.__self__, PLAIN) and not is_librarys(type(owner)):
             is_read = function.__name__ in _LOOKS_ONLY
             (self.contents if is_read else self.rewrite)(self.path_of(owner), owner)
-        elif isinstance(owner, BUFFERS) and function.__name__ not in _READS_BUFFER:
-            self.change_for_good(owner)
         return True
 
     def _parts(self, value: Any) -> list[Any]:
@@ -1107,11 +1053,6 @@ def _is_any(function: Any, of: frozenset[Any]) -> bool:
     return type(function) in (type, types.BuiltinFunctionType) and function in of
 
 
-def _owner_of(function: Any, args: Sequence[Any]) -> Any:
-    """The class of whose object a method is called."""
-    return type(getattr(function, "__self__", args[0] if args else None))
-
-
 def _of_methodcaller(function: Any) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
     """The method's name, and its arguments."""
     made_by, args = function.__reduce__()
@@ -1185,7 +1126,3 @@ def _is_of_step(tree: Any) -> bool:
     leaves: list[Any] = []
     visit_leaves(lambda leaf, _: leaves.append(leaf), tree)
     return any(is_live(x) or (isinstance(x, TensorCore) and x.is_traced) for x in leaves)
-
-
-def _file_of(kind: type) -> str | None:
-    return getattr(sys.modules.get(kind.__module__), "__file__", None)

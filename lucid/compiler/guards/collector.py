@@ -67,14 +67,12 @@ from lucid.tensor.core import TensorCore
 from lucid.tensor.tree import is_record
 
 PLAIN = (list, dict, set, deque)  # containers whose entries can change
+_BUFFERS = (bytearray, memoryview, array.array, mmap.mmap)
 # What only C looks into: all that they hold is asked for anew at each call.
-BUFFERS = (bytearray, memoryview, array.array, mmap.mmap)
 OPAQUE: dict[type, Callable[[Any], Any]] = {
     ContextVar: value_in,
     types.MappingProxyType: lambda proxy: tuple(proxy.items()),
-    **dict.fromkeys(BUFFERS, bytes),
 }
-_OPAQUE_KINDS = tuple(OPAQUE)
 VIEWS: Any = (type({}.keys()), type({}.values()), type({}.items()))
 MOST_COMPARED = 1 << 22  # bytes of an array that each call compares
 _NOTED_OF_ERRORS = ("__traceback__", "__context__", "__cause__", "__suppress_context__")
@@ -84,7 +82,8 @@ _PARTS_OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__")
 class Substitutes:
     """What is called in place of functions that can't get what only a call of the step knows.
 
-    This one stands in for nothing.
+    This one stands in for nothing: to each question the answer is None. `StandInFunctions` has
+    those of a trace.
 
     Attributes:
         asking: code of the library's that asks objects for their texts, for the user's code.
@@ -92,52 +91,8 @@ class Substitutes:
 
     asking: Collection[types.CodeType] = frozenset()
 
-    def called(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """What is called instead of a function; None: the function itself."""
-
-    def template(self, template: str, values: Any) -> Any:
-        """What stands for the left side of `template % values`; None: nothing does."""
-
-    def joined(self, parts: Sequence[str]) -> str | None:
-        """What an f-string gives; None: what it is."""
-
-    def is_asked(self, value: Any) -> bool:
-        """Whether Python code, which is followed, writes the text of an object."""
-        return False
-
-    def shown(self, value: Any) -> Any:
-        """What stands for a value of which the text is taken; None: itself."""
-
-    def is_late(self, value: Any) -> bool:
-        """Whether only a call knows a value, or what is in it."""
-        return False
-
-    def share(self, array: np.ndarray) -> None:
-        """An array is about to be written, which may be what `numpy()` has given of a constant."""
-
-    def array(self, array: np.ndarray, given: Any) -> Any:
-        """What stands for an array that the step has made, if a call knows what is given."""
-
-    def stored(self, owner: Any, key: Any, value: Any) -> Any:
-        """What takes an item for a dict or list, at a key that only a call knows; None: itself."""
-
-    def counted(self, owner: Any, key: Any) -> Any:
-        """What stands for a container in `owner[key] += n`, at such a key; None: itself."""
-
-    def entry(self, owner: Any, key: Any) -> Any:
-        """What `owner[key]` gives of a table of texts, at such a key; None: it is looked at."""
-
-    def lengthened(self, owner: list[Any], value: Any) -> Any:
-        """What stands for a list in `owner += value`, of any number of entries; None: itself."""
-
-    def of_lists(self, function: Any, *args: Any, **kwargs: Any) -> Any:
-        """What a function gives that only looks, of lists that grow or parts of such."""
-
-    def given_back(self, value: Any) -> Any:
-        """What a function returns instead of a value; None: itself."""
-
-    def refuse_after_writing(self, by: str) -> None:
-        """Raise where the step reads what it may have written by then."""
+    def __getattr__(self, question: str) -> Callable[..., Any]:
+        return lambda *_, **__: None
 
 
 class Collector:
@@ -197,7 +152,7 @@ class Collector:
         self._is_finished = False
         self.is_over = False  # then it listens no more, whatever is left of its listening
         self.is_put_back = False
-        self.substitutes = Substitutes()
+        self.substitutes: Any = Substitutes()
         self.refused: Callable[[Any], BaseException] = lambda error: error
         self.given_tensors: Mapping[int, TensorCore] = {}
         self.given_functions: Set[int] = frozenset()  # of which calls may be given others
@@ -358,6 +313,8 @@ class Collector:
         if write:
             return
         self._looked_at.add(id(owner))
+        for key in [key for whose, key in self.changed_later if whose == id(owner)]:
+            self.refuse_later(owner, key)
         assert isinstance(guard, ContentsGuard)
         guard.was_read = True
         if guard.was_valued or not takes:
@@ -678,8 +635,14 @@ class Collector:
             self.contents(f"{path}.keywords", value.keywords)
         elif isinstance(value, types.BuiltinMethodType):
             self.value(value.__self__, f"{path}.__self__", holder)
-        elif isinstance(value, _OPAQUE_KINDS):
+        elif isinstance(value, tuple(OPAQUE)):
             self._opaque(value, path)
+        elif isinstance(value, _BUFFERS) and self.was_there(value):
+            kind = type(value).__name__
+            self._op_by_op(
+                f"it uses {path}, a {kind}, of which nothing tells when it changes",
+                "use a list, an array of NumPy's or a tensor",
+            )
         elif isinstance(value, VIEWS):
             viewed = next(x for x in gc.get_referents(value) if isinstance(x, dict))
             self.value(viewed, path, value)

@@ -85,7 +85,7 @@ _READS_AND_WRITES: dict[str, tuple[str, Sequence[int | str]]] = {
     "STORE_ATTR": ("store_attribute", (1, "name")),
     "DELETE_ATTR": ("delete_attribute", (1, "name")),
     "STORE_SUBSCR": ("assign_item", (2, 1, 3)),
-    "DELETE_SUBSCR": ("remove_item", (2, 1)),
+    "DELETE_SUBSCR": ("delete_item", (2, 1)),
     **dict.fromkeys(_ITERATES, ("iterate", (1,))),
     **dict.fromkeys(_TESTS, ("measure", (1,))),
     **dict.fromkeys(("COMPARE_OP", "BINARY_OP"), ("operate", (2, 1, "methods"))),
@@ -98,7 +98,7 @@ _READS_AND_WRITES: dict[str, tuple[str, Sequence[int | str]]] = {
     **dict.fromkeys(("STORE_DEREF", "DELETE_DEREF"), ("store_cell", ("cell", "name"))),
     "IMPORT_NAME": ("import_module", ("name",)),
     "LOAD_SUPER_ATTR": ("load_super", (2, 1, "name")),
-    "BINARY_SUBSCR": ("read_item", (2, 1)),
+    "BINARY_SUBSCR": ("load_item", (2, 1)),
     "BINARY_SLICE": ("load_slice", (3, 2, 1)),
     "STORE_SLICE": ("store_contents", (3, 2, 1, 4)),
     "IS_OP": ("identify", (2, 1)),
@@ -157,43 +157,6 @@ def catches(code: types.CodeType, offset: int) -> bool:
             ends = this.opname == "POP_EXCEPT" and following.opname != "RERAISE"
             if ends or this.opname in ("CHECK_EXC_MATCH", "CHECK_EG_MATCH"):
                 return True
-    return False
-
-
-# How many values an instruction takes from the stack, of those that are in most indices.
-_TAKES = {
-    **dict.fromkeys(("LOAD_ATTR", "LOAD_METHOD", "UNARY_NEGATIVE", "UNARY_NOT"), 1),
-    **dict.fromkeys(("BINARY_OP", "BINARY_SUBSCR", "COMPARE_OP"), 2),
-    **dict.fromkeys(("PRECALL", "PUSH_NULL", "NOP", "KW_NAMES"), 0),
-}
-
-
-@functools.lru_cache(maxsize=1024)
-def is_augmented(code: types.CodeType, offset: int) -> bool:
-    """Whether `owner[key]` is read for `owner[key] += n`, or as the owner in such a statement.
-
-    So nobody else gets what is read.
-    """
-    instructions = [*dis.get_instructions(code)]
-    place = next(i for i, x in enumerate(instructions) if x.offset == offset)
-
-    def is_read_to_change(at: int) -> bool:
-        kinds = [(x.opname, x.arg) for x in instructions[at : at + 3]]
-        return kinds[:2] == 2 * [("COPY", 2)] and kinds[2][0] == "BINARY_SUBSCR"
-
-    if place > 1 and is_read_to_change(place - 2):
-        return True
-    depth = 1
-    for at, x in enumerate(instructions[place + 1 :], place + 1):
-        if depth == 2 and is_read_to_change(at):
-            return True
-        is_load = x.opname.startswith("LOAD_") and x.opname not in _TAKES
-        taken = 0 if is_load else _TAKES.get(x.opname, depth)
-        if x.opname == "CALL":
-            taken = (x.arg or 0) + 2
-        if taken >= depth:
-            return False
-        depth += dis.stack_effect(x.opcode, x.arg, jump=False)
     return False
 
 
@@ -697,8 +660,8 @@ for _name in (*ARITHMETIC.values(), *COMPARISONS.values()):
         setattr(_Raising, _method, _Raising._raise)
 
 _ASKS = (  # its first operand
-    *("load_attribute", "store_attribute", "delete_attribute", "assign_item", "remove_item"),
-    *("read_item", "operate", "operate_in_place", "enter", "iterate", "contains", "show"),
+    *("load_attribute", "store_attribute", "delete_attribute", "assign_item", "delete_item"),
+    *("load_item", "operate", "operate_in_place", "enter", "iterate", "contains", "show"),
     "measure",
 )
 
@@ -910,7 +873,7 @@ def is_supported() -> bool:
     listener: Any = _Recorded()
     expected = [
         ("load_attribute", sample, "method"),
-        ("read_item", items, key),
+        ("load_item", items, key),
         ("call", sample.method, [sample, items[key]], {"more": "1 counted"}),
         ("call", len, [[key]], {}),
         ("store_attribute", sample, "kept"),

@@ -49,8 +49,11 @@ def is_data(value: Any) -> bool:
 
     A tensor that requires grad is known to an optimizer as well, mostly.
     """
+    kinds = (*SCALARS, np.number, slice, range)
     leaves = leaves_of(value)
-    return any(map(_is_array, leaves)) and all(map(_is_array_or_plain, leaves))
+    others = [x for x in leaves if not _is_array(x)]
+    are_plain = all(isinstance(x, kinds) and not is_live(x) for x in others)
+    return len(others) < len(leaves) and are_plain
 
 
 def leaves_of(value: Any) -> list[Any]:
@@ -66,8 +69,3 @@ def _is_array(leaf: Any) -> bool:
     if isinstance(leaf, TensorCore):
         return type(leaf) is Tensor and not leaf.requires_grad and leaf._array is not None
     return type(leaf) is np.ndarray and has_dtype(leaf)
-
-
-def _is_array_or_plain(leaf: Any) -> bool:
-    is_plain = isinstance(leaf, (*SCALARS, np.number, slice, range)) and not is_live(leaf)
-    return is_plain or _is_array(leaf)

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from lucid.compiler.guards.collector import BUFFERS, PLAIN, VIEWS, Collector
+from lucid.compiler.guards.collector import PLAIN, VIEWS, Collector
 from lucid.compiler.guards.events import COMPARISONS
 from lucid.compiler.guards.guard import (
     ABSENT,
@@ -51,8 +51,7 @@ _MAY_BE_CALLED = (
     *("__eq__", "__hash__", "__lt__", "__gt__", "__bool__", "__len__", "__iter__", "__getitem__"),
     *("__contains__", "__float__", "__index__", "__array__", "__call__"),
 )
-_SEQUENCES = (list, tuple, deque)
-_INDEXED = (*_SEQUENCES, str, bytes, range)
+_INDEXED = (list, tuple, deque, str, bytes, range)
 _NUMBERS = (int, float, bool)  # whose equality with one that moves a guard can ask for
 _FEW = 64  # entries of a container of which each is compared with a number that moves
 
@@ -215,7 +214,8 @@ class Reads(Collector):
         if isinstance(owner, types.FunctionType) and name in _OF_FUNCTIONS:
             self.field(place, owner, name)
         elif isinstance(owner, threading.local):
-            self.change_for_good(owner)
+            if self.was_there(owner):  # which a trace couldn't put back
+                self._op_by_op(f"it changes {path}, a {type(owner).__name__}")
         elif not isinstance(owner, super):
             self._store_own(owner, name, place)
 
@@ -317,30 +317,10 @@ class Reads(Collector):
 
     # ------------------------------------------------------------------ entries
 
-    def read_item(self, owner: Any, key: Any) -> Any:
-        """`owner[key]`, by an instruction, which may take it from somewhere else."""
-        counted = self._indexed(owner, key) or self.substitutes.counted(owner, key)
-        return counted or self.load_item(owner, key)
-
-    def _indexed(self, owner: Any, key: Any) -> Any:
-        """What stands for a sequence where the user's code says the index; None: itself."""
-        is_said = isinstance(owner, _SEQUENCES) and _says_index(key)
-        is_refused = is_live(key) and isinstance(owner, _INDEXED) and not _has_index(key)
-        return _Indexed(self, owner) if is_said or is_refused else None
-
-    def said_index(self, key: Any) -> Any:
-        """A key of a sequence; of an object with code of its own for that, the index that it says.
-
-        The code runs, and is told, as for the user's instruction. Of a number that is no index it
-        is one that Python refuses with the same words.
-        """
-        if is_live(key) and not _has_index(key):
-            return key.kind()
-        return self.tell(type(key).__index__, key) if _says_index(key) else key
-
-    def _index_of(self, key: Any) -> int | None:
-        """The index that a key of a sequence is; None: it is none."""
-        if _says_index(key):
+    def index_of(self, key: Any) -> Any:
+        """The index, an int, that a key of a sequence is; None: it is none."""
+        says = class_has(type(key), "__index__")
+        if isinstance(says, types.FunctionType) and is_followed(says.__code__):
             self._op_by_op(f"it has code in C ask a {type(key).__name__} for an index")
         return operator.index(key) if hasattr(key, "__index__") else None
 
@@ -374,6 +354,8 @@ class Reads(Collector):
         self.may_call(key)
         if isinstance(owner, dict):
             self.look_for_itself(key)
+        if is_live(key) and isinstance(owner, _INDEXED) and not hasattr(key.__class__, "__index__"):
+            owner[key.kind()]  # which raises what Python raises
         own = None if in_c else self._special(owner, "__getitem__")
         if isinstance(own, types.FunctionType) and getattr(type(owner), "tells_reads", True):
             if is_unknown(own):
@@ -420,7 +402,7 @@ class Reads(Collector):
                 self.hand_over(part)
 
     def _load_by_index(self, path: str, owner: Any, key: Any) -> None:
-        index = self._index_of(key)
+        index = self.index_of(key)
         if index is None:
             self.iterate(owner)
             return
@@ -439,15 +421,7 @@ class Reads(Collector):
 
     def assign_item(self, owner: Any, key: Any, value: Any) -> Any:
         """`owner[key] = value`, by an instruction, which may put it somewhere else."""
-        later = self.substitutes.stored(owner, key, value) or self._indexed(owner, key)
-        return later or self.store_item(owner, key, value)
-
-    def remove_item(self, owner: Any, key: Any) -> Any:
-        """`del owner[key]`, by an instruction."""
-        indexed = self._indexed(owner, key)
-        if indexed is None:
-            self.delete_item(owner, key)
-        return indexed
+        return self.substitutes.stored(owner, key, value) or self.store_item(owner, key, value)
 
     def store_item(self, owner: Any, key: Any, value: Any = None, *, in_c: bool = False) -> Any:
         path = self.path_of(owner)
@@ -458,9 +432,7 @@ class Reads(Collector):
                 self.hand_over(value)
             return self.write_array(owner, (key, value))
         own = None if in_c else self._special(owner, "__setitem__")
-        if isinstance(owner, BUFFERS):
-            self.change_for_good(owner)
-        elif isinstance(own, types.FunctionType):
+        if isinstance(own, types.FunctionType):
             if is_unknown(own):
                 self.hand_over(owner)
         elif isinstance(owner, dict):
@@ -470,18 +442,13 @@ class Reads(Collector):
         elif isinstance(owner, PLAIN):
             if isinstance(key, slice):
                 self.rewrite(path, owner)
-            elif (index := self._index_of(key)) is not None:
+            elif (index := self.index_of(key)) is not None:
                 if index < 0:
                     self.length(path, owner)
                     index += len(owner)
                 self.place(path, owner, index)
                 self.entry(f"{path}[{index}]", owner, index, write=True)
         return None
-
-    def change_for_good(self, owner: Any) -> None:
-        """Something is about to be changed that a trace couldn't put back."""
-        if self.was_there(owner):
-            self._op_by_op(f"it changes {self.path_of(owner)}, a {type(owner).__name__}")
 
     def delete_item(self, owner: Any, key: Any, *, in_c: bool = False) -> None:
         if isinstance(owner, PLAIN) and not isinstance(key, slice):
@@ -655,8 +622,6 @@ class Reads(Collector):
             self.append(self.path_of(left), left, "extend", (list(right),))
         elif isinstance(left, PLAIN):
             self.rewrite(self.path_of(left), left)
-        elif isinstance(left, BUFFERS):
-            self.change_for_good(left)
         else:
             self.operate(left, None, methods)
         return None
@@ -752,40 +717,6 @@ class _Entry:
 
     def __getitem__(self, key: Any) -> Any:
         return self._value
-
-
-def _says_index(key: Any) -> bool:
-    """Whether the user's code says which index an object is."""
-    says = class_has(type(key), "__index__")
-    return isinstance(says, types.FunctionType) and is_followed(says.__code__)
-
-
-def _has_index(key: Any) -> bool:
-    """Whether a number that moves is of a class whose numbers are indices."""
-    return hasattr(key.__class__, "__index__")
-
-
-class _Indexed:
-    """Stands for a sequence in `owner[key]`, and asks the key's own code once for the index."""
-
-    __slots__ = ("_owner", "_reads")
-
-    def __init__(self, reads: Reads, owner: Any) -> None:
-        self._reads = reads
-        self._owner = owner
-
-    def __getitem__(self, key: Any) -> Any:
-        index = self._reads.said_index(key)
-        return (self._reads.load_item(self._owner, index) or self._owner)[index]
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        index = self._reads.said_index(key)
-        (self._reads.assign_item(self._owner, index, value) or self._owner)[index] = value
-
-    def __delitem__(self, key: Any) -> None:
-        index = self._reads.said_index(key)
-        self._reads.delete_item(self._owner, index)
-        del self._owner[index]
 
 
 def is_of_few(owner: Any) -> bool:

@@ -26,7 +26,7 @@ from lucid.autograd.host_replay import HostCall, MadeHostCall
 from lucid.autograd.host_world import Captured, EagerThread, Slot
 from lucid.autograd.outputs import TwiceDifferentiated, refuse_second_derivative
 from lucid.compiler.guards.guard import instance_dict
-from lucid.compiler.guards.restarts import RestartTrace
+from lucid.compiler.guards.restarts import Known, RestartTrace
 from lucid.compiler.hosts.state import Surroundings
 from lucid.compiler.inputs.late import is_late
 from lucid.compiler.inputs.objects import know_by_identity
@@ -65,16 +65,10 @@ class HostRecording:
         may_open: whether there may be further ones.
     """
 
-    def __init__(
-        self,
-        recorder: TracedMemory,
-        known: frozenset[object],
-        opened: Collection[OpenAxis] = (),
-        closed: Collection[OpenAxis] = (),
-    ) -> None:
+    def __init__(self, recorder: TracedMemory, known: Known) -> None:
         self._recorder = recorder
-        self._known, self.opened, self.closed = known, opened, closed
-        self.may_open = False
+        self._known, self.closed, self.may_open = known.hosts, known.closed, known.may_open
+        self.opened: Collection[OpenAxis] = known.opened - known.closed
         self._attempts: list[tuple[str, tuple[Method, ...]]] = []
         self.present = PresentValues(recorder.cells, recorder.live_inputs, recorder.sizes)
         self.rounds = 0

@@ -237,6 +237,9 @@ class Program:
         if history is not None:  # whose backwards repeat some of it
             graph = copy_graph(graph)
         require_known_names()
+        self.path, self.questions = trace.path, trace.questions
+        self.sizes_asked, self._numbers_asked = {*trace.sizes_asked.values()}, trace.sizes_asked
+        self.links: dict[tuple[int, ...], weakref.ref[Program]] = {}
         log, optimize, recorded = PassLog(), self.optimize, None
         graph.drop_dead_nodes()
         if trace.sizes is not None:
@@ -267,9 +270,6 @@ class Program:
                 log.changed += known[1].stages
         if found is None:
             optimize(graph, log)
-        self.path, self.questions = trace.path, trace.questions
-        self.sizes_asked, self._numbers_asked = {*trace.sizes_asked.values()}, trace.sizes_asked
-        self.links: dict[tuple[int, ...], weakref.ref[Program]] = {}
         self._take_hosts(graph, graph.nodes if found is None else flat)
         if found is None:
             count = len(log.changed) - begun
@@ -277,22 +277,13 @@ class Program:
             made = compile_graph(graph, strides=strides, again=again, log=log, keep=keep)
             found = made, count
         executable, count = found
-        count += begun
-        self.pass_seconds = log.seconds
-        after = cache(partial(texts_of, recorded, self.optimize))
-        texts = {"trace": lambda: str(recorded)}
-        texts |= {name: partial(_text, after, name) for name in log.changed[:count]}
-        texts |= self._text_of_cut()
-        texts |= {name: partial(_text, after, name) for name in log.changed[count:]}
-        self.stages = Stages(texts).then(executable.stages)
+        self._take_stages(executable, log, begun + count)
         return executable
 
     def _compile_decided(
         self, trace: Trace, sizes: Sizes, graph: Graph, log: PassLog
     ) -> Executable:
         """The same where values decide sizes; the trace begins again where they must be known."""
-        self.path, self.questions, self.links = trace.path, trace.questions, {}
-        self.sizes_asked, self._numbers_asked = {*trace.sizes_asked.values()}, trace.sizes_asked
         self.places_opened = sizes.origins_of(())
         self._take_hosts(graph, graph.nodes)
         for host in self.hosts:  # each may find that others are to be run, or more room
@@ -321,18 +312,20 @@ class Program:
             raise RestartTrace("needs sizes that values decide", "closed", closed) from None
         if self._decided.given and not trace.are_given:
             trace.guards.sizes = _sizes_guard(trace, self._decided)
-        self.pass_seconds = log.seconds
-        after = cache(partial(texts_of, self.recorded, self.optimize))
-        texts = {"trace": lambda: str(self.recorded)}
-        texts |= self._text_of_cut()
-        texts |= {name: partial(_text, after, name) for name in log.changed}
         executable = self._decided.executable()
-        self.stages = Stages(texts).then(executable.stages)
+        self._take_stages(executable, log, 0)
         return executable
 
-    def _text_of_cut(self) -> dict[str, Callable[[], str]]:
-        cut = self.cut
-        return {} if cut is None else {"residuals": lambda: str(cut)}
+    def _take_stages(self, executable: Executable, log: PassLog, count: int) -> None:
+        """What is shown of each stage; the cut comes behind the first `count` passes."""
+        self.pass_seconds, cut, recorded = log.seconds, self.cut, self.recorded
+        after = cache(partial(texts_of, recorded, self.optimize))
+        texts = {"trace": lambda: str(recorded)}
+        texts |= {name: partial(_text, after, name) for name in log.changed[:count]}
+        if cut is not None:
+            texts["residuals"] = lambda: str(cut)
+        texts |= {name: partial(_text, after, name) for name in log.changed[count:]}
+        self.stages = Stages(texts).then(executable.stages)
 
     @property
     def decides_sizes(self) -> bool:

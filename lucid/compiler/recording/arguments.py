@@ -14,7 +14,7 @@ from lucid.compiler.guards.argument_sources import changed_entries
 from lucid.compiler.guards.guard import ABSENT, CONTENTS
 from lucid.compiler.guards.moving_entries import MovingEntry, is_data, leaves_of
 from lucid.compiler.guards.mutable_sources import MutableSource
-from lucid.compiler.guards.restarts import Known, RestartTrace
+from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.functions import Kept, know_as_state
 from lucid.compiler.inputs.objects import (
     data_of,
@@ -68,7 +68,6 @@ class StandIns:
         recorder: Recorder,
         call: Call,
         function: Callable[..., Any],
-        known: Known,
         sources: Sequence[str],
     ) -> None:
         self._recorder = recorder
@@ -85,7 +84,6 @@ class StandIns:
         self._sizes: dict[tuple[int, ...], Any] = {}  # by what they have been so far
         recorder.arguments = call.tensors
         self._tensors, self._floats = iter(call.tensors), itertools.count()
-        self._state, self._at_start = known.state, known
         self._known: dict[int, Any] = {}
         self._arrays: dict[int, LateArray] = {}  # by the identity of the handle
         args, kwargs = call.marked
@@ -144,12 +142,12 @@ class StandIns:
         if place in self._taken:
             return self._taken[place]
         value = entry.found(self._call.floats)
-        if here() in self._at_start.looked_at or not is_data(value):
+        if here() in self._recorder.at_start.looked_at or not is_data(value):
             return ABSENT
         owners = owners_of([("", value)])
         if any(self._is_met(x) for _, x in owners) or any(map(self._is_state, leaves_of(value))):
             return ABSENT
-        self._at_start.taken.add(here())
+        self._recorder.at_start.taken.add(here())
         new = owners_of([("", value)], self._call.kept | _ids(self._owners))
         self._owners += [owner for _, owner in new]
         self._call.take_one(value)
@@ -167,7 +165,9 @@ class StandIns:
     def _is_state(self, leaf: Any) -> bool:
         """Whether it is a tensor of which the step has found out that it is state."""
         is_tensor = isinstance(leaf, TensorCore)
-        return is_tensor and (leaf._storage in self._state or leaf._storage in self._recorder.cells)
+        return is_tensor and (
+            leaf._storage in self._recorder.at_start.state or leaf._storage in self._recorder.cells
+        )
 
     def lent(self) -> dict[int, TensorCore]:
         """The tensors that handles stand for, by the identities of these."""
@@ -267,7 +267,7 @@ class StandIns:
                 self.pinned[position] = tensor
         elif tensor._array is None:
             raise TraceError(f"argument {path} belongs to a trace that has ended")
-        elif tensor._storage in self._state:
+        elif tensor._storage in self._recorder.at_start.state:
             handle = self.pinned[position] = tensor
         else:
             handle = self._new_handle(tensor, tensor._array, position, path)
@@ -314,7 +314,7 @@ class StandIns:
         sizes = self._recorder.sizes
         for place in [axis_of_argument(position, axis) for axis in axes]:
             if place not in self._seen:  # there may be more by now
-                self._seen = sizes_seen(self._call.types(), self._at_start.types)
+                self._seen = sizes_seen(self._call.types(), self._recorder.at_start.types)
             seen = self._seen[place]
             if seen not in self._sizes:
                 self._sizes[seen] = sizes.add(seen[0]), sizes.origins[-1]

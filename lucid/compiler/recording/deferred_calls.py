@@ -8,22 +8,18 @@ from __future__ import annotations
 
 import dis
 import functools
-import io
 import json
 import logging
-import operator
-import pathlib
 import sys
 import types
 import warnings
-from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from lucid.compiler.guards.collector import PLAIN
 from lucid.compiler.guards.guard import instance_dict
-from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.hosts.state import reachable
 from lucid.compiler.inputs.objects import SCALARS
 from lucid.compiler.inputs.scalars import is_live
@@ -41,7 +37,6 @@ _LEVELS = {
     name: getattr(logging, name.upper())
     for name in ("debug", "info", "warning", "warn", "error", "critical")
 }
-_OF_PATHS = ("write_text", "write_bytes", "touch", "unlink", "mkdir", "rmdir", "rename")
 _OF_BARS = (
     *("update", "set_postfix", "set_postfix_str", "set_description", "set_description_str"),
     *("write", "refresh", "display", "clear"),
@@ -51,8 +46,6 @@ _TELL: dict[str, tuple[str, ...]] = {
     "_io._IOBase": ("write", "writelines", "flush"),
     "_csv.writer": ("writerow", "writerows"),
     "csv.DictWriter": ("writerow", "writerows", "writeheader"),
-    "pathlib.Path": _OF_PATHS,
-    "pathlib._local.Path": _OF_PATHS,
     "queue.Queue": ("put", "put_nowait"),
     "_queue.SimpleQueue": ("put", "put_nowait"),
     "tqdm.std.tqdm": _OF_BARS,
@@ -61,7 +54,6 @@ _NAMES = frozenset(name for names in _TELL.values() for name in names)
 _WRITERS = "SummaryWriter"  # of whichever package: its `add_scalar` and the like
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 _METHODS = (types.MethodType, types.BuiltinFunctionType)
-_COUNTERS = (Counter, defaultdict)  # which have an entry for each key
 _LAZY = (types.GeneratorType, map, filter, zip)
 
 
@@ -77,95 +69,23 @@ class DeferredCall:
     kwargs: Any
 
 
-class _LaterItems:
-    """Stands for a dict or a list in `d[key] = value`."""
+class _Later:
+    """Stands for a container in `d[key] = value`, or in `owner += value`."""
 
-    def __init__(self, owner: Any, store: Callable[[Any, Any, Any], None]) -> None:
+    def __init__(self, owner: Any, take: Callable[..., None]) -> None:
         self._owner = owner
-        self._store = store
+        self._take = take
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        self._store(self._owner, key, value)
+        self._take(key, value)
 
-
-class _LaterSum:
-    """Stands for a list in `owner += value`."""
-
-    def __init__(self, owner: list[Any], add: Callable[[Any], None]) -> None:
-        self._owner = owner
-        self._add = add
-
-    def __iadd__(self, value: Any) -> list[Any]:
-        self._add(value)
+    def __iadd__(self, value: Any) -> Any:
+        self._take(value)
         return self._owner
 
 
-class LaterCount:
-    """Stands for what is counted in a container, or in one of those in it, at keys of each call.
-
-    It is the container in `owner[key] += n`, then the entry, and then what is stored.
-
-    Args:
-        keys: by which it is found from the owner on.
-        of: the containers of which it is one, or has been.
-    """
-
-    __slots__ = ("_keys", "_later", "_of", "_owner", "_what")
-
-    def __init__(
-        self, later: DeferredCalls, owner: Any, keys: tuple[Any, ...], of: Sequence[Any]
-    ) -> None:
-        self._later = later
-        self._owner = owner
-        self._keys = keys
-        self._of = of
-        self._what: tuple[str, Any] | None = None
-
-    def __getitem__(self, key: Any) -> Any:
-        return self._later.entry_of(self._owner, (*self._keys, key), self._of)
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        if self._what is None:
-            self._later.look_at_key()
-        self._later.count(self._owner, self._keys, *self._what)
-
-    def __getattr__(self, name: str) -> Any:
-        return self._later.look_at_key()
-
-    def change(self, name: str, number: Any) -> LaterCount:
-        """Note what is to be done to the entry."""
-        if not (is_live(number) or type(number) in (int, float, bool)):
-            self._later.look_at_key()
-        self._what = name, number
-        return self
-
-    def __iadd__(self, number: Any) -> LaterCount:
-        return self.change("iadd", number)
-
-    def __isub__(self, number: Any) -> LaterCount:
-        return self.change("isub", number)
-
-    def __imul__(self, number: Any) -> LaterCount:
-        return self.change("imul", number)
-
-
-def _count(owner: Any, change: tuple[tuple[Any, ...], str, Any]) -> None:
-    (*keys, last), name, number = change
-    for key in keys:
-        owner = owner[key]
-    owner[last] = getattr(operator, name)(owner[last], number)
-
-
-def _update(owner: Counter[Any], words: tuple[str, Any]) -> None:
-    getattr(owner, words[0])(words[1])
-
-
-def _add(owner: Any, name: str, value: Any) -> None:
-    getattr(owner, name)(value)
-
-
-def _store(owner: Any, entry: tuple[Any, Any]) -> None:
-    owner[entry[0]] = entry[1]
+def _change(owner: Any, method: str, args: tuple[Any, ...]) -> None:
+    getattr(owner, method)(*args)
 
 
 class DeferredCalls:
@@ -180,18 +100,7 @@ class DeferredCalls:
         self._collector = collector
         self.deferred: list[DeferredCall] = []
         self.warnings: list[Callable[[], None]] = []  # among these, but for texts of the call's
-        self._counts: set[int] = set()  # containers in which calls count later
         self._added: set[int] = set()  # lists to which they add later
-
-    @property
-    def writes_files(self) -> bool:
-        """Whether any call that has been taken down may write a file, or a folder."""
-        for deferred in self.deferred:
-            owner = deferred.kwargs.get("file") or getattr(deferred.function, "__self__", None)
-            is_file = isinstance(owner, (io.IOBase, pathlib.PurePath))
-            if is_file and owner not in (sys.stdout, sys.stderr):
-                return True
-        return False
 
     def say(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         """Let each call of the step call a function at its end."""
@@ -223,8 +132,7 @@ class DeferredCalls:
             return self._logging(owner, name, kwargs) if speaks else None
         if owner is None or not tells(owner if isinstance(owner, type) else type(owner), name):
             return None
-        is_known = isinstance(owner, pathlib.PurePath) or self._collector.was_there(owner)
-        if not is_known or not self._is_discarded():
+        if not (self._collector.was_there(owner) and self._is_discarded()):
             return None
         if name.startswith("put"):
             return functools.partial(self._put, function)
@@ -236,55 +144,18 @@ class DeferredCalls:
 
     def stored(self, owner: Any) -> Any:
         """What takes an item for a dict or list from outside, where each call puts it later."""
-        is_later = self._collector.is_only_filled(owner)
-        return _LaterItems(owner, self._store_later) if is_later else None
-
-    def _store_later(self, owner: Any, key: Any, value: Any) -> None:
-        self._collector.stored_at_end[id(owner)] = here()
-        self.deferred.append(DeferredCall(_store, [owner, (key, value)], {}))
-
-    def counted(self, owner: Any) -> LaterCount | None:
-        """What stands for a container in which each call counts later; None: it is looked at."""
-        if id(owner) not in self._counts:
-            parts = _parts_of(owner)
-            if not (_have_counts(parts) and all(map(self._collector.is_only_filled, parts))):
-                return None
-            self._note_counts(owner, parts)
-        return LaterCount(self, owner, (), [owner])
-
-    def _note_counts(self, owner: Any, parts: list[Any]) -> None:
-        """Know which entries there are: a container's own, and those of the ones in it."""
-        collector = self._collector
-        path = collector.name_of(owner)
-        if parts[0] is not owner:
-            collector.length(path, owner)
-            for i in range(len(parts)):
-                collector.entry(f"{path}[{i}]", owner, i)
-        for part in parts:
-            if type(part) is list:
-                collector.length(collector.name_of(part), part)
-            elif type(part) is dict:
-                collector.answer(f"the keys of {collector.name_of(part)}", tuple, part)
-        for container in (owner, *parts):
-            self._counts.add(id(container))
-            collector.stored_at_end.setdefault(id(container), here())
-
-    def updated(self, method: Any, args: Sequence[Any]) -> Callable[..., None] | None:
-        """What has each call count what is in a list, by a method of a `Counter`; None: nothing."""
-        counter, name = method.__self__, method.__name__
-        given: Any = args[0] if len(args) == 1 else None
-        is_list = type(given) in (list, tuple) and all(map(_is_word, given))
-        is_list = is_list or type(given) is LateList
-        if not (is_list and name in ("update", "subtract") and self._is_discarded()):
-            return None
-        if self.counted(counter) is None:
+        if not self._collector.is_only_filled(owner):
             return None
 
-        def update(words: Any) -> None:
-            words = words if type(words) is LateList else [*words]
-            self.deferred.append(DeferredCall(_update, [counter, (name, words)], {}))
+        def store(key: Any, value: Any) -> None:
+            self._change_later(owner, "__setitem__", key, value)
 
-        return update
+        return _Later(owner, store)
+
+    def _change_later(self, owner: Any, method: str, *args: Any) -> None:
+        """Let each call change a container, by itself: it may be one of each call's own."""
+        self._collector.stored_at_end.setdefault(id(owner), here())
+        self.deferred.append(DeferredCall(_change, [owner, method, args], {}))
 
     def added(self, method: Any, value: Any) -> Callable[[Any], None] | None:
         """What has each call add to a list at which nobody looks: entries, of any number.
@@ -304,37 +175,14 @@ class DeferredCalls:
 
         def add(value: Any) -> None:
             is_tree = name == "append" or type(value) is LateList
-            # By the owner, which may be a list of each call's own.
-            words = [owner, name, value if is_tree else [*value]]
-            self.deferred.append(DeferredCall(_add, words, {}))
+            self._change_later(owner, name, value if is_tree else [*value])
 
         return add
 
     def lengthened(self, owner: list[Any], value: Any) -> Any:
         """What stands for a list in `owner += value`, where each call adds to it later."""
         add = self.added(owner.extend, value)
-        return None if add is None else _LaterSum(owner, add)
-
-    def entry_of(self, owner: Any, keys: tuple[Any, ...], of: Sequence[Any]) -> LaterCount:
-        """An entry of one of some containers that are alike, if it is there."""
-        key, first = keys[-1], of[0]
-        is_there = type(first) in _COUNTERS
-        if isinstance(key, int) and not is_there:
-            least, end = (
-                (min(first), max(first) + 1) if type(first) is dict else (-len(first), None)
-            )
-            is_there = bool(least <= key < (len(first) if end is None else end))
-        if not is_there:
-            self.look_at_key()
-        return LaterCount(self, owner, keys, _parts_of(owner) if len(keys) == 1 else [])
-
-    def count(self, owner: Any, keys: tuple[Any, ...], name: str, number: Any) -> None:
-        """Let each call change an entry by a number."""
-        self.deferred.append(DeferredCall(_count, [owner, (keys, name, number)], {}))
-
-    def look_at_key(self) -> NoReturn:
-        """Begin again: the step is specialized on the keys of this line."""
-        raise RestartTrace("looks at what it counts", "looked_at", [here()])
+        return None if add is None else _Later(owner, add)
 
     def _is_discarded(self) -> bool:
         """Whether nobody looks at what the call that is about to be made returns."""
@@ -351,7 +199,7 @@ class DeferredCalls:
             path = self._collector.path_of(logger)
             self._collector.answer(f"{path}.isEnabledFor({level})", logger.isEnabledFor, level)
             if not logger.isEnabledFor(level):
-                return _say_nothing
+                return lambda *_, **__: None
         speaker: logging.Logger | None = logger
         while speaker is not None:
             self._let_listen(*speaker.filters, *speaker.handlers)
@@ -447,36 +295,9 @@ def _is_error(text: str | None, category: type[Warning], module: str, place: int
     return False
 
 
-def _parts_of(owner: Any) -> list[Any]:
-    """The containers in a list, or itself."""
-    is_whole = type(owner) is list and owner and all(isinstance(x, (list, dict)) for x in owner)
-    return [*owner] if is_whole else [owner]
-
-
-def _have_counts(parts: Sequence[Any]) -> bool:
-    """Whether some containers have numbers, at keys that are the same in all.
-
-    The keys of a dict follow each other; a `Counter` and its like have an entry for each key.
-    """
-    kind, first = type(parts[0]), parts[0]
-    if kind is defaultdict and first.default_factory not in (int, float):
-        return False
-    if kind is dict and (not first or {*first} != {*range(min(first), max(first) + 1)}):
-        return False
-    sizes = {len(x) if type(x) is list else 0 for x in parts}
-    keys = {frozenset(x) if type(x) is dict else None for x in parts}
-    is_one = kind in (list, dict, *_COUNTERS) and len({*map(type, parts)}) == 1
-    entries = [y for x in parts for y in (x.values() if isinstance(x, dict) else x)]
-    return is_one and len(sizes) == len(keys) == 1 and {*map(type, entries)} <= {int, float, bool}
-
-
 def _is_word(value: Any) -> bool:
     """Whether it is a number or a text, or None."""
     return isinstance(value, SCALARS) or is_number_or_text(value)
-
-
-def _say_nothing(*_: Any, **__: Any) -> None:
-    """In place of a logger's method whose level is switched off."""
 
 
 def _as_of_now(value: Any) -> Any:

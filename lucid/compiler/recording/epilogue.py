@@ -179,10 +179,11 @@ class EpilogueBuilder:
         return told
 
     def _told(self, value: Any) -> OutputSpec:
-        """What a call after the step gets: objects, such as files, as they are."""
+        """What a call after the step gets: objects from outside, such as files, as they are."""
         value = self._collector.stand_in_for(value)
-        is_made = is_of_call(value) or isinstance(value, (*PLAIN, tuple))
-        return self._tree(value) if is_made else Constant(value)
+        is_made = is_node(value) and not self._is_found(value)
+        is_of_each = is_made or is_of_call(value) or isinstance(value, (*PLAIN, tuple))
+        return self._tree(value) if is_of_each else Constant(value)
 
     def _final(self, source: MutableSource, value: Any) -> OutputSpec:
         """How to make what is bound to a place."""
@@ -244,8 +245,8 @@ class EpilogueBuilder:
                 position = self._recorder.positions.get(id(leaf.tensor), -1)
                 if position >= 0 and leaf.whole is None:
                     return InputArray(position)
-                if leaf.found is not None:
-                    return LateOutput(_ignoring(leaf.found), {}, {})
+                if (found := leaf.found) is not None:
+                    return LateOutput(lambda _: found(), {}, {})
                 leaf.settle()
                 if leaf.tensor is not None and leaf.whole is None:
                     return ArrayOf(self._spec_of(leaf.tensor))
@@ -428,10 +429,6 @@ class EpilogueBuilder:
         found = self._found_counters
         moved = [(c, c.value - before) for c, before in self._recorder.counters.items()]
         return [(found.get(counter, counter), delta) for counter, delta in moved if delta]
-
-
-def _ignoring(found: Callable[[], Any]) -> Callable[[Any], Any]:
-    return lambda _: found()
 
 
 def _is_leaf(made: TensorCore) -> bool:

@@ -232,7 +232,7 @@ class Exits:
         """
         size, is_bool = whole.type.size, whole.dtype.kind == "bool"
         is_many = is_open(size) or size > _FEW_LISTED
-        if whole.shape and is_many and here() not in self.recorder.parts.looked_at:
+        if whole.shape and is_many and here() not in self.recorder.at_start.looked_at:
             return LateList(self, whole, here())
         if size > (TRUTHS_LISTED if is_bool else LISTED):
             self.op_by_op(f"it lists the {size} elements of a tensor, by tolist()")

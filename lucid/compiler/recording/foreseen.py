@@ -15,11 +15,9 @@ from typing import TYPE_CHECKING, Any
 from lucid.compiler.guards.guard import is_number
 from lucid.compiler.guards.mutable_sources import MutableSource
 from lucid.compiler.hosts.state import Surroundings
-from lucid.compiler.inputs.late import Applied
 from lucid.compiler.inputs.objects import SCALARS, is_same
 from lucid.compiler.inputs.scalars import Number, SymScalar, is_live
 from lucid.compiler.recording.hooks import item_of
-from lucid.compiler.recording.late_numbers import LateScalar
 from lucid.compiler.recording.texts import tree_now
 from lucid.compiler.results.replayed_effects import Entries, Forecast, ReplayedEffect
 from lucid.tensor.context import context
@@ -39,8 +37,7 @@ class Foreseen:
         self.recorder = recorder
         # By the identity of the dict and the key: the dict, what stands there, and what did before.
         self._standing: dict[tuple[int, str], tuple[dict[str, Any], Any, Any]] = {}
-        self._left: list[_Left] = []
-        # What leaves those that follow from what the step computes.
+        # What leaves, after the call, what follows from what the step computes.
         self._told: dict[tuple[int, str], str] = {}
 
     def add(self, effect: ReplayedEffect, entries: Iterable[Entry]) -> None:
@@ -52,7 +49,7 @@ class Foreseen:
                 f"it calls {effect.what} after {told}, which takes place after the native step",
                 f"call {effect.what} outside of the compiled function",
             )
-        self._take_away()
+        self.put_back()
         self._try(effect)
         self.recorder.effects.append(effect)
         forecast = effect.forecast = Forecast(self.recorder.effects)
@@ -87,7 +84,8 @@ class Foreseen:
                     collector.changed_later[id(owner), key] = depend
                 continue
             self._standing[id(owner), key] = owner, standing, before
-        self._stand()
+        for (_, key), (owner, standing, _) in self._standing.items():
+            dict.__setitem__(owner, key, standing)
 
     def _try(self, effect: ReplayedEffect) -> None:
         """Do it once for nothing, and give up where it reads what the step has changed by now.
@@ -111,34 +109,15 @@ class Foreseen:
         what: str,
         entries: Sequence[Entry],
     ) -> None:
-        """Let what a function leaves that is called after the call, with what the step computes.
+        """Let a function be called after the call, with what the step computes.
 
-        Those are numbers that are known late. What several such leave isn't foreseen.
+        What it leaves only the call's end tells: nobody may read it later in the step.
         """
-        recorder, collector = self.recorder, self.recorder.collector
-        assert recorder.outside is not None and collector is not None
-        is_alone = not self._standing and not recorder.effects
-        owners = [*{id(owner): owner for owner, _ in entries}.values()]
-        left = _Left(function, owners)
-        self._left.append(left)
+        recorder = self.recorder
+        assert recorder.outside is not None
         for owner, key in entries:
             self._told[id(owner), key] = what
-            before = dict.__getitem__(owner, key)
-            are_numbers = [is_number(x) for x in (before if type(before) is list else [before])]
-            if not is_alone or not all(are_numbers):
-                self._refuse(owner, key, what)
-                continue
-            collector.expect(f"{key!r} of {what}", owner, key)
-            text = f"{key.lstrip('_')} after {what}"
-            if type(before) is list:
-                standing: Any = [
-                    self._late(f"{text}[{i}]", type(x), partial(left, owner, key, i), args)
-                    for i, x in enumerate(before)
-                ]
-            else:
-                standing = self._late(text, type(before), partial(left, owner, key, None), args)
-            self._standing[id(owner), key] = owner, standing, before
-        self._stand()
+            self._refuse(owner, key, what)
         recorder.endings.append(partial(self._refuse_bound, what, entries))
         recorder.outside.say(function, *args)
 
@@ -153,18 +132,6 @@ class Foreseen:
                     f"it sets {key.lstrip('_')!r} after {what}, which takes place after the native "
                     f"step{line}\nhint: call {what} outside of the compiled function"
                 )
-
-    def _late(
-        self, text: str, kind: type, ask: Callable[..., Any], args: Sequence[Any]
-    ) -> LateScalar:
-        """What stands for a number that is left."""
-        left, recorder = Applied(ask, args), self.recorder
-        of_call = left.formula, text, recorder.exits, recorder, left.bases
-        return LateScalar(kind, lambda: left.now, *of_call, None)
-
-    def _stand(self) -> None:
-        for (_, key), (owner, standing, _) in self._standing.items():
-            dict.__setitem__(owner, key, standing)
 
     def _refuse(self, owner: dict[str, Any], key: str, what: str) -> None:
         """Let nobody read an entry from now on; nothing stands there."""
@@ -184,11 +151,6 @@ class Foreseen:
 
     def put_back(self) -> None:
         """Let nothing stand anywhere, but for what the step has put there itself."""
-        self._take_away()
-        for left in self._left:
-            left.found = ()
-
-    def _take_away(self) -> None:
         collector = self.recorder.collector
         for (_, key), (owner, standing, before) in self._standing.items():
             is_bound = collector is not None and collector.has_written(owner, key)
@@ -234,26 +196,3 @@ def _holding(found: Sequence[Found]) -> Iterator[None]:
         for owner, entries in held:
             dict.update(owner, entries)
         context.recorder = recorder
-
-
-class _Left:
-    """What a function leaves in an entry of a dict; all are as before afterwards.
-
-    Attributes:
-        found: what the dicts had, while something else stands there.
-    """
-
-    def __init__(self, function: Callable[..., object], owners: Sequence[dict[str, Any]]) -> None:
-        self._function, self._owners = function, owners
-        self.found: Sequence[Found] = _as_found(owners)
-
-    def __call__(self, owner: dict[str, Any], key: str, index: int | None, *args: Any) -> Any:
-        with _holding(self.found):
-            before = [*map(Entries, self._owners)]
-            try:
-                self._function(*args)
-                value = dict.__getitem__(owner, key)
-                return value if index is None else value[index]
-            finally:
-                for entries in before:
-                    entries.put()

@@ -151,11 +151,12 @@ class ListPart(ListStandIn, Late):
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, slice):
             return self.part(key)
-        key = seen(self.view.collector.said_index(key))
-        if self.is_from_end and self._listed is None and -len(self.places) <= key < 0:
-            if is_live(self.size) and not self.size >= -key:
+        at = self.view.collector.index_of(seen(key))
+        is_known = at is not None and self.is_from_end and self._listed is None
+        if is_known and -len(self.places) <= at < 0:
+            if is_live(self.size) and not self.size >= -at:
                 return None  # which the answer above rules out
-            return self.view.found([self.places[key]])[0]
+            return self.view.found([self.places[at]])[0]
         return self.listed()[key]
 
     def part(self, key: slice) -> Any:
@@ -321,9 +322,9 @@ class GrowingView(ListPart):
 
     def __getitem__(self, key: Any) -> Any:
         if not isinstance(key, slice):
-            key = seen(self.collector.said_index(key))
-            if 0 <= key < len(self.places) and self.places[key][0] is not None:
-                return self._from_start(key)
+            at = self.collector.index_of(seen(key))
+            if at is not None and 0 <= at < len(self.places) and self.places[at][0] is not None:
+                return self._from_start(at)
         return super().__getitem__(key)
 
     def _from_start(self, key: int) -> Any:

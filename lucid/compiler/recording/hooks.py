@@ -257,8 +257,7 @@ def tell(
     """Call a function after each call of the step that is being traced, with that call's values.
 
     what: its name, for messages.
-    changes: entries that it sets. The step can't bind them before this; what it reads there
-        afterwards is what the function will leave.
+    changes: entries that it sets. The step can't bind them before this, nor read them afterwards.
     """
     recorder = running.recorder
     assert recorder is not None, "tell is for traces"

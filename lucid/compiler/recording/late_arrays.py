@@ -310,8 +310,8 @@ class LateArray(LateObject):
                 return _result(self.exits, "an element of an array", value, kind, None)
             if self.whole is None and not any(isinstance(x, TensorCore) for x in index):
                 view = LateArray(self.exits, value, tensor=tensor)
-                if self.found is not None:
-                    view.found = functools.partial(_item_of, self.found, index)
+                if (found := self.found) is not None:
+                    view.found = lambda: found()[index]
                 return view
             found, is_part = LateArray(self.exits, value, whole=self), True
         if is_part:
@@ -479,10 +479,6 @@ def stand_in_of(recorder: Recorder, array: np.ndarray, *, is_made: bool = False)
     found.owner, found.is_made = array, is_made
     found.found = None if is_made else lambda: array
     return found
-
-
-def _item_of(found: Callable[[], np.ndarray], index: Any) -> Any:
-    return found()[index]
 
 
 def _is_range(part: Any) -> bool:

@@ -339,12 +339,10 @@ class Loops:
 
     Attributes:
         frames: the bodies that are being recorded, the innermost last.
-        unrolled: lines whose loops are to be unrolled.
     """
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
-        self.unrolled: set[Location | None] = set()
         self.frames: list[Frame] = []
         self.places: dict[Location | None, None] = {}
         self.bodies: dict[GraphNode, list[Body]] = {}
@@ -1104,7 +1102,7 @@ def loops_here() -> Loops | None:
     recorder = running.recorder
     if recorder is None or context.forward is not None or context.saved_hooks or context.levels:
         return None
-    is_unrolled = context.anomaly is not None or here() in recorder.loops.unrolled
+    is_unrolled = context.anomaly is not None or here() in recorder.at_start.unrolled
     return None if is_unrolled else recorder.loops
 
 

@@ -54,16 +54,12 @@ class MovingParts:
 
     Attributes:
         by_memory: what has been read.
-        looked_at: lines at which indices are looked at.
-        lengths: of ranges, when they were looked at first, by line and place in the index.
     """
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self.lengths: dict[tuple[Location | None, int], int] = {}
         self.by_memory: dict[Storage, _Part] = {}
         self._written: dict[Storage, _Part] = {}  # and not stored yet, by the memory of the whole
-        self.looked_at: set[Location | None] = set()
 
     def index(self, tensor: TensorCore, index: Any) -> Any:
         """An index with indices of the graph where it says a place that moves.
@@ -123,19 +119,20 @@ class MovingParts:
         """
         if not is_live(length):
             return length
-        line, hosts = here(), self._recorder.hosts
+        line, hosts, lengths = here(), self._recorder.hosts, self._recorder.at_start.lengths
         place = number_at(line, "range")
         size = None if hosts.rounds else self._recorder.exits.size_found(length, place)
         if size is not None:
             return size
-        differs = self.lengths.setdefault((line, number), length.now) != length.now
+        differs = lengths.setdefault((line, number), length.now) != length.now
         if differs and hosts.may_open and not hosts.rounds and place not in hosts.closed:
             raise RestartTrace(f"has {length.text} for a size", "opened", [place])
         return length._look()
 
     def index_of_read(self, tensor: TensorCore, index: Any) -> Any:
         """The same, unless what is read must be a view."""
-        return index if self.looked_at and here() in self.looked_at else self.index(tensor, index)
+        looked_at = self._recorder.at_start.looked_at
+        return index if looked_at and here() in looked_at else self.index(tensor, index)
 
     def note(self, part: TensorCore, whole: TensorCore, index: Any) -> None:
         """Remember what has been read by such an index."""

@@ -7,7 +7,7 @@ import os
 import sys
 import types
 import weakref
-from collections.abc import Callable, Collection, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
@@ -17,7 +17,7 @@ from lucid.autograd import node as nodes
 from lucid.autograd.node import AccumulateGrad, Gradients, Node, OpNode, Traced
 from lucid.compiler.guards.age import owner_of
 from lucid.compiler.guards.events import call, is_text_of, unheard
-from lucid.compiler.guards.restarts import FunctionCall, RestartTrace
+from lucid.compiler.guards.restarts import FunctionCall, Known, RestartTrace
 from lucid.compiler.hosts.recording import HostRecording
 from lucid.compiler.inputs.late import now_of
 from lucid.compiler.inputs.present import evaluate
@@ -59,7 +59,6 @@ from lucid.tensor.tree import map_tree
 if TYPE_CHECKING:
     from lucid.autograd.engine import BackwardRun
     from lucid.autograd.function import BackwardCFunction
-    from lucid.autograd.host_finding import OpenAxis
     from lucid.compiler.recording.deferred_calls import DeferredCalls
     from lucid.compiler.results.replayed_effects import ReplayedEffect
 
@@ -88,10 +87,10 @@ class Recorder(TracedMemory):
     """A trace in progress.
 
     Attributes:
+        at_start: what it has known from its start.
         hosts: the calls of custom Functions that run in Python.
         loops: those whose body is a function of the graph.
         parts: of tensors, at places that move.
-        shared: lines whose `numpy()` is of constants, on memory that is written or kept as well.
         constant_arrays: those that `numpy()` has given, with the memory of their tensors.
         exits: what Python has looked at; outside: what the step tells the world.
         effects: Python effects to repeat after each call; foreseen: the numbers that they leave.
@@ -101,25 +100,17 @@ class Recorder(TracedMemory):
         scopes: names of the modules and functions of the library's that run.
         remembered: what the library keeps of values until the end of the trace, by owner.
         endings: what the library does once the function has returned.
-        functions: the calls of custom Functions, where they are kept for who verifies them.
         asks_for_method: whether NumPy asks a tensor for a method, not for data.
         has_given_sizes: whether sizes are those of an earlier call, whose gradients it computes.
     """
 
-    def __init__(
-        self,
-        name: str,
-        leaving: frozenset[object] = frozenset(),
-        undo: list[Callable[[], object]] | None = None,
-        opened: Collection[OpenAxis] = (),
-        closed: Collection[OpenAxis] = (),
-    ) -> None:
-        super().__init__(name, undo)
-        self.hosts = HostRecording(self, leaving, opened, closed)
+    def __init__(self, name: str, known: Known | None = None) -> None:
+        self.at_start = known = Known(set(), {}) if known is None else known
+        super().__init__(name, known.undo)
+        self.hosts = HostRecording(self, known)
         self.exits = Exits(self)
         self.loops = Loops(self)
         self.parts = MovingParts(self)
-        self.shared: set[Location | None] = set()
         self.constant_arrays: list[tuple[Storage, np.ndarray, Location | None]] = []
         self.hosts.present.run = self.loops.run
         self.hosts.present.refuse_unknown = lambda: self.loops.unroll("looks at a value")
@@ -132,12 +123,11 @@ class Recorder(TracedMemory):
         self.scopes: list[str] = []
         self.remembered: dict[Any, Any] = {}
         self.endings: list[Callable[[], object]] = []
-        self.functions: list[FunctionCall] | None = None
         self.asks_for_method = False
         self.has_given_sizes = False
         self._region: Region | None = None
         self._deriving: Node | None = None
-        if opened:
+        if self.hosts.opened:
             self.call = self._call_with_sizes
 
     # ------------------------------------------------------------------ recording ops
@@ -327,14 +317,16 @@ class Recorder(TracedMemory):
         self, ctx: BackwardCFunction, inputs: tuple[Any, ...], keywords: dict[str, Any]
     ) -> None:
         """Keep what a custom Function of the user's is called with, if somebody verifies it."""
-        if self.functions is None or is_librarys(ctx._forward_cls) or context.levels:
+        functions = self.at_start.functions
+        if functions is None or is_librarys(ctx._forward_cls) or context.levels:
             return
-        args, named = map_tree(self._noted, (inputs, keywords))
-        call = FunctionCall(ctx._forward_cls, args, named, ctx.needs_input_grad, here())
-        self.functions.append(call)
 
-    def _noted(self, leaf: Any, path: str) -> Any:
-        return self.value_of(leaf) if isinstance(leaf, TensorCore) else now_of(leaf)
+        def noted(leaf: Any, path: str) -> Any:
+            return self.value_of(leaf) if isinstance(leaf, TensorCore) else now_of(leaf)
+
+        args, named = map_tree(noted, (inputs, keywords))
+        call = FunctionCall(ctx._forward_cls, args, named, ctx.needs_input_grad, here())
+        functions.append(call)
 
     def derive(
         self, node: Node, apply: Callable[[Node, Gradients], Gradients], gradients: Gradients
@@ -480,7 +472,7 @@ class Recorder(TracedMemory):
             raise NeedsDataError
         self.hosts.leave()
         line = here()
-        is_alone = self.is_own_memory(tensor) and line not in self.shared
+        is_alone = self.is_own_memory(tensor) and line not in self.at_start.shared
         known = self.known(tensor) if is_alone else None
         if known is not None:
             self.constant_arrays.append((tensor._storage, known, line))

@@ -7,10 +7,8 @@ as well. Functions in C that would look into such a value make the call run op b
 
 from __future__ import annotations
 
-import ast
 import functools
 import heapq
-import itertools
 import json
 import math
 import os
@@ -20,12 +18,11 @@ import random
 import secrets
 import statistics
 import string
-import sys
 import time
 import traceback
 import types
 import uuid
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -35,11 +32,10 @@ import numpy as np
 from lucid.autograd.generators import GENERATORS
 from lucid.compiler.guards.age import owner_of
 from lucid.compiler.guards.calls import GuardCollector, is_heard, written_by
-from lucid.compiler.guards.collector import PLAIN, Substitutes
-from lucid.compiler.guards.events import is_augmented, used_in, without_first
+from lucid.compiler.guards.collector import PLAIN
+from lucid.compiler.guards.events import used_in, without_first
 from lucid.compiler.inputs.late import is_late
 from lucid.compiler.inputs.scalars import ONLY_COMPUTE, is_known_before, is_live, live_function
-from lucid.compiler.recording.deferred_calls import LaterCount
 from lucid.compiler.recording.growing_lists import of_lists
 from lucid.compiler.recording.late_arrays import (
     LateArray,
@@ -158,8 +154,8 @@ _AT_ONCE: dict[Any, str] = {
 }
 
 
-class StandInFunctions(Substitutes):
-    """Those of one trace."""
+class StandInFunctions:
+    """Those of one trace; the collector asks them (`Substitutes`)."""
 
     asking = frozenset({asked.__code__, GuardCollector.tell.__code__})
 
@@ -170,35 +166,19 @@ class StandInFunctions(Substitutes):
         self._exits = recorder.exits
         self._collector = collector
         self._outside = outside
-        self._counts: dict[int, Any] = {}  # the numbers that counts from outside give next
 
     def stored(self, owner: Any, key: Any, value: Any) -> Any:
         """What takes an item for a dict or list, at a key that only a call knows; None: itself.
 
         In a list that is a place which each call finds to be there, before it runs.
         """
-        if type(value) is LaterCount:
-            return value
         parts, name = key if type(key) is tuple else (key,), self._collector.name_of(owner)
         is_place = type(owner) is list and bool(name) and is_known_before(key)
         is_key = type(owner) in DICTS and any(is_live(x) or is_late(x) for x in parts)
-        if not (is_place or is_key) or here() in self._recorder.parts.looked_at:
+        if not (is_place or is_key) or here() in self._recorder.at_start.looked_at:
             return None
         later = self._outside.stored(owner)
         return None if is_place and later and not key.is_place_in(owner, name) else later
-
-    def counted(self, owner: Any, key: Any) -> Any:
-        """What stands for a container in `owner[key] += n`, or `owner[i][key] += n`.
-
-        Each call counts at its end, if the key is one that the step computes, and that is there.
-        """
-        if type(owner) is LaterCount:
-            return owner
-        at, parts = self._collector.at, key if type(key) is tuple else (key,)
-        is_late_key = any(map(is_late, parts)) and all(isinstance(x, (int, str)) for x in parts)
-        if not is_late_key or at is None or here() in self._recorder.parts.looked_at:
-            return None
-        return self._outside.counted(owner) if is_augmented(*at) else None
 
     def called(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """What is called instead of a function; None: the function itself."""
@@ -218,11 +198,7 @@ class StandInFunctions(Substitutes):
             return telling
         owner, given = getattr(function, "__self__", None), (*args, *kwargs.values())
         only: Any = args[0] if len(args) == 1 and not kwargs else None
-        is_known = here() in self._recorder.parts.looked_at
-        if type(owner) is Counter and holds(args, is_late) and not is_known:
-            updated = self._outside.updated(function, args)
-            if updated is not None:
-                return updated
+        is_known = here() in self._recorder.at_start.looked_at
         added = None if is_known else self._outside.added(function, only)
         if added is not None:
             return added
@@ -231,8 +207,6 @@ class StandInFunctions(Substitutes):
                 value._look()
         if (function is float or function is int) and self._is_number(only):
             return functools.partial(_as_number, function)
-        if function is next and type(only) is itertools.count and self._collector.was_there(only):
-            return self._counted_on if type(_next_of(only)) in (int, float) else None
         if function in _OF_FLOATS and any(map(self._is_number, args)):
             return functools.partial(_of_floats, function)
         if isinstance(owner, str):
@@ -285,19 +259,8 @@ class StandInFunctions(Substitutes):
 
     def lengthened(self, owner: list[Any], value: Any) -> Any:
         """What stands for a list in `owner += value`, of any number of entries; None: itself."""
-        is_known = here() in self._recorder.parts.looked_at
+        is_known = here() in self._recorder.at_start.looked_at
         return None if is_known else self._outside.lengthened(owner, value)
-
-    def _counted_on(self, count: itertools.count[Any]) -> Any:
-        """What `next(count)` gives: where it stands at each call, at whose end it goes on."""
-        step, number = _step_of(count), self._counts.get(id(count))
-        if number is None:
-            path = self._recorder.unused_text(f"next({self._collector.path_of(count)})")
-            read = functools.partial(_next_of, count)
-            number = self._recorder.live_scalar(path, read(), lambda _: read(), read)
-        self._counts[id(count)] = number + step
-        self._outside.say(next, count)
-        return number
 
     def _said(self, says: Callable[[Any], Any], kind: type, owner: Any) -> Any:
         """What an object's own `__float__` or `__int__` gives, perhaps a number of each call."""
@@ -374,11 +337,6 @@ class StandInFunctions(Substitutes):
             return True
         return self._may_get(function, (None,))
 
-    def refuse_after_writing(self, by: str) -> None:
-        """Give up: what is told the world is told when the native step has run."""
-        if self._outside.writes_files:
-            self._exits.op_by_op(f"it asks {by} when it has written files")
-
     def _refuse(self, function: Any, args: Sequence[Any]) -> None:
         """Give up where another function, or another mode, is meant."""
         is_debugger = type(function) is types.FunctionType and function.__qualname__ in _DEBUGGERS
@@ -426,6 +384,7 @@ class StandInFunctions(Substitutes):
         return self._collector.is_shared(generator)
 
     def entry(self, owner: Any, key: Any) -> Any:
+        """What `owner[key]` gives of a table of texts, at such a key; None: it is looked at."""
         if type(key) is not LateScalar or key.kind is not int:
             return None
         table = table_of(owner)
@@ -517,21 +476,6 @@ def _keeps(function: Any) -> bool:
     code = getattr(function, "__init__" if isinstance(function, type) else "__func__", function)
     is_python = isinstance(code, types.FunctionType)
     return is_python or function in (isinstance, type) or function.__name__ in _KEEP
-
-
-def _next_of(count: itertools.count[Any]) -> Any:
-    """What a count gives next, which its text shows; None for one whose text doesn't."""
-    text = repr(count)[len("count") :].partition(",")[0].strip("()")
-    try:
-        return sys.maxsize if text == "<NULL>" else ast.literal_eval(text)  # an int grows then
-    except (SyntaxError, ValueError):
-        return None
-
-
-def _step_of(count: itertools.count[Any]) -> Any:
-    """By how much it goes on each time."""
-    step = repr(count).partition(",")[2].strip(" )")
-    return ast.literal_eval(step) if step else 1
 
 
 class _Template:

@@ -114,9 +114,14 @@ def trace(
     collector = GuardCollector(side_effects.unguarded, frozenset(known.hosts))
     try:
         collector.begin()  # before the recorder, so that all of a trace's cycles is young
-        recorder = _recorder_of(function, collector, known)
+        known.taken.clear()
+        if known.functions is not None:
+            known.functions.clear()
+        recorder = Recorder(name_of(function), known)
+        recorder.collector = collector
+        recorder.sizes.has_text = False  # in what the user sees, such as a warning
         try:
-            found = _record(recorder, side_effects, call, known)
+            found = _record(recorder, side_effects, call)
             if recorder.sizes.known is not None:
                 _close(found, recorder.sizes, recorder.sizes.known)
             elif recorder.sizes.needed:
@@ -128,7 +133,7 @@ def trace(
                     raise NotOpenError(_NEEDS_SIZES) from None
                 closed = recorder.sizes.origins_of(recorder.sizes.needed)  # or all
                 raise RestartTrace(_NEEDS_SIZES, "closed", closed) from None
-            _raise_meaning(recorder, known, error)
+            _raise_meaning(recorder, error)
             raise
         finally:
             recorder.sizes.known, recorder.sizes.has_text = None, True
@@ -142,21 +147,6 @@ def trace(
 _NEEDS_SIZES = "needs to know sizes that values decide"
 
 
-def _recorder_of(function: Callable[..., Any], collector: GuardCollector, known: Known) -> Recorder:
-    opened = known.opened - known.closed
-    recorder = Recorder(name_of(function), frozenset(known.hosts), known.undo, opened, known.closed)
-    recorder.collector, recorder.hosts.may_open = collector, known.may_open
-    recorder.sizes.has_text = False  # in what the user sees, such as a warning
-    recorder.loops.unrolled = known.unrolled
-    recorder.parts.looked_at, recorder.parts.lengths = known.looked_at, known.lengths
-    recorder.shared = known.shared
-    known.taken.clear()
-    if known.functions is not None:
-        known.functions.clear()
-        recorder.functions = known.functions
-    return recorder
-
-
 def _close(found: Trace, sizes: Sizes, values: Sequence[int]) -> None:
     """Let a trace be one for these values of its sizes."""
     at = sizes.at(values)
@@ -168,12 +158,13 @@ def _close(found: Trace, sizes: Sizes, values: Sequence[int]) -> None:
     found.sizes = None
 
 
-def _raise_meaning(recorder: Recorder, known: Known, error: Exception) -> None:
+def _raise_meaning(recorder: Recorder, error: Exception) -> None:
     """Raise what it means that a trace has failed, if that is another error."""
     if isinstance(error, UnsupportedError):
         raise EagerOnlyError(f"its instructions can't be followed now: {error}") from None
-    if isinstance(error, (EagerOnlyError, TraceError)) and known.taken:  # which may be why
-        raise RestartTrace(str(error), "looked_at", [*known.taken]) from None
+    taken = recorder.at_start.taken
+    if isinstance(error, (EagerOnlyError, TraceError)) and taken:  # which may be why
+        raise RestartTrace(str(error), "looked_at", [*taken]) from None
     if isinstance(error, TypeError) and not isinstance(error, LucidError) and recorder.has_numbers:
         raise_in_eager_mode(error)  # it may be about the type of what stands for a number
 
@@ -198,7 +189,7 @@ def raise_in_eager_mode(
         ) from error
 
 
-def _record(recorder: Recorder, side_effects: SideEffects, call: Call, known: Known) -> Trace:
+def _record(recorder: Recorder, side_effects: SideEffects, call: Call) -> Trace:
     function, collector = side_effects.function, recorder.collector
     assert collector is not None
     code = getattr(inspect.unwrap(function), "__code__", None)
@@ -214,12 +205,12 @@ def _record(recorder: Recorder, side_effects: SideEffects, call: Call, known: Kn
                 )
             collector.refused = recorder.note_refusal
             outside = recorder.outside = DeferredCalls(recorder.exits, collector)
-            known.warnings = outside.warnings
+            recorder.at_start.warnings = outside.warnings
             collector.substitutes = StandInFunctions(recorder, collector, outside)
             collector.is_gradient = lambda tensor: tensor._storage in recorder.grad_leaf_of
             _name_arguments(collector, function, call)
             call.take(side_effects.values())
-            found, handles = _run(recorder, collector, side_effects, call, known)
+            found, handles = _run(recorder, collector, side_effects, call)
             try:
                 side_effects.forget()
                 _refuse_escaped(recorder, handles)
@@ -260,14 +251,13 @@ def _run(
     collector: GuardCollector,
     side_effects: SideEffects,
     call: Call,
-    known: Known,
 ) -> tuple[Trace, list[weakref.ref[TensorCore]]]:
     """Run the function, in a frame of its own: no frame may hold a traced tensor afterwards.
 
     Gives also what stood for the arguments; nobody should hold it any more.
     """
     function, sources = side_effects.function, [source.path for source in side_effects.read]
-    stand_ins = StandIns(recorder, call, function, known, sources)
+    stand_ins = StandIns(recorder, call, function, sources)
     grad_enabled = context.grad_enabled
     settle = functools.partial(_settle, recorder, collector, side_effects, stand_ins)
     try:
