@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from lucid.codegen import costs
 from lucid.codegen.contraction.contraction import (
     Contraction,
     aligned_bytes,
@@ -390,13 +389,8 @@ class Emitter:
         elif spec.k % lanes:
             mask = const_lanes("i1", [lane < spec.k % lanes for lane in range(lanes)])
             sums = self._dot_step(pointers, sums, i64(main), mask)
-        self._finish_dots([b.reduce(total, b.add) for total in sums], rows, columns)
-
-    def _finish_dots(
-        self, sums: Sequence[Val], rows: Sequence[Val], columns: Sequence[Val]
-    ) -> None:
         for total, (row, column) in zip(sums, product(rows, columns), strict=True):
-            self.epilogue(self.b, total, Position(row, column, None))
+            self.epilogue(b, b.reduce(total, b.add), Position(row, column, None))
 
     def _dot_step(
         self, pointers: Sequence[Sequence[Val]], sums: Sequence[Val], k: Val, mask: Val | None
