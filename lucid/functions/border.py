@@ -34,6 +34,7 @@ from lucid.ir.frames import catching, cause, edge, explain_by, leave
 from lucid.ir.inference import NO_MEMORY
 from lucid.ir.location import LIBRARY
 from lucid.ir.misfits import misfit, with_reduction
+from lucid.ir.whose_code import is_users
 from lucid.tensor.context import context
 from lucid.tensor.writing import set_data, write_
 
@@ -42,6 +43,12 @@ _WRITING = {"__setitem__", *(f"__i{name}__" for name in (*_TWO, "pow"))}
 _OPERATORS = {  # with two operands; `pow` may get three
     *(f"__{side}{name}__" for name in (*_TWO, "matmul") for side in ("", "r")),
     *(f"__{name}__" for name in ("eq", "ne", "lt", "le", "gt", "ge", "getitem")),
+}
+_REFLECTED = {f"__{name}__": f"__r{name}__" for name in (*_TWO, "matmul")} | {
+    "__lt__": "__gt__",
+    "__gt__": "__lt__",
+    "__le__": "__ge__",
+    "__ge__": "__le__",
 }
 _known: dict[FunctionType, Callable[..., Any]] = {}
 
@@ -79,7 +86,7 @@ def enter_border(namespace: Any, names: dict[str, Any], module: str, prefix: str
         value = names[name]
         setattr(namespace, name, _known.get(value) or at_border(value, module, prefix + name))
     for name in _OPERATORS & names.keys():
-        setattr(namespace, name, _operator(names[name]))
+        setattr(namespace, name, _operator(names[name], _REFLECTED.get(name)))
 
 
 def public_names(names: dict[str, Any], *others: str) -> list[str]:
@@ -217,8 +224,11 @@ def _bordered(function: FunctionType) -> Callable[..., Any]:
 
 
 @cache  # of one function, one: others compare what they find by identity
-def _operator(function: FunctionType) -> Callable[..., Any]:
-    """An operator, which Python calls with two operands: what it raises says what these are."""
+def _operator(function: FunctionType, reflected: str | None) -> Callable[..., Any]:
+    """An operator, which Python calls with two operands: what it raises says what these are.
+
+    reflected: the method by which an object of the user's answers as the other operand.
+    """
 
     @catching
     @wraps(function)
@@ -229,6 +239,8 @@ def _operator(function: FunctionType) -> Callable[..., Any]:
                 return recorder.call(function, self, other)
             return function(self, other)
         except Exception as error:
+            if isinstance(error, ArgumentError) and _answers(other, reflected):
+                return NotImplemented
             by_user = not sys._getframe(1).f_code.co_filename.startswith(LIBRARY)
             if by_user and isinstance(error, LucidError):
                 name_operands(error, function, (self, other), {})
@@ -236,6 +248,12 @@ def _operator(function: FunctionType) -> Callable[..., Any]:
             raise
 
     return called
+
+
+def _answers(operand: Any, method: str | None) -> bool:
+    """Whether an operand's class has a reflected method that is the user's own, not inherited."""
+    bases = type(operand).__mro__
+    return is_users(next((base for base in bases if method in vars(base)), object))
 
 
 def name_operands(

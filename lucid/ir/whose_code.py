@@ -21,8 +21,8 @@ _PACKAGES = ("site-packages", "dist-packages")
 # Modules of the standard library that work on the user's objects for the user's code.
 _FOLLOWED = tuple(
     os.path.join(_STANDARD, name)
-    for name in ("collections", "copy.py", "dataclasses.py", "functools.py", "configparser.py")
-    + ("reprlib.py", "statistics.py")
+    for name in ("collections", "contextlib.py", "copy.py", "dataclasses.py", "functools.py")
+    + ("configparser.py", "reprlib.py", "statistics.py")
 ) + ("<frozen _collections_abc>",)
 
 LIBRARYS_ATTRIBUTES = ("_compiled_", "_kept_accumulator")  # of users' objects: methods and hooks

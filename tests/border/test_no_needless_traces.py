@@ -674,6 +674,34 @@ def test_a_context_manager_of_the_users(compile):
     return [step(x) for x in batches()]
 
 
+@same_as_eager(changes=False, traces=1)
+def test_a_context_manager_that_is_a_decorator(compile):
+    class Scaled(contextlib.ContextDecorator):
+        def __init__(self):
+            self.depth, self.log = 0, []
+
+        def __enter__(self):
+            self.depth += 1
+            return self
+
+        def __exit__(self, *error):
+            self.log.append(self.depth)
+            self.depth -= 1
+
+    scaled = Scaled()
+
+    @scaled
+    def double(x):
+        return x * scaled.depth
+
+    @compile
+    def step(x):
+        with scaled:
+            return double(x)
+
+    return [(step(x), list(scaled.log)) for x in batches()]
+
+
 @same_as_eager(traces=1)
 def test_a_context_manager_that_is_a_method(compile):
     class Average:

@@ -164,7 +164,7 @@ def test_an_operator_of_a_class(compile):
             return 1.0
 
     scale = Scale()
-    step = compile(lambda x: scale(x) + scale.__rmul__(x) * scale[0])
+    step = compile(lambda x: scale(x) + (x * scale) * scale[0])
     return calls(
         step,
         lambda: setattr(Scale, "__call__", lambda self, x: x * 5),

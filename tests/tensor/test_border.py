@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -83,6 +84,41 @@ def test_functions_have_the_names_by_which_they_are_found() -> None:
     for function in (F.relu, lucid.add, lucid.Tensor.addcmul_, lucid.Tensor.random_):
         assert pickle.loads(pickle.dumps(function)) is function
     assert lucid.Tensor.add is lucid.add
+
+
+class Scaled:
+    """Answers for itself, as a wrapper of a unit, or of a weight that is annealed, does."""
+
+    def __rmul__(self, other: lucid.Tensor) -> lucid.Tensor:
+        return other * 3
+
+    __radd__ = __rsub__ = __rtruediv__ = __rfloordiv__ = __rmod__ = __rmul__
+    __rmatmul__ = __rand__ = __gt__ = __lt__ = __ge__ = __le__ = __rmul__  # type: ignore[assignment]
+
+
+class Words(list[str]):
+    """What it inherits is Python's: an operator of a tensor refuses it."""
+
+
+@pytest.mark.parametrize(
+    "operate",
+    [
+        *(operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv),
+        *(operator.mod, operator.matmul, operator.and_),
+        *(operator.lt, operator.le, operator.gt, operator.ge),
+    ],
+)
+def test_an_operand_of_the_users_answers_by_its_reflected_method(
+    operate: Callable[[Any, Any], Any],
+) -> None:
+    for run in (operate, lucid.compile(lambda x, scaled: operate(x, scaled))):
+        assert run(x, Scaled()).tolist() == (x * 3).tolist()
+        with pytest.raises(TypeError, match="not object"):
+            run(x, object())
+        with pytest.raises(TypeError, match="not Words"):
+            run(x, Words("a"))
+    with pytest.raises(TypeError, match="not Scaled"):
+        lucid.mul(x, Scaled())
 
 
 def test_out_is_written_and_returned_in_both_modes() -> None:

@@ -544,10 +544,7 @@ class GuardCollector(Reads):
         elif module.partition(".")[0] in _SHARED and owner is not None and self.was_there(owner):
             self._op_by_op(f"it calls {function.__qualname__}(), which other threads take part in")
         else:
-            given = [owner, *args, *kwargs.values()]
-            if file == contextlib.__file__:  # which looks into its own objects alone
-                given = [x for x in given if type(x).__module__ == contextlib.__name__]
-            given += closure_of(function).values()
+            given = [owner, *args, *kwargs.values(), *closure_of(function).values()]
             self._look_into(given, {}, objects=True)
 
     def _call_library(self, owner: Any) -> bool:
