@@ -241,6 +241,7 @@ class profile:  # noqa: N801 - the name PyTorch gives it
         self._open.callback(_active.remove, self)
         self._replace(Compiled, "__call__", self._noting_calls)
         self._replace(core, "natively", lambda _: core.leave_to_python)
+        self._replace(core, "call", lambda _: core.leave_call)
         self._replace(core, "_evaluate", self._noting(_of_op))
         self._replace(Code, "run", self._noting(_of_program))
         self._replace(OpNode, "_on_arrays", self._noting(_of_rule))

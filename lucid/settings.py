@@ -9,6 +9,7 @@ from lucid.device import CPU, check_device, device
 from lucid.dtypes import of_tensor_class, set_default_dtype
 from lucid.ir import frames
 from lucid.ir.errors import OptionError
+from lucid.tensor.levels import note_turn
 
 __all__ = [
     "are_deterministic_algorithms_enabled", "get_default_device", "get_float32_matmul_precision",
@@ -69,6 +70,7 @@ def _asked(key: str) -> Any:
     """What was set; a compiled step that asks is traced again when it is set anew."""
     from lucid.compiler.recording import hooks
 
+    note_turn()
     return hooks.live(_chosen, key, f"lucid.settings[{key!r}]")
 
 

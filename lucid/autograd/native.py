@@ -520,7 +520,8 @@ def _is_plain() -> bool:
 def call_natively(cls: type[Function], inputs: tuple[Any, ...]) -> Any:
     """What `cls.apply` returns for these arguments; `NotImplemented` where they go op by op."""
     if _off[0] or not _is_plain():
-        return NotImplemented
+        levels = context.levels
+        return levels[-1].program(cls, inputs) if levels else NotImplemented
     key: list[Any] = [get_default_dtype()]
     tensors: list[TensorCore] = []
     ends: list[Any] = []

@@ -35,7 +35,9 @@ from lucid.ir.inference import NO_MEMORY
 from lucid.ir.location import LIBRARY
 from lucid.ir.misfits import misfit, with_reduction
 from lucid.ir.whose_code import is_users
+from lucid.tensor import core
 from lucid.tensor.context import context
+from lucid.tensor.core import LEFT, MISSED
 from lucid.tensor.writing import set_data, write_
 
 _TWO = ("add", "sub", "mul", "truediv", "floordiv", "mod", "and", "or", "xor", "lshift", "rshift")
@@ -50,6 +52,7 @@ _REFLECTED = {f"__{name}__": f"__r{name}__" for name in (*_TWO, "matmul")} | {
     "__le__": "__ge__",
     "__ge__": "__le__",
 }
+_NO_KEYWORDS: dict[str, Any] = {}
 _known: dict[FunctionType, Callable[..., Any]] = {}
 
 
@@ -188,16 +191,35 @@ def _explained(function: FunctionType) -> Callable[..., Any]:
     return called
 
 
+# Of modules whose functions draw or look at numbers, and of functions that return no tensors.
+_OTHERS = "lucid.random", "lucid.functions.protocols"
+_NO_TENSORS = "bool", "int", "float", "DType", "TypeGuard", "Size"
+
+
+def _is_recorded(function: FunctionType) -> bool:
+    """Whether calls of a function may be known by their arguments: it gives tensors, not draws."""
+    returned = str(function.__annotations__.get("return"))
+    is_other = function.__name__ == "forward" or function.__module__ in _OTHERS
+    return not (is_other or returned.startswith(_NO_TENSORS))
+
+
 def _bordered(function: FunctionType) -> Callable[..., Any]:
+    is_recorded = _is_recorded(function)
+
     @catching
     @wraps(function)
     def called(*args: Any, out: Any = None, **kwargs: Any) -> Any:
         try:
+            made = core.call(function, args, kwargs) if is_recorded and out is None else LEFT
+            if made is not LEFT and made is not MISSED:
+                return made
             try:
                 if kwargs and not NUMPY_NAMES.keys().isdisjoint(kwargs):
                     take_numpy_names(kwargs, function)
                 recorder = context.recorder
-                if recorder is None:
+                if made is MISSED:
+                    result = core.record_call(function, args, kwargs)
+                elif recorder is None:
                     result = function(*args, **kwargs)
                 else:
                     result = recorder.call(function, *args, **kwargs)
@@ -234,6 +256,9 @@ def _operator(function: FunctionType, reflected: str | None) -> Callable[..., An
     @wraps(function)
     def called(self: Any, other: Any) -> Any:
         try:
+            made = core.call(function, (self, other), _NO_KEYWORDS)
+            if made is not LEFT:
+                return made if made is not MISSED else core.record_call(function, (self, other), {})
             recorder = context.recorder
             if recorder is not None:
                 return recorder.call(function, self, other)

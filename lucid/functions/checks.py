@@ -22,6 +22,7 @@ from lucid.ir.ops.checks import examine
 from lucid.ir.types import i32, i64
 from lucid.tensor.context import context
 from lucid.tensor.core import emit, with_origins
+from lucid.tensor.levels import note_turn
 
 Operands = Mapping[str, Tensor]
 
@@ -90,6 +91,7 @@ def require(
     array = at_hand(condition)
     if array is not None and array.all():
         return
+    note_turn()
     fails = emit(ops.logical_not, (condition,))
     fails = emit(ops.any, (fails,), axes=tuple(range(condition.ndim)))
     said = partial(_said, text, hint, given)

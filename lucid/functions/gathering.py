@@ -23,7 +23,7 @@ from lucid.functions.finding import (
     runs,
 )
 from lucid.functions.gradients import with_gradient
-from lucid.functions.indexing import Pick, getitem, replaced
+from lucid.functions.indexing import Pick, are_columns, getitem, replaced, replaced_at
 from lucid.functions.promotion import Number, operand
 from lucid.functions.shape import broadcast, reshaped
 from lucid.functions.tensors import Tensor
@@ -366,6 +366,11 @@ def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = Fa
     x = tensor_of(input, "index_put")
     if not isinstance(indices, (tuple, list)):
         raise ArgumentError("index_put: indices must be a tuple of tensors")
+    new = tensor_of(values, "index_put", "values")
+    if new._type.dtype is x._type.dtype and are_columns(tuple(indices), x):
+        result = replaced_at(x, indices, new, accumulate)
+        if result is not None:
+            return result
     picks: list[Pick] = []
     axis = 0
     for index in indices:
@@ -380,7 +385,6 @@ def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = Fa
             axis += 1
     if axis > x.ndim:
         raise IndexOutOfRangeError(f"index_put: too many indices for {x._type}: {axis}")
-    new = tensor_of(values, "index_put", "values")
     if new._type.dtype is not x._type.dtype:
         raise DTypeError("index_put: Index put requires the source and destination dtypes match")
     return replaced("index_put", x, x, picks, new, accumulate)

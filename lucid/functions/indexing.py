@@ -43,6 +43,7 @@ from lucid.ir.types import Shape, bool_, has_dtype, i64, u8
 from lucid.tensor.arrays import plain_data
 from lucid.tensor.context import context
 from lucid.tensor.core import apply_op, emit, from_array, of_users_array
+from lucid.tensor.levels import note_turn
 from lucid.tensor.writing import write_
 
 
@@ -117,7 +118,7 @@ def _picked(input: Tensor, index: Any) -> Tensor:
         mask = at_hand(index) if dtype is bool_ else None
         if mask is not None and mask.shape == input._type.shape[: mask.ndim]:
             return _at_places(input, mask.ndim, np.flatnonzero(mask))
-    if type(index) is tuple and len(index) <= input.ndim and all(map(_is_column, index)):
+    if are_columns(index, input):
         places = _counted(index, input._type.shape[: len(index)])
         if places is None:
             return _pick(input, input, [Pick(axis, x, axis) for axis, x in enumerate(index)])
@@ -143,11 +144,34 @@ def _counted(index: tuple[Any, ...], lengths: Shape) -> np.ndarray | None:
         return None
 
 
+def are_columns(index: Any, x: Tensor) -> bool:
+    """Whether an index is nothing but a tensor of numbers for each of the first axes."""
+    return type(index) is tuple and 0 < len(index) <= x.ndim and all(map(_is_column, index))
+
+
 def _at_places(x: Tensor, axes: int, places: np.ndarray) -> Tensor:
     """What lies at places of the first axes, counted in row-major order."""
     shape = x._type.shape
     merged = reshaped(x, (prod(shape[:axes]), *shape[axes:]))
     return emit(ops.take, (merged, from_array(places)), axis=0)
+
+
+def replaced_at(
+    x: Tensor, index: Sequence[Tensor], value: Tensor, accumulate: bool = False
+) -> Tensor | None:
+    """A tensor with elements replaced, or added to, where an index of each of its first axes says.
+
+    None where the index isn't plain, as `_counted` has it.
+    """
+    shape = x._type.shape
+    places = _counted(tuple(index), shape[: len(index)])
+    if places is None:
+        return None
+    rest = shape[len(index) :]
+    merged = reshaped(x, (prod(shape[: len(index)]), *rest))
+    source = _fitted(value, (*places.shape, *rest))
+    op = ops.index_add if accumulate else ops.index_set
+    return reshaped(emit(op, (merged, from_array(places), source), axis=0), shape)
 
 
 def _is_column(item: Any) -> bool:
@@ -197,6 +221,11 @@ def _store(input: Tensor, index: Any, new: Tensor) -> None:
         if not new._type.shape and _is_mask_of(index, input):
             write_(input, choose(index, new, input))
             return
+        if are_columns(index, input):
+            result = replaced_at(input, index, new)
+            if result is not None:
+                write_(input, result)
+                return
         view, parsed = _basic_view(input, index)
     except IndexOutOfRangeError as error:
         complete(error, "", {"input": input})
@@ -585,6 +614,7 @@ def _linear(indices: Sequence[Tensor], sizes: Sequence[int]) -> Tensor:
     if context.recorder is None and not context.levels:
         arrays: Any = tuple([index._array for index in indices])
         return from_array(np.ravel_multi_index(arrays, tuple(sizes), "wrap"))
+    note_turn()
     shape = broadcast_all(*(index._type.shape for index in indices))
     assert shape is not None
     linear: Any = None

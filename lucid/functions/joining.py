@@ -28,7 +28,15 @@ from lucid.functions.arguments import (
 from lucid.functions.creation import arange
 from lucid.functions.elementwise import choose, clone
 from lucid.functions.promotion import Number, common_dtype, operand
-from lucid.functions.shape import broadcast, movedim, permuted, reshaped, sliced, unsqueeze
+from lucid.functions.shape import (
+    broadcast,
+    is_contiguous,
+    movedim,
+    permuted,
+    reshaped,
+    sliced,
+    unsqueeze,
+)
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, OptionError, ShapeError
@@ -39,6 +47,7 @@ from lucid.ir.strides import reshape_strides
 from lucid.ir.types import DType, Shape, i64
 from lucid.tensor.context import context
 from lucid.tensor.core import constant, emit, of_array
+from lucid.tensor.levels import note_turn
 
 __all__ = [
     "broadcast_shapes", "broadcast_tensors", "cat", "chunk", "concat", "concatenate", "diag",
@@ -351,6 +360,8 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
     length = max(min(rows + min(offset, 0), columns - max(offset, 0)), 0)
     row, column = (max(-offset, 0), max(offset, 0)) if length else (0, 0)
     flat = (*outer, rows * columns)
+    if not is_contiguous(x):
+        note_turn()
     if reshape_strides(x._type.shape, x.element_strides(), flat) is None:
         square = sliced(x, len(outer), row, row + length, 1)
         square = sliced(square, len(outer) + 1, column, column + length, 1)

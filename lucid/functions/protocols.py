@@ -8,7 +8,6 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from lucid.functions.arguments import listed
-from lucid.functions.joining import unbind
 from lucid.functions.reduction import any as any_of
 from lucid.functions.shape import flip
 from lucid.functions.tensors import Tensor
@@ -113,7 +112,7 @@ def iterate(input: Tensor) -> Iterator[Tensor]:
     """`iter(x)`: views along the first axis. Raises `ArgumentError` for 0-d tensors."""
     if not input._type.shape:
         raise ArgumentError("iter: iteration over a 0-d tensor")
-    return iter(unbind(input))
+    return iter(input.unbind())
 
 
 def backwards(input: Tensor) -> Tensor:

@@ -28,6 +28,7 @@ from lucid.ir.types import DType, Shape
 from lucid.layouts import check_memory_format
 from lucid.tensor.context import context
 from lucid.tensor.core import apply_op, emit, of_users_array
+from lucid.tensor.levels import note_turn
 from lucid.tensor.size import Size, new_size
 
 __all__ = [
@@ -105,6 +106,8 @@ def view(input: Tensor, *shape: Any, size: Any = None, dtype: DType | None = Non
     sizes = infer_size(sizes_of(given, "view"), x._type.size, "view")
     array = x._array
     is_plain = array is not None and x._strides is None and array.flags.c_contiguous
+    if not (is_plain or is_contiguous(x)):
+        note_turn()
     if not is_plain and reshape_strides(x._type.shape, x.element_strides(), sizes) is None:
         raise ShapeError(
             "view: view size is not compatible with input tensor's size and stride (at least one "

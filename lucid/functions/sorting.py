@@ -29,6 +29,7 @@ from lucid.ir.types import i32, i64
 from lucid.return_types import Kind, ValuesAndIndices
 from lucid.tensor.context import context
 from lucid.tensor.core import constant, emit, from_array
+from lucid.tensor.levels import note_turn
 
 __all__ = [
     "argsort", "bucketize", "histogram", "isin", "kthvalue", "median", "msort", "nanmedian",
@@ -381,6 +382,7 @@ def _bisected(row: Tensor, wanted: Tensor, right: bool) -> Tensor:
     size, axis = row._type.shape[-1], row.ndim - 1
     if context.recorder is None and not context.levels:
         return from_array(_places(row._array, wanted._array, "right" if right else "left"))
+    note_turn()
     low = broadcast(constant(0, i64), wanted._type.shape)
     high = broadcast(constant(size, i64), wanted._type.shape)
     for _ in range(size.bit_length()):

@@ -14,13 +14,14 @@ from lucid.autograd.node import OpNode, accumulator_of, sequence_numbers
 from lucid.autograd.rules import Derivative, Rule, derivative_of
 from lucid.autograd.saved import SavedTensor
 from lucid.codegen.llvm.target import host_target
+from lucid.dtypes import default_dtype_place
 from lucid.ir import location
 from lucid.ir.errors import LucidError
 from lucid.ir.inference import MOST_ELEMENTS, Application, is_many
 from lucid.ir.location import Spot, user_spot
 from lucid.ir.op import Operand, Trait
 from lucid.ir.ops.evaluation import quiet
-from lucid.ir.types import TensorType, f32
+from lucid.ir.types import DType, TensorType, f32
 from lucid.runtime.entry.apply import (
     APPLY,
     KEPT,
@@ -32,18 +33,23 @@ from lucid.runtime.entry.apply import (
     Record,
     apply_text,
 )
+from lucid.runtime.entry.calls import CALL, MOST_TIMES
 from lucid.runtime.entry.common import Common
 from lucid.runtime.entry.layout import NativeFunctions
 from lucid.runtime.entry.walk import MOST_ARRAYS, STEP_OPERANDS, WALK, Derive
 from lucid.runtime.once import Once
 from lucid.tensor import slow_ops
+from lucid.tensor.calls import Calls
 from lucid.tensor.context import context
-from lucid.tensor.core import MISSED, TensorCore
+from lucid.tensor.core import LEFT, MISSED, TensorCore, apply_op
 from lucid.tensor.objects import Offsets, Tables, measured, own, template_of
+from lucid.tensor.size import Size
 from lucid.tensor.tensor import Tensor
+from lucid.tensor.writing import write_
 
 _ABSENT = "recorder", "forward", "mutation_guard"
 _EMPTY = "levels", "saved_hooks"
+_IDENTICAL = str, type(None), bool, type(...), DType  # what a call is known by, as it is
 
 
 class _Record(Tables):
@@ -121,12 +127,23 @@ class Applied(Tables):
             Common.FRAME: sys._getframe, Common.FILENAME: "co_filename",
             Common.PASSED: location.PASSED, Common.USERS: location.USERS,
             Common.SEQUENCE: sequence_numbers, Common.REPEATED: (LucidError, MemoryError),
-            Common.NODE: OpNode, Common.ACCUMULATOR: accumulator_of, Common.ADD: quiet(_sum),
+            Common.LEFT: LEFT, Common.APPLY_OP: apply_op, Common.WRITE: write_, Common.LENT: "lent",
+            Common.INT: int, Common.FLOAT: float, Common.LIST: list, Common.SLICE: slice,
+            Common.SIZE: Size, Common.ALL: ..., Common.NODE: OpNode,
+            Common.ACCUMULATOR: accumulator_of, Common.ADD: quiet(_sum),
         }  # fmt: skip
         for word, value in constants.items():
             plan[word] = self._keep(value)
         plan[Common.ABSENT], plan[Common.ABSENT_AT] = len(_ABSENT), self._objects(_ABSENT)
         plan[Common.EMPTY], plan[Common.EMPTY_AT] = len(_EMPTY), self._objects(_EMPTY)
+        plan[Common.IDENTICAL_AT] = self._objects(_IDENTICAL)
+        plan[Common.IDENTICAL] = len(_IDENTICAL)
+        place, name = default_dtype_place()
+        plan[Common.DEFAULTS], plan[Common.FLOATING] = self._keep(place), self._keep(name)
+        plan[Common.TIMES] = MOST_TIMES
+        self.calls = Calls(offsets)
+        plan[Common.KEY_AT] = self.calls.key.ctypes.data
+        plan[Common.CALLS_AT] = self.calls.table.ctypes.data
         plan[Common.NUMBERS_AT] = self._objects(range(-1, MOST_OPERANDS))
         plan[Common.TABLE_AT] = self._table.ctypes.data
         plan[Common.THREAD_ITEMS] = own(None)
@@ -135,6 +152,7 @@ class Applied(Tables):
         plan[Common.RESULT] = self._template(SavedTensor(tensor, 0))
         self._kept.append(code)
         self.function: Callable[..., Any] = code.function(plan, APPLY)
+        self.call: Callable[..., Any] = code.function(plan, CALL)
         self.walk: Callable[..., Any] = code.function(plan, WALK)
         self.made: Callable[..., Tensor] = code.function(plan, MADE)
         self.kept: Callable[..., SavedTensor] = code.function(plan, KEPT)
@@ -192,7 +210,7 @@ class Applied(Tables):
         self._put(slot, record)
 
     def _put(self, slot: int, record: _Record) -> None:
-        self._records[slot], self._table[slot] = record, record.words.ctypes.data
+        self._table[slot], self._records[slot] = record.words.ctypes.data, record  # in this order
 
 
 def _evaluator(known: Application) -> Callable[..., np.ndarray]:
@@ -227,5 +245,5 @@ def applied() -> Applied | None:
         return None
     layout, offsets = found
     return Applied(
-        offsets, NativeFunctions(apply_text(host_target(), layout), APPLY, WALK, MADE, KEPT)
+        offsets, NativeFunctions(apply_text(host_target(), layout), APPLY, CALL, WALK, MADE, KEPT)
     )

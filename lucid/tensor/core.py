@@ -752,7 +752,7 @@ def not_yet(op: Op, operands: Sequence[Operand], attributes: Attributes) -> None
 
     It is not where somebody is told of tensors that are saved: its templates save some.
     """
-    global natively
+    global natively, call
     state = context.__dict__
     is_told = state["saved_hooks"] or state["forward"] is not None
     if is_told or state["recorder"] is not None or state["mutation_guard"] is not None:
@@ -763,6 +763,7 @@ def not_yet(op: Op, operands: Sequence[Operand], attributes: Attributes) -> None
 
         found = applied()
         natively = leave_to_python if found is None else found.function
+        call = leave_call if found is None else found.call
 
 
 def _is_native(op: Op, operands: Sequence[TensorCore], type: TensorType) -> bool:
@@ -794,6 +795,29 @@ def leave_to_python(op: Op, operands: Sequence[Operand], attributes: Attributes)
 _applied = itertools.count()
 _drawn = 0
 natively: Callable[..., Any] = not_yet  # applies an op; None: Python is to do it
+
+
+LEFT = object()  # the answer of machine code to a call of a public function that is Python's
+
+
+def leave_call(
+    function: Callable[..., Any], args: tuple[Any, ...], keywords: dict[str, Any]
+) -> object:
+    """Stands for machine code where there is none, or where ops are to be seen."""
+    return LEFT
+
+
+call: Callable[..., Any] = leave_call  # calls a public function that has done the same before
+
+
+def record_call(
+    function: Callable[..., Any], args: tuple[Any, ...], keywords: dict[str, Any]
+) -> Any:
+    """What a function returns, of which machine code lacks a record."""
+    found = machine_code()
+    if found is None:
+        return function(*args, **keywords)
+    return found.calls.record(found.call, function, args, keywords)
 
 
 _machine_code: Applied | None = None

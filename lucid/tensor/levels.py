@@ -75,6 +75,23 @@ class Level(ABC):
         """Note that the call looks at the numbers of a tensor, and may go on by them."""
         return
 
+    def program(self, function: type[Function], inputs: tuple[Any, ...]) -> Any:
+        """What a Function of the library's returns that is a program outside of the level.
+
+        `NotImplemented`: inside of it goes op by op.
+        """
+        return NotImplemented
+
+    def turn(self) -> None:
+        """Note that the call goes another way than it would outside of the level."""
+        return
+
+
+def note_turn() -> None:
+    """Tell the levels that a call goes another way because of them, or by strides or settings."""
+    for level in context.levels:
+        level.turn()
+
 
 def acting_level(op: Op | None, tensors: Sequence[Any]) -> tuple[Level, int] | None:
     """The innermost level that acts on the tensors, and its position."""

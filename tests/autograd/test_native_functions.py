@@ -549,9 +549,10 @@ def test_short_programs_are_called_without_python(monkeypatch: pytest.MonkeyPatc
     assert len(asked) == 1
     with pytest.raises(IndexError):
         F.cross_entropy(x, lucid.tensor([0, 2, 3, 1]))
-    assert len(asked) == 2
+    assert len(asked) > 1
+    asked.clear()
     F.cross_entropy(x, classes)
-    assert len(asked) == 2
+    assert not asked
 
 
 def test_the_first_calls_tensors_do_not_stay() -> None:

@@ -340,3 +340,21 @@ def test_birthplaces_are_added_to_the_operands() -> None:
     )
     assert with_birthplaces("add: no operands listed", places) == "add: no operands listed"
     assert with_birthplaces("neg: no\n  x: f32[]", [""]) == "neg: no\n  x: f32[]"
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.int32])
+@pytest.mark.parametrize("count", [5, 200])
+def test_indices_are_within_their_bounds_however_many_there_are(count: int, dtype: Any) -> None:
+    most = np.iinfo(dtype)
+    for low, high in (0, 7), (-7, 7), (-7, -2):
+        right = np.resize(np.arange(low, high, dtype=dtype), (2, count))
+        for x in right, right.T, right[:, ::-1]:
+            ops.check.evaluate(x, low=low, high=high, message="{}", error="index")
+            for wrong in low - 1, high, most.min, most.max:
+                x[1, 1] = wrong
+                with pytest.raises(IndexOutOfRangeError, match=f"^{wrong}$"):
+                    ops.check.evaluate(x, low=low, high=high, message="{}", error="index")
+            x[1, 1] = low
+    table = np.arange(7.0)
+    picked = ops.gather.evaluate(table, np.resize(np.arange(-7, 7), count), axis=0)
+    np.testing.assert_array_equal(picked, np.resize(np.tile(table, 2), count))

@@ -35,12 +35,14 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Machine code applies ops from the first one on."""
     assert found is not None
     monkeypatch.setattr(core, "natively", found.function)
+    monkeypatch.setattr(core, "call", found.call)
     yield
 
 
 def in_python(monkeypatch: pytest.MonkeyPatch, run: Callable[[], Any]) -> Any:
     with monkeypatch.context() as patched:
         patched.setattr(core, "natively", core.leave_to_python)
+        patched.setattr(core, "call", core.leave_call)
         return run()
 
 

@@ -20,7 +20,7 @@ from lucid.ir.errors import (
 )
 from lucid.ir.op import Op, Sample, declare
 from lucid.ir.ops import batching
-from lucid.ir.ops.evaluation import bounds
+from lucid.ir.ops.evaluation import is_within
 from lucid.ir.ops.rules import failure, require_index
 from lucid.ir.types import TensorType
 
@@ -58,11 +58,9 @@ def examine(x: np.ndarray, low: int, high: int, message: Callable[[], str], erro
     """Raise the error of a check that finds something in the array; its message is made then."""
     if x.size and 0 in x.strides:  # elements that a broadcast repeats are looked at once
         x = x[tuple([slice(None if step else 1) for step in x.strides])]
-    if x.size:
-        least, greatest = bounds(x)
-        if least < low or greatest >= high:
-            wrong = x[(x < low) | (x >= high)].flat[0]
-            raise out_of_range(int(wrong), message(), error)
+    if not is_within(x, low, high):
+        wrong = x[(x < low) | (x >= high)].flat[0]
+        raise out_of_range(int(wrong), message(), error)
 
 
 def _evaluate(x: np.ndarray, low: int, high: int, message: str, error: str) -> np.ndarray:

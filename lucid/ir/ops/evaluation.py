@@ -58,23 +58,32 @@ def checked_index(op: str, index: np.ndarray, axis: int, size: int) -> np.ndarra
     Raises `IndexOutOfRangeError` for the first one that isn't in `-size <= i < size`.
     """
     index = index.astype(np.int64, copy=False)
-    if index.size == 0:
+    if is_within(index, 0, size):
         return index
-    low, high = bounds(index)
-    if low < -size or high >= size:
+    if not is_within(index, -size, size):
         wrong = index[(index < -size) | (index >= size)].flat[0]
         raise IndexOutOfRangeError(
             f"{op}: index {wrong} is out of range for axis {axis} with size {size}"
         )
-    return np.where(index < 0, index + size, index) if low < 0 else index
+    return np.where(index < 0, index + size, index)
 
 
 _FEW = 64
 
 
-def bounds(x: np.ndarray) -> tuple[int, int]:
-    """The least and the greatest of an array of integers; of few Python finds them faster."""
+def is_within(x: np.ndarray, low: int, high: int) -> bool:
+    """Whether all of an array of integers have `low <= x < high`.
+
+    Of few elements Python finds the least and the greatest faster than NumPy. Of more one pass is
+    enough: the distances from `low`, of 64 bits without a sign, are greater for what lies below it.
+    """
     if x.size <= _FEW:
         values = x.ravel().tolist()
-        return min(values), max(values)
-    return x.min(), x.max()
+        return not values or (low <= min(values) and max(values) < high)
+    if x.dtype != np.int64 or not -_MOST <= low <= high <= _MOST:
+        return bool(low <= x.min() and x.max() < high)
+    distances = (x - low if low else x).view(np.uint64)
+    return bool(np.maximum.reduce(distances, None) < high - low)
+
+
+_MOST = 2**62

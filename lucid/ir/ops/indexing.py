@@ -164,7 +164,8 @@ def _starts(shape: Shape, axis: int) -> np.ndarray:
 def _along_targets(shape: Shape, index: np.ndarray, axis: int) -> np.ndarray:
     """Flat positions in an array of `shape` of what a checked index along `axis` reads."""
     offsets = _known_offsets if index.size < _KEPT else _offsets
-    flat: np.ndarray = offsets(shape, index.shape, axis) + index * prod(shape[axis + 1 :])
+    inner = prod(shape[axis + 1 :])
+    flat: np.ndarray = offsets(shape, index.shape, axis) + (index if inner == 1 else index * inner)
     return flat
 
 

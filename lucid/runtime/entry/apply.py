@@ -13,6 +13,7 @@ from enum import IntEnum
 
 from lucid.codegen.llvm.builder import Module, Val, const
 from lucid.codegen.llvm.target import Target
+from lucid.runtime.entry.calls import define_call
 from lucid.runtime.entry.common import Common, define_right_array
 from lucid.runtime.entry.objects import define_tensor
 from lucid.runtime.entry.walk import define_walk
@@ -72,11 +73,13 @@ def apply_text(target: Target, layout: Layout) -> str:
         _define_saved,
         _define_node,
         _define_spot,
+        _define_applied,
         _define_apply,
         _define_made,
         _define_kept,
     ):
         define(module, layout)
+    define_call(module, layout)
     return module.text()
 
 
@@ -84,7 +87,13 @@ def _define_apply(module: Module, layout: Layout) -> None:
     with entry_function(module, APPLY, "self", "args", "count", internal=False) as b:
         holder, args, _ = b.args
         plan = b.field(holder, layout.array_data)
-        operands, attributes = b.word(args, 1), b.word(args, 2)
+        b.answer(b.call("apply", "i64", plan, *[b.word(args, i) for i in range(3)]))
+
+
+def _define_applied(module: Module, layout: Layout) -> None:
+    """What an op gives; None: Python is to apply it, as well as where a record is missing."""
+    with entry_function(module, "apply", "plan", "op", "operands", "attributes") as b:
+        plan, op, operands, attributes = b.args
         is_tuple = b.eq(b.field(operands, layout.kind), b.word(plan, Common.TUPLE))
         _leave_unless(b, plan, is_tuple)
         count = b.api("PyTuple_Size", operands)
@@ -92,7 +101,7 @@ def _define_apply(module: Module, layout: Layout) -> None:
         _leave_unless(b, plan, is_usual)
         grad = b.call("grad", "i64", plan)
         _leave_unless(b, plan, b.ne(grad, 0))
-        record = b.call("find", "i64", plan, b.word(args), operands, count, attributes)
+        record = b.call("find", "i64", plan, op, operands, count, attributes)
         with b.if_(b.eq(record, 1)):
             b.own(missed := b.word(plan, Common.MISSED))
             b.answer(missed)

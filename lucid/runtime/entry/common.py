@@ -45,6 +45,23 @@ class Common(IntEnum):
     FILENAME = 31  # "co_filename"
     PASSED = 32  # sets of files: those of which frames are passed over, and others
     USERS = 33
+    LEFT = 34  # the answer to a call of a public function that is Python's
+    KEY_AT = 35  # words of `calls.Key`
+    CALLS_AT = 36  # a table of records, and behind it of hashes that came once
+    APPLY_OP = 37  # callables: what applies an op, and what writes a tensor
+    WRITE = 38
+    LENT = 39  # "lent"
+    DEFAULTS = 40  # what has the default dtype, and its name there
+    FLOATING = 41
+    INT = 42
+    FLOAT = 43
+    LIST = 44
+    SLICE = 45
+    IDENTICAL = 46  # classes whose objects are told apart by identity
+    IDENTICAL_AT = 47
+    ALL = 48  # `...`
+    TIMES = 49  # that a call comes again before it is recorded
+    SIZE = 50  # a class of tuples
 
 
 def define_right_array(module: Module, layout: Layout) -> None:

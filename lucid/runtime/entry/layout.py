@@ -137,7 +137,17 @@ def general_layout() -> dict[str, int]:
     if ctypes.c_int32.from_address(id(mark) + kind - _WORD).value != counted + 1 or counted < 1000:
         raise UnknownLayoutError("references")
     known = {"references": kind - _WORD, "kind": kind, "cell": _WORD * cell.index(id(mark))}
-    return known | found
+    return known | found | _slice_offsets()
+
+
+def _slice_offsets() -> dict[str, int]:
+    names = "start", "stop", "step"
+    marks = [object() for _ in names]
+    words = words_in(slice(*marks), slice.__basicsize__)
+    if any(words.count(id(mark)) != 1 for mark in marks):
+        raise UnknownLayoutError("slices")
+    pairs = zip(names, marks, strict=True)
+    return {f"slice_{name}": _WORD * words.index(id(mark)) for name, mark in pairs}
 
 
 def _probes() -> list[np.ndarray]:

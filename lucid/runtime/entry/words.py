@@ -41,6 +41,7 @@ IMPORTS = (
     "PyObject_GetItem",
     "PyObject_Hash",
     "PyObject_RichCompareBool",
+    "PyObject_SetItem",
     "PyObject_Size",
     "PyObject_Vectorcall",
     "PyObject_VectorcallDict",
@@ -73,6 +74,9 @@ class Layout:
     references: int  # of any object: their number, an i32
     kind: int  # of any object: its class
     cell: int  # of a closure's cell: what is in it
+    slice_start: int
+    slice_stop: int
+    slice_step: int
     array_data: int
     array_axes: int  # an i32
     array_shape: int

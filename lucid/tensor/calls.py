@@ -1,0 +1,342 @@
+"""Records of calls of public functions, which machine code runs (`lucid/runtime/entry/calls.py`).
+
+What most functions do between their ops follows from the types of their tensors and the values of
+their other arguments. So a call that comes again and again is noted by a level: the ops that it
+applies, and what it writes in the end. A call that does anything else has a record that says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lucid.autograd.native import NotStraightError, call_natively
+from lucid.ir import ops
+from lucid.ir.errors import LucidError
+from lucid.ir.location import takers
+from lucid.ir.op import Attributes, Op
+from lucid.runtime.entry.calls import (
+    CALL_SLOTS,
+    CALL_STEP_WORDS,
+    IS_NONE,
+    IS_TENSOR,
+    IS_TUPLE,
+    MOST_CALL_OPERANDS,
+    MOST_VALUES,
+    Call,
+    Key,
+)
+from lucid.tensor.context import context, within
+from lucid.tensor.core import LEFT, MISSED, TensorCore, apply_op
+from lucid.tensor.levels import Level, Result
+from lucid.tensor.objects import Offsets, Tables
+from lucid.tensor.size import Size
+from lucid.tensor.tensor import Tensor
+from lucid.tensor.writing import write_
+
+if TYPE_CHECKING:
+    from lucid.autograd.function import Function
+
+Program = Callable[[tuple[Any, ...]], Any]
+_NEVER = -1
+MOST = 1024  # records of one function; calls with other arguments are Python's
+_MOST_BYTES = 1 << 12  # of a tensor that is kept to be copied
+_MOST_CONSTANT_BYTES = 1 << 16
+
+
+class _Notes(Level):
+    """Notes what a call does with its tensors, while it does it.
+
+    Attributes:
+        is_straight: whether the notes tell all of it.
+        constants: what they were given besides the tensors.
+        steps: an op with its operands and its attributes, a program, or None: a write.
+        results: what the ops gave; they are numbered after the tensors and the constants.
+        is_written: no op comes after a write, of which there is one.
+    """
+
+    def __init__(self, tensors: Sequence[TensorCore]) -> None:
+        self.is_straight = True
+        self.tensors, self.results = tensors, list[TensorCore]()
+        self.constants: list[Any] = []
+        self.steps: list[tuple[Op | Program | None, list[Any], Attributes]] = []
+        self.is_written = False
+        self._grad_enabled = context.grad_enabled
+        self._known = {id(tensor) for tensor in tensors}
+
+    def _refuse(self) -> None:
+        """Let Python call it again, unless something was written."""
+        self.is_straight = False
+        if not self.is_written:
+            raise NotStraightError("it does more than apply ops")
+
+    def acts_on(self, op: Op | None, tensors: Sequence[Any], position: int) -> bool:
+        return True
+
+    def apply(
+        self, op: Op, operands: Sequence[TensorCore], attributes: Attributes, position: int
+    ) -> TensorCore:
+        is_plain = op.kind not in ("random", "host") and len(operands) <= MOST_CALL_OPERANDS
+        if self.is_written or not is_plain or context.grad_enabled != self._grad_enabled:
+            self._refuse()
+        result: TensorCore = _below(position, apply_op, op, operands, attributes)
+        if not any(id(operand) in self._known for operand in operands):
+            self.constants.append(result)  # as what it is made of
+            return result
+        self.note(op, operands, attributes, result)
+        return result
+
+    def note(
+        self, made: Op | Program, given: Sequence[Any], attributes: Attributes, result: TensorCore
+    ) -> None:
+        """Note a step, and what it gave."""
+        self._keep_constants(given)
+        self.steps.append((made, [*given], attributes))
+        self.results.append(result)
+        self._known.add(id(result))
+
+    def program(self, function: type[Function], inputs: tuple[Any, ...]) -> Any:
+        program = partial(_run_program, function)
+        if self.is_written or len(inputs) > MOST_CALL_OPERANDS:
+            self._refuse()
+        result = _below(0, program, inputs)
+        if not isinstance(result, TensorCore):
+            self._refuse()
+        self.note(program, inputs, {}, result)
+        return result
+
+    def _keep_constants(self, operands: Sequence[Any]) -> None:
+        """Operands that nothing is known of are constants, if they aren't the call's memory."""
+        for operand in operands:
+            if id(operand) in self._known or any(operand is x for x in self.constants):
+                continue
+            if isinstance(operand, TensorCore):
+                array = operand._array
+                if array is None or self.shares(array) or operand.requires_grad:
+                    self._refuse()
+            self.constants.append(operand)
+
+    def shares(self, array: np.ndarray) -> bool:
+        others = [tensor._array for tensor in (*self.tensors, *self.results)]
+        return any(np.may_share_memory(array, x) for x in others if x is not None)
+
+    def write(self, target: TensorCore, value: TensorCore, position: int) -> None:
+        if self.is_written or id(target) not in self._known:
+            self._refuse()
+        self._keep_constants((value,))
+        self.steps.append((None, [target, value], {}))
+        _below(position, write_, target, value)
+        self.is_written = True
+
+    def look(self, tensor: TensorCore) -> None:
+        self._refuse()
+
+    def turn(self) -> None:
+        self._refuse()
+
+    def is_warned(self, *_: Any) -> bool:
+        """Whether a warning is taken: it is given, and each call is to give it."""
+        if self in context.levels:  # no other thread's
+            self.turn()
+        return False
+
+    def alias(self, tensor: TensorCore, alias: TensorCore) -> None:
+        self._refuse()
+
+    def call(
+        self,
+        function: type[Any],
+        inputs: tuple[Any, ...],
+        keywords: dict[str, Any],
+        position: int,
+    ) -> Result:
+        raise NotStraightError("it calls a Function")
+
+    def numbers(self) -> dict[int, int]:
+        """The numbers of all values, by identity."""
+        values = *self.tensors, *self.constants, *self.results
+        return {id(tensor): number for number, tensor in enumerate(values)}
+
+
+def _run_program(function: type[Function], inputs: tuple[Any, ...]) -> Any:
+    """What a Function returns. Raises `LucidError` where its ops go one by one, this time."""
+    result = call_natively(function, inputs)
+    if result is NotImplemented:
+        raise LucidError("it is no program")
+    return result
+
+
+def _below(position: int, function: Callable[..., Any], /, *args: Any) -> Any:
+    """What a function returns where only the levels outside of one act."""
+    levels = context.levels
+    context.levels = levels[:position]
+    try:
+        return function(*args)
+    finally:
+        context.levels = levels
+
+
+def _parts(value: Any) -> list[Any]:
+    """What an argument consists of, as its key has it."""
+    if type(value) in (tuple, Size, list):
+        return [part for item in value for part in _parts(item)]
+    if type(value) is slice:
+        return _parts((value.start, value.stop, value.step))
+    return [value]
+
+
+class _Record(Tables):
+    """The words of a call."""
+
+    def __init__(self, offsets: Offsets, key: np.ndarray, kept: Sequence[Any]) -> None:
+        super().__init__(offsets)
+        self._kept += kept
+        words = self.words = np.zeros(len(Call), np.int64)
+        count = int(key[Key.WORDS])
+        words[Call.HASH], words[Call.WORDS] = key[Key.HASH], count
+        words[Call.WORDS_AT] = self._words(key[Key.WORDS_AT : Key.WORDS_AT + count].tolist())
+        words[Call.OWNER] = id(self)
+        words[Call.STEPS] = _NEVER
+
+    def enter(self, notes: _Notes, returned: Any) -> None:
+        """Let machine code make such calls, if these notes tell all that one did."""
+        if not notes.steps and _is_fresh(returned, notes):
+            notes.constants.clear()  # it may be one itself
+            notes.note(ops.cast, (returned._own_copy(),), {"dtype": returned.dtype}, returned)
+        outputs = [*returned] if isinstance(returned, (tuple, list)) else [returned]
+        count = len(notes.tensors) + len(notes.constants) + len(notes.results)
+        if not notes.is_straight or not notes.steps or count > MOST_VALUES:
+            return
+        made = {id(tensor) for tensor in notes.results}
+        if notes.is_written:
+            if returned is not None and returned is not notes.steps[-1][1][0]:
+                return
+        elif not outputs or not all(id(x) in made for x in outputs):
+            return
+        constants = [x for x in notes.constants if isinstance(x, TensorCore)]
+        if any(_may_share(x, constant) for x in notes.results for constant in constants):
+            return
+        if sum(x._type.size * x.dtype.itemsize for x in constants) > _MOST_CONSTANT_BYTES:
+            return
+        numbers = notes.numbers()
+        steps: list[int] = []
+        for op, operands, attributes in notes.steps:
+            places = [numbers[id(x)] for x in operands]
+            step = self._write(*operands) if op is None else self._op(op, attributes, operands)
+            steps += *step, *places, *[0] * (MOST_CALL_OPERANDS - len(places))
+        assert len(steps) == len(notes.steps) * CALL_STEP_WORDS
+        words = self.words
+        words[Call.STEPS], words[Call.STEPS_AT] = len(notes.steps), self._words(steps)
+        words[Call.WRITES] = int(notes.is_written)
+        words[Call.CONSTANTS] = len(notes.constants)
+        words[Call.CONSTANTS_AT] = self._words([self._keep(x) for x in notes.constants])
+        words[Call.RESULTS] = len(outputs)
+        if returned is not None:
+            words[Call.RESULTS_AT] = self._words([numbers[id(x)] for x in outputs])
+        words[Call.KIND] = self._kind(returned)
+
+    def _op(self, op: Op | Program, attributes: Attributes, operands: list[Any]) -> tuple[int, ...]:
+        given = self._keep(attributes) if isinstance(op, Op) else 0
+        return self._keep(op), given, len(operands)
+
+    def _write(self, target: TensorCore, value: TensorCore) -> tuple[int, ...]:
+        is_same, type = value._type is target._type, target._type
+        fits = is_same or (not value._type.shape and value._type.dtype is type.dtype)
+        return 0, type.size * type.dtype.numpy.itemsize if is_same else 0, 2 if fits else 0
+
+    def _kind(self, returned: Any) -> int:
+        if returned is None:
+            return IS_NONE
+        if isinstance(returned, TensorCore):
+            return IS_TENSOR
+        kind: Any = type(returned)
+        return IS_TUPLE if kind is tuple else self._keep(getattr(kind, "_make", kind))
+
+
+def _is_fresh(returned: Any, notes: _Notes) -> bool:
+    """Whether a call of no ops has made a tensor out of its other arguments, by copy again."""
+    if not isinstance(returned, TensorCore) or returned.requires_grad:
+        return False
+    array = returned._array
+    assert array is not None
+    is_small = array.nbytes <= _MOST_BYTES and array.flags.c_contiguous
+    is_new = returned._base is None and not returned._chain and array is returned._storage.array
+    return is_small and is_new and not notes.shares(array) and type(returned) is Tensor
+
+
+def _may_share(x: TensorCore, y: TensorCore) -> bool:
+    assert x._array is not None and y._array is not None
+    return np.may_share_memory(x._array, y._array)
+
+
+class Calls:
+    """The table of records.
+
+    Attributes:
+        key: where machine code puts the words of a key.
+        table: addresses of records, and hashes of keys that came once.
+    """
+
+    def __init__(self, offsets: Offsets) -> None:
+        self._offsets = offsets
+        self.key = np.zeros(Key.SIZE, np.int64)
+        self.table = np.zeros(2 * CALL_SLOTS, np.int64)
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget all calls."""
+        self.table[:] = 0
+        self._records: list[_Record | None] = [None] * CALL_SLOTS
+        self._counts: dict[Callable[..., Any], int] = {}
+
+    def record(
+        self,
+        call: Callable[..., Any],
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        keywords: dict[str, Any],
+    ) -> Any:
+        """What a function returns, whose call was just found to come again.
+
+        call: the machine code, which writes the key: another thread may have asked it meanwhile.
+        """
+        key = np.zeros(Key.SIZE, np.int64)
+        made = call(function, args, keywords, key)
+        if made is LEFT:
+            return function(*args, **keywords)
+        if made is not MISSED:
+            return made
+        count = self._counts[function] = self._counts.get(function, 0) + 1
+        if count > MOST:
+            return function(*args, **keywords)
+        parts = [part for value in (*args, *keywords.values()) for part in _parts(value)]
+        notes = _Notes([part for part in parts if isinstance(part, TensorCore)])
+        kept = [part._type if isinstance(part, TensorCore) else part for part in parts]
+        record = _Record(self._offsets, key, [*kept, *map(type, parts), *keywords])
+        is_told, returned = True, None
+        try:
+            takers.append(notes.is_warned)
+            returned = within({"levels": [notes]}, function, *args, **keywords)
+        except Exception as error:
+            if notes.is_written:
+                raise
+            is_told = isinstance(error, NotStraightError)
+            notes.is_straight = False
+        finally:
+            takers[:] = [taker for taker in takers if taker != notes.is_warned]
+        if is_told:
+            record.enter(notes, returned)
+            self._put(int(key[Key.SLOT]), record)
+        if notes.is_straight or notes.is_written:
+            return returned
+        return function(*args, **keywords)  # what is wrong it says outside of a level
+
+    def _put(self, slot: int, record: _Record) -> None:
+        there = self._records[slot]
+        for place, kept in ((slot ^ 1, there), (slot, record)):
+            if kept is not None:
+                self.table[place] = kept.words.ctypes.data  # before the one that is there may end
+                self._records[place] = kept
