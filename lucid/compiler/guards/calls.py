@@ -10,12 +10,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import glob
 import inspect
 import itertools
 import locale
 import logging
 import operator
 import os
+import pathlib
 import random
 import sys
 import threading
@@ -94,18 +96,18 @@ _OF_THE_WORLD = {
         mmap.mmap numpy.load numpy.loadtxt numpy.genfromtxt numpy.fromfile
         pathlib.open pathlib.read_text pathlib.read_bytes pathlib.glob
         pathlib.write_text pathlib.write_bytes pathlib.touch pathlib.unlink
-        pathlib.rglob pathlib.mkdir pathlib.rename pathlib.replace pathlib.rmdir
-        pathlib.exists pathlib.is_file pathlib.is_dir pathlib.stat pathlib.iterdir pathlib.resolve
-        pathlib.samefile genericpath.exists genericpath.isfile genericpath.isdir glob.glob
-        genericpath.getsize genericpath.getmtime posix.listdir posix.stat nt.listdir nt.stat""",
+        pathlib.rglob pathlib.mkdir pathlib.rename pathlib.replace pathlib.rmdir""",
     "it draws random numbers": "secrets.choice",
 }
 _WHY = {name: why for why, names in _OF_THE_WORLD.items() for name in names.split()}
 _ASKED_AGAIN: set[Any] = {
-    *(os.getenv, os.getcwd, os.getpid, threading.get_ident, threading.current_thread),
+    *(os.getenv, os.getcwd, os.getpid, os.path.exists, os.path.isfile, os.path.isdir),
+    *(os.path.getsize, os.path.getmtime, threading.get_ident, threading.current_thread),
     *(threading.active_count, threading.main_thread, np.geterr, np.get_printoptions),
-    *(os.path.expandvars, os.path.expanduser, os.getlogin),
+    *(os.listdir, os.stat, os.path.expandvars, os.path.expanduser, os.getlogin, glob.glob),
     *(sys.getrecursionlimit, gc.isenabled, locale.getlocale, type(os.environ).copy, os.cpu_count),
+    *(pathlib.Path.exists, pathlib.Path.is_file, pathlib.Path.is_dir, pathlib.Path.stat),
+    *(pathlib.Path.iterdir, pathlib.Path.resolve, pathlib.Path.samefile),
 }
 _OF_ENVIRONMENT = (os.getenv, os.path.expandvars, os.path.expanduser, type(os.environ).copy)
 _OF_LOGGERS = ("hasHandlers", "getEffectiveLevel")
@@ -714,6 +716,7 @@ class GuardCollector(Reads):
 
     def _ask_again(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Have each call ask a function, and compare what it answers."""
+        self.substitutes.refuse_after_writing(f"{function.__name__}()")
         variables = self.guards.get((id(vars(os.environ).get("_data")), CONTENTS))
         if function in _OF_ENVIRONMENT and variables is not None and not variables.holds():
             self._op_by_op(f"it asks {function.__name__}() after it has changed os.environ")

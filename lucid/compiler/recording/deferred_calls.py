@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import dis
 import functools
+import io
 import json
 import logging
+import pathlib
 import sys
 import types
 import warnings
@@ -37,6 +39,7 @@ _LEVELS = {
     name: getattr(logging, name.upper())
     for name in ("debug", "info", "warning", "warn", "error", "critical")
 }
+_OF_PATHS = ("write_text", "write_bytes", "touch", "unlink", "mkdir", "rmdir", "rename")
 _OF_BARS = (
     *("update", "set_postfix", "set_postfix_str", "set_description", "set_description_str"),
     *("write", "refresh", "display", "clear"),
@@ -46,6 +49,8 @@ _TELL: dict[str, tuple[str, ...]] = {
     "_io._IOBase": ("write", "writelines", "flush"),
     "_csv.writer": ("writerow", "writerows"),
     "csv.DictWriter": ("writerow", "writerows", "writeheader"),
+    "pathlib.Path": _OF_PATHS,
+    "pathlib._local.Path": _OF_PATHS,
     "queue.Queue": ("put", "put_nowait"),
     "_queue.SimpleQueue": ("put", "put_nowait"),
     "tqdm.std.tqdm": _OF_BARS,
@@ -102,6 +107,16 @@ class DeferredCalls:
         self.warnings: list[Callable[[], None]] = []  # among these, but for texts of the call's
         self._added: set[int] = set()  # lists to which they add later
 
+    @property
+    def writes_files(self) -> bool:
+        """Whether any call that has been taken down may write a file, or a folder."""
+        for deferred in self.deferred:
+            owner = deferred.kwargs.get("file") or getattr(deferred.function, "__self__", None)
+            is_file = isinstance(owner, (io.IOBase, pathlib.PurePath))
+            if is_file and owner not in (sys.stdout, sys.stderr):
+                return True
+        return False
+
     def say(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         """Let each call of the step call a function at its end."""
         given = {name: _as_of_now(value) for name, value in kwargs.items()}
@@ -132,7 +147,8 @@ class DeferredCalls:
             return self._logging(owner, name, kwargs) if speaks else None
         if owner is None or not tells(owner if isinstance(owner, type) else type(owner), name):
             return None
-        if not (self._collector.was_there(owner) and self._is_discarded()):
+        is_known = isinstance(owner, pathlib.PurePath) or self._collector.was_there(owner)
+        if not is_known or not self._is_discarded():
             return None
         if name.startswith("put"):
             return functools.partial(self._put, function)

@@ -337,6 +337,11 @@ class StandInFunctions:
             return True
         return self._may_get(function, (None,))
 
+    def refuse_after_writing(self, by: str) -> None:
+        """Give up: what is told the world is told when the native step has run."""
+        if self._outside.writes_files:
+            self._exits.op_by_op(f"it asks {by} when it has written files")
+
     def _refuse(self, function: Any, args: Sequence[Any]) -> None:
         """Give up where another function, or another mode, is meant."""
         is_debugger = type(function) is types.FunctionType and function.__qualname__ in _DEBUGGERS
