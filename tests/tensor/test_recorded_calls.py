@@ -554,6 +554,6 @@ def test_what_comes_a_few_times_is_not_recorded(monkeypatch: pytest.MonkeyPatch)
         for n in range(400):
             assert x[n].item() == n
     assert not recorded
-    for _ in range(4):
+    for _ in range(MOST_TIMES + 2):  # another key of its slot may have taken its count
         assert x[5].item() == 5
     assert len(recorded) == 1
