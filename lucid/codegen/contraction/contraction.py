@@ -152,7 +152,7 @@ def _chosen(spec: Contraction, fitting: tuple[int, int, int], target: Target) ->
     lanes = min(target.lanes(spec.element), 1 << max(columns - 1, 0).bit_length())
     height, width = _tile(rows, -(-columns // lanes), target.registers)
     size = ELEMENT_BYTES[spec.element]
-    dots = are_dots(spec.m, spec.n, spec.k, spec.a_strides, spec.b_strides)
+    dots = are_dots(spec.m if spec.m <= 2 else rows, spec.n, spec.k, spec.a_strides, spec.b_strides)
     if dots:
         lanes = min(target.lanes(spec.element), 1 << max(inner - 1, 0).bit_length())
         height, width = (max(1, min(n, costs.DOTS_AT_ONCE)) for n in (rows, columns))
@@ -177,12 +177,13 @@ def _chosen(spec: Contraction, fitting: tuple[int, int, int], target: Target) ->
 def are_dots(m: int, n: int, k: int, a_strides: Sequence[int], b_strides: Sequence[int]) -> bool:
     """Whether each element is summed by itself, in lanes along k: its epilogue has one lane.
 
-    Few rows don't pay for a copy of B; those of longer sums for folding them, one by one.
+    Few rows don't pay for a copy of B; those of longer sums for folding them, one by one. An open
+    number of rows may be any.
     """
     if a_strides[1] != 1 or b_strides[0] != 1:
         return False
-    few = 2 if k < costs.DOT_LENGTH * m else costs.DOT_ROWS
-    return n == 1 or (b_strides[1] != 1 and m <= few)
+    few = 2 if is_open(m) or k < costs.DOT_LENGTH * m else costs.DOT_ROWS
+    return hint(n) == 1 or (b_strides[1] != 1 and hint(m) <= few)
 
 
 def _tile(m: int, vectors: int, registers: int) -> tuple[int, int]:

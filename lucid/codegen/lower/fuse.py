@@ -405,7 +405,7 @@ class Fusion:
         product = group.items[0]
         if product.op != "matmul" or hint(prod(product.shape)) < costs.LINES:
             return False
-        m, n = replaced(product.shape[-2:], hint)
+        m, n = product.shape[-2:]
         a, b = (
             replaced(self.source.layout(operand).strides[-2:], hint) for operand in product.operands
         )
