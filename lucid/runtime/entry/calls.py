@@ -81,6 +81,7 @@ def define_call(module: Module, layout: Layout) -> None:
         _define_record,
         _define_drop,
         _define_plain_write,
+        _define_tuple,
         _define_step,
         _define_results,
         _define_steps,
@@ -293,6 +294,19 @@ def _define_plain_write(module: Module, layout: Layout) -> None:
         b.answer(1)
 
 
+def _define_tuple(module: Module, layout: Layout) -> None:
+    """A new tuple of the values that some numbers name; 0: an exception is set."""
+    with entry_function(module, "tuple_of", "values", "numbers", "count") as b:
+        values, numbers, count = b.args
+        made = b.api("PyTuple_New", count)
+        b.require(b.ne(made, 0))
+        with b.loop(0, count) as loop:
+            value = b.word(values, b.word(numbers, loop.index))
+            b.own(value)
+            b.api("PyTuple_SetItem", made, loop.index, value)
+        b.answer(made)
+
+
 def _define_step(module: Module, layout: Layout) -> None:
     """What an op of a call gives, or a write, which is 1; 0: an exception is set."""
     with entry_function(module, "call_step", "plan", "step", "values") as b:
@@ -314,12 +328,8 @@ def _define_step(module: Module, layout: Layout) -> None:
             b.drop(written)
             b.answer(1)
         attributes = b.word(step, CallStep.ATTRIBUTES)
-        operands = b.api("PyTuple_New", count)
+        operands = b.call("tuple_of", "i64", values, numbers, count)
         b.require(b.ne(operands, 0))
-        with b.loop(0, count) as loop:
-            operand = b.word(values, b.word(numbers, loop.index))
-            b.own(operand)
-            b.api("PyTuple_SetItem", operands, loop.index, operand)
         with b.if_(b.eq(attributes, 0)):
             b.set_word(given, 0, operands)
             returned = b.api("PyObject_Vectorcall", op, given, 1, 0)
@@ -353,12 +363,8 @@ def _define_results(module: Module, layout: Layout) -> None:
             b.own(result)
             b.answer(result)
         count = b.word(record, Call.RESULTS)
-        results = b.api("PyTuple_New", count)
+        results = b.call("tuple_of", "i64", values, numbers, count)
         b.require(b.ne(results, 0))
-        with b.loop(0, count) as loop:
-            result = b.word(values, b.word(numbers, loop.index))
-            b.own(result)
-            b.api("PyTuple_SetItem", results, loop.index, result)
         with b.if_(b.eq(kind, IS_TUPLE)):
             b.answer(results)
         given = b.cast("ptrtoint", b.alloca("i64"), "i64")
