@@ -193,8 +193,7 @@ class Generator:
         if context.recorder is None and context.forward is None and not context.levels:
             add_array(self.state, _moved(count))
             return
-        with no_grad():
-            write_(self.state, emit(ops.add, (self.state, _pair(0, count))))
+        write_(self.state, emit(ops.add, (self.state, _pair(0, count))))
 
     def reserve(self, count: int) -> Tensor:
         """Return the state from which `count` numbers are to be drawn, and move on behind them.
@@ -468,10 +467,13 @@ def randint(
         raise OptionError(f"randint: low={first} must be below high={last}, by at most 2**53")
     stream = generator or default_generator
     uniform = stream.draw(ops.random_uniform, shape_of((size,), "randint"), f64)
-    whole = cast(uniform * (last - first), i64)  # which truncates: it isn't negative
-    if first.__class__ is not int or first:
-        whole = whole + first
+    whole = _whole(uniform, constant(last - first, f64), constant(first, i64))
     return as_leaf(cast(whole, dtype), requires_grad)
+
+
+@program
+def _whole(uniform: Tensor, count: Tensor, first: Tensor) -> Tensor:
+    return cast(uniform * count, i64) + first  # the cast truncates: it isn't negative
 
 
 @with_options

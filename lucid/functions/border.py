@@ -191,16 +191,17 @@ def _explained(function: FunctionType) -> Callable[..., Any]:
     return called
 
 
-# Of modules whose functions draw or look at numbers, and of functions that return no tensors.
+# Of modules whose functions look at numbers or at states, and of functions that return no tensors.
 _OTHERS = "lucid.random", "lucid.functions.protocols"
 _NO_TENSORS = "bool", "int", "float", "DType", "TypeGuard", "Size"
 
 
 def _is_recorded(function: FunctionType) -> bool:
-    """Whether calls of a function may be known by their arguments: it gives tensors, not draws."""
+    """Whether calls of a function may be known by their arguments: it gives tensors, or draws."""
     returned = str(function.__annotations__.get("return"))
+    is_draw = "generator" in function.__annotations__
     is_other = function.__name__ == "forward" or function.__module__ in _OTHERS
-    return not (is_other or returned.startswith(_NO_TENSORS))
+    return is_draw or not (is_other or returned.startswith(_NO_TENSORS))
 
 
 def _bordered(function: FunctionType) -> Callable[..., Any]:

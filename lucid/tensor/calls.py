@@ -55,7 +55,9 @@ class _Notes(Level):
         constants: what they were given besides the tensors.
         steps: an op with its operands and its attributes, a program, or None: a write.
         results: what the ops gave; they are numbered after the tensors and the constants.
-        is_written: no op comes after a write, of which there is one.
+        states: of generators, which are constants too: draws read them, and write to them.
+        written: what was written, by one write and those of draws before it. No op reads that, so
+            all writes come last.
     """
 
     def __init__(self, tensors: Sequence[TensorCore]) -> None:
@@ -63,14 +65,15 @@ class _Notes(Level):
         self.tensors, self.results = tensors, list[TensorCore]()
         self.constants: list[Any] = []
         self.steps: list[tuple[Op | Program | None, list[Any], Attributes]] = []
-        self.is_written = False
+        self.states: list[TensorCore] = []
+        self.written: list[TensorCore] = []
         self._grad_enabled = context.grad_enabled
         self._known = {id(tensor) for tensor in tensors}
 
     def _refuse(self) -> None:
         """Let Python call it again, unless something was written."""
         self.is_straight = False
-        if not self.is_written:
+        if not self.written:
             raise NotStraightError("it does more than apply ops")
 
     def acts_on(self, op: Op | None, tensors: Sequence[Any], position: int) -> bool:
@@ -79,9 +82,11 @@ class _Notes(Level):
     def apply(
         self, op: Op, operands: Sequence[TensorCore], attributes: Attributes, position: int
     ) -> TensorCore:
-        is_plain = op.kind not in ("random", "host") and len(operands) <= MOST_CALL_OPERANDS
-        if self.is_written or not is_plain or context.grad_enabled != self._grad_enabled:
+        is_plain = op.kind != "host" and len(operands) <= MOST_CALL_OPERANDS
+        if not is_plain or context.grad_enabled != self._grad_enabled or self._are_new(operands):
             self._refuse()
+        if op.kind == "random":
+            self._keep_state(operands[0])
         result: TensorCore = _below(position, apply_op, op, operands, attributes)
         if not any(id(operand) in self._known for operand in operands):
             self.constants.append(result)  # as what it is made of
@@ -100,7 +105,7 @@ class _Notes(Level):
 
     def program(self, function: type[Function], inputs: tuple[Any, ...]) -> Any:
         program = partial(_run_program, function)
-        if self.is_written or len(inputs) > MOST_CALL_OPERANDS:
+        if len(inputs) > MOST_CALL_OPERANDS or self._are_new(inputs):
             self._refuse()
         result = _below(0, program, inputs)
         if not isinstance(result, TensorCore):
@@ -119,17 +124,30 @@ class _Notes(Level):
                     self._refuse()
             self.constants.append(operand)
 
+    def _keep_state(self, state: TensorCore) -> None:
+        if id(state) not in self._known:
+            self._keep_constants((state,))
+            self._known.add(id(state))
+            self.states.append(state)
+
+    def _are_new(self, operands: Sequence[Any]) -> bool:
+        """Whether one of them was written, by the call itself."""
+        return any(
+            isinstance(x, TensorCore) and _may_share(x, y) for y in self.written for x in operands
+        )
+
     def shares(self, array: np.ndarray) -> bool:
         others = [tensor._array for tensor in (*self.tensors, *self.results)]
         return any(np.may_share_memory(array, x) for x in others if x is not None)
 
     def write(self, target: TensorCore, value: TensorCore, position: int) -> None:
-        if self.is_written or id(target) not in self._known:
+        is_first = all(any(x is state for state in self.states) for x in self.written)
+        if not is_first or id(target) not in self._known or self._are_new((target, value)):
             self._refuse()
         self._keep_constants((value,))
         self.steps.append((None, [target, value], {}))
         _below(position, write_, target, value)
-        self.is_written = True
+        self.written.append(target)
 
     def look(self, tensor: TensorCore) -> None:
         self._refuse()
@@ -211,11 +229,13 @@ class _Record(Tables):
         if not notes.is_straight or not notes.steps or count > MOST_VALUES:
             return
         made = {id(tensor) for tensor in notes.results}
-        if notes.is_written:
-            if returned is not None and returned is not notes.steps[-1][1][0]:
+        if len(notes.written) > len(notes.states):
+            if returned is not None and returned is not notes.written[-1]:
                 return
         elif not outputs or not all(id(x) in made for x in outputs):
             return
+        if any(x.requires_grad and x.is_leaf for x in notes.results):
+            return  # which no op has made of it
         constants = [x for x in notes.constants if isinstance(x, TensorCore)]
         if any(_may_share(x, constant) for x in notes.results for constant in constants):
             return
@@ -223,14 +243,16 @@ class _Record(Tables):
             return
         numbers = notes.numbers()
         steps: list[int] = []
-        for op, operands, attributes in notes.steps:
+        # The states of generators come last, as nothing goes wrong there: the rest may be repeated.
+        writes = [step for step in notes.steps if step[0] is None][::-1]
+        for op, operands, attributes in [x for x in notes.steps if x[0] is not None] + writes:
             places = [numbers[id(x)] for x in operands]
             step = self._write(*operands) if op is None else self._op(op, attributes, operands)
             steps += *step, *places, *[0] * (MOST_CALL_OPERANDS - len(places))
         assert len(steps) == len(notes.steps) * CALL_STEP_WORDS
         words = self.words
         words[Call.STEPS], words[Call.STEPS_AT] = len(notes.steps), self._words(steps)
-        words[Call.WRITES] = int(notes.is_written)
+        words[Call.WRITES] = len(writes)
         words[Call.CONSTANTS] = len(notes.constants)
         words[Call.CONSTANTS_AT] = self._words([self._keep(x) for x in notes.constants])
         words[Call.RESULTS] = len(outputs)
@@ -321,7 +343,7 @@ class Calls:
             takers.append(notes.is_warned)
             returned = within({"levels": [notes]}, function, *args, **keywords)
         except Exception as error:
-            if notes.is_written:
+            if notes.written:
                 raise
             is_told = isinstance(error, NotStraightError)
             notes.is_straight = False
@@ -330,7 +352,7 @@ class Calls:
         if is_told:
             record.enter(notes, returned)
             self._put(int(key[Key.SLOT]), record)
-        if notes.is_straight or notes.is_written:
+        if notes.is_straight or notes.written:
             return returned
         return function(*args, **keywords)  # what is wrong it says outside of a level
 

@@ -149,6 +149,27 @@ WRITES: dict[str, Callable[[Any, Any, Any], Any]] = {
     "index_put_": lambda x, y, at: x.index_put_((at[0], at[1]), y[0], accumulate=True),
     "a view": lambda x, y, at: (x[1:3].mul_(2.0), x),
 }
+DRAWS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "rand": lambda x, y, at: lucid.rand(2, 3),
+    "randn": lambda x, y, at: lucid.randn((3,), dtype=lucid.float64),
+    "randn of a leaf": lambda x, y, at: lucid.randn(3, requires_grad=True),
+    "randn_like": lambda x, y, at: lucid.randn_like(x),
+    "randint": lambda x, y, at: lucid.randint(-3, 9, (4,)),
+    "randperm": lambda x, y, at: lucid.randperm(5),
+    "normal": lambda x, y, at: lucid.normal(1.0, 0.5, (3,)),
+    "normal of means": lambda x, y, at: lucid.normal(y, 0.5),
+    "bernoulli": lambda x, y, at: lucid.bernoulli(y, 0.3),
+    "dropout": lambda x, y, at: F.dropout(x, 0.4),
+    "rrelu": lambda x, y, at: F.rrelu(x, training=True),
+    "gumbel_softmax": lambda x, y, at: F.gumbel_softmax(x, tau=0.5),
+    "normal_": lambda x, y, at: x.normal_(),
+    "uniform_": lambda x, y, at: x.uniform_(-1, 1),
+    "bernoulli_": lambda x, y, at: x.bernoulli_(0.5),
+    "normal_ of a view": lambda x, y, at: (x[1].normal_(2.0), x),
+    "of the state": lambda x, y, at: lucid.default_generator.state.random_(9).tolist(),
+    "and its state": lambda x, y, at: (lucid.rand(2), lucid.get_rng_state()),
+}
+BY_PYTHON = {"randn of a leaf", "of the state"}
 
 
 def operands(requires_grad: bool, strides: str) -> tuple[Any, Any, Any]:
@@ -199,9 +220,47 @@ def test_a_write_is_as_python_makes_it(
     assert written() == in_python(monkeypatch, written)
 
 
-@pytest.mark.parametrize("name", [*CALLS, *WRITES])
+@pytest.mark.parametrize("way", ["plain", "no_grad"])
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("name", DRAWS)
+def test_draws_are_as_python_makes_them(
+    name: str, requires_grad: bool, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def drawn() -> Any:
+        lucid.manual_seed(3)
+        with lucid.set_grad_enabled(way == "plain"):
+            given = operands(requires_grad, "row-major")
+            return [
+                (outcome(DRAWS[name], given), seen(lucid.get_rng_state()), given[0]._version)
+                for _ in range(5)
+            ]
+
+    expected = in_python(monkeypatch, drawn)
+    assert drawn() == expected
+    assert len({str(x[1]) for x in expected}) == 5
+
+
+def test_a_draw_that_fails_leaves_what_python_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    def drawn() -> Any:
+        lucid.manual_seed(3)
+        free, leaf = lucid.zeros(3), lucid.zeros(3)
+        for _ in range(4):
+            free.normal_()
+        shared = lucid.zeros(1).expand(3)
+        found = []
+        for target in (leaf.requires_grad_(), shared) * 3:
+            found.append(outcome(lambda x, y, at: x.normal_(), (target, None, None)))
+            found.append((seen(lucid.get_rng_state()), target._version))
+        return found
+
+    expected = in_python(monkeypatch, drawn)
+    assert drawn() == expected
+    assert {type(x) for x in expected[::2]} == {tuple} and isinstance(expected[0][0], type)
+
+
+@pytest.mark.parametrize("name", [*CALLS, *WRITES, *sorted(DRAWS.keys() - BY_PYTHON)])
 def test_what_is_usual_is_done_by_machine_code(name: str, by_machine: Watched) -> None:
-    call, given = {**CALLS, **WRITES}[name], operands(False, "row-major")
+    call, given = {**CALLS, **WRITES, **DRAWS}[name], operands(False, "row-major")
     for _ in range(3):
         call(*given)
     before = by_machine.count

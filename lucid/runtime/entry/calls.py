@@ -418,17 +418,19 @@ def _define_steps(module: Module, layout: Layout) -> None:
     with entry_function(module, "call_steps", "plan", "record", "values", "first") as b:
         plan, record, values, first = b.args
         steps, table = b.word(record, Call.STEPS), b.word(record, Call.STEPS_AT)
+        made_ones = b.sub(steps, b.word(record, Call.WRITES))
         with b.loop(0, steps) as loop:
             step = b.record(table, loop.index, CALL_STEP_WORDS)
             made = b.call("call_step", "i64", plan, step, values)
-            end = b.add(first, loop.index)
             with b.if_(b.eq(made, 0)):
-                b.call("drop_values", "i64", values, first, end)
+                is_write = b.compare("sgt", loop.index, made_ones)
+                count = b.select(is_write, made_ones, loop.index)
+                b.call("drop_values", "i64", values, first, b.add(first, count))
                 b.answer(0)
             with b.if_(b.ne(made, 1)):
-                b.set_word(values, end, made)
+                b.set_word(values, b.add(first, loop.index), made)
         results = b.call("call_results", "i64", plan, record, values)
-        end = b.add(first, b.sub(steps, b.word(record, Call.WRITES)))
+        end = b.add(first, made_ones)
         b.call("drop_values", "i64", values, first, end)
         b.answer(results)
 
