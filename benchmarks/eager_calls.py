@@ -2,9 +2,10 @@
 
     python benchmarks/eager_calls.py --peers-python …
 
-One thread, matrices of 16 x 16. Both libraries are measured in turns, each in a process of its
-own; the table has the medians of the rounds. `mlp` is a training step of an MLP 64-256-256-10,
-batch 128, Adam, and `resnet18` one of a ResNet-18 on 8 images of 32 x 32, all of it eager.
+One thread, matrices of 16 x 16, or of 17 to 1,016 rows where sizes are ever others. Both libraries
+are measured in turns, each in a process of its own; the table has the medians of the rounds. `mlp`
+is a training step of an MLP 64-256-256-10, batch 128, Adam, and `resnet18` one of a ResNet-18 on 8
+images of 32 x 32, all of it eager.
 """
 
 from __future__ import annotations
@@ -156,8 +157,28 @@ def calls(L: Any, F: Any) -> dict[str, Call]:
         "hook": lambda: hooked.backward(retain_graph=True),
         "clip 60 gradients": lambda: L.nn.utils.clip_grad_norm_(many, 1.0),
         "adam, 60 parameters": lambda: adam.step(),
+        **other_sizes(L, F),
         "mlp": mlp(L, F),
         "resnet18": resnet18(L, F),
+    }
+
+
+def other_sizes(L: Any, F: Any) -> dict[str, Call]:
+    """Calls with as many rows as no call before had, but for one long ago."""
+    rng = np.random.default_rng(2)
+    sizes = rng.permutation(np.arange(17, 1017)).tolist()
+    rows = itertools.cycle([L.tensor(rng.normal(size=(n, 16)).astype(np.float32)) for n in sizes])
+    targets = {n: L.tensor(rng.integers(0, 16, n)) for n in sizes}
+
+    def loss_and_backward() -> None:
+        x = next(rows).detach().requires_grad_()
+        F.cross_entropy(x, targets[x.shape[0]]).backward()
+
+    return {
+        "other sizes: add": lambda: next(rows) + 1.0,
+        "other sizes: softmax": lambda: F.softmax(next(rows), -1),
+        "other sizes: layer_norm": lambda: F.layer_norm(next(rows), (16,)),
+        "other sizes: cross_entropy and its backward": loss_and_backward,
     }
 
 

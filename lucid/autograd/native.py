@@ -6,6 +6,9 @@ from then on serves all calls with arguments of these types, the first one inclu
 depends on how often it was computed. The backward is noted and compiled likewise when it first
 runs. A graph that comes back with other sizes shares plan and code (`runtime/open_programs.py`).
 
+Calls that are alike but for their sizes share a function once they have come with many
+(`any_size.py`).
+
 Where anything is to be seen of what happens inside – in a trace, a transformation, a custom
 forward, with hooks on saved tensors – calls run op by op. For gradients of gradients it is the ops
 of the noted backward that are recorded.
@@ -22,6 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from lucid.autograd.any_size import Table, form_of, of_any_size
 from lucid.autograd.function import Function, FunctionMeta, call_function
 from lucid.autograd.node import Gradient, Gradients, Node, edge_of, end_of
 from lucid.autograd.saved import SavedTensor, with_history
@@ -499,6 +503,7 @@ class _Families(NamedTuple):
 
 _off = [0]  # blocks of `op_by_op` that are open
 _forwards: dict[type[Function], dict[tuple[Any, ...], Forward | None]] = {}
+_alike: dict[type[Function], Table] = {}
 _families: dict[type[Function], _Families] = {}
 
 
@@ -541,6 +546,9 @@ def call_natively(cls: type[Function], inputs: tuple[Any, ...]) -> Any:
     try:
         forward = known[tuple(key)]
     except KeyError:
+        found = _of_any_size(cls, inputs, tensors, ends)
+        if found is not NotImplemented:
+            return found
         forward = _enter(cls, inputs, known, tuple(key))
     except TypeError:  # an argument that can't be hashed
         return NotImplemented
@@ -598,6 +606,39 @@ def _enter(
         return None
     known[key] = forward
     return forward
+
+
+def _of_any_size(
+    cls: type[Function], inputs: tuple[Any, ...], tensors: list[TensorCore], ends: list[Any]
+) -> Any:
+    """What a call with unfamiliar sizes returns; `NotImplemented`: there were few such, so far.
+
+    Its backward calls hooks in another order than the ops: tensors that have some aren't given.
+    """
+    key: list[Any] = [get_default_dtype()]
+    types: list[TensorType] = []
+    for x in inputs:
+        if isinstance(x, TensorCore):
+            end = ends[len(types)]
+            if x._hooks or (type(end) is tuple and end[0]._is_observed):
+                return NotImplemented
+            key += *form_of(x._type), end is None
+            types.append(x._type)
+        else:
+            key += type(x), x.hex() if type(x) is float else x
+    given = [_GIVEN if isinstance(x, TensorCore) else x for x in inputs]
+    apply = cls._function if issubclass(cls, Composite) else cls.apply
+
+    def traced(*tensors: TensorCore) -> Any:
+        rest = iter(tensors)
+        return apply(*[next(rest) if x is _GIVEN else x for x in given])
+
+    table = _alike.setdefault(cls, {})
+    output = of_any_size(table, tuple(key), types, tensors, traced, cls.__name__)
+    return output if output is NotImplemented else _named_as(cls, output, inputs)
+
+
+_GIVEN = object()  # a tensor of the call
 
 
 def _give_history(

@@ -211,6 +211,8 @@ class Compiled:
         function: what is compiled.
         options: what `lucid.compile` was asked for. Default: its defaults.
         is_paced: whether calls may be audited, and run op by op where they can't run natively.
+        earlier: the types of a call with other sizes: what differs from them is open from the first
+            call on.
 
     Attributes:
         stats: traces, calls, reasons of retraces.
@@ -229,6 +231,7 @@ class Compiled:
         options: Options = Options(),
         *,
         is_paced: bool = True,
+        earlier: Sequence[TensorType] = (),
     ) -> None:
         functools.update_wrapper(self, function, updated=())
         self.__wrapped__ = function
@@ -243,6 +246,7 @@ class Compiled:
         self._opened: set[OpenAxis] = set()  # whose sizes values decide, and
         self._closed: set[OpenAxis] = set()  # those of them that must be known
         self._knows_sizes = False  # whether all must be
+        self._earlier = earlier
         self._any_size = (0, 0), False  # of how many of these; whether some are of arguments
         self._lengths: dict[tuple[Location | None, int], int] = {}  # of ranges that move, at first
         self._ints: set[str] = set()  # among the arguments, which are read at each call
@@ -1007,8 +1011,8 @@ class Compiled:
 
     def _open_moving(self, call: Call) -> None:
         """Raise `RestartTrace` for axes of what it is given whose sizes keep changing."""
-        dynamic = self._options.dynamic
-        if dynamic is False or not (self._may_open and self._is_paced):
+        dynamic = self._options.dynamic or (True if self._earlier else None)
+        if self._options.dynamic is False or not (self._may_open and (self._is_paced or dynamic)):
             return  # a backward's are those of its forward
         moved = moving_axes(call.types(), self._types_seen(), 2 if dynamic else None)
         moved -= self._opened | self._closed
@@ -1016,7 +1020,8 @@ class Compiled:
             raise RestartTrace("is called with sizes that keep changing", "opened", moved)
 
     def _types_seen(self) -> list[Sequence[TensorType]]:
-        return [program.types for program in self._all_programs()]
+        earlier = [self._earlier] if self._earlier else []
+        return [*(program.types for program in self._all_programs()), *earlier]
 
     def _keep_grown(self, call: Call) -> None:
         """Raise `RestartTrace` for lists that have grown since the trace before was given them.

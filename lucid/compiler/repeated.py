@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lucid.compiler.compiled import Compiled
+from lucid.autograd.any_size import makers
+from lucid.compiler.compiled import Compiled, Options
 from lucid.ir.errors import LucidError
-from lucid.ir.types import Shape
+from lucid.ir.types import Shape, TensorType
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
 from lucid.tensor.tensor import Tensor
@@ -50,13 +51,26 @@ class Repeated:
     over. What sums is rounded otherwise, and so is native from the first call on: a result mustn't
     depend on how many calls came before.
 
+    Args:
+        earlier: the types of a call with other sizes, where one program is to serve all sizes. It
+            is the library's user who calls then, with operands that may be wrong.
+
     Attributes:
         compiled: the step; None before, and again where it isn't worth it: it can't be recorded,
             or calls differ in more than it follows.
     """
 
-    def __init__(self, function: Callable[..., Any], name: str, *, sums: bool) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        name: str,
+        *,
+        sums: bool,
+        earlier: Sequence[TensorType] = (),
+    ) -> None:
         self.compiled: Compiled | None = None
+        self._earlier = earlier
+        self._failures = 0  # one after the other
         self._function = function
         self._name = name
         self._warm_ups = _warm_ups.setdefault(name, WarmUps())
@@ -73,8 +87,11 @@ class Repeated:
         try:
             result = compiled(*tensors)
         except LucidError:  # nothing has changed, and op by op it is raised again if it is real
-            self._give_up()
+            self._failures += 1
+            if not self._earlier or self._failures > MANY:
+                self._give_up()
             return self._function(*tensors)
+        self._failures = 0
         self._warm_ups.served += 1
         stats = compiled.stats
         if stats.traces > MANY or stats.eager_reasons:
@@ -88,7 +105,8 @@ class Repeated:
             return function(*tensors)
 
         step.__name__ = step.__qualname__ = self._name
-        return Compiled(step, is_paced=False)
+        options = Options(fullgraph=bool(self._earlier))  # it raises where it'd run op by op
+        return Compiled(step, options, is_paced=False, earlier=self._earlier)
 
     def _give_up(self) -> None:
         self.compiled, self._left = None, -1
@@ -129,6 +147,15 @@ class RepeatedByShape:
                 self._known.pop(next(iter(self._known)), None)
             found = self._known[shapes] = Repeated(self._function, self._name, sums=self._sums)
         return found
+
+
+def _of_any_size(
+    function: Callable[..., Any], name: str, earlier: Sequence[TensorType]
+) -> Repeated:
+    return Repeated(function, name, sums=True, earlier=earlier)
+
+
+makers.append(_of_any_size)
 
 
 def _are_plain(tensors: Sequence[TensorCore]) -> bool:

@@ -579,7 +579,7 @@ F = lucid.nn.functional
         (lambda: X.unbind(), 160),
         (lambda: X.lerp(X, 0.9), 30),
         (lambda: X.roll(1, 0), 45),
-        (lambda: lucid.randint(0, 9, (4,)), 58),
+        (lambda: lucid.randint(0, 9, (4,)), 65),
         (lambda: F.one_hot(ROWS, 16), 32),
         (lambda: X[ROWS, COLUMNS], 40),
         (lambda: X[CHOSEN], 40),

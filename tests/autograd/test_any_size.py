@@ -1,0 +1,188 @@
+"""Calls of the library's Functions with ever other sizes: after some a function serves any."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lucid
+import lucid.nn.functional as F
+from lucid.autograd import any_size, native
+from lucid.compiler.repeated import Repeated
+from tests.autograd.test_native_functions import CALLS, arrays_for, results, tensors_of
+
+f32, f64 = lucid.float32, lucid.float64
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The third size is served by the function, and nothing is left of other tests."""
+    monkeypatch.setattr(any_size, "_MOST_SIZES", 2)
+    monkeypatch.setattr(native, "_alike", {})
+    before = {cls: dict(known) for cls, known in native._forwards.items()}
+    native._forwards.clear()
+    yield
+    native._forwards.clear()
+    native._forwards.update(before)
+
+
+def functions() -> list[Repeated]:
+    """Those that serve any sizes."""
+    found = [alike.function for table in native._alike.values() for alike in table.values()]
+    return [x for x in found if isinstance(x, Repeated)]
+
+
+def traces() -> int:
+    """Of all functions, each of which goes on serving."""
+    steps = [function.compiled for function in functions()]
+    assert steps and all(step is not None for step in steps)
+    return sum(step.stats.traces for step in steps if step is not None)
+
+
+SIZES = [3, 6, 11, 4, 19, 7]
+# Those whose other sizes follow from the first one; a loop over an open axis is traced for each.
+OTHERS = "linear of a vector", "embedding", "conv2d in groups", "ctc_loss"
+VARYING = [name for name in CALLS if name not in OTHERS]
+
+
+def with_size(shapes: tuple[Any, ...], size: int) -> tuple[Any, ...]:
+    """The shapes with another size in place of the first one, wherever it is."""
+    first = shapes[0][0]
+    return tuple(
+        tuple(size if n == first else n for n in s) if isinstance(s, tuple) else s for s in shapes
+    )
+
+
+def softmax(size: int) -> lucid.Tensor:
+    return F.softmax(lucid.arange(float(size)).reshape(size, 1).expand(size, 5) + 1, 0)
+
+
+@pytest.mark.parametrize("dtype", [f32, f64], ids=["f32", "f64"])
+@pytest.mark.parametrize("name", VARYING)
+def test_other_sizes_mean_what_the_ops_mean(name: str, dtype: Any) -> None:
+    call, shapes = CALLS[name]
+    batches = [arrays_for(with_size(shapes, size), dtype, size) for size in SIZES]
+    found = [results(call, arrays) for arrays in batches]
+    with native.op_by_op():
+        expected = [results(call, arrays) for arrays in batches]
+    tolerance = 2e-5 if dtype is f32 else 1e-12
+    for ours, theirs in zip(found, expected, strict=True):
+        for mine, right in zip(ours, theirs, strict=True):
+            if right is None:
+                assert mine is None
+            else:
+                assert mine is not None and mine.dtype == right.dtype
+                np.testing.assert_allclose(mine, right, rtol=tolerance, atol=tolerance)
+    assert name.startswith("layer of") or traces() <= 2 * len(functions())
+
+
+def test_a_node_is_called_as_that_of_a_program() -> None:
+    names = set()
+    for size in SIZES:
+        x = lucid.ones(size, 5, requires_grad=True)
+        names.add(type(F.softmax(x, 0).grad_fn).__name__ and F.softmax(x, 0).grad_fn.name())
+    assert names == {"SoftmaxBackward"} and traces() == 1
+
+
+def test_wrong_operands_are_refused_and_others_served() -> None:
+    for size in SIZES:
+        x = lucid.zeros(size, 5, requires_grad=True)
+        right, wrong = lucid.full((size,), 4), lucid.full((size,), 5)
+        for _ in range(2):
+            with pytest.raises(lucid.IndexOutOfRangeError, match="cross_entropy: target 5 is out"):
+                F.cross_entropy(x, wrong)
+            with pytest.raises(lucid.ShapeError, match=r"cross_entropy"):
+                F.cross_entropy(x, right[1:])
+        np.testing.assert_allclose(F.cross_entropy(x, right).item(), np.log(5), rtol=1e-6)
+    assert traces() <= 2
+
+
+def test_hooks_are_called_in_the_order_of_the_ops() -> None:
+    for size in SIZES:
+        called: list[int] = []
+        tensors = tensors_of(arrays_for(((size, 5), (4, 5), (4,)), f32, 0))
+        for number, x in enumerate(tensors):
+            x.register_hook(lambda g, number=number, called=called: called.append(number))
+        F.linear(*tensors).sum().backward()
+        with native.op_by_op():
+            F.linear(*tensors).sum().backward()
+        assert called[:3] == called[3:]
+
+
+def test_what_the_backward_reads_must_not_be_written_before_it() -> None:
+    for size in SIZES:
+        y = lucid.zeros(size, 5, requires_grad=True) + 0
+        loss = F.softmax(y, 0).pow(2).sum()
+        z = F.gelu(y).sum()
+        y.add_(1)
+        loss.backward()  # it reads its result
+        with pytest.raises(lucid.LucidError, match="modified by an inplace operation"):
+            z.backward()
+
+
+def test_vmap_jvp_and_traces_see_the_ops() -> None:
+    for size in SIZES:
+        softmax(size)
+    before = traces()
+    for size in range(30, 40):
+        x = lucid.linspace(0, 1, size * 5).reshape(size, 5)
+        with native.op_by_op():
+            expected = F.softmax(x, 0).numpy()
+        mapped = lucid.vmap(lambda column: F.softmax(column, 0), in_dims=1, out_dims=1)(x)
+        _, slope = lucid.func.jvp(lambda x: F.softmax(x, 0).sum(0), (x,), (lucid.ones(size, 5),))
+        stepped = lucid.compile(lambda x: F.softmax(x, 0))(x)
+        for found in (mapped, stepped):
+            np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6)
+        np.testing.assert_allclose(slope.numpy(), 0, atol=1e-6)
+    assert traces() == before
+
+
+def test_threads_share_a_function() -> None:
+    wrong: list[Any] = []
+
+    def run(first: int) -> None:
+        for size in range(first, 60, 2):
+            x = lucid.linspace(-1, 1, size).requires_grad_()
+            F.softmax(x, 0)[0].backward()
+            y = np.exp(x.detach().numpy())
+            y /= y.sum()
+            expected = y[0] * ((np.arange(size) == 0) - y)
+            if not np.allclose(x.grad.numpy(), expected, atol=1e-6):
+                wrong.append(size)
+
+    threads = [threading.Thread(target=run, args=(first,)) for first in (2, 3, 4, 5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong and traces() >= 1
+
+
+def test_large_tensors_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(any_size, "_MOST_BYTES", 4 * 5 * 12)
+    kept = []
+    for size in (*SIZES, 30, 40):
+        x = lucid.ones(size, 5)
+        kept.append(weakref.ref(x._array))  # type: ignore[attr-defined]
+        F.softmax(x, 0)
+    del x
+    gc.collect()
+    assert [memory() is None for memory in kept[-2:]] == [True, True] and traces() == 1
+
+
+def test_other_arguments_have_a_bounded_number_of_functions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(any_size, "_MOST_FORMS", 3)
+    x = lucid.linspace(-1, 1, 4)
+    for n in range(10):
+        np.testing.assert_allclose(
+            F.leaky_relu(x, n / 10).numpy(), [-n / 10, -n / 30, 1 / 3, 1], rtol=1e-5, atol=1e-7
+        )
+    assert {len(table) for table in native._alike.values()} == {3}
