@@ -555,7 +555,7 @@ def normal(
         ShapeError: there is neither a size nor a tensor.
         OptionError: `std` is negative.
     """
-    mean, std = (x.detach() if isinstance(x, Tensor) else x for x in (mean, std))
+    mean, std = (_fixed(x) if isinstance(x, Tensor) else x for x in (mean, std))
     tensors = [value for value in (mean, std) if isinstance(value, Tensor)]
     default = tensors[0].dtype if tensors else get_default_dtype()
     dtype, requires_grad = taken("normal", default, **options)
@@ -623,7 +623,7 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     >>> lucid.poisson(lucid.full((1000,), 4.0)).mean().round()
     tensor(4.)
     """
-    rate = tensor_of(input, "poisson").detach()
+    rate = _fixed(tensor_of(input, "poisson"))
     if not rate.dtype.is_floating_point:
         raise DTypeError(f"poisson: rates are floating-point numbers, not {rate.dtype!r}")
     require(rate >= 0, "poisson: rates must be at least 0", input=rate)
@@ -696,7 +696,12 @@ def _chosen(x: Tensor, probability: Any, generator: Generator | None) -> Tensor:
     dtype = x.dtype if x.dtype.is_floating_point else get_default_dtype()
     stream = generator or default_generator
     uniform = stream.draw(ops.random_uniform, x._type.shape, dtype)
-    return uniform < (probability.detach() if isinstance(probability, Tensor) else probability)
+    return uniform < (_fixed(probability) if isinstance(probability, Tensor) else probability)
+
+
+def _fixed(x: Tensor) -> Tensor:
+    """What a draw goes by, to which no gradient flows."""
+    return x.detach() if x.requires_grad else x
 
 
 @program
@@ -729,7 +734,7 @@ def multinomial(
             drawn.
         ShapeError: the weights are no vector or matrix of floats.
     """
-    weights = tensor_of(input, "multinomial").detach()
+    weights = _fixed(tensor_of(input, "multinomial"))
     count = integer(num_samples, "multinomial", "num_samples")
     _check_weights(weights, count, replacement)
     shape = weights._type.shape

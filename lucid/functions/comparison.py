@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from lucid.docstrings import like, maps
+from lucid.functions.checks import at_hand
 from lucid.functions.promotion import Number, binary, promoted, truth
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
@@ -147,6 +148,9 @@ def equal(input: Tensor, other: Tensor) -> bool:
     """
     if input._type.shape != other._type.shape:
         return False
+    x, y = at_hand(input), at_hand(other)
+    if x is not None and y is not None and x.dtype == y.dtype:
+        return bool((x == y).all())
     return bool(_whole(ops.all, eq(input, other)).item())
 
 

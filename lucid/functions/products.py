@@ -6,6 +6,7 @@ from functools import reduce
 from math import prod
 from typing import Any
 
+from lucid.autograd.native import program
 from lucid.docstrings import like, maps
 from lucid.functions.arguments import axis_of, integer, tensor_of, typed
 from lucid.functions.creation import eye
@@ -408,6 +409,11 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
             f"cross: the vectors along dim {dim} must have 3 elements, in tensors of as many axes"
             f"{typed(input=x, other=y)}"
         )
+    return _cross(x, y, axis)
+
+
+@program
+def _cross(x: Tensor, y: Tensor, axis: int) -> Tensor:
     first = mul(roll(x, -1, axis), roll(y, -2, axis))
     return first - mul(roll(x, -2, axis), roll(y, -1, axis))
 

@@ -161,6 +161,15 @@ class _Notes(Level):
             self.turn()
         return False
 
+    def checks(self, tensor: TensorCore, test: Callable[[np.ndarray], bool]) -> bool:
+        array = tensor._array
+        if array is None or not test(array):
+            self._refuse()
+            return False
+        if id(tensor) in self._known:
+            self.note(partial(_tested, test), (tensor,), {}, tensor)
+        return True
+
     def alias(self, tensor: TensorCore, alias: TensorCore) -> None:
         self._refuse()
 
@@ -174,9 +183,16 @@ class _Notes(Level):
         raise NotStraightError("it calls a Function")
 
     def numbers(self) -> dict[int, int]:
-        """The numbers of all values, by identity."""
+        """The numbers of all values, by identity; what is checked comes again, later."""
         values = *self.tensors, *self.constants, *self.results
-        return {id(tensor): number for number, tensor in enumerate(values)}
+        return {id(tensor): number for number, tensor in reversed([*enumerate(values)])}
+
+
+def _tested(test: Callable[[np.ndarray], bool], given: tuple[Any, ...]) -> Any:
+    """The tensor of a check. Raises `LucidError` where it fails: Python says what is wrong."""
+    if not test(given[0]._array):
+        raise LucidError("a check fails")
+    return given[0]
 
 
 def _run_program(function: type[Function], inputs: tuple[Any, ...]) -> Any:

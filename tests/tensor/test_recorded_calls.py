@@ -100,6 +100,7 @@ CALLS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "layer_norm": lambda x, y, at: F.layer_norm(x, (5,)),
     "gelu": lambda x, y, at: F.gelu(x),
     "mse_loss": lambda x, y, at: F.mse_loss(x, y),
+    "binary_cross_entropy": lambda x, y, at: F.binary_cross_entropy(x.sigmoid(), y.sigmoid()),
     "tril": lambda x, y, at: lucid.tril(x),
     "view": lambda x, y, at: x.view(-1),
     "view of a shape": lambda x, y, at: x.view(x.T.shape),
@@ -159,6 +160,9 @@ DRAWS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "normal": lambda x, y, at: lucid.normal(1.0, 0.5, (3,)),
     "normal of means": lambda x, y, at: lucid.normal(y, 0.5),
     "bernoulli": lambda x, y, at: lucid.bernoulli(y, 0.3),
+    "bernoulli of each": lambda x, y, at: lucid.bernoulli(y.sigmoid()),
+    "normal of deviations": lambda x, y, at: lucid.normal(y, y.abs()),
+    "multinomial": lambda x, y, at: lucid.multinomial(y.abs() + 0.1, 3),
     "dropout": lambda x, y, at: F.dropout(x, 0.4),
     "rrelu": lambda x, y, at: F.rrelu(x, training=True),
     "gumbel_softmax": lambda x, y, at: F.gumbel_softmax(x, tau=0.5),
@@ -365,6 +369,22 @@ def test_an_index_is_checked_in_each_call() -> None:
         z.scatter_(0, wrong, 2.0)
     assert z.tolist() == [1, 0, 0, 1] and z._version == before
     assert x.gather(0, right).tolist() == [3, 0]
+
+
+def test_numbers_are_checked_in_each_call() -> None:
+    right, wrong = lucid.tensor([0.2, 1.0]), lucid.tensor([0.2, 1.5])
+    state = lucid.get_rng_state()
+    for _ in range(4):
+        F.binary_cross_entropy(right, right)
+        lucid.bernoulli(right)
+        with pytest.raises(lucid.OptionError, match="all elements of input should be between"):
+            F.binary_cross_entropy(wrong, right)
+        with pytest.raises(lucid.OptionError, match="all elements of target should be between"):
+            F.binary_cross_entropy(right, wrong)
+        with pytest.raises(lucid.OptionError, match=r"expects p to be in \[0, 1\]") as error:
+            lucid.bernoulli(wrong)
+        assert "lucid.bernoulli(wrong)" in str(error.value)
+    assert lucid.get_rng_state()[1] == state[1] + 4 * 2
 
 
 def test_what_changes_a_tensor_besides_does_so_each_time() -> None:
