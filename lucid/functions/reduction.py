@@ -23,7 +23,7 @@ from lucid.functions.checks import require
 from lucid.functions.elementwise import abs as absolute, choose, clone, maximum, minimum, sign, sqrt
 from lucid.functions.products import matmul
 from lucid.functions.promotion import floating, truth
-from lucid.functions.shape import matrix_transpose, reshaped, unsqueeze
+from lucid.functions.shape import matrix_transpose, reshaped
 from lucid.functions.sorting import sort
 from lucid.functions.tensors import Tensor
 from lucid.functions.transcendental import exp, log
@@ -596,10 +596,11 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> return_types.mo
         return return_types.mode(x.clone(), constant(0, i64))
     axis = axis_of(dim, x.ndim, "mode")
     ordered, places = sort(x.movedim(axis, -1), stable=True)
-    same = unsqueeze(ordered, -1) == unsqueeze(ordered, -2)
-    best = same.sum(-1).argmax(-1, keepdim=True)
-    last = best + _at(same.sum(-1), best) - 1
-    index = _at(places, last)
+    last, shape = ordered.ndim - 1, ordered._type.shape
+    place = emit(ops.iota, (), shape=shape, axis=last, dtype=i64)
+    is_new = ordered != ordered.roll(1, last)
+    begin = emit(ops.cummax, (choose(is_new, place, 0),), axis=last)  # of equal ones
+    index = _at(places, (place - begin).argmax(-1, keepdim=True))
     values = _at(x.movedim(axis, -1), index)
     values, index = values.movedim(-1, axis), index.movedim(-1, axis)
     if keepdim:

@@ -25,7 +25,7 @@ from lucid.functions.shape import broadcast, movedim, reshaped, sliced, squeeze,
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
 from lucid.ir.errors import DTypeError, OptionError, ShapeError
-from lucid.ir.types import i32, i64
+from lucid.ir.types import bool_, i32, i64
 from lucid.return_types import Kind, ValuesAndIndices
 from lucid.tensor.context import context
 from lucid.tensor.core import constant, emit, from_array
@@ -445,8 +445,25 @@ def isin(
     check_flag(assume_unique, "assume_unique", "isin")
     x, among = promoted(elements, test_elements, "isin")
     flat = _vector(among)
-    found: Tensor = (unsqueeze(x, -1) == flat).any(-1)
+    found = _is_one_of_few(x, flat) if flat._type.size <= _FEW else _is_one_of_many(x, flat)
     return ~found if invert else found
+
+
+_FEW = 32  # of these each element is compared with all
+
+
+def _is_one_of_few(x: Tensor, few: Tensor) -> Tensor:
+    found: Tensor = (unsqueeze(x, -1) == few).any(-1)
+    return found
+
+
+def _is_one_of_many(x: Tensor, many: Tensor) -> Tensor:
+    """The same with the one that stands where it would be in order, if that is another number."""
+    if x.dtype is bool_:
+        x, many = cast(x, i64), cast(many, i64)
+    ordered = sort(many)[0]
+    place = searchsorted(ordered, x).clamp(max=many._type.size - 1)
+    return x == ordered[place]
 
 
 def histogram(
