@@ -22,6 +22,7 @@ from lucid.functions.elementwise import clone
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, IndexOutOfRangeError, OptionError, ShapeError
+from lucid.ir.extents import NotOpenError, is_open
 from lucid.ir.op import Attributes
 from lucid.ir.strides import is_contiguous as strides_are_contiguous, reshape_strides
 from lucid.ir.types import DType, Shape
@@ -789,8 +790,19 @@ def stride(input: Tensor, dim: int | None = None) -> Any:
     >>> x.T.stride(0)
     1
     """
+    _require_known_strides(input)
     strides = input.element_strides()
     return strides if dim is None else strides[axis_of(dim, input.ndim, "stride")]
+
+
+def _require_known_strides(x: Tensor) -> None:
+    """Let the sizes be known, in a trace, of an argument that each call gives in another order.
+
+    A step of open sizes has a row-major copy of it, and knows the strides of one call.
+    """
+    memory, sizes = x._storage.array, [n for n in x._storage.root_type.shape if is_open(n)]
+    if sizes and memory is not None and not memory.flags.c_contiguous:
+        raise NotOpenError("a stride of an argument is read", sizes)
 
 
 @maps("lucid.zeros(2, 3)", "6")

@@ -466,13 +466,84 @@ def test_a_branch_that_needs_a_size_has_a_program_for_each() -> None:
     assert not any(served.path for served in step.stats.programs)  # it stays in the graph
 
 
-@pytest.mark.parametrize("strides", ["transposed", "every second"])
-def test_other_strides_have_sizes_of_their_own(strides: str) -> None:
-    def given(n: int) -> tuple[Tensor]:
-        return (rows(4, n).T,) if strides == "transposed" else (rows(2 * n)[::2],)
+LAYOUTS: dict[str, Callable[[int], Tensor]] = {
+    "transposed": lambda n: rows(4, n).T,
+    "every second": lambda n: rows(2 * n)[::2],
+    "all but the last": lambda n: rows(4, n + 1)[:, :-1].T,
+    "from the third on": lambda n: rows(4, n + 2)[:, 2:].T,
+    "expanded": lambda n: rows(1).expand(n, 4),
+}
+READS: dict[str, Callable[[Tensor], Any]] = {
+    "computes": lambda x: x.softmax(0) @ x.T,
+    "reshapes": lambda x: x.reshape(-1),
+    "asks for another order": lambda x: x.contiguous().view(-1),
+    "asks for the order": lambda x: x * 2 if x.is_contiguous() else x * 3,
+    "returns it": lambda x: (x, x + 1),
+    "returns a view": lambda x: (x[1:], x.T),
+    "picks": lambda x: x[x > 0].sum(),
+    "uses NumPy": lambda x: lucid.from_numpy(x.numpy() * 2),
+}
 
-    step = compared(lambda: lambda x: x.softmax(0) @ x.T, given, (5, 7, 6, 9))
-    assert step.stats.traces == 4
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", READS)
+def test_what_is_not_row_major_is_read_in_one_program(name: str, layout: str) -> None:
+    step = compared(lambda: READS[name], lambda n: (LAYOUTS[layout](n),), SIZES[:8])
+    assert step.stats.traces <= 4 and not step.stats.eager_reasons
+
+
+def test_views_of_one_batch_are_read_in_one_program() -> None:
+    """As a language model's: the tokens before, and those that follow."""
+    step = lucid.compile(lambda x, y: ((x - y) ** 2).mean())
+    for size in SIZES[:8]:
+        batch = rows(4, size + 1)
+        x, y = batch[:, :-1], batch[:, 1:]
+        assert step(x, y).item() == pytest.approx(((x - y) ** 2).mean().item(), rel=1e-5)
+    assert step.stats.traces == 3
+
+
+def test_a_result_that_is_an_argument_of_any_order_is_that() -> None:
+    step = lucid.compile(lambda x: (x, x[1:], x * 2))
+    for size in SIZES[:8]:
+        batch = rows(4, size + 1)
+        x = batch[:, :-1]
+        same, part, _ = step(x)
+        assert same is x
+        part.zero_()
+        assert not batch[1:, :-1].any() and batch[0].all() and batch[:, -1].all()
+    assert step.stats.traces == 3
+
+
+def test_strides_that_a_step_reads_are_those_of_each_call() -> None:
+    for read in (lambda x: (x.stride(), x * 2), lambda x: (x[1:].stride(0), x.stride(-1))):
+        compared(lambda read=read: read, lambda n: (rows(4, n + 1)[:, :-1],), (5, 7, 6, 9, 8, 3))
+
+
+@pytest.mark.parametrize("through", ["itself", "a view"])
+def test_what_is_written_is_the_memory_of_the_argument(through: str) -> None:
+    def write(x: Tensor) -> Tensor:
+        (x if through == "itself" else x[0]).mul_(2)
+        return x.sum(0)
+
+    step = lucid.compile(write)
+    for size in (5, 7, 6, 9, 8, 3, 4):
+        given, expected = rows(4, size + 1), rows(4, size + 1)
+        agree(step(given[:, :-1]), write(expected[:, :-1]))
+        agree(given, expected)
+
+
+def test_a_model_alone_is_differentiated_for_inputs_of_any_order() -> None:
+    lucid.manual_seed(0)
+    eager = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 2))
+    model = lucid.compile(copy.deepcopy(eager))
+    for size in SIZES[:8]:
+        x = rows(size + 1, 8).view(size + 1, 2, 4).transpose(0, 1)[:, :-1]
+        for each in (eager, model):
+            each.zero_grad()
+            each(x).pow(2).mean().backward()
+        for ours, theirs in zip(model.parameters(), eager.parameters(), strict=True):
+            agree(ours.grad, theirs.grad)
+    assert model.stats.traces == 3
 
 
 def test_an_error_in_a_step_with_open_sizes_tells_those_of_its_call() -> None:

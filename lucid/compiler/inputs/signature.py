@@ -408,9 +408,11 @@ class Call:
         is_view = tensor._base is not None
         history = _history_of(tensor) if is_view or tensor._grad_fn else tensor._requires_grad
         type_: object = tensor._type
-        if number in self._opened and strides is None:
+        steps: object = strides
+        if number in self._opened and (strides is None or history is False):
             type_ = self._open_type(number, tensor._type)
-        self._parts += (type_, strides, history)
+            steps = strides and _COPIED
+        self._parts += (type_, steps, history)
         if type(tensor) is not Tensor:
             self._parts.append(type(tensor))
         if is_view and made_without_grad(tensor):
@@ -421,6 +423,9 @@ class Call:
             same = (i for i, earlier in enumerate(self.tensors) if earlier is tensor)
             self._parts += [("again", i) for i in same][:1]
         self._tensors.append(tensor)
+
+
+_COPIED = object()  # strides of a tensor of open sizes that a step gets a row-major copy of
 
 
 def _memory_of(array: np.ndarray) -> TensorCore:

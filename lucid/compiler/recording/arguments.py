@@ -39,9 +39,10 @@ from lucid.compiler.recording.texts import text_of
 from lucid.compiler.results.histories import ExternalGradFn
 from lucid.ir.errors import TraceError
 from lucid.ir.location import here
+from lucid.ir.strides import Strides
 from lucid.ir.types import TensorType
 from lucid.tensor.core import TensorCore, _new, attributes_of
-from lucid.tensor.storage import Storage, ViewGuard
+from lucid.tensor.storage import Storage, ViewGuard, element_strides
 from lucid.tensor.tree import map_tree
 from lucid.tensor.writing import refusal_of_writes
 
@@ -289,7 +290,7 @@ class StandIns:
         self._recorder.argument_storages.add(tensor._storage)
         handle: Any = _new(storage, storage.root_type, array, ())
         handle.__class__ = type(tensor)  # such as a Parameter
-        handle._strides = storage.strides
+        handle._strides = _strides_of(array, storage)
         handle._spot = tensor._spot
         handle._counter.now = tensor._counter.now
         handle._requires_grad = tensor.requires_grad
@@ -321,6 +322,11 @@ class StandIns:
             shape[place[-1]], places = self._sizes[seen]
             places.add(place)
         return tensor._type.with_shape(tuple(shape))
+
+
+def _strides_of(array: np.ndarray, storage: Storage) -> Strides:
+    """An argument's strides; of one that isn't row-major, and of open sizes, those of this call."""
+    return storage.strides if array.flags.c_contiguous else element_strides(array)
 
 
 def _ids(owners: Iterable[Any]) -> set[int]:
