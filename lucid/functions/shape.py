@@ -800,7 +800,8 @@ def _require_known_strides(x: Tensor) -> None:
 
     A step of open sizes has a row-major copy of it, and knows the strides of one call.
     """
-    memory, sizes = x._storage.array, [n for n in x._storage.root_type.shape if is_open(n)]
+    shape: tuple[Any, ...] = x._storage.root_type.shape
+    memory, sizes = x._storage.array, [n for n in shape if is_open(n)]
     if sizes and memory is not None and not memory.flags.c_contiguous:
         raise NotOpenError("a stride of an argument is read", sizes)
 
