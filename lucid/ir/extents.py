@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cache
 from itertools import product
 from math import prod
-from operator import index
+from operator import index, is_
 from typing import Any, NoReturn
 
 LEAST, MOST = 2, 2**24
@@ -595,25 +596,36 @@ def replaced(x: Any, replace: Callable[[Extent], Any]) -> Any:
     kind = x.__class__
     if kind is Extent:
         return replace(x)
+    if kind in _WITHOUT:
+        return x
     if kind is list or isinstance(x, tuple):
-        made = [replaced(entry, replace) for entry in x]
-        if all(a is b for a, b in zip(made, x, strict=True)):
+        made = [entry if entry.__class__ in _WITHOUT else replaced(entry, replace) for entry in x]
+        if all(map(is_, made, x)):
             return x
         return kind(*made) if hasattr(kind, "_fields") else kind(made)
     if kind is dict:
         entries = {key: replaced(value, replace) for key, value in x.items()}
-        return x if all(entries[key] is x[key] for key in x) else entries
-    if dataclasses.is_dataclass(x) and not isinstance(x, type):
-        changed = {}
-        for field in dataclasses.fields(x):
-            old = getattr(x, field.name)
-            new = replaced(old, replace)
-            if new is not old:
-                changed[field.name] = new
-        if not changed:
-            return x
-        made_ = object.__new__(kind)
-        for field in dataclasses.fields(x):
-            object.__setattr__(made_, field.name, changed.get(field.name, getattr(x, field.name)))
-        return made_
-    return x
+        return x if all(map(is_, entries.values(), x.values())) else entries
+    if not dataclasses.is_dataclass(kind):
+        return x
+    changed = {}
+    for name in _fields_of(kind):
+        old = getattr(x, name)
+        new = replaced(old, replace)
+        if new is not old:
+            changed[name] = new
+    if not changed:
+        return x
+    made_ = object.__new__(kind)
+    for name in _fields_of(kind):
+        object.__setattr__(made_, name, changed.get(name, getattr(x, name)))
+    return made_
+
+
+_WITHOUT = frozenset((int, str, bool, float, type(None), type))  # extents are in none of these
+
+
+@cache
+def _fields_of(kind: type) -> tuple[str, ...]:
+    """The names of a dataclass's fields."""
+    return tuple([field.name for field in dataclasses.fields(kind)])
