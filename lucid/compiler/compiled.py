@@ -26,7 +26,7 @@ from lucid.compiler.guards.events import ListenerSnapshot
 from lucid.compiler.guards.guard import instance_dict, is_number
 from lucid.compiler.guards.mutable_sources import GrowingList
 from lucid.compiler.guards.restarts import MOST_RESTARTS, Known, RestartTrace, undo_all
-from lucid.compiler.inputs.objects import owners_of
+from lucid.compiler.inputs.objects import SETS, owners_of, walk
 from lucid.compiler.inputs.signature import (
     MOVES,
     Call,
@@ -1021,16 +1021,24 @@ class Compiled:
     def _keep_grown(self, call: Call) -> None:
         """Raise `RestartTrace` for lists that have grown since the trace before was given them.
 
-        A history that is handed to each call is state, as it is in a global. Where there has been
-        another one, as of an epoch, the first lengths have programs that serve all of them. Of
-        lists that weren't found to grow only those of numbers are remembered.
+        Or for sets that have changed, of which the signature had what was in them. A history that
+        is handed to each call is state, as it is in a global. Where there has been another one, as
+        of an epoch, the first lengths have programs that serve all of them. Of lists that weren't
+        found to grow only those of numbers are remembered.
         """
         from lucid.compiler.guards.mutable_sources import GrowingList
 
         before = {id(known): entries for known, entries in self._lists}
         named = owners_of(named_arguments(self.__wrapped__, *call.given), call.kept)
         lists = [(path, x) for path, x in named if type(x) in (list, deque)]
+        marked = named_arguments(self.__wrapped__, *call.marked)
+        parts = [part for name, value in marked for part in walk(value, name, set())]
+        sets = [(path, x) for path, x, _ in parts if type(x) in SETS]
+        changed = [path for path, x in sets if [*x] != before.get(id(x), [*x])]
         self._lists = [(x, [*x]) for _, x in lists if all(map(is_number, x))]
+        self._lists += [(x, [*x]) for _, x in sets]
+        if changed:
+            raise RestartTrace("is given a set that changes", "counts", changed)
         least = MOVES if self._kept else 1
         grown = {
             id(x): GrowingList(path, x)
