@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
 
+from lucid.autograd.generators import put_state, state_of
 from lucid.autograd.host_replay import HostCallMismatch, replaying, undo_draws
 from lucid.choices import check_choice, check_flags, check_kind
 from lucid.compiler.guards.events import ListenerSnapshot
@@ -624,6 +625,8 @@ class Compiled:
                 for each in (call.key, _OTHERS):
                     self._untraceable.pop(each, None)
             replay = context.replay
+            drawn = program.generators if program.generators and self._may_handle(program) else ()
+            states = [*map(state_of, drawn)]
             try:
                 if differs is not None:
                     context.replay = [*differs.made]
@@ -648,6 +651,9 @@ class Compiled:
                     program.undo()
                     self._forget_unused(call)
                 if isinstance(error, Exception) and self._may_handle(program):
+                    for generator, state in zip(drawn, states, strict=True):
+                        put_state(generator, state)
+                    undo_draws(() if differs is None else differs.made)
                     raise EagerOnlyError(_MAY_HANDLE.format(type(error).__name__)) from error
                 raise
             if differs is not None and result is not SLOW_PATH:

@@ -416,6 +416,12 @@ class Program:
         return Departure(path, made_in(error.frame), reason, self)
 
     @property
+    def generators(self) -> Sequence[Any]:
+        """The random generators of Python's and NumPy's that it draws from."""
+        found = [getattr(host, "generator", None) for host in self.hosts]
+        return [x for i, x in enumerate(found) if x is not None and x not in found[:i]]
+
+    @property
     def sizes_found(self) -> set[OpenAxis]:
         return {host.place for host in self.hosts if isinstance(host, FoundNumber)}
 
