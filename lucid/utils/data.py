@@ -13,6 +13,7 @@ Args:
 from __future__ import annotations
 
 import bisect
+import operator
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -634,7 +635,7 @@ class BatchSampler(Sampler):
 
 def _groups(items: Iterable[Any], size: int, drop_last: bool) -> Iterator[list[Any]]:
     """Lists of so many items; the last one may be shorter."""
-    source = iter(items)
+    source, size = iter(items), operator.index(size)  # a number that moves is looked at
     while group := list(islice(source, size)):
         if len(group) == size or not drop_last:
             yield group

@@ -9,6 +9,7 @@ import lucid.nn.functional as F
 from lucid import nn
 from lucid.optim import lr_scheduler
 from lucid.utils.data import (
+    BatchSampler,
     ConcatDataset,
     DataLoader,
     Dataset,
@@ -316,6 +317,19 @@ def test_what_a_loader_holds_may_change_between_calls(agree, name):
         return [*found, step(), step()]
 
     (step,) = agree(scenario, traces=2)
+    assert not step.stats.eager_reasons
+
+
+def test_the_size_of_batches_may_change_between_epochs(agree):
+    def scenario(compile):
+        sampler, found = BatchSampler(range(10), 2, drop_last=True), []
+        loader = DataLoader(TensorDataset(lucid.arange(10.0)), batch_sampler=sampler)
+        step = compile(lambda: [x.sum() for (x,) in loader])
+        for sampler.batch_size in (2, 3, 4, 3, 5, 2):
+            found.append(step())
+        return found
+
+    (step,) = agree(scenario)
     assert not step.stats.eager_reasons
 
 
