@@ -27,7 +27,7 @@ from lucid.compiler.guards.events import ListenerSnapshot
 from lucid.compiler.guards.guard import instance_dict, is_number
 from lucid.compiler.guards.mutable_sources import GrowingList
 from lucid.compiler.guards.restarts import MOST_RESTARTS, Known, RestartTrace, undo_all
-from lucid.compiler.inputs.objects import SETS, owners_of, walk
+from lucid.compiler.inputs.objects import SETS, is_set_of_values, owners_of, walk
 from lucid.compiler.inputs.signature import (
     MOVES,
     Call,
@@ -1039,7 +1039,7 @@ class Compiled:
         lists = [(path, x) for path, x in named if type(x) in (list, deque)]
         marked = named_arguments(self.__wrapped__, *call.marked)
         parts = [part for name, value in marked for part in walk(value, name, set())]
-        sets = [(path, x) for path, x, _ in parts if type(x) in SETS]
+        sets = [(path, x) for path, x, _ in parts if type(x) in SETS and is_set_of_values(x)]
         changed = [path for path, x in sets if [*x] != before.get(id(x), [*x])]
         self._lists = [(x, [*x]) for _, x in lists if all(map(is_number, x))]
         self._lists += [(x, [*x]) for _, x in sets]

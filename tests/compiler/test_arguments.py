@@ -1331,6 +1331,18 @@ def test_a_set_that_changes_between_calls_is_state(agree):
     assert not step.stats.eager_reasons
 
 
+def test_a_set_of_tensors_may_change_between_calls(agree):
+    def scenario(compile):
+        step, found, items = compile(lambda x, items: x * len([*items])), [], set()
+        for i in range(5):
+            items.clear()
+            items.add(lucid.ones(i + 2))  # of which two can't be compared
+            found.append(step(lucid.ones(3), items))
+        return found
+
+    agree(scenario)
+
+
 def test_a_set_that_natively_served_calls_have_had_may_change(agree):
     def scenario(compile):
         names, found = {1}, []
