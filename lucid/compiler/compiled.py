@@ -625,7 +625,7 @@ class Compiled:
                 for each in (call.key, _OTHERS):
                     self._untraceable.pop(each, None)
             replay = context.replay
-            drawn = program.generators if program.generators and self._may_handle(program) else ()
+            drawn = program.generators() if self._may_handle(program) else ()
             states = [*map(state_of, drawn)]
             try:
                 if differs is not None:

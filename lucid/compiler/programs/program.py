@@ -415,11 +415,10 @@ class Program:
         reason = f"{question}: {before} -> {error.found}"
         return Departure(path, made_in(error.frame), reason, self)
 
-    @property
-    def generators(self) -> Sequence[Any]:
+    def generators(self) -> Collection[Any]:
         """The random generators of Python's and NumPy's that it draws from."""
         found = [getattr(host, "generator", None) for host in self.hosts]
-        return [x for i, x in enumerate(found) if x is not None and x not in found[:i]]
+        return {id(x): x for x in found if x is not None}.values()
 
     @property
     def sizes_found(self) -> set[OpenAxis]:
