@@ -26,7 +26,7 @@ from lucid.autograd.native import program
 from lucid.device import check_device, device
 from lucid.docstrings import like, maps
 from lucid.dtypes import as_dtype, get_default_dtype
-from lucid.functions.arguments import common_shape, integer, shape_of, tensor_of, typed
+from lucid.functions.arguments import common_shape, integer, is_live, shape_of, tensor_of, typed
 from lucid.functions.checks import require
 from lucid.functions.conversion import cast
 from lucid.functions.elementwise import clone
@@ -103,7 +103,8 @@ class Generator:
         >>> generator.initial_seed()
         7
         """
-        number = integer(seed, "manual_seed", "seed")
+        is_read = is_live(seed) and isinstance(seed, int)  # at each call of a step
+        number = seed if is_read else integer(seed, "manual_seed", "seed")
         if not -(2**63) <= number < 2**64:
             raise OptionError(f"manual_seed: overflow: {number} has more than 64 bits")
         signed = number - 2**64 if number >= 2**63 else number

@@ -20,13 +20,14 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
 
+from lucid.autograd.generators import put_state, state_of
 from lucid.autograd.host_replay import HostCallMismatch, replaying, undo_draws
 from lucid.choices import check_choice, check_flags, check_kind
 from lucid.compiler.guards.events import ListenerSnapshot
 from lucid.compiler.guards.guard import instance_dict, is_number
 from lucid.compiler.guards.mutable_sources import GrowingList
 from lucid.compiler.guards.restarts import MOST_RESTARTS, Known, RestartTrace, undo_all
-from lucid.compiler.inputs.objects import owners_of
+from lucid.compiler.inputs.objects import SETS, is_set_of_values, owners_of, walk
 from lucid.compiler.inputs.signature import (
     MOVES,
     Call,
@@ -628,6 +629,8 @@ class Compiled:
                 for each in (call.key, _OTHERS):
                     self._untraceable.pop(each, None)
             replay = context.replay
+            drawn = program.generators() if self._may_handle(program) else ()
+            states = [*map(state_of, drawn)]
             try:
                 if differs is not None:
                     context.replay = [*differs.made]
@@ -652,6 +655,9 @@ class Compiled:
                     program.undo()
                     self._forget_unused(call)
                 if isinstance(error, Exception) and self._may_handle(program):
+                    for generator, state in zip(drawn, states, strict=True):
+                        put_state(generator, state)
+                    undo_draws(() if differs is None else differs.made)
                     raise EagerOnlyError(_MAY_HANDLE.format(type(error).__name__)) from error
                 raise
             if differs is not None and result is not SLOW_PATH:
@@ -1026,16 +1032,24 @@ class Compiled:
     def _keep_grown(self, call: Call) -> None:
         """Raise `RestartTrace` for lists that have grown since the trace before was given them.
 
-        A history that is handed to each call is state, as it is in a global. Where there has been
-        another one, as of an epoch, the first lengths have programs that serve all of them. Of
-        lists that weren't found to grow only those of numbers are remembered.
+        Or for sets that have changed, of which the signature had what was in them. A history that
+        is handed to each call is state, as it is in a global. Where there has been another one, as
+        of an epoch, the first lengths have programs that serve all of them. Of lists that weren't
+        found to grow only those of numbers are remembered.
         """
         from lucid.compiler.guards.mutable_sources import GrowingList
 
         before = {id(known): entries for known, entries in self._lists}
         named = owners_of(named_arguments(self.__wrapped__, *call.given), call.kept)
         lists = [(path, x) for path, x in named if type(x) in (list, deque)]
+        marked = named_arguments(self.__wrapped__, *call.marked)
+        parts = [part for name, value in marked for part in walk(value, name, set())]
+        sets = [(path, x) for path, x, _ in parts if type(x) in SETS and is_set_of_values(x)]
+        changed = [path for path, x in sets if [*x] != before.get(id(x), [*x])]
         self._lists = [(x, [*x]) for _, x in lists if all(map(is_number, x))]
+        self._lists += [(x, [*x]) for _, x in sets]
+        if changed:
+            raise RestartTrace("is given a set that changes", "counts", changed)
         least = MOVES if self._kept else 1
         grown = {
             id(x): GrowingList(path, x)

@@ -92,6 +92,7 @@ def getitem(input: Tensor, index: Any) -> Tensor:
     """
     recorder, found = context.recorder, index
     if recorder is not None:
+        index = recorder.parts.with_numbers(index)
         in_turn = recorder.parts.in_turn(index)
         if in_turn is not None:
             return getitem(getitem(input, in_turn[0]), in_turn[1])
@@ -205,6 +206,7 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
     new = _assigned(value, input)
     recorder, part = context.recorder, None
     if recorder is not None:
+        index = recorder.parts.with_numbers(index)
         part = recorder.parts.store(input, index, value)
         index = recorder.parts.index(input, index)
     _store(input, index, new)

@@ -18,12 +18,14 @@ NUMPY = os.path.dirname(np.__file__) + os.sep
 _BESIDE_NUMPY = os.path.dirname(os.path.dirname(np.__file__))
 _USED = tuple(os.path.join(_BESIDE_NUMPY, name, "") for name in ("llvmlite", "networkx"))
 _PACKAGES = ("site-packages", "dist-packages")
-# Modules of the standard library that work on the user's objects for the user's code.
+# Modules of the standard library, and of this one, that work on the user's objects for the user's
+# code.
 _FOLLOWED = tuple(
     os.path.join(_STANDARD, name)
     for name in ("collections", "contextlib.py", "copy.py", "dataclasses.py", "functools.py")
     + ("configparser.py", "reprlib.py", "statistics.py")
-) + ("<frozen _collections_abc>",)
+) + ("<frozen _collections_abc>", os.path.join(LIBRARY, "utils", "data.py"))
+_EDGE = os.path.join(LIBRARY, "ir", "frames.py")  # by which users call the library
 
 LIBRARYS_ATTRIBUTES = ("_compiled_", "_kept_accumulator")  # of users' objects: methods and hooks
 
@@ -58,7 +60,7 @@ def is_called_by_followed(
     also: the library's code that calls the user's for the user.
     """
     caller: types.FrameType | None = frame
-    while caller is not None and caller.f_code.co_filename.startswith(_FOLLOWED):
+    while caller is not None and caller.f_code.co_filename.startswith((*_FOLLOWED, _EDGE)):
         caller = caller.f_back
     if caller is None:
         return False

@@ -343,6 +343,11 @@ class Executable:
         return results
 
     @property
+    def open_outputs(self) -> Collection[int]:
+        """The outputs of open sizes, which may be equal to a known one in all calls."""
+        return self._decided
+
+    @property
     def found_outputs(self) -> Collection[int]:
         """The outputs of open sizes of a step that calls Python: they are made while it runs."""
         return self._decided if self.decided is not None and self._hosts else ()

@@ -13,6 +13,7 @@ Args:
 from __future__ import annotations
 
 import bisect
+import operator
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -133,6 +134,18 @@ def _samples(dataset: Any, indices: Sequence[Any]) -> list[Any]:
         found: list[Any] = dataset.__getitems__(indices)
         return found
     return [dataset[index] for index in indices]
+
+
+def _rows(dataset: Any, indices: Sequence[Any]) -> list[Tensor] | None:
+    """A batch of the rows of a `TensorDataset`, or of a subset of one: one gather for each tensor.
+
+    None: the dataset is another one.
+    """
+    if type(dataset) is Subset:
+        return _rows(dataset.dataset, [dataset.indices[index] for index in indices])
+    if getattr(type(dataset), "__getitem__", None) is not TensorDataset.__getitem__:
+        return None
+    return list(dataset[lucid.tensor(indices, dtype=lucid.int64)])
 
 
 class ConcatDataset(Dataset):
@@ -622,7 +635,7 @@ class BatchSampler(Sampler):
 
 def _groups(items: Iterable[Any], size: int, drop_last: bool) -> Iterator[list[Any]]:
     """Lists of so many items; the last one may be shorter."""
-    source = iter(items)
+    source, size = iter(items), operator.index(size)  # a number that moves is looked at
     while group := list(islice(source, size)):
         if len(group) == size or not drop_last:
             yield group
@@ -815,13 +828,11 @@ class DataLoader:
                 yield from (self.collate_fn(self.dataset[index]) for index in self._order())
                 return
             groups = _groups(self._order(), size, self.drop_last)
-        takes_rows = getattr(type(self.dataset), "__getitem__", None) is TensorDataset.__getitem__
-        whole_rows = takes_rows and self.collate_fn is default_collate
+        takes_rows = self.collate_fn is default_collate
         for group in groups:
-            if whole_rows:  # one gather per tensor instead of one per row
-                yield list(self.dataset[lucid.tensor(list(group), dtype=lucid.int64)])
-            else:
-                yield self.collate_fn(_samples(self.dataset, list(group)))
+            indices = list(group)
+            rows = _rows(self.dataset, indices) if takes_rows else None
+            yield self.collate_fn(_samples(self.dataset, indices)) if rows is None else rows
 
     def __len__(self) -> int:
         if self.batch_sampler is not None:

@@ -1042,6 +1042,12 @@ def test_batches_whose_names_nobody_reads(compile):
 
 
 @same_as_eager(changes=False, traces=3)
+def test_batches_with_names_that_are_counted(compile):
+    step = compile(lambda batch, i: batch["x"].sum(-1) * i)
+    return [step(batch, i) for i, batch in enumerate(batches_with_names())]
+
+
+@same_as_eager(changes=False, traces=3)
 def test_names_that_are_told_kept_and_returned(compile):
     seen = []
 

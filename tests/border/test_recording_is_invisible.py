@@ -37,6 +37,33 @@ def test_lines_in_tracebacks(compile):
     return [(f.name, f.lineno, f.line) for f in frames if f.filename == __file__][1:]
 
 
+@same_as_eager(changes=False, traces=2)
+def test_what_is_asked_of_an_object_that_is_called(compile):
+    class Proxy:
+        """Counts what is asked of it, and hands it on."""
+
+        def __init__(self, of):
+            vars(self).update(of=of, asked={})
+
+        def __getattr__(self, name):
+            self.asked[name] = self.asked.get(name, 0) + 1
+            return getattr(self.of, name)
+
+        def __call__(self, x):
+            return self.of(x)
+
+    layer = nn.Linear(2, 2, dtype=X.dtype)
+    with lucid.no_grad():
+        layer.weight.fill_(0.5), layer.bias.fill_(0.25)
+    proxy = Proxy(layer)
+
+    def step(x):
+        return proxy(x.reshape(-1, 1).expand(-1, 2)) * proxy.weight.sum(), dict(proxy.asked)
+
+    step = compile(step)
+    return [step(X) for _ in range(4)]
+
+
 @same_as_eager
 def test_after_a_step_that_raised(compile):
     cfg = types.SimpleNamespace(v=1.0, fails=True)

@@ -1223,6 +1223,139 @@ def test_frozen_sets_are_known_by_what_is_in_them(agree, first, second, traces):
     assert not step.stats.eager_reasons
 
 
+@pytest.mark.parametrize(
+    "kind", [set, lambda names: dict.fromkeys(names).keys()], ids=["set", "keys"]
+)
+@pytest.mark.parametrize(
+    ("first", "second", "traces"),
+    [
+        (["l1"], ["l1"], 1),
+        (["l1"], ["l2", "a"], 2),
+        ([1], [True], 2),
+        ([0, 8], [8, 0], 2),  # equal, but gone through in another order
+        ([], [3], 2),
+    ],
+)
+def test_sets_made_anew_are_known_by_what_is_in_them(agree, kind, first, second, traces):
+    def scenario(compile):
+        @compile
+        def step(x, names, skipped=()):
+            for name in names:
+                x = x * 0.7 + len(str(name))
+            print("without", skipped, f"{names}")
+            return (2 * x if "l1" in names else x), len(names), [*names]
+
+        return [step(lucid.ones(3), kind(x), skipped={"a": kind(x)}) for x in [first, second] * 5]
+
+    (step,) = agree(scenario, traces=traces)
+    assert not step.stats.eager_reasons
+
+
+def _adds_to(x, names, kept):
+    names.add("new")
+    return x * len(names)
+
+
+def _takes_from(x, names, kept):
+    names -= {"a"}
+    return x * len(names)
+
+
+def _keeps(x, names, kept):
+    kept["names"] = names
+    return x * len(names)
+
+
+def _compares(x, names, kept):
+    return x * (1 + (names is _usual)) * len(names)
+
+
+_usual = {"a", "b"}
+
+
+class _Counted(lucid.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, names):
+        ctx.names = names
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * len(ctx.names), None
+
+
+class _CountedByNumPy(_Counted):
+    @staticmethod
+    def forward(ctx, x, names):
+        ctx.names = names
+        return lucid.from_numpy(x.detach().numpy() * 2)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        *(_adds_to, _takes_from, _keeps, _compares),
+        lambda x, names, kept: (x * len(names), names),
+        lambda x, names, kept: _Counted.apply(x, names),
+        lambda x, names, kept: _CountedByNumPy.apply(x, names),
+    ],
+)
+def test_a_set_that_is_changed_or_kept_is_the_callers(agree, function):
+    def scenario(compile):
+        kept, found = {}, []
+        step = compile(function)
+        for names in (_usual, {"a", "b"}, {"a", "b"}, _usual, {"a", "b"}):
+            x = lucid.ones(3, requires_grad=True)
+            y = step(x, names, kept)
+            y, is_same = (y[0], y[1] is names) if isinstance(y, tuple) else (y, None)
+            found += [y, is_same, kept.get("names") is names, sorted(names)]
+            names.add("later")
+            y.sum().backward()
+            found.append(x.grad)
+            names.symmetric_difference_update(names ^ {"a", "b"})
+        return found
+
+    agree(scenario)
+
+
+def test_a_set_that_changes_between_calls_is_state(agree):
+    def scenario(compile):
+        seen, found = set(), []
+        step = compile(lambda x, names: 2 * x if "b7" in names else x)
+        for i in range(12):
+            found.append(step(lucid.ones(3), seen))
+            seen.add(f"b{i}")
+        return found
+
+    (step,) = agree(scenario, traces=3)  # the first one, as a set that changes, and with it
+    assert not step.stats.eager_reasons
+
+
+def test_a_set_of_tensors_may_change_between_calls(agree):
+    def scenario(compile):
+        step, found, items = compile(lambda x, items: x * len([*items])), [], set()
+        for i in range(5):
+            items.clear()
+            items.add(lucid.ones(i + 2))  # of which two can't be compared
+            found.append(step(lucid.ones(3), items))
+        return found
+
+    agree(scenario)
+
+
+def test_a_set_that_natively_served_calls_have_had_may_change(agree):
+    def scenario(compile):
+        names, found = {1}, []
+        step = compile(lambda x, names: x * len(names))
+        for i in range(12):
+            found.append(step(lucid.ones(3), names))
+            if i % 4 == 3:
+                names.add(i)
+        return found
+
+    agree(scenario)
+
+
 def test_a_frozen_set_that_is_compared_by_identity_runs_op_by_op(agree):
     usual = frozenset({"a"})
 

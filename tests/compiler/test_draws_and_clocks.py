@@ -120,6 +120,22 @@ def test_draws_of_a_run_that_took_another_path_are_made_once(options):
     assert stats.exits and bool(stats.eager_reasons) == bool(options)
 
 
+def test_draws_before_an_error_that_the_step_handles_are_made_once():
+    def make(rng):
+        def step(x):
+            a, at = random.random(), np.random.randint(0, 5)
+            try:
+                y = x[lucid.tensor([at])] * rng.random()
+            except IndexError:
+                y = x[:1] * rng.random()
+            return y * a
+
+        return step
+
+    stats = agrees(make)
+    assert stats.calls and "which it may handle" in stats.eager_reasons[0]
+
+
 def test_the_bounds_of_whole_numbers_may_move():
     def make(_):
         lucid.manual_seed(5)

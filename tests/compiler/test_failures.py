@@ -192,6 +192,35 @@ def test_an_error_that_values_cause_is_handled_as_in_eager_mode(agree, found, ar
     agree(scenario)
 
 
+def test_a_host_call_before_an_error_that_is_handled_is_made_once(agree):
+    def scenario(compile):
+        called = []
+
+        class Doubled(lucid.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                called.append(x.numpy().sum())
+                return 2 * x
+
+            @staticmethod
+            def backward(ctx, grad):
+                return 2 * grad
+
+        @compile
+        def step(x, at):
+            y = Doubled.apply(x)
+            try:
+                return y[at]
+            except IndexError:
+                return y[:1]
+
+        found = [step(lucid.arange(3).float(), lucid.tensor([i])) for i in range(6)]
+        return found, called
+
+    (step,) = agree(scenario)
+    assert "by when it has changed Python objects" in step.stats.eager_reasons[0]
+
+
 def test_what_cannot_be_compiled_is_no_exception_to_be_caught():
     @lucid.compile
     def step(x):

@@ -858,6 +858,14 @@ def _cutmix(x, top, bottom, left, right):
     return x * (1 - area)
 
 
+def _row_by_view(x, top, bottom, left, right):
+    x = x.clone()
+    row = x[:, top]
+    row += 1.0
+    x[:, top, left:right] *= 2
+    return x * 2
+
+
 BOXES = {
     "read": lambda x, t, b, m, n: x[:, t:b, m:n].square().mean((1, 2)),
     "axes": lambda x, t, b, m, n: x[:, t:b].sum((1, 2)) - x[..., m:n].sum((1, 2)),
@@ -867,10 +875,12 @@ BOXES = {
     "apart": lambda x, t, b, m, n: x[t % 3 : t % 3 + 1, :, m:n].sum(2),
     "erased": _erased,
     "cutmix": _cutmix,
+    "a row that is written": _row_by_view,
 }
+OF_ONE_PLACE = ("apart", "a row that is written")  # at which Python looks
 
 
-@pytest.mark.parametrize("kind", [int, np.int64])
+@pytest.mark.parametrize("kind", [int, np.int64, "computed", "an entry of an array"])
 @pytest.mark.parametrize("name", BOXES)
 def test_boxes_whose_bounds_are_ints_are_eagers(agree, name, kind):
     """Also those that are empty, turned around, beyond the end and counted from it."""
@@ -894,18 +904,47 @@ def test_boxes_whose_bounds_are_ints_are_eagers(agree, name, kind):
         @compile
         def step(x, box):
             w.grad = None
+            if kind == "computed":
+                box = [np.clip(bound.item(), -4, 20) for bound in box]
+            elif kind == "an entry of an array":
+                box = box.numpy() + 0
+                box = [box[i] for i in range(4)]
             found = BOXES[name](x * w, *box)
             found.sum().backward()
             return found
 
-        return [
-            (step(lucid.randn(3, 9, 10), [kind(bound) for bound in box]), w.grad.clone())
+        given = [
+            lucid.tensor(box) if isinstance(kind, str) else [kind(bound) for bound in box]
             for box in boxes
         ]
+        return [(step(lucid.randn(3, 9, 10), box), w.grad.clone()) for box in given]
 
     (step,) = agree(scenario)
-    if name != "apart":  # at which Python looks
+    if name not in OF_ONE_PLACE:
         assert max(program.calls for program in step.stats.programs) >= 8, step.stats
+
+
+def test_a_gradient_has_its_leafs_size_however_that_is_computed(agree):
+    places = [3, 3, 0, 2, 1, 3, 2, 3, 0, 1, 3, 2]
+
+    def scenario(compile):
+        w = lucid.ones(4, 3, requires_grad=True)
+        optimizer = lucid.optim.SGD([w], 0.1)
+
+        @compile
+        def step(x, place):
+            at = place.item()
+            loss = (w[at] - x[at]).square().sum() + w[:at].sum() + w[at : at + 2].prod()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        found = [step(lucid.randn(4, 3), lucid.tensor(at)) for at in places]
+        return found, w, w.grad
+
+    (step,) = agree(scenario)
+    assert not step.stats.eager_reasons
 
 
 OF_TWO = {

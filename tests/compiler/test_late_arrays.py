@@ -188,9 +188,31 @@ def test_parts_and_properties_of_arrays():
 def test_tensors_indexed_by_arrays():
     def step(x):
         order = np.argsort(x.numpy()[0])
-        return x[:, order], x[:, order[0]], x[lucid.tensor(order[:2] % 2)]
+        return x[:, order], x[:, order[0]] * 2, x[lucid.tensor(order[:2] % 2)]
 
     runs(lambda: step)
+
+
+def test_a_number_of_numpys_says_a_place_as_an_int_does(agree):
+    def scenario(compile):
+        rows, found = lucid.zeros(3, 2), []
+
+        def step(x):
+            at = np.argmax(x.numpy()[:, 0])
+            row, kept = x[at], rows[at]
+            kept += 1.0  # which are views
+            x[at, 1:] *= 2.0
+            return x * row, rows.sum(0) + rows[at] * 2, x[at]
+
+        step = compile(step)
+        for i in range(12):
+            x = lucid.tensor([[1.0, i], [i % 4, 2.0], [i % 3, 1.0]])
+            found.append(step(x))
+            x.zero_()
+        return found, rows
+
+    (step,) = agree(scenario)
+    assert not step.stats.eager_reasons
 
 
 @pytest.mark.parametrize("given", [np.array(2.0), np.array([2]), np.array(True), np.float64(2)])

@@ -51,6 +51,25 @@ def test_threads_that_share_a_draw_give_the_bits_of_eager(count: int, threads: N
     assert step._latest_program().executable.shared_count
 
 
+@pytest.mark.parametrize("of_its_own", [False, True])
+def test_a_seed_may_be_another_one_in_each_call(agree, of_its_own):
+    def scenario(compile):
+        lucid.manual_seed(1)
+
+        @compile
+        def draw(seed):
+            if not of_its_own:
+                lucid.manual_seed(seed)
+                return lucid.rand(4)
+            return lucid.rand(4, generator=lucid.Generator().manual_seed(seed))
+
+        seeds = (5, 6, 7, 0, 1, -1, 12345, -(2**63), 2**62, 5)
+        return [draw(seed) for seed in seeds], lucid.rand(2)
+
+    (step,) = agree(scenario, traces=3)
+    assert not step.stats.eager_reasons
+
+
 def test_random_numbers_are_the_same_bits_and_move_on(agree):
     def scenario(compile):
         @compile

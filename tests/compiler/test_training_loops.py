@@ -8,6 +8,16 @@ import lucid
 import lucid.nn.functional as F
 from lucid import nn
 from lucid.optim import lr_scheduler
+from lucid.utils.data import (
+    BatchSampler,
+    ConcatDataset,
+    DataLoader,
+    Dataset,
+    Subset,
+    SubsetRandomSampler,
+    TensorDataset,
+    random_split,
+)
 
 OPTIMIZERS = {
     "sgd": lambda p: lucid.optim.SGD(p, lr=0.05),
@@ -242,3 +252,110 @@ def test_a_batch_may_be_short_or_empty(agree, size):
         return [step(x, y), step(x[:size], y[:size]), model]
 
     agree(scenario, traces=2)
+
+
+def _subset():
+    return Subset(TensorDataset(lucid.arange(20.0)), [1, 2, 3, 4])
+
+
+def _chosen():
+    return DataLoader(
+        TensorDataset(lucid.arange(9.0)), 3, sampler=SubsetRandomSampler([1, 2, 3, 4])
+    )
+
+
+def _ten(places):
+    return DataLoader(TensorDataset(lucid.arange(10.0)), batch_sampler=places)
+
+
+CHANGES = {
+    "an index": (lambda: DataLoader(_subset(), 2), lambda x: x.dataset.indices.__setitem__(0, 9)),
+    "one more": (lambda: DataLoader(_subset(), 2), lambda x: x.dataset.indices.append(9)),
+    "the indices": (
+        lambda: DataLoader(_subset(), 2),
+        lambda x: setattr(x.dataset, "indices", [5, 6]),
+    ),
+    "the dataset": (
+        lambda: DataLoader(_subset(), 2),
+        lambda x: setattr(x.dataset, "dataset", TensorDataset(-lucid.arange(20.0))),
+    ),
+    "the tensors": (
+        lambda: DataLoader(_subset(), 2),
+        lambda x: setattr(x.dataset.dataset, "tensors", (-lucid.arange(20.0),)),
+    ),
+    "drop_last": (
+        lambda: DataLoader(TensorDataset(lucid.arange(7.0)), 3),
+        lambda x: setattr(x, "drop_last", True),
+    ),
+    "collate_fn": (
+        lambda: DataLoader(TensorDataset(lucid.arange(7.0)), 3),
+        lambda x: setattr(x, "collate_fn", lambda samples: [-lucid.stack([s for (s,) in samples])]),
+    ),
+    "a sampler's": (_chosen, lambda x: x.sampler.indices.__setitem__(0, 8)),
+    "a batch": (lambda: _ten([[1, 2], [3]]), lambda x: x.batch_sampler[1].append(8)),
+    "a sample": (
+        lambda: DataLoader([(lucid.ones(2),), (lucid.zeros(2),)]),
+        lambda x: x.dataset.__setitem__(1, (lucid.ones(2) * 5,)),
+    ),
+    "a part": (
+        lambda: DataLoader(ConcatDataset([_subset(), _subset()]), 3),
+        lambda x: x.dataset.datasets.__setitem__(0, TensorDataset(-lucid.arange(4.0))),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_a_loader_holds_may_change_between_calls(agree, name):
+    make, change = CHANGES[name]
+
+    def scenario(compile):
+        lucid.manual_seed(1)
+        loader = make()
+        step = compile(lambda: sum((i + 1) * x.sum() for i, (x,) in enumerate(loader)))
+        found = [step(), step()]
+        change(loader)
+        return [*found, step(), step()]
+
+    (step,) = agree(scenario, traces=2)
+    assert not step.stats.eager_reasons
+
+
+def test_the_size_of_batches_may_change_between_epochs(agree):
+    def scenario(compile):
+        sampler, found = BatchSampler(range(10), 2, drop_last=True), []
+        loader = DataLoader(TensorDataset(lucid.arange(10.0)), batch_sampler=sampler)
+        step = compile(lambda: [x.sum() for (x,) in loader])
+        for sampler.batch_size in (2, 3, 4, 3, 5, 2):
+            found.append(step())
+        return found
+
+    (step,) = agree(scenario)
+    assert not step.stats.eager_reasons
+
+
+class _Squares(Dataset):
+    def __len__(self):
+        return 20
+
+    def __getitem__(self, index):
+        return lucid.arange(20.0)[index] ** 2, index
+
+
+@pytest.mark.parametrize(
+    "dataset", [TensorDataset(lucid.arange(20.0), lucid.arange(20)), _Squares()]
+)
+@pytest.mark.parametrize("sampled", ["split", "list", "range"])
+def test_a_shuffled_part_of_a_dataset_is_traced_once(agree, dataset, sampled):
+    def scenario(compile):
+        lucid.manual_seed(2)
+        if sampled == "split":
+            part, _ = random_split(dataset, [0.75, 0.25])
+            loader = DataLoader(part, 4, shuffle=True)
+        else:
+            places = [3, 1, 4, 15, 9, 2, 6] if sampled == "list" else range(3, 17, 2)
+            loader = DataLoader(dataset, 4, sampler=SubsetRandomSampler(places))
+        step = compile(lambda: [(x * y).sum() for x, y in loader])
+        return [step() for _ in range(5)]
+
+    (step,) = agree(scenario, traces=1)
+    assert not step.stats.eager_reasons

@@ -42,6 +42,7 @@ from lucid.compiler.guards.reads import (
     Reads,
     class_has,
     is_of_few,
+    part_of,
     slots_of,
 )
 from lucid.compiler.guards.restarts import RestartTrace
@@ -236,7 +237,7 @@ class GuardCollector(Reads):
                 return lambda *_, **__: instead(*given[0], **given[1])
         target = written_by(function, args, kwargs)
         if type(target) is np.ndarray:
-            owner = getattr(function, "__self__", None)
+            owner = part_of(function, "__self__", None)
             self.write_array(target, [owner, *args, *kwargs.values()])
         instead = self._with_stand_ins(function, args, kwargs)
         if instead is not None:
@@ -300,7 +301,7 @@ class GuardCollector(Reads):
         """What is called where lists that grow are meant, or arrays that change, or their parts."""
         if not self.stand_ins:
             return None
-        owner = getattr(function, "__self__", None)
+        owner = part_of(function, "__self__", None)
         if stands_for_list(owner):
             return function  # which tells by itself
         view, name = self.stand_in_for(owner), _name_of(function)
@@ -409,7 +410,7 @@ class GuardCollector(Reads):
 
         What that returns can't be looked into before, nor what iterators give.
         """
-        owner = getattr(function, "__self__", args[0] if args else None)
+        owner = part_of(function, "__self__", args[0] if args else None)
         is_sort = type(owner) is list and _name_of(function) == "sort"
         if not is_sort and not _is_any(function, _CALLERS):
             return None
@@ -458,7 +459,7 @@ class GuardCollector(Reads):
         return (instead or function)(*args, **kwargs)
 
     def _call(self, function: Any, args: Sequence[Any], kwargs: Any) -> None:
-        kind, owner = type(function), getattr(function, "__self__", None)
+        kind, owner = type(function), part_of(function, "__self__", None)
         if owner is None and args and kind is not types.FunctionType:
             owner = args[0]  # of a method of a class in C
         is_given = any(x is not None for x in (*args, *kwargs.values()))
@@ -496,7 +497,7 @@ class GuardCollector(Reads):
             self._call_object(function, args, kwargs)
 
     def _look_at_world(self, function: Any) -> None:
-        name, owner = function.__name__, getattr(function, "__self__", None)
+        name, owner = function.__name__, part_of(function, "__self__", None)
         if isinstance(owner, type):
             owner = next((base for base in owner.__mro__ if name in vars(base)), owner)
         module = getattr(function, "__module__", None) or getattr(owner, "__module__", None)
@@ -530,7 +531,7 @@ class GuardCollector(Reads):
             if not self._call_library(owner):
                 self._called_before.add(function)
                 given = [*args, *kwargs.values()]
-                is_made = getattr(function, "__wrapped__", function) in _MAKE_TENSORS
+                is_made = part_of(function, "__wrapped__", function) in _MAKE_TENSORS
                 sizes = [] if is_made else [x for x in given if _may_be_sizes(x)]
                 others = [x for x in given if all(x is not size for size in sizes)]
                 self._look_into(others, {}, may_write=False, given=True)
@@ -653,7 +654,7 @@ class GuardCollector(Reads):
 
     def _look_by(self, function: Any, args: Sequence[Any]) -> None:
         """Read what a function in C reads that code in C calls with the entries of `args`."""
-        if is_heard(getattr(function, "__func__", function)):
+        if is_heard(part_of(function, "__func__", function)):
             return
         if isinstance(function, types.BuiltinFunctionType) and function in _AS_INSTRUCTIONS:
             for each in zip(*map(_entries, args), strict=False):
@@ -1063,9 +1064,9 @@ def _of_methodcaller(function: Any) -> tuple[str, tuple[Any, ...], dict[str, Any
 
 def _is_of_arrays(function: Any) -> bool:
     """Whether it is NumPy's or the library's."""
-    file = getattr(getattr(function, "__code__", None), "co_filename", "")
+    file = getattr(part_of(function, "__code__", None), "co_filename", "")
     module = str(getattr(function, "__module__", "")).partition(".")[0]
-    is_ufuncs = isinstance(getattr(function, "__self__", function), np.ufunc)
+    is_ufuncs = isinstance(part_of(function, "__self__", function), np.ufunc)
     return file.startswith(LIBRARY) or is_ufuncs or module == "numpy"
 
 
@@ -1081,14 +1082,14 @@ def written_by(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
         if not args or not isinstance(args[0], getattr(function, "__objclass__", GENERATORS)):
             return None  # which raises an error
         function, args = function.__get__(args[0], type(args[0])), args[1:]
-    if "out" in kwargs and not is_heard(getattr(function, "__func__", function)):
+    if "out" in kwargs and not is_heard(part_of(function, "__func__", function)):
         out = kwargs["out"]
         return out[0] if isinstance(out, tuple) and len(out) == 1 else out
     if isinstance(function, np.ufunc):
         return args[function.nin] if len(args) > function.nin else None
     if args and not returns_written(function):
         return args[0]
-    owner = getattr(function, "__self__", None)
+    owner = part_of(function, "__self__", None)
     if args and isinstance(owner, GENERATORS) and _name_of(function) == "shuffle":
         return args[0]
     return owner if type(owner) is np.ndarray and function.__name__ in WRITES_ARRAYS else None
@@ -1096,14 +1097,14 @@ def written_by(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
 
 def returns_written(function: Any) -> bool:
     """Whether a function of NumPy's doesn't write its first argument, and return nothing."""
-    is_at = isinstance(getattr(function, "__self__", None), np.ufunc) and function.__name__ == "at"
+    is_at = isinstance(part_of(function, "__self__", None), np.ufunc) and function.__name__ == "at"
     return not is_at and id(function) not in _ARE_WRITTEN
 
 
 def _is_in_c(function: Any) -> bool:
     """Whether its instructions aren't followed: it looks at what it gets by itself."""
     function = class_has(function, "__init__") if isinstance(function, type) else function
-    return not is_heard(getattr(function, "__func__", function))
+    return not is_heard(part_of(function, "__func__", function))
 
 
 def _may_be_sizes(value: Any) -> bool:
@@ -1112,7 +1113,7 @@ def _may_be_sizes(value: Any) -> bool:
 
 
 def _name_of(function: Any) -> str:
-    name = getattr(function, "__name__", None)
+    name = part_of(function, "__name__", None)
     return name if isinstance(name, str) else ""
 
 

@@ -57,7 +57,7 @@ from lucid.compiler.guards.mutable_sources import (
 )
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.late import key_of
-from lucid.compiler.inputs.objects import SCALARS, know_by_identity, text_by_value
+from lucid.compiler.inputs.objects import SCALARS, SETS, know_by_identity, text_by_value
 from lucid.compiler.inputs.scalars import is_live
 from lucid.ir.errors import EagerOnlyError
 from lucid.ir.location import Location, here
@@ -155,6 +155,7 @@ class Collector:
         self.substitutes: Any = Substitutes()
         self.refused: Callable[[Any], BaseException] = lambda error: error
         self.given_tensors: Mapping[int, TensorCore] = {}
+        self.given_sets: Mapping[int, Sequence[str]] = {}  # known by what is in them: their paths
         self.given_functions: Set[int] = frozenset()  # of which calls may be given others
         self.given_cells: Set[int] = frozenset()  # the variables of such, which calls look up
         self.asked: set[str] = set()
@@ -296,6 +297,7 @@ class Collector:
         self.refuse_growing(path, owner)
         self._refuse_changed(path, owner, CONTENTS)
         if write:
+            self.know_set(owner)
             self._note_change(owner if holder is None else holder)
             self._lines.setdefault(identity, here())
         if identity in self._apart:
@@ -735,6 +737,7 @@ class Collector:
             if is_object and is_other:
                 self._know_by_identity(given)
             if (self._is_given(given) and is_other) or id(given) in self.given_functions:
+                self.know_set(given)
                 what = f"a {type(given).__name__} that it is given is {self.path_of(known)}"
                 self._refusals.append((f"it looks whether {what}", here()))
 
@@ -755,6 +758,13 @@ class Collector:
         is_stand_in = isinstance(value, np.ndarray) and not issubclass(type(value), np.ndarray)
         handle = value.tensor if is_stand_in else value  # of an array
         return id(value) in self._given or id(handle) in self.given_tensors
+
+    def know_set(self, given: object) -> None:
+        """Begin again where a set that it is given is changed or kept: then it is that set."""
+        if type(given) in SETS and id(given) in self.given_sets:
+            paths = self.given_sets[id(given)]
+            self.restart = RestartTrace(f"changes or keeps {paths[0]}, a set", "counts", paths)
+            raise self.restart
 
     def _know_by_identity(self, given: object) -> NoReturn:
         know_by_identity([type(given)])

@@ -698,6 +698,12 @@ def class_has(kind: type, name: str) -> Any:
     return ABSENT
 
 
+def part_of(function: Any, name: str, default: Any = None) -> Any:
+    """What a function has; an object that is called isn't asked, whose `__getattr__` would be."""
+    is_asked = isinstance(class_has(type(function), "__getattr__"), types.FunctionType)
+    return default if is_asked else getattr(function, name, default)
+
+
 def is_hashable(key: Any) -> bool:
     """Whether a value can be a key of a dict."""
     try:

@@ -35,6 +35,8 @@ PLAIN_DATA = (TensorCore, float, np.floating, slice, DType, *BY_VALUE)
 _BY_TEXT = frozenset(
     (datetime.date, datetime.datetime, datetime.time, datetime.timedelta, Decimal, Fraction)
 ) | {uuid.UUID, pathlib.PosixPath, pathlib.WindowsPath, np.datetime64, np.timedelta64}
+SETS: tuple[type, ...] = (set, type({}.keys()))  # that can change
+_MOST_IN_SETS = 256
 _NAMESPACES = ("SimpleNamespace", "Namespace")
 _changed: set[type] = set()  # classes whose objects a step has changed
 
@@ -63,8 +65,18 @@ def data_of(value: Any, inside: tuple[int, ...] = ()) -> dict[str, Any] | None:
 
 
 def is_set_of_values(value: Any) -> bool:
-    """Whether it is a set that can't change, of what is known by its value."""
-    return type(value) is frozenset and all(isinstance(x, BY_VALUE) for x in value)
+    """Whether it is a set, or the keys of a dict, of what is known by its value.
+
+    One that can change may be large, and found by what is looked up in it: such has an identity.
+    """
+    is_small = type(value) in SETS and len(value) <= _MOST_IN_SETS
+    is_set = is_small or type(value) is frozenset
+    return is_set and all(isinstance(x, BY_VALUE) for x in value)
+
+
+def types_and_items(values: Collection[Any]) -> list[Any]:
+    """What tells sets of values apart, in an order of their own, in which steps may go through."""
+    return [(type(x), x) for x in values]
 
 
 def text_by_value(value: Any) -> str | None:
@@ -79,8 +91,10 @@ def text_by_value(value: Any) -> str | None:
 
 
 def _is_plain(value: Any, inside: tuple[int, ...]) -> bool:
-    if isinstance(value, PLAIN_DATA) or is_set_of_values(value) or type(value) in _BY_TEXT:
+    if isinstance(value, PLAIN_DATA) or type(value) in _BY_TEXT:
         return True
+    if isinstance(value, frozenset):
+        return is_set_of_values(value)
     if isinstance(value, (list, deque, tuple, dict)):
         within = (*inside, id(value))
         items = value.values() if isinstance(value, dict) else value

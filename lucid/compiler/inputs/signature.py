@@ -22,10 +22,12 @@ from lucid.compiler.inputs.functions import (
 )
 from lucid.compiler.inputs.objects import (
     BY_VALUE,
+    SETS,
     data_of,
     is_set_of_values,
     owners_of,
     text_by_value,
+    types_and_items,
     visit_leaves,
 )
 from lucid.compiler.inputs.scalars import is_whole
@@ -84,7 +86,8 @@ def with_live_arguments(
     """The arguments with a `LiveArgument` for each int and text of these names.
 
     Others are part of the signature: shapes and branches may depend on them. Each list among those
-    that are kept, by its identity, has a `Kept`; a function of these names is what it holds.
+    that are kept, by its identity, has a `Kept`, and so has a set of these names; a function of
+    these names is what it holds.
     """
     if not names and not kept:
         return args, kwargs
@@ -92,6 +95,8 @@ def with_live_arguments(
     def mark(leaf: Any, path: str) -> Any:
         if path not in names:
             return leaf
+        if type(leaf) in SETS:
+            return Kept(leaf)
         is_live = type(leaf) is str or is_whole(leaf)
         return LiveArgument(leaf) if is_live else with_contents(leaf, path, mark)
 
@@ -175,12 +180,13 @@ def _may_be_open(size: int) -> bool:
 
 
 def _count(calls: Sequence[Description]) -> bool:
-    """Whether all that differs between three calls are ints that count them, up or down."""
+    """Whether what differs between three calls are ints that count them, up or down, and texts."""
     pairs = [*pairwise(calls)]
     steps = {
         _step(now.get(path, ""), before.get(path, ""))
         for now, before in pairs
         for path in differences(now, before)
+        if not now.get(path, "").startswith("str ")
     }
     return len(pairs) == 2 and steps in ({1}, {-1})
 
@@ -348,8 +354,8 @@ class Call:
             self._parts.append((kind, value.start, value.stop, value.step))
         elif isinstance(value, BY_VALUE):
             self._parts += (kind, value)
-        elif is_set_of_values(value):  # in an order of its own, in which the step may go through it
-            self._parts += (kind, len(value), *((type(x), x) for x in value))
+        elif is_set_of_values(value):
+            self._parts += (kind, len(value), *types_and_items(value))
         elif kind is list or kind is deque:
             self._add_owner(value, (len(value), getattr(value, "maxlen", None)), value)
         elif isinstance(value, dict):

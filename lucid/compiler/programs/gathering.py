@@ -17,7 +17,14 @@ from lucid.compiler.guards.moving_entries import MovingEntry
 from lucid.compiler.guards.mutable_sources import MutableSource
 from lucid.compiler.inputs.cells import GradUse
 from lucid.compiler.inputs.functions import Kept
-from lucid.compiler.inputs.objects import BY_VALUE, SCALARS, data_of, text_by_value
+from lucid.compiler.inputs.objects import (
+    BY_VALUE,
+    SCALARS,
+    data_of,
+    is_set_of_values,
+    text_by_value,
+    types_and_items,
+)
 from lucid.compiler.inputs.scalars import is_whole
 from lucid.compiler.inputs.signature import LiveArgument, live_text
 from lucid.tensor.core import TensorCore
@@ -151,6 +158,9 @@ def reader_of(value: Any, *, in_place: bool = False) -> Reader:
     text = text_by_value(value)
     if text is not None:
         return lambda found, _: text_by_value(found) == text
+    if is_set_of_values(value):
+        items = types_and_items(value)
+        return lambda found, _: found.__class__ is kind and types_and_items(found) == items
     if kind is list or isinstance(value, tuple):
         if attributes_beside(value):
             raise NotReadableError

@@ -415,6 +415,11 @@ class Program:
         reason = f"{question}: {before} -> {error.found}"
         return Departure(path, made_in(error.frame), reason, self)
 
+    def generators(self) -> Collection[Any]:
+        """The random generators of Python's and NumPy's that it draws from."""
+        found = [getattr(host, "generator", None) for host in self.hosts]
+        return {id(x): x for x in found if x is not None}.values()
+
     @property
     def sizes_found(self) -> set[OpenAxis]:
         return {host.place for host in self.hosts if isinstance(host, FoundNumber)}

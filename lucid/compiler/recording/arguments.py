@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import operator
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -78,7 +79,7 @@ class StandIns:
         self.pinned: dict[int, TensorCore] = {}
         self.moving: list[MovingEntry] = []
         self._taken: dict[tuple[int, str], Any] = {}  # what stands for those
-        self._sets: list[frozenset[Any]] = []
+        self._sets: defaultdict[int, list[str]] = defaultdict(list)  # where each is
         self._data: dict[int, tuple[Any, dict[str, Any]]] = {}
         self._filled: list[tuple[Any, dict[str, Any]]] = []
         self._seen: dict[OpenAxis, tuple[int, ...]] = {}
@@ -122,7 +123,7 @@ class StandIns:
             found = recorder.live_scalar(name, now, operator.itemgetter(i))
             return text_of(found) if type(now) is str else found
         if is_set_of_values(leaf):
-            self._sets.append(leaf)
+            self._sets[id(leaf)].append(path)
         attributes = data_of(leaf)
         if attributes is not None and id(leaf) not in self._data:
             self._data[id(leaf)] = leaf, dict(attributes)
@@ -194,8 +195,8 @@ class StandIns:
         for path, owner in owners_of(named, self._call.kept | known):
             recorder.containers[id(owner)] = len(self._held)
             self._held.append((path, owner, entries_of(owner)))
-        sets = map(id, self._sets)
-        collector.accept_arguments([*recorder.containers, *recorder.dicts, *sets])
+        collector.accept_arguments([*recorder.containers, *recorder.dicts, *self._sets])
+        collector.given_sets = self._sets
         collector.given_tensors = self.lent()
 
     def put_back(self) -> None:

@@ -262,6 +262,7 @@ class EpilogueBuilder:
         if id(leaf) in self._recorder.dicts:
             know_by_identity([self._recorder.dicts[id(leaf)]])
             raise RestartTrace("keeps the __dict__ of an object that it is given")
+        self._collector.know_set(leaf)
         is_callers = id(leaf) in self._collector.given_functions  # another one in each call
         if self._collector.was_there(leaf) and not is_callers:
             return Constant(leaf)

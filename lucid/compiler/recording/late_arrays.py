@@ -29,7 +29,7 @@ from lucid.compiler.guards.collector import MOST_COMPARED
 from lucid.compiler.guards.events import ARITHMETIC, COMPARISONS
 from lucid.compiler.inputs.late import Applied, Bases, Late, now_of, writer
 from lucid.compiler.inputs.scalars import OPS, WHOLE, Formula, is_live
-from lucid.compiler.recording.late_numbers import LateScalar, operands_of
+from lucid.compiler.recording.late_numbers import LateScalar, operands_of, place_of
 from lucid.compiler.recording.texts import written
 from lucid.functions.gathering import index_put
 from lucid.functions.indexing import getitem
@@ -383,8 +383,7 @@ class LateArray(LateObject):
         is_behind = False  # an ellipsis
         for i, part in enumerate(parts):
             is_behind = is_behind or part is Ellipsis
-            if type(part) is LateArray and part.shape == () and part.dtype == np.int64:
-                part = part.number()
+            part = place_of(part)
             if is_live(part) and issubclass(part.kind, WHOLE):
                 part = part.truncated()
                 size = self._sizes[axes.index(i) - (len(axes) if is_behind else 0)]

@@ -481,8 +481,15 @@ def _is_known(number: Any) -> bool:
     return type(number) is LateSize or (isinstance(number, int) and not is_live(number))
 
 
+def place_of(x: Any) -> Any:
+    """Python's number for a whole one of NumPy's that only a call knows; all else as it is."""
+    is_number = issubclass(type(x), Late) and x.__class__ is np.int64 and not is_live(x)
+    return x.number() if is_number else x
+
+
 def extent_of(x: Any) -> Any:
     """Sizes as the library knows them: what the user's code passes, with extents in it."""
+    x = place_of(x)
     kind = type(x)
     if kind is LateSize:
         return x.extent

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.scalars import WHOLE, is_live
 from lucid.compiler.recording.exits import number_at
+from lucid.compiler.recording.late_numbers import place_of
 from lucid.functions.creation import arange
 from lucid.ir.location import Location, here
 from lucid.ir.types import i64
@@ -60,6 +61,25 @@ class MovingParts:
         self._recorder = recorder
         self.by_memory: dict[Storage, _Part] = {}
         self._written: dict[Storage, _Part] = {}  # and not stored yet, by the memory of the whole
+
+    def with_numbers(self, index: Any) -> Any:
+        """An index with Python's numbers for NumPy's where these say places, as in ranges.
+
+        An int among tensors is one that picks elements, and stays an array.
+        """
+        parts = index if type(index) is tuple else (index,)
+        is_basic = all(map(_is_basic, parts))
+        found = tuple(
+            [
+                slice(place_of(x.start), place_of(x.stop), x.step)
+                if type(x) is slice
+                else place_of(x)
+                if is_basic
+                else x
+                for x in parts
+            ]
+        )
+        return found if type(index) is tuple else found[0]
 
     def index(self, tensor: TensorCore, index: Any) -> Any:
         """An index with indices of the graph where it says a place that moves.
@@ -120,14 +140,18 @@ class MovingParts:
         if not is_live(length):
             return length
         line, hosts, lengths = here(), self._recorder.hosts, self._recorder.at_start.lengths
-        place = number_at(line, "range")
-        size = None if hosts.rounds else self._recorder.exits.size_found(length, place)
+        place, exits = number_at(line, "range"), self._recorder.exits
+        size = None if hosts.rounds else exits.size_found(length, place)
         if size is not None:
             return size
         differs = lengths.setdefault((line, number), length.now) != length.now
-        if differs and hosts.may_open and not hosts.rounds and place not in hosts.closed:
+        may_open = hosts.may_open and not hosts.rounds
+        if differs and may_open and place not in (*hosts.closed, *hosts.opened):
             raise RestartTrace(f"has {length.text} for a size", "opened", [place])
-        return length._look()
+        asked, found = len(exits.path), length._look()
+        if len(exits.path) > asked:  # by what a call finds, for the first time
+            exits.sizes_asked[asked] = place
+        return found
 
     def index_of_read(self, tensor: TensorCore, index: Any) -> Any:
         """The same, unless what is read must be a view."""
@@ -184,9 +208,11 @@ class MovingParts:
 
 
 def _is_same(index: Any, other: Any) -> bool:
-    """Whether two indices are one object, or ranges with the same bounds."""
+    """Whether two indices are one object, or made of the same ones."""
     if type(index) is type(other) is slice:
         return index.start is other.start and index.stop is other.stop
+    if type(index) is type(other) is tuple:
+        return len(index) == len(other) and all(map(_is_same, index, other))
     return index is other
 
 

@@ -579,8 +579,15 @@ class Recorder(TracedMemory):
             raise error from None
 
     def raise_caught(self) -> None:
-        """The same, and give the trace up if an error has been handled that values cause."""
+        """The same, and give the trace up if an error has been handled that values cause.
+
+        Or may be, so that a call goes on op by op that has changed Python objects by then.
+        """
         self.raise_refused()
+        if self.may_catch and self.collector is not None and self.collector.has_hosts:
+            self.run_op_by_op(
+                "it may handle an error of its run, by when it has changed Python objects"
+            )
         if self.failed is not None:
             self.run_op_by_op(f"it handles {type(self.failed).__name__}, which only values cause")
 

@@ -270,7 +270,7 @@ def table_of(owner: Any) -> tuple[Any, ...] | None:
 
     None: it has others.
     """
-    if type(owner) not in (dict, list, tuple) or len(owner) > _MOST_ENTRIES:
+    if type(owner) not in (dict, list, tuple, range) or len(owner) > _MOST_ENTRIES:
         return None
     if type(owner) is dict and len(owner) == 1 + max(
         (x for x in owner if type(x) is int), default=-1

@@ -49,6 +49,8 @@ class Gradients:
         for use, spec in grads:
             leaf = use.leaf if use.leaf is None or use.leaf._grad_fn is None else None
             own = spec if isinstance(spec, GraphOutput) and _is_own(spec) else None
+            if own is not None and own.slot in executable.open_outputs:
+                own = None
             if leaf is not None and own is not None and used[own.slot] == 1:
                 self._promised.append((leaf, own))
             else:

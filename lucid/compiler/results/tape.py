@@ -385,6 +385,8 @@ class Holdings:
                 "numbers of the step"
             )
         collector = self._recorder.collector
+        if collector is not None:
+            collector.know_set(leaf)
         if collector is None or collector.was_there(leaf) or not is_plain_object(leaf):
             return leaf
         self._recorder.run_op_by_op(
