@@ -593,7 +593,7 @@ def replaced(x: Any, replace: Callable[[Extent], Any]) -> Any:
 
     What has none in it is shared with the original.
     """
-    kind = x.__class__
+    kind: Any = x.__class__
     if kind is Extent:
         return replace(x)
     if kind in _WITHOUT:
@@ -608,8 +608,8 @@ def replaced(x: Any, replace: Callable[[Extent], Any]) -> Any:
         return x if all(map(is_, entries.values(), x.values())) else entries
     if not dataclasses.is_dataclass(kind):
         return x
-    changed = {}
-    for name in _fields_of(kind):
+    changed, names = {}, _fields_of(kind)
+    for name in names:
         old = getattr(x, name)
         new = replaced(old, replace)
         if new is not old:
@@ -617,7 +617,7 @@ def replaced(x: Any, replace: Callable[[Extent], Any]) -> Any:
     if not changed:
         return x
     made_ = object.__new__(kind)
-    for name in _fields_of(kind):
+    for name in names:
         object.__setattr__(made_, name, changed.get(name, getattr(x, name)))
     return made_
 
@@ -626,6 +626,6 @@ _WITHOUT = frozenset((int, str, bool, float, type(None), type))  # extents are i
 
 
 @cache
-def _fields_of(kind: type) -> tuple[str, ...]:
+def _fields_of(kind: Any) -> tuple[str, ...]:
     """The names of a dataclass's fields."""
     return tuple([field.name for field in dataclasses.fields(kind)])

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lucid.autograd.function import call_function
 from lucid.autograd.native import NotStraightError, call_natively
 from lucid.ir import ops
 from lucid.ir.errors import LucidError
@@ -104,13 +105,13 @@ class _Notes(Level):
         self._known.add(id(result))
 
     def program(self, function: type[Function], inputs: tuple[Any, ...]) -> Any:
-        program = partial(_run_program, function)
         if len(inputs) > MOST_CALL_OPERANDS or self._are_new(inputs):
             self._refuse()
-        result = _below(0, program, inputs)
+        result = _below(0, call_natively, function, inputs)
         if not isinstance(result, TensorCore):
             self._refuse()
-        self.note(program, inputs, {}, result)
+            return result
+        self.note(partial(_run_program, function), inputs, {}, result)
         return result
 
     def _keep_constants(self, operands: Sequence[Any]) -> None:
@@ -180,7 +181,8 @@ class _Notes(Level):
         keywords: dict[str, Any],
         position: int,
     ) -> Result:
-        raise NotStraightError("it calls a Function")
+        self._refuse()
+        return _below(position, call_function, function, inputs, keywords)  # type: ignore[no-any-return]
 
     def numbers(self) -> dict[int, int]:
         """The numbers of all values, by identity; what is checked comes again, later."""

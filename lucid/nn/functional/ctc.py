@@ -72,7 +72,7 @@ def ctc_loss(
     text = "ctc_loss: target {} is out of range for {high} classes"
     in_range(labels, 0, classes, text, log_probs=log_probs, targets=targets)
     text = "ctc_loss: input length {} is out of range for {last} rounds"
-    in_range(inputs, 0, len(log_probs) + 1, text, log_probs=log_probs)
+    in_range(inputs, 0, log_probs._type.shape[0] + 1, text, log_probs=log_probs)
     text = "ctc_loss: target length {} is out of range for {last} labels"
     in_range(lengths, 0, targets.shape[1] + 1, text, targets=targets)
     loss = _negative_log_likelihood(log_probs, labels, inputs, lengths, blank)
@@ -97,7 +97,7 @@ def _negative_log_likelihood(
     log_probs: Tensor, targets: Tensor, inputs: Tensor, lengths: Tensor, blank: int
 ) -> Tensor:
     alpha, emitted, is_on, may_skip = _beginning(log_probs, targets, inputs, blank)
-    if len(emitted):
+    if emitted._type.size:
         forwards = Recurrence(_forwards, may_skip)
         (alpha,), _ = lucid.scan(forwards, (alpha,), (emitted, is_on))
     return _ending(alpha, lengths)

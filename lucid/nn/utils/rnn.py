@@ -246,10 +246,13 @@ def pack_padded_sequence(
     counts = lucid.as_tensor(lengths, dtype=i64)
     if counts.shape != (padded.shape[1],):
         raise OptionError(f"pack_padded_sequence: {padded.shape[1]} lengths needed")
-    if isinstance(lengths, (list, tuple)):
+    if isinstance(lengths, (list, tuple)) and all(type(length) is int for length in lengths):
         wrong = [length for length in lengths if not 1 <= length <= padded.shape[0]]
         if wrong:
             raise OptionError(f"pack_padded_sequence: {wrong[0]} isn't from 1 to {padded.shape[0]}")
+    elif isinstance(lengths, (list, tuple)):  # of numbers that a compiled step reads in each call
+        inside = (counts >= 1) & (counts <= padded.shape[0])
+        require(inside, "pack_padded_sequence: a length isn't from 1 to that of the sequences")
     if enforce_sorted:
         text = "pack_padded_sequence: lengths must be sorted in decreasing order"
         falls = (counts[1:] <= counts[:-1]).all()
