@@ -606,7 +606,7 @@ def replaced(x: Any, replace: Callable[[Extent], Any]) -> Any:
     if kind is dict:
         entries = {key: replaced(value, replace) for key, value in x.items()}
         return x if all(map(is_, entries.values(), x.values())) else entries
-    if not dataclasses.is_dataclass(kind):
+    if not hasattr(kind, "__dataclass_fields__"):
         return x
     changed, names = {}, _fields_of(kind)
     for name in names:

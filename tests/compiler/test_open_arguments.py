@@ -514,6 +514,39 @@ def test_a_result_that_is_an_argument_of_any_order_is_that() -> None:
     assert step.stats.traces == 3
 
 
+def test_a_ctc_loss_of_any_lengths_is_one_program() -> None:
+    def given(n: int) -> tuple[Any, ...]:
+        rng = np.random.default_rng(n)
+        scores = lucid.tensor(rng.normal(size=(2 * n + 1, 2, 5)).astype("f4"))
+        targets = lucid.tensor(rng.integers(1, 5, (2, n)))
+        return scores, targets, lucid.tensor([2 * n + 1, 2 * n]), lucid.tensor([n, n - 1])
+
+    def loss(scores: Tensor, *rest: Tensor) -> Tensor:
+        return F.ctc_loss(scores.log_softmax(-1), *rest)
+
+    step = compared(lambda: loss, given, SIZES[:8])
+    assert step.stats.traces <= 4 and not step.stats.eager_reasons
+
+
+def test_lengths_of_sequences_may_be_a_list_that_each_call_has_another_of() -> None:
+    lucid.manual_seed(0)
+    layer = nn.LSTM(4, 3, batch_first=True)
+
+    def last(x: Tensor, lengths: list[int]) -> Tensor:
+        packed = nn.utils.rnn.pack_padded_sequence(
+            x, lengths, batch_first=True, enforce_sorted=False
+        )
+        return layer(packed)[1][0][-1]
+
+    def given(n: int) -> tuple[Tensor, list[int]]:
+        return rows(2 * n).view(2, n, 4), [n, max(1, n // 2)]
+
+    step = compared(lambda: last, given, (11, 16, 5, 8, 40, 13, 7, 33, 22, 3, 9, 12))
+    assert not step.stats.eager_reasons
+    with pytest.raises(lucid.OptionError, match="pack_padded_sequence: 12 isn.t from 1 to 10"):
+        step(rows(20).view(2, 10, 4), [10, 12])
+
+
 def test_strides_that_a_step_reads_are_those_of_each_call() -> None:
     for read in (lambda x: (x.stride(), x * 2), lambda x: (x[1:].stride(0), x.stride(-1))):
         compared(lambda read=read: read, lambda n: (rows(4, n + 1)[:, :-1],), (5, 7, 6, 9, 8, 3))

@@ -15,6 +15,7 @@ import pytest
 
 import lucid
 from lucid import func
+from lucid.autograd import native
 from lucid.nn import functional as F
 from lucid.runtime.entry.calls import MOST_TIMES
 from lucid.runtime.entry.common import Common
@@ -242,6 +243,20 @@ def test_draws_are_as_python_makes_them(
     expected = in_python(monkeypatch, drawn)
     assert drawn() == expected
     assert len({str(x[1]) for x in expected}) == 5
+
+
+@pytest.mark.parametrize("name", ["dropout", "rrelu", "gumbel_softmax"])
+def test_draws_without_programs_are_as_python_makes_them(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def drawn() -> Any:
+        lucid.manual_seed(3)
+        given = operands(True, "row-major")
+        return [(outcome(DRAWS[name], given), seen(lucid.get_rng_state())) for _ in range(5)]
+
+    with native.op_by_op():
+        expected = in_python(monkeypatch, drawn)
+        assert drawn() == expected and not isinstance(expected[0][0][0], type)
 
 
 def test_a_draw_that_fails_leaves_what_python_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
