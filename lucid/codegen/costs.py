@@ -135,6 +135,10 @@ PACK_PART_BYTES = 64 * 1024
 PANEL_BYTES = 32 * 1024
 # Rows of a part that copies its columns of B by itself.
 PART_ROWS = 96
+# Inner indices that a part has at least where a product of few elements is cut along them: what it
+# leaves is stored and loaded once more. Weights of 3 channels to 64, kernel 4, 32 images of
+# 32 x 32, two threads, 0.56 -> 0.29 ms; one thread, 0.56 both.
+INNER_PART = 256
 # Copying a vector of lanes, in multiply-adds of vectors: for each run of neighbours, for each run
 # of elements further apart and each step of those, for each load, shuffle and store of a square
 # block that is transposed, by a gather.
@@ -144,6 +148,9 @@ RUN, NEAR_RUN, SHUFFLED, GATHERED_LANES = 3.0, 2.5, 1.67, 32.0
 # by 4096 x 1024 f32, 9.7 -> 4.1 ms; 2 rows by 3072 x 768, 0.38 -> 0.75.
 STREAMED_ROWS = 4, 48
 STREAMED_LINES, STREAMED_LINE_BYTES = 64, 256
+# From so many inner indices on a product whose result is one block goes through blocks of them:
+# 64 x 64 f32, inner 65536, 12.9 -> 7.5 ms; 256 x 256, 32768, 55 -> 45; 32 x 10, 16384, the same.
+LONG_INNER = 8192
 
 # Contractions over axes -----------------------------------------------------------------------
 

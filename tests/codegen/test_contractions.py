@@ -391,6 +391,64 @@ def test_sums_have_the_same_bits_in_any_blocks_and_parts(
     assert len(set(found)) == 1
 
 
+# Parts along the inner indices ----------------------------------------------------------------
+
+# Products with few elements, and what their first operand, the windows' operand and windows are.
+FEW: dict[str, tuple[str, tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = {
+    "axes": ("noxy,ncxyij->ocij", (8, 3, 38, 38), (8, 2, 40, 40), (3, 3)),
+    "narrow axes": ("noxy,ncxyij->ocij", (72, 2, 16, 90), (72, 1, 17, 91), (2, 2)),
+    "groups": ("gnox,gncxi->goci", (2, 64, 3, 400), (2, 64, 2, 402), (3,)),
+    "one number": ("nxy,xny->", (160, 60, 100), (60, 160, 100), ()),
+    "blocks": ("noxy,ncxyij->ocij", (12, 21, 33, 34), (12, 2, 35, 36), (3, 3)),
+    "blocks of lines": ("noxy,ncxyij->ocij", (5, 40, 16, 15), (5, 3, 19, 18), (4, 4)),
+    "matrices": ("kp,kq->pq", (9000, 40), (9000, 33), ()),
+}
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("case", FEW)
+def test_a_product_of_few_elements_is_cut_along_what_it_sums(
+    case: str, width: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parts are summed in their order, and what follows is computed once, of all."""
+    if case.startswith("blocks"):
+        always_in_blocks(monkeypatch, False)
+    indices, *shapes, sizes = FEW[case]
+    arrays = [rng.integers(-2, 3, shape).astype(np.float32) for shape in shapes]
+    graph = Graph()
+    a, b = (graph.add_input(type_of_array(array)) for array in arrays)
+    if sizes:
+        axes = tuple(range(len(b.shape) - len(sizes), len(b.shape)))
+        ones = (1,) * len(sizes)
+        b = ops.windows(b, axes=axes, sizes=sizes, steps=ones, dilations=ones)
+    y = ops.contract(a, b, indices=indices)
+    arrays.append(rng.integers(-2, 3, y.shape).astype(np.float32))
+    z = ops.add(ops.maximum(y, ops.zero(y)), graph.add_input(type_of_array(arrays[-1])))
+    graph.outputs = [z, y]
+    expected = interpret(graph, arrays)[0]
+    strides = [contiguous_strides(array.shape) for array in arrays]
+    program = make_program(graph, strides, host_target().with_vector_bytes(width))
+    *_, product, total = (call.kernel for call in program.calls)
+    assert (product.kind, total.kind) == ("contract", "reduce")
+    assert product.parts is not None and product.parts.count >= costs.LEAST_PARTS
+    for call in program.calls:
+        assert parse_kernel(call.text) == call.kernel
+    for found in (run(graph, arrays, width), interpret_program(program, arrays)[0]):
+        for got, want in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(got, want)
+
+
+def test_a_product_of_many_elements_is_not_cut_along_what_it_sums() -> None:
+    """That of few inner indices isn't, either."""
+    for rows, inner, columns in ((512, 16384, 512), (16, 512, 16), (300, 2000, 64)):
+        graph = Graph()
+        a, b = (graph.add_input(TensorType(f32, x)) for x in ((inner, rows), (inner, columns)))
+        graph.outputs = [ops.contract(a, b, indices="kp,kq->pq")]
+        strides = [contiguous_strides(entry.value.shape) for entry in graph.inputs]
+        (call,) = make_program(graph, strides, host_target()).calls
+        assert call.kernel.kind == "contract"
+
+
 # Padding that is left out ---------------------------------------------------------------------
 
 # Channels in and out, sides of images and of weights, steps, dilations, zeros around, examples.
