@@ -14,7 +14,7 @@ from math import prod
 from lucid.codegen.kernel_ir.affine import AffineExpr, form
 from lucid.codegen.kernel_ir.instruction import Fold, Inst, Keywords
 from lucid.codegen.kernel_ir.kernel import NewTemp, Partition
-from lucid.codegen.kernel_ir.nest import LoopNest, analyze
+from lucid.codegen.kernel_ir.nest import LoopNest, analyze, forms_of, renamed, without_dim
 from lucid.codegen.kernel_ir.regions import Buffer
 from lucid.codegen.llvm.target import Target
 from lucid.ir.types import DType, f32, f64
@@ -63,9 +63,19 @@ def summed(
         operands = tuple(n + 1 for n in inst.operands)
         arg = given.index(used[inst.arg]) if inst.has_address else inst.arg
         insts.append(replace(inst, operands=operands, arg=arg))
+    kept, names, inner = [*body.kept], [*range(dim + 1)], dim - 1
+    for n in range(dim - 2, -1, -1):  # all may walk through two dims as through one
+        if any(f.coefficient(n) != f.coefficient(inner) * kept[inner] for f in forms_of(insts)):
+            inner = n
+            continue
+        insts = [without_dim(inst, n) for inst in insts]
+        kept[inner] *= kept[n]
+        names.remove(n)
+    sizes = tuple(kept[n] for n in names if n < dim)
+    insts = [renamed(inst, {n: number for number, n in enumerate(names)}) for inst in insts]
     least = min(inst.dtype.itemsize for inst in insts if inst.dtype.kind != "bool")
-    lanes = target.vector_bytes // least if body.kept else 1
-    nest = LoopNest([x.dtype for x in given], body.kept, (count,), dim - 1, lanes, insts)
+    lanes = target.vector_bytes // least if sizes else 1
+    nest = LoopNest([x.dtype for x in given], sizes, (count,), len(sizes) - 1, lanes, insts)
     analyze(nest)
     return nest, given
 
