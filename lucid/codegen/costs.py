@@ -117,6 +117,12 @@ TILE_LOAD = 1.2
 PAGE_BYTES = 4096
 # Dot products that run side by side, to hide the latency.
 DOTS_AT_ONCE = 4
+# Up to so many columns the first operand of a blocked product is read where it lies, if its lines
+# are met as a whole: a copy is as dear as the products of 10 columns, and one that is beyond the
+# second-level cache (the second number) as those of more. 512 channels to 512, kernel 3, 8 images
+# of 4 x 4, 6.5 -> 5.9 ms, input 7.1 -> 6.2, one image 1.22 -> 0.70.
+READ_COLUMNS = 128, 512
+LINE_BYTES = 64
 # So many rows are multiplied by dot products with a matrix whose columns aren't adjacent, if these
 # are so many times as long: a copy of it would be read once for each tile of rows.
 DOT_ROWS, DOT_LENGTH = 16, 24
@@ -135,6 +141,10 @@ PACK_PART_BYTES = 64 * 1024
 PANEL_BYTES = 32 * 1024
 # Rows of a part that copies its columns of B by itself.
 PART_ROWS = 96
+# Inner indices that a part has at least where a product of few elements is cut along them: what it
+# leaves is stored and loaded once more. Weights of 3 channels to 64, kernel 4, 32 images of
+# 32 x 32, two threads, 0.56 -> 0.29 ms; one thread, 0.56 both.
+INNER_PART = 256
 # Copying a vector of lanes, in multiply-adds of vectors: for each run of neighbours, for each run
 # of elements further apart and each step of those, for each load, shuffle and store of a square
 # block that is transposed, by a gather.
@@ -144,6 +154,9 @@ RUN, NEAR_RUN, SHUFFLED, GATHERED_LANES = 3.0, 2.5, 1.67, 32.0
 # by 4096 x 1024 f32, 9.7 -> 4.1 ms; 2 rows by 3072 x 768, 0.38 -> 0.75.
 STREAMED_ROWS = 4, 48
 STREAMED_LINES, STREAMED_LINE_BYTES = 64, 256
+# From so many inner indices on a product whose result is one block goes through blocks of them:
+# 64 x 64 f32, inner 65536, 12.9 -> 7.5 ms; 256 x 256, 32768, 55 -> 45; 32 x 10, 16384, the same.
+LONG_INNER = 8192
 
 # Contractions over axes -----------------------------------------------------------------------
 

@@ -227,7 +227,7 @@ PRODUCTS = {
     "images": ("ocij,ncxyij->noxy", (64, 3, 16, 18), 1, "blocks, 3 times"),
     "steps": ("ocij,ncxyij->noxy", (64, 3, 16, 33), 2, "blocks, 3 times"),
     "small images": ("ocij,ncxyij->noxy", (64, 8, 16, 4), 1, "blocks"),
-    "weights of few channels": ("noxy,ncxyij->ocij", (16, 4, 4, 20), 1, "axes"),
+    "weights of few channels": ("noxy,ncxyij->ocij", (8, 4, 3, 20), 1, "axes"),
     "weights of steps": ("noxy,ncxyij->ocij", (64, 8, 32, 9), 2, "blocks"),
     "channels alone": ("ocij,ncxyij->noxy", (200, 3, 32, 18), 1, "blocks, 3 times"),
 }
@@ -314,8 +314,13 @@ def layer_of(case: str, kind: str, dtype: type, rng: np.random.Generator) -> tup
     return graph, arrays
 
 
-def always_in_blocks(patch: pytest.MonkeyPatch, small: bool) -> None:
-    """Copy operands always; small blocks have a few inner indices, rows and columns."""
+def always_in_blocks(patch: pytest.MonkeyPatch, small: bool, *, reads: bool = False) -> None:
+    """Copy operands always; small blocks have a few inner indices, rows and columns.
+
+    Args:
+        reads: the first operand lies where it is, if it can.
+    """
+    patch.setattr(costs, "READ_COLUMNS", (1 << 20 if reads else 0,) * 2)
     for name in ("AXES_LANES", "FOLDED_LANES"):
         patch.setattr(costs, name, 1e-6)
     if small:
@@ -337,11 +342,11 @@ def test_copies_in_blocks_have_every_element_once(
     case: str, small: bool, width: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Exactly, in small integers, whatever the blocks and the parts, and so are their texts."""
-    always_in_blocks(monkeypatch, small)
     for number, kind in enumerate(PASSES, small):  # in small blocks in the other dtype
         graph, arrays = layer_of(case, kind, (np.float32, np.float64)[number % 2], rng)
         expected = interpret(graph, arrays)[0][0]
-        for worth in (np.inf, 0.0):
+        for worth, reads in ((np.inf, False), (0.0, False), (np.inf, True), (0.0, True)):
+            always_in_blocks(monkeypatch, small, reads=reads)
             monkeypatch.setattr(costs, "WORTH_SECONDS", worth)
             np.testing.assert_array_equal(run(graph, arrays, width)[0], expected)
         strides = [contiguous_strides(array.shape) for array in arrays]
@@ -382,13 +387,89 @@ def test_sums_have_the_same_bits_in_any_blocks_and_parts(
     found = []
     graph, arrays = layer_of("odd", "weights", np.float32, rng)
     arrays = [rng.normal(size=array.shape).astype(np.float32) for array in arrays]
-    for small in (False, True):
+    for small, reads in ((False, False), (True, False), (True, True), (False, True)):
         for worth in (np.inf, 0.0):
             with monkeypatch.context() as patch:
-                always_in_blocks(patch, small)
+                always_in_blocks(patch, small, reads=reads)
                 patch.setattr(costs, "WORTH_SECONDS", worth)
                 found.append(run(graph, arrays)[0].tobytes())
     assert len(set(found)) == 1
+
+
+@pytest.mark.parametrize("kind", ["forward", "input"])
+def test_weights_are_read_where_they_lie_for_a_few_small_images(kind: str) -> None:
+    """Their copy would take as long as the products of several columns."""
+    for examples, channels, is_read in ((8, 512, True), (64, 256, False)):
+        graph = Graph()
+        w = graph.add_input(TensorType(f32, (channels, channels, 3, 3)))
+        x = graph.add_input(TensorType(f32, (channels, examples, 6, 6)))
+        place = {"axes": (2, 3), "sizes": (3, 3), "steps": (1, 1), "dilations": (1, 1)}
+        if kind == "input":
+            for axis in (2, 3):
+                w = ops.flip(w, axis=axis)
+        letters = "ocij" if kind == "forward" else "coij"
+        windows = ops.windows(x, **place)
+        graph.outputs = [ops.contract(w, windows, indices=f"{letters},cnxyij->onxy")]
+        text = compile_graph(graph).stages["kernels"]
+        assert ("a in place" in text) == is_read
+
+
+# Parts along the inner indices ----------------------------------------------------------------
+
+# Products with few elements, and what their first operand, the windows' operand and windows are.
+FEW: dict[str, tuple[str, tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = {
+    "axes": ("noxy,ncxyij->ocij", (8, 3, 38, 38), (8, 2, 40, 40), (3, 3)),
+    "narrow axes": ("noxy,ncxyij->ocij", (72, 2, 16, 90), (72, 1, 17, 91), (2, 2)),
+    "groups": ("gnox,gncxi->goci", (2, 64, 3, 400), (2, 64, 2, 402), (3,)),
+    "one number": ("nxy,xny->", (160, 60, 100), (60, 160, 100), ()),
+    "blocks": ("noxy,ncxyij->ocij", (12, 21, 33, 34), (12, 2, 35, 36), (3, 3)),
+    "blocks of lines": ("noxy,ncxyij->ocij", (11, 40, 32, 31), (11, 1, 35, 34), (4, 4)),
+    "matrices": ("kp,kq->pq", (9000, 40), (9000, 33), ()),
+}
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("case", FEW)
+def test_a_product_of_few_elements_is_cut_along_what_it_sums(
+    case: str, width: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parts are summed in their order, and what follows is computed once, of all."""
+    if case.startswith("blocks"):
+        always_in_blocks(monkeypatch, False)
+    indices, *shapes, sizes = FEW[case]
+    arrays = [rng.integers(-2, 3, shape).astype(np.float32) for shape in shapes]
+    graph = Graph()
+    a, b = (graph.add_input(type_of_array(array)) for array in arrays)
+    if sizes:
+        axes = tuple(range(len(b.shape) - len(sizes), len(b.shape)))
+        ones = (1,) * len(sizes)
+        b = ops.windows(b, axes=axes, sizes=sizes, steps=ones, dilations=ones)
+    y = ops.contract(a, b, indices=indices)
+    arrays.append(rng.integers(-2, 3, y.shape).astype(np.float32))
+    z = ops.add(ops.maximum(y, ops.zero(y)), graph.add_input(type_of_array(arrays[-1])))
+    graph.outputs = [z, y]
+    expected = interpret(graph, arrays)[0]
+    strides = [contiguous_strides(array.shape) for array in arrays]
+    program = make_program(graph, strides, host_target().with_vector_bytes(width))
+    *_, product, total = (call.kernel for call in program.calls)
+    assert (product.kind, total.kind) == ("contract", "reduce")
+    assert product.parts is not None and product.parts.count >= costs.LEAST_PARTS
+    for call in program.calls:
+        assert parse_kernel(call.text) == call.kernel
+    for found in (run(graph, arrays, width), interpret_program(program, arrays)[0]):
+        for got, want in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(got, want)
+
+
+def test_a_product_of_many_elements_is_not_cut_along_what_it_sums() -> None:
+    """That of few inner indices isn't, either."""
+    for rows, inner, columns in ((512, 16384, 512), (16, 512, 16), (300, 2000, 64)):
+        graph = Graph()
+        a, b = (graph.add_input(TensorType(f32, x)) for x in ((inner, rows), (inner, columns)))
+        graph.outputs = [ops.contract(a, b, indices="kp,kq->pq")]
+        strides = [contiguous_strides(entry.value.shape) for entry in graph.inputs]
+        (call,) = make_program(graph, strides, host_target()).calls
+        assert call.kernel.kind == "contract"
 
 
 # Padding that is left out ---------------------------------------------------------------------

@@ -88,6 +88,11 @@ def transposed_product(a: Value, b: Value) -> Value:
     return ops.matmul(a, ops.transpose(b, perm=(1, 0)))
 
 
+def windows(x: Value, size: int) -> Value:
+    place = {"axes": (2, 3), "sizes": (size, size), "steps": (1, 1), "dilations": (1, 1)}
+    return ops.windows(x, **place)
+
+
 LARGE: dict[str, tuple[Build, tuple[tuple[int, ...], ...]]] = {
     "a map": (lambda x: [ops.tanh(x)], ((1003, 211),)),
     "rows": (lambda x: [ops.sum(ops.exp(x), axes=(1,))], ((1003, 211),)),
@@ -111,6 +116,18 @@ LARGE: dict[str, tuple[Build, tuple[tuple[int, ...], ...]]] = {
     "dot products": (lambda a, b: [ops.matmul(a, b)], ((20_000, 300), (300, 1))),
     "two rows of dot products": (lambda a, b: [transposed_product(a, b)], ((2, 900), (5001, 900))),
     "many products": (lambda a, b: [ops.matmul(a, b)], ((16, 4, 65, 33), (16, 4, 33, 70))),
+    "few elements of a long product": (
+        lambda a, b: [ops.contract(a, b, indices="kp,kq->pq")],
+        ((9000, 40), (9000, 33)),
+    ),
+    "weights of few channels": (
+        lambda a, b: [ops.contract(a, windows(b, 3), indices="noxy,ncxyij->ocij")],
+        ((8, 3, 38, 38), (8, 2, 40, 40)),
+    ),
+    "weights of more channels": (
+        lambda a, b: [ops.tanh(ops.contract(a, windows(b, 4), indices="noxy,ncxyij->ocij"))],
+        ((5, 40, 16, 15), (5, 3, 19, 18)),
+    ),
     "three products": (lambda a, b: [ops.matmul(a, b)], ((3, 200, 300), (3, 300, 250))),
 }
 

@@ -103,6 +103,34 @@ def _continues(outer: Axis, inner: Axis, insts: Sequence[Inst]) -> bool:
     )
 
 
+def cut_axis(
+    inner: Sequence[Axis], wanted: int, whole: int = 0
+) -> tuple[Axis, tuple[Axis, ...]] | None:
+    """So many parts of the inner indices, or some more, as a batch axis, and the rest of them.
+
+    It is an outer axis, unless that has twice as many; the last `whole` ones stay. None if no axis
+    is cut that evenly, or parts would be short.
+    """
+    depth, best = hint(prod(axis.size for axis in inner)), None
+    for number, axis in enumerate(inner[: len(inner) - whole]):
+        if is_open(axis.size):
+            continue
+        most = min(axis.size, depth // costs.INNER_PART)
+        counts = (n for n in range(wanted, most + 1) if axis.size % n == 0)
+        count = next(counts, None)
+        if count is not None and (best is None or 2 * count <= best[0]):
+            best = count, number
+    if best is None:
+        return None
+    count, number = best
+    axis = inner[number]
+    size = axis.size // count
+    part = replace(axis, size=size, padded=None, by=0)
+    batch = Axis("batch", count, axis.a * size, axis.b * size)
+    rest = (*inner[:number], part, *inner[number + 1 :])
+    return batch, tuple(x for x in rest if x.size != 1) or rest[:1]
+
+
 # The choice of the vector axis ----------------------------------------------------------------
 
 

@@ -1,9 +1,10 @@
 """Products of matrices whose rows, columns or inner indices run along several axes, as windows do.
 
 Operands are copied block by block into the order of the register tile (`lanes.py`), so that what is
-multiplied lies in the caches and nothing as large as all windows is ever stored. A block has some
-of the inner indices; the sums of earlier ones wait in memory, so every element is summed in the
-order of the inner axes, whatever the blocks and the threads.
+multiplied lies in the caches and nothing as large as all windows is ever stored. The first one,
+whose elements are loaded one by one, is read where it lies if few columns would share its copy. A
+block has some of the inner indices; the sums of earlier ones wait in memory, so every element is
+summed in the order of the inner axes, whatever the blocks and the threads.
 
 Of windows over a padded operand, a block may have one place in them. Columns all of whose windows
 have zeros there leave the block out, as long as the first operand is finite.
@@ -135,6 +136,21 @@ class BlockedProduct:
         return len(lines) > 1 or len(joined(inner)) > 1 or inner[-1][1] != 1
 
     @property
+    def is_near(self) -> bool:
+        """Whether a tile finds the first operand where it lies: all of the lines that it meets.
+
+        They are rows of inner indices that are neighbours, or that the next row continues. Rows
+        that are pages apart would share a few places of the cache.
+        """
+        lines, walk = self.walks(0)
+        inner = joined(walk)
+        (rows, apart), (count, step) = lines[-1], inner[-1]
+        size = self.body.args[0].itemsize
+        is_line = count * size >= 2 * costs.LINE_BYTES or abs(apart) == count
+        is_apart = rows == 1 or apart * size % costs.PAGE_BYTES != 0
+        return len(lines) == 1 and len(inner) <= 2 and abs(step) == 1 and is_line and is_apart
+
+    @property
     def places_apart(self) -> tuple[Axis, ...]:
         """The inner axes of which a block has one element, behind the one that is cut."""
         return self.inner[self.plan.split + 1 :] if self.plan.skips else ()
@@ -212,8 +228,8 @@ def _along(axis: Axis) -> str:
     return f" along p{number}*{axis.by} in {low}..{high}"
 
 
-def choose(product: BlockedProduct, target: Target) -> BlockedPlan:
-    """Tile and blocks from the sizes."""
+def choose(product: BlockedProduct, target: Target, *, is_known: bool = True) -> BlockedPlan:
+    """Tile and blocks from the sizes; if they may change they don't say how operands lie."""
     dtype = product.body.args[0]
     element, size = lowering.MEMORY[dtype], dtype.itemsize
     whole = Contraction(product.rows, product.columns, product.depth, element, (0, 0), (0, 1))
@@ -222,9 +238,12 @@ def choose(product: BlockedProduct, target: Target) -> BlockedPlan:
     is_large = product.rows * product.depth * size > costs.PACK_BYTES
     skips = _has_padding_apart(product)
     packs = product.is_scattered or (is_large and product.columns * uses >= costs.PACK_COLUMNS)
+    is_far = product.rows * product.depth * size > 2 * costs.BLOCK_BYTES
+    if product.columns * uses <= costs.READ_COLUMNS[is_far]:
+        packs &= not (is_known and product.is_near)
     packs |= skips
     split, extent = _split(product.inner, costs.PANEL_BYTES // (tile.panel * size))
-    if is_large and not packs:
+    if is_large and not packs and product.columns * uses < costs.PACK_COLUMNS:
         split, extent = 0, product.inner[0].size  # long lines are read faster
     count = extent * prod(axis.size for axis in product.inner[split + 1 :])
     if skips:
@@ -280,7 +299,8 @@ def choose_open(product: BlockedProduct, target: Target) -> BlockedPlan:
 
     Raises `NotOpenError` where it holds for some sizes only that an operand is read in place.
     """
-    found = choose(at_hand := replaced(product, hint), target)
+    at_hand = replaced(product, hint)
+    found = choose(at_hand, target, is_known=at_hand is product)
     if at_hand is product:
         return found
     if found.pack_a == "in place" and product.is_scattered:
@@ -361,11 +381,12 @@ class BlockedEmitter(Emitter):
         self.product, self.blocking, self.args, self.after = product, found, args, epilogue
         lines, inner = product.walks(0)
         is_packed = found.pack_a != "in place"
-        in_place = lines[0][1], joined(inner)[0][1]
-        self.a_strides = (1, memory.pitch) if is_packed else in_place
-        panel = found.width * found.lanes
+        block = joined([(found.extent, inner[found.split][1]), *inner[found.split + 1 :]])
+        self.around = (1, 0) if is_packed or len(block) == 1 else block[0]
+        self.a_strides = (1, memory.pitch) if is_packed else (lines[0][1], block[-1][1])
+        depth, panel = memory.block // self.around[0], found.width * found.lanes
         spec = Contraction(
-            product.rows, product.columns, memory.block, element, self.a_strides, (panel, 1)
+            product.rows, product.columns, depth, element, self.a_strides, (panel, 1)
         )
         scratch = args[-1]
         call: Epilogue = epilogue.element
@@ -539,8 +560,9 @@ class BlockedEmitter(Emitter):
         self._pack_block(right, columns)
         self.low, self.first_column = rows[0], columns[0]
         if found.pack_a != "block":
-            apart = memory.of_rows if self.plan.pack_a else memory.block * self.a_strides[1]
-            self.left = b.at(element, sources[0], b.mul(number, apart))
+            self.left = left
+            if self.plan.pack_a:
+                self.left = b.at(element, sources[0], b.mul(number, memory.of_rows))
             self.first_row = i64(0)
             self._tiles_of(rows, columns)
             return
@@ -673,6 +695,26 @@ class BlockedEmitter(Emitter):
         if is_open(rest) or rest:
             with b.if_(b.eq(rows[1], m)):
                 self._last_rows(tiles)
+
+    def _tile(
+        self,
+        tile: Val,
+        strides: tuple[int, int],
+        height: int,
+        panel: Panel,
+        before: Sequence[Val] = (),
+    ) -> list[Val]:
+        """Sums over a block, of which an operand that is read in place may have two axes."""
+        b, (size, stride) = self.b, self.around
+        if size == 1:
+            return super()._tile(tile, strides, height, panel, before)
+        sums = list(before) or [const(self.type, 0)] * (height * panel.width)
+        with b.loop(0, size, 1, sums) as loop:
+            a = b.at(self.spec.element, tile, b.mul(loop.index, stride))
+            lines = b.mul(loop.index, self.spec.k * panel.stride)
+            part = replace(panel, pointer=b.at(self.spec.element, panel.pointer, lines))
+            loop.carry(*super()._tile(a, strides, height, part, loop.carried))
+        return loop.results
 
     def _blocked_tile(self, row: Val, height: int, panel: Panel) -> None:
         b, element, found = self.b, self.spec.element, self.blocking

@@ -16,7 +16,7 @@ from itertools import product
 from math import prod
 
 from lucid.codegen import costs
-from lucid.codegen.contraction.axes import Axis, unrolled
+from lucid.codegen.contraction.axes import Axis, Blocking, cut_axis, inner_block, unrolled
 from lucid.codegen.emit import lowering, memory
 from lucid.codegen.emit.insts import InstEmitter
 from lucid.codegen.emit.lines import part_of
@@ -44,9 +44,11 @@ from lucid.codegen.kernels.evaluation import (
     nest_problems,
     range_of,
 )
+from lucid.codegen.kernels.loop import LoopKernel
 from lucid.codegen.llvm.builder import FunctionBuilder, Val, const, const_lanes, i64, vector
 from lucid.codegen.llvm.target import Target
 from lucid.codegen.threads.parallel import best_cut, wanted_parts
+from lucid.codegen.threads.split_reduction import stored_parts, summed
 from lucid.ir.extents import hint, is_open
 from lucid.ir.strides import contiguous_strides
 from lucid.ir.types import Shape
@@ -122,11 +124,40 @@ class AxesKernel(Kernel):
 
     def partition(self, args: list[Buffer], new_temp: NewTemp, target: Target) -> list[Call]:
         """Cut a loop over the result, by whole tiles."""
+        wanted, is_whole = self._cut(target), len(self.body.free_dims()) == len(self.loops)
+        count = 1 if self.parts is None else hint(self.parts.count)
+        if count < min(wanted, costs.LEAST_PARTS) and is_whole:
+            return self._along_inner(args, new_temp, target) or [(self, args)]
+        return [(self, args)]
+
+    def _cut(self, target: Target) -> int:
+        """Cut it by whole tiles, and say how many parts are wanted."""
         wanted, sizes = wanted_parts(self.seconds(target)), self.body.sizes
         if wanted > 1 and 0 not in sizes:
             dims = self.body.free_dims()
             self.parts = best_cut(sizes, dims, self.steps.__getitem__, wanted)
-        return [(self, args)]
+        return wanted
+
+    def _along_inner(self, args: list[Buffer], new_temp: NewTemp, target: Target) -> list[Call]:
+        """Products of a part of the inner indices each, and their sum; none if these are few."""
+        is_dot = self.vector < 0 and self.lanes > 1
+        cut = cut_axis(self.inner, 2 * costs.LEAST_PARTS, whole=int(is_dot))
+        if cut is None:
+            return []
+        batch, inner = cut
+        loops = tuple(replace(x, dim=n) for n, x in enumerate((batch, *self.loops)))
+        steps, vector = (1, *self.steps), self.vector + 1 if self.vector >= 0 else -1
+        blocking = Blocking(loops, steps, inner, vector, self.lanes, swapped=False)
+        dtype = self.body.args[0]
+        block = inner_block(blocking, dtype.itemsize)
+        body = stored_parts(self.body, batch.size, vector, (dtype,) if block else ())
+        partial, *waiting = (new_temp(dtype, prod(body.sizes)) for _ in body.args[2:])
+        given = [args[self.operands[0]], args[self.operands[1]], partial, *waiting]
+        found = replace(self, body=body, loops=loops, steps=steps, inner=inner, vector=vector)
+        found.operands, found.block, found.parts = (0, 1), block, None
+        found._cut(target)
+        nest, rest = summed(self.body, args, partial, batch.size, target)
+        return [(found, given), *LoopKernel(nest).partition(rest, new_temp, target)]
 
     def relocate(self) -> tuple[Kernel, Origins]:
         origins: Origins = {}

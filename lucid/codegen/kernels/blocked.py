@@ -9,12 +9,13 @@ from math import ceil, prod
 import numpy as np
 
 from lucid.codegen import costs
-from lucid.codegen.contraction.axes import Axis
+from lucid.codegen.contraction.axes import Axis, cut_axis
 from lucid.codegen.contraction.blocked import (
     BlockedEmitter,
     BlockedProduct,
     BlockMemory,
     blocked_emitter,
+    choose_open,
 )
 from lucid.codegen.contraction.grid import Range, enter_batch, part_range, split
 from lucid.codegen.kernel_ir.affine import AffineExpr, form
@@ -40,11 +41,13 @@ from lucid.codegen.kernels.evaluation import (
     nest_problems,
     range_of,
 )
+from lucid.codegen.kernels.loop import LoopKernel
 from lucid.codegen.llvm.builder import FunctionBuilder, Val, i64
 from lucid.codegen.llvm.target import Target
 from lucid.codegen.threads.parallel import wanted_parts
+from lucid.codegen.threads.split_reduction import stored_parts, summed
 from lucid.ir.extents import ceil_div, hint
-from lucid.ir.types import Shape
+from lucid.ir.types import Shape, i64 as int64
 
 PACKING = "_packing"  # the region that copies the first operand before the product's own
 
@@ -73,6 +76,12 @@ class BlockedKernel(Kernel):
         return prod(self.product.batch), self.product.rows, self.product.columns
 
     @property
+    def _stores_every_element(self) -> bool:
+        """Whether each element of the product is stored at a place of its own."""
+        body = self.product.body
+        return len(body.free_dims()) == len(body.sizes)
+
+    @property
     def _axes(self) -> tuple[Axis, ...]:
         p = self.product
         return (*p.batch_axes, *p.row_axes, *p.column_axes, *p.inner)
@@ -95,22 +104,61 @@ class BlockedKernel(Kernel):
 
     def partition(self, args: list[Buffer], new_temp: NewTemp, target: Target) -> list[Call]:
         self.parts = self._grid(target)
+        several = self._along_inner(args, new_temp, target)
+        return several or [(self, self._with_memory(args))]
+
+    def _with_memory(self, args: list[Buffer]) -> list[Buffer]:
+        """The arguments, of which the last one is as large as the parts need it."""
         rows = self.product.rows if self.parts is None else self.parts.size[1]
         count = 1 if self.parts is None else self.parts.count
         memory = BlockMemory(self.product, rows)
         args[-1].size = -(-(memory.of_all + memory.of_part * count) // 8)
-        return [(self, args)]
+        return args
+
+    def _along_inner(self, args: list[Buffer], new_temp: NewTemp, target: Target) -> list[Call]:
+        """Products of some of the inner indices each, and their sum; none if that is no better.
+
+        Parts have the whole result. It is too small to be cut, or what they copy of both operands
+        for a block stays in their cache, while columns would all read a copy of the first operand.
+        """
+        p, wanted = self.product, min(self._wanted(target), 2 * costs.LEAST_PARTS)
+        count = 1 if self.parts is None else hint(self.parts.count)
+        is_block = p.plan.pack_a == "whole" and not p.plan.skips and hint(prod(p.batch)) == 1
+        is_block &= hint(p.columns) <= p.plan.columns
+        is_block &= hint(BlockMemory(p, p.rows).of_b) * 2 <= costs.BLOCK_BYTES
+        if wanted == 1 or not (is_block or count < min(wanted, costs.LEAST_PARTS)):
+            return []
+        cut = cut_axis(p.inner, wanted)
+        if cut is None or not self._stores_every_element:
+            return []
+        batch, inner = cut
+        body = stored_parts(p.body, batch.size, len(p.body.sizes), (int64,))
+        axes = (batch, *p.batch_axes)
+        product = replace(p, body=body, batch_axes=axes, inner=inner, operands=(0, 1))
+        product.plan = plan = choose_open(product, target)
+        if p.plan.pack_a != "in place" and not plan.skips and hint(p.columns) <= plan.columns:
+            product.plan = replace(plan, pack_a="block")
+        partial = new_temp(p.body.args[0], prod(body.sizes))
+        given = [args[p.operands[0]], args[p.operands[1]], partial, args[-1]]
+        first = BlockedKernel(product)
+        first.parts = first._grid(target)
+        nest, rest = summed(p.body, args, partial, batch.size, target)
+        total = LoopKernel(nest).partition(rest, new_temp, target)
+        return [(first, first._with_memory(given)), *total]
+
+    def _wanted(self, target: Target) -> int:
+        """Parts that pay, of which each copies what it needs of the operands."""
+        cost = self.seconds(target)
+        most = max(costs.LEAST_PARTS, round(cost / costs.PRODUCT_PART_SECONDS))
+        return min(wanted_parts(cost), most)
 
     def _grid(self, target: Target) -> TileGrid | None:
         """Cut the batch if it is large, else columns, and then rows, by whole tiles."""
         batch, rows, columns = totals = self._totals
         products, most_rows, most_columns = map(hint, totals)
-        body, cost = self.product.body, self.seconds(target)
-        wanted = wanted_parts(cost)
-        if wanted == 1 or len(body.free_dims()) != len(body.sizes):
+        wanted, plan = self._wanted(target), self.product.plan
+        if wanted == 1 or not self._stores_every_element:
             return None
-        wanted = min(wanted, max(costs.LEAST_PARTS, round(cost / costs.PRODUCT_PART_SECONDS)))
-        plan = self.product.plan
         panel = plan.width * plan.lanes
         tiles = ceil(most_rows / plan.height)
         packs = min(tiles, 16) if plan.pack_a == "whole" else 0
@@ -154,7 +202,7 @@ class BlockedKernel(Kernel):
         yield from nest_problems(p.body, has_product=True)
         if self.parts is not None:
             yield from self.parts.problems(self._totals)
-            if len(p.body.free_dims()) != len(p.body.sizes):
+            if not self._stores_every_element:
                 yield "is cut into parts that store the same elements"
 
     def _operands(self) -> list[tuple[AffineExpr, Shape]]:

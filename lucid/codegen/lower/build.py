@@ -34,7 +34,7 @@ from lucid.codegen.kernels.scan import ScanKernel
 from lucid.codegen.kernels.sort import SortKernel, scratch_elements
 from lucid.codegen.llvm.target import Target
 from lucid.codegen.lower.attention import attention_of
-from lucid.codegen.lower.contractions import axes_kernel, axes_of, blocked_kernel, streamed_kernel
+from lucid.codegen.lower.contractions import axes_kernel, axes_of, blocked_kernel, copied_kernel
 from lucid.codegen.lower.fuse import Fusion
 from lucid.codegen.lower.groups import FusionGroup, writes_slices
 from lucid.codegen.lower.item import SCANS, Item, is_reduction
@@ -382,10 +382,10 @@ class Builder:
         if product.prefers_transposed(insts):
             product.transpose()
         args = [buffer.dtype for buffer in self.body.args]
-        streamed = streamed_kernel(product, insts, sizes, args, self.target)
-        if streamed is not None:
+        copied = copied_kernel(product, insts, sizes, args, self.target)
+        if copied is not None:
             self.body.args.append(self.source.new_temp(i64, 1))
-            return streamed
+            return copied
         scratch = scratch_bytes(contraction(first.value.dtype, *product.spec), self.target)
         if scratch:
             self.body.args.append(self.source.new_temp(i64, -(-scratch // 8)))

@@ -90,25 +90,27 @@ def blocked_kernel(
     return BlockedKernel(product) if replaced(product, hint).cost() < dear else None
 
 
-def streamed_kernel(
+def copied_kernel(
     product: Product,
     insts: list[Inst],
     sizes: Mapping[int, int],
     args: list[DType],
     target: Target,
 ) -> BlockedKernel | None:
-    """A kernel of few rows and a large matrix, which is copied once, some long lines at a time.
+    """A kernel of a product of matrices that had better be copied block by block; None for others.
 
-    A tile that goes through all of them meets another page with each, which it looks up anew for
-    each panel. None for other products.
+    A tile that goes through all lines of a large matrix meets another page with each, which it
+    looks up anew for each panel: of few rows, blocks of long lines are copied once. Where the
+    result is one block, and inner indices are many, operands are read once as well.
     """
     (rows, inner, columns), (am, ak, bk, bn) = product.sizes, product.strides
     size, (least, most) = args[0].itemsize, costs.STREAMED_ROWS
-    if any(map(is_open, (rows, inner, columns, bk))) or not least <= rows <= most:
+    if any(map(is_open, (rows, inner, columns, bk))) or rows < least:
         return None
-    if (ak, bn) != (1, 1) or columns * size < costs.PAGE_BYTES // 2:
-        return None
-    if inner * columns * size <= costs.BLOCK_BYTES:
+    is_long = inner >= costs.LONG_INNER and rows >= costs.PACK_ROWS and not product.lead
+    is_streamed = rows <= most and (ak, bn) == (1, 1) and columns * size >= costs.PAGE_BYTES // 2
+    is_streamed &= inner * columns * size > costs.BLOCK_BYTES
+    if not is_long and not is_streamed:
         return None
     (row, column), (a, b) = product.dims, product.places
     axes = [
@@ -122,6 +124,8 @@ def streamed_kernel(
         return None
     first, second = found.operands
     found.operands = product.operands[first], product.operands[second]
+    if is_long:
+        return BlockedKernel(found) if found.columns <= found.plan.columns else None
     found.plan = choose_streamed(found, target)
     return BlockedKernel(found) if found.plan.extent * 4 > costs.STREAMED_LINES else None
 

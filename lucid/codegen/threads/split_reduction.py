@@ -12,10 +12,11 @@ from dataclasses import replace
 from math import prod
 
 from lucid.codegen.kernel_ir.affine import AffineExpr, form
-from lucid.codegen.kernel_ir.instruction import Inst, Keywords
+from lucid.codegen.kernel_ir.instruction import Fold, Inst, Keywords
 from lucid.codegen.kernel_ir.kernel import NewTemp, Partition
-from lucid.codegen.kernel_ir.nest import LoopNest, analyze
+from lucid.codegen.kernel_ir.nest import LoopNest, analyze, forms_of, renamed, without_dim
 from lucid.codegen.kernel_ir.regions import Buffer
+from lucid.codegen.llvm.target import Target
 from lucid.ir.types import DType, f32, f64
 
 _FOLDED = ("sum", "prod", "amax", "amin", "any", "all")
@@ -33,6 +34,50 @@ def blocked(
         if inst.op == "reduce" and inst.fold not in _FOLDED:
             return []
     return _Blocks(kernel, args, parts, new_temp).calls()
+
+
+def stored_parts(body: LoopNest, count: int, vector: int, rest: Sequence[DType]) -> LoopNest:
+    """The loops of so many parts of a product, one around the other's, which store it and no more.
+
+    Args:
+        rest: further arguments, behind both operands and what is stored.
+    """
+    dtype, sizes = body.args[0], (count, *body.kept)
+    insts = [Inst("product", dtype), Inst("store", dtype, (0,), _row_major(sizes), 2)]
+    nest = LoopNest([dtype, dtype, dtype, *rest], sizes, (), vector, 1, insts)
+    analyze(nest)
+    return nest
+
+
+def summed(
+    body: LoopNest, args: Sequence[Buffer], partial: Buffer, count: int, target: Target
+) -> tuple[LoopNest, list[Buffer]]:
+    """The loops of what follows a product, of which `partial` has so many parts to sum in order."""
+    used = {inst.arg: args[inst.arg] for inst in body.insts if inst.has_address}
+    given = [partial, *dict.fromkeys(used.values())]
+    dtype, dim = partial.dtype, len(body.kept)
+    place = _row_major((count, *body.kept))
+    place = place.renamed({0: dim, **{n + 1: n for n in range(dim)}})
+    insts = [Inst("load", dtype, (), place, 0), Inst("reduce", dtype, (0,), attributes=Fold("sum"))]
+    for inst in body.insts[1:]:
+        operands = tuple(n + 1 for n in inst.operands)
+        arg = given.index(used[inst.arg]) if inst.has_address else inst.arg
+        insts.append(replace(inst, operands=operands, arg=arg))
+    kept, names, inner = [*body.kept], [*range(dim + 1)], dim - 1
+    for n in range(dim - 2, -1, -1):  # all may walk through two dims as through one
+        if any(f.coefficient(n) != f.coefficient(inner) * kept[inner] for f in forms_of(insts)):
+            inner = n
+            continue
+        insts = [without_dim(inst, n) for inst in insts]
+        kept[inner] *= kept[n]
+        names.remove(n)
+    sizes = tuple(kept[n] for n in names if n < dim)
+    insts = [renamed(inst, {n: number for number, n in enumerate(names)}) for inst in insts]
+    least = min(inst.dtype.itemsize for inst in insts if inst.dtype.kind != "bool")
+    lanes = target.vector_bytes // least if sizes else 1
+    nest = LoopNest([x.dtype for x in given], sizes, (count,), len(sizes) - 1, lanes, insts)
+    analyze(nest)
+    return nest, given
 
 
 class _Blocks:
