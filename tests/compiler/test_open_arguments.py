@@ -543,7 +543,7 @@ def test_lengths_of_sequences_may_be_a_list_that_each_call_has_another_of() -> N
 
     step = compared(lambda: last, given, (11, 16, 5, 8, 40, 13, 7, 33, 22, 3, 9, 12))
     assert not step.stats.eager_reasons
-    with pytest.raises(lucid.OptionError, match="pack_padded_sequence: 12 isn.t from 1 to 10"):
+    with pytest.raises(lucid.OptionError, match=r"pack_padded_sequence: 12 isn.t from 1 to 10"):
         step(rows(20).view(2, 10, 4), [10, 12])
 
 
