@@ -1,8 +1,8 @@
 """Calls of the library's own that are alike but for their sizes: many of them share a function.
 
-A program of its own for each size has to be noted, and placed in memory, which takes a hundred
-times as long as the function, that finds what follows from the sizes of a call. The compiler, which
-is above, makes it.
+A program for each size has to be noted, and placed in memory, which takes ten times as long as a
+call of the function, that only finds what follows from its sizes. The compiler, which is above,
+makes it.
 """
 
 from __future__ import annotations
