@@ -635,7 +635,12 @@ def _of_any_size(
 
     table = _alike.setdefault(cls, {})
     output = of_any_size(table, tuple(key), types, tensors, traced, cls.__name__)
-    return output if output is NotImplemented else _named_as(cls, output, inputs)
+    if output is NotImplemented:
+        return output
+    spot = user_spot()
+    for tensor in output if isinstance(output, tuple) else (output,):
+        tensor._spot = spot
+    return _named_as(cls, output, inputs)
 
 
 _GIVEN = object()  # a tensor of the call

@@ -82,12 +82,14 @@ def test_other_sizes_mean_what_the_ops_mean(name: str, dtype: Any) -> None:
     assert name.startswith("layer of") or traces() <= 2 * len(functions())
 
 
-def test_a_node_is_called_as_that_of_a_program() -> None:
-    names = set()
+def test_results_have_the_line_of_the_call_and_nodes_the_name_of_a_program() -> None:
+    names, lines = set(), set()
     for size in SIZES:
-        x = lucid.ones(size, 5, requires_grad=True)
-        names.add(type(F.softmax(x, 0).grad_fn).__name__ and F.softmax(x, 0).grad_fn.name())
+        y = F.softmax(lucid.ones(size, 5, requires_grad=True), 0)
+        names.add(y.grad_fn.name())
+        lines.add((y.location.file, y.location.line))  # type: ignore[union-attr]
     assert names == {"SoftmaxBackward"} and traces() == 1
+    assert len(lines) == 1 and lines.pop()[0] == __file__
 
 
 def test_wrong_operands_are_refused_and_others_served() -> None:

@@ -75,7 +75,12 @@ def test_native_code_goes_from_one_program_to_another(moves: str, monkeypatch: A
     for i in range(12):
         step(change(i))
     traces, calls, found = step.stats.traces, step.stats.calls, []
-    monkeypatch.setattr(type(step), "_call_natively", lambda *args: found.append(args))
+    slowly = type(step)._call_natively
+
+    def noted(compiled: Any, *args: Any) -> Any:
+        return found.append(args) if compiled is step else slowly(compiled, *args)
+
+    monkeypatch.setattr(type(step), "_call_natively", noted)
     for i in range(12):
         x = change(i)
         np.testing.assert_allclose(step(x).detach(), step.__wrapped__(x).detach(), atol=1e-5)
