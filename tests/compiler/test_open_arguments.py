@@ -492,6 +492,14 @@ def test_what_is_not_row_major_is_read_in_one_program(name: str, layout: str) ->
     assert step.stats.traces <= 4 and not step.stats.eager_reasons
 
 
+def test_what_is_row_major_has_a_program_of_its_own() -> None:
+    eager = READS["asks for the order"]
+    step = lucid.compile(eager)
+    for size in SIZES[:8]:
+        for x in (rows(size), rows(4, size).T):
+            agree(step(x), eager(x))
+
+
 def test_views_of_one_batch_are_read_in_one_program() -> None:
     """As a language model's: the tokens before, and those that follow."""
     step = lucid.compile(lambda x, y: ((x - y) ** 2).mean())

@@ -265,9 +265,10 @@ def test_a_draw_that_fails_leaves_what_python_leaves(monkeypatch: pytest.MonkeyP
         free, leaf = lucid.zeros(3), lucid.zeros(3)
         for _ in range(4):
             free.normal_()
-        shared = lucid.zeros(1).expand(3)
+        shared, array = lucid.zeros(1).expand(3), np.zeros(3, np.float32)
+        array.flags.writeable = False  # which no record knows
         found = []
-        for target in (leaf.requires_grad_(), shared) * 3:
+        for target in (leaf.requires_grad_(), shared, lucid.from_numpy(array)) * 3:
             found.append(outcome(lambda x, y, at: x.normal_(), (target, None, None)))
             found.append((seen(lucid.get_rng_state()), target._version))
         return found
