@@ -508,6 +508,7 @@ def test_views_of_one_batch_are_read_in_one_program() -> None:
         x, y = batch[:, :-1], batch[:, 1:]
         assert step(x, y).item() == pytest.approx(((x - y) ** 2).mean().item(), rel=1e-5)
     assert step.stats.traces == 3
+    assert "x: f32[4,n] that isn't row-major, y: f32[4,n]" in str(step.stats)
 
 
 def test_a_result_that_is_an_argument_of_any_order_is_that() -> None:

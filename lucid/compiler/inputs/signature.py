@@ -544,7 +544,7 @@ def _described(leaf: Any, path: str, seen: dict[int, str], opened: Collection[in
         text = f"{leaf._type.dtype.name}[{_sizes_of(leaf._type.shape, opened, ',')}]"
         text += f", a {type(leaf).__name__}" if type(leaf) is not Tensor else ""
         if not is_contiguous(leaf._type.shape, strides):
-            text += f" of strides {strides}"
+            text += " that isn't row-major" if opened else f" of strides {strides}"
         if leaf.requires_grad:
             text += " that requires grad" + " and is no leaf" * (leaf._grad_fn is not None)
             hooks = len(hooks_of(leaf))
