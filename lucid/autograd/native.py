@@ -637,8 +637,11 @@ def _of_any_size(
     output = of_any_size(table, tuple(key), types, tensors, traced, cls.__name__)
     if output is NotImplemented:
         return output
+    several = output if isinstance(output, tuple) else (output,)
+    if not all(isinstance(x, TensorCore) for x in several):
+        return output
     spot = user_spot()
-    for tensor in output if isinstance(output, tuple) else (output,):
+    for tensor in several:
         tensor._spot = spot
     return _named_as(cls, output, inputs)
 

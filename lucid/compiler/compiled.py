@@ -1017,10 +1017,10 @@ class Compiled:
 
     def _open_moving(self, call: Call) -> None:
         """Raise `RestartTrace` for axes of what it is given whose sizes keep changing."""
-        dynamic = self._options.dynamic or (True if self._earlier else None)
-        if self._options.dynamic is False or not (self._may_open and (self._is_paced or dynamic)):
+        dynamic, is_told = self._options.dynamic, bool(self._earlier)
+        if dynamic is False or not (self._may_open and (self._is_paced or is_told)):
             return  # a backward's are those of its forward
-        moved = moving_axes(call.types(), self._types_seen(), 2 if dynamic else None)
+        moved = moving_axes(call.types(), self._types_seen(), 2 if dynamic or is_told else None)
         moved -= self._opened | self._closed
         if moved:
             raise RestartTrace("is called with sizes that keep changing", "opened", moved)

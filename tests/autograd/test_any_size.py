@@ -198,3 +198,19 @@ def test_other_arguments_have_a_bounded_number_of_functions(
             F.leaky_relu(x, n / 10).numpy(), [-n / 10, -n / 30, 1 / 3, 1], rtol=1e-5, atol=1e-7
         )
     assert {len(table) for table in native._alike.values()} == {3}
+
+
+def test_a_function_may_return_more_than_tensors() -> None:
+    @native.runs_natively
+    class Halves(lucid.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> tuple[Any, int]:
+            return x / 2, 7
+
+        @staticmethod
+        def backward(ctx: Any, g: Any, _: Any) -> Any:
+            return g / 2
+
+    for size in SIZES:
+        half, number = Halves.apply(lucid.full((size, 5), 3.0))
+        assert half.tolist() == [[1.5] * 5] * size and number == 7
