@@ -12,7 +12,7 @@ from lucid.codegen.lower.schedule import make_program
 from lucid.codegen.program.interpret import interpret_program
 from lucid.codegen.program.parse import parse_kernel, parse_kernels
 from lucid.codegen.program.program import Program
-from lucid.ir import passes
+from lucid.ir import ops, passes
 from lucid.ir.errors import ParseError, VerifyError
 from lucid.ir.graph import Graph, is_same_program
 from lucid.ir.interpret import interpret
@@ -85,7 +85,34 @@ function step(%a: f32[0,3], %b: f32[], %x: f32[0]) {
   return %a, %t, %y
 }
 """
-ALL = {"rnn": RNN, "places": PLACES, "nested": NESTED, "empty": EMPTY}
+# What each round adds at a row of places, one of which may come again, and at one place.
+ADDED = """graph added(%a: f64[3,5,2], %b: f64[3,5,2], %c: f64[4], %ps: i64[LEN], %q: i64[], \
+%rs: i64[LEN,2], %xs: f64[LEN,3,2], %ys: f64[LEN,3,2,2], %zs: f64[LEN]) {
+  %at = check %ps {low = -5, high = 5, message = "", error = "index"} : i64[LEN]
+  %two = check %rs {low = -5, high = 5, message = "", error = "index"} : i64[LEN,2]
+  %here = check %q {low = -4, high = 4, message = "", error = "index"} : i64[]
+  %p, %s, %r = scan step(%a, %b, %c, %ps, %rs, %xs, %ys, %zs, %q) {carries = 3, rows = 5, \
+length = LEN, reverse = REV} : (f64[3,5,2], f64[3,5,2], f64[4])
+  return %p, %s, %r
+}
+function step(%a: f64[3,5,2], %b: f64[3,5,2], %c: f64[4], %at: i64[], %two: i64[2], \
+%x: f64[3,2], %y: f64[3,2,2], %z: f64[], %q: i64[]) {
+  %its = check %at {low = -5, high = 5, message = "", error = "index"} : i64[]
+  %of_two = check %two {low = -5, high = 5, message = "", error = "index"} : i64[2]
+  %of_q = check %q {low = -4, high = 4, message = "", error = "index"} : i64[]
+  %zero = constant 0.0 : f64[]
+  %none = broadcast %zero {shape = [3,5,2]} : f64[3,5,2]
+  %one = index_add %none, %at, %x {axis = 1} : f64[3,5,2]
+  %more = add %a, %one : f64[3,5,2]
+  %both = index_add %none, %two, %y {axis = 1} : f64[3,5,2]
+  %again = add %both, %b : f64[3,5,2]
+  %four = broadcast %zero {shape = [4]} : f64[4]
+  %some = index_add %four, %q, %z {axis = 0} : f64[4]
+  %last = add %c, %some : f64[4]
+  return %more, %again, %last
+}
+"""
+ALL = {"rnn": RNN, "places": PLACES, "nested": NESTED, "empty": EMPTY, "added": ADDED}
 
 
 def graph_of(text: str, length: int = 5, reverse: bool = False) -> Graph:
@@ -131,6 +158,14 @@ def test_interpreter_kernels_and_native_code_agree(name, length, reverse, rng):
         for x, y in zip(wanted, found, strict=True):
             np.testing.assert_allclose(y, x, rtol=2e-5, atol=1e-6)
             assert y.dtype == x.dtype and y.shape == x.shape
+
+
+def test_what_rounds_add_at_a_row_of_places_is_added_at_once():
+    graph = graph_of(ADDED)
+    passes.optimize(graph)
+    (loop,) = [node for node in graph.nodes if node.op is ops.scan]
+    assert loop.attributes["carries"] == 1
+    assert [node.op for node in graph.nodes].count(ops.index_add) == 2
 
 
 def test_the_interpreter_goes_round_as_often_as_it_says(rng):

@@ -6,7 +6,8 @@ The passes take a graph and its functions as one: a loop in a loop is in a funct
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
+from itertools import takewhile
 
 from lucid.ir import ops
 from lucid.ir.clone import copy_graph, copy_node
@@ -284,15 +285,23 @@ def hoist_from_loops(graph: Graph) -> bool:
     return any(changed)
 
 
-def free_nodes(nodes: Sequence[Node], known: dict[Value, bool], is_while: bool) -> dict[Node, bool]:
+def free_nodes(
+    nodes: Sequence[Node],
+    known: dict[Value, bool],
+    is_while: bool,
+    checked: Container[Value] = (),
+) -> dict[Node, bool]:
     """The nodes of a round that no carry comes into, and whether rows do.
 
     known: what is read from outside, and whether by rows; gets what these nodes make.
+    checked: indices that are known to be right outside as well.
     """
     found: dict[Node, bool] = {}
     for node in nodes:
         flags = [known.get(operand) for operand in node.operands]
-        is_pure = not (node.has_effect or Trait.INDEXED in node.op.traits)
+        is_pure = not node.has_effect
+        if Trait.INDEXED in node.op.traits:
+            is_pure = is_pure and node.operands[1] in checked
         is_pure = is_pure and len(node.results) == 1
         if is_pure and None not in flags and (node.op.batch is not None or not any(flags)):
             if node.op.kind == "region" and (any(flags) or is_while):
@@ -340,10 +349,10 @@ class Hoisting:
         loop.body.drop_dead_nodes()
         return bool(replacement)
 
-    def free(self) -> dict[Node, bool]:
-        """The nodes that no carry comes into, and whether rows do."""
+    def free(self, checked: Container[Value] = ()) -> dict[Node, bool]:
+        """The nodes that no carry comes into, and whether rows do; `checked` as of `free_nodes`."""
         known = {value: by_row for value, (_, by_row) in self.outside.items()}
-        return free_nodes(self.loop.body.nodes, known, self.loop.is_while)
+        return free_nodes(self.loop.body.nodes, known, self.loop.is_while, checked)
 
     def place(self, wanted: Value, *, behind: bool) -> tuple[Value, bool]:
         """What a value is in the graph, made there of what it is computed from."""
@@ -392,7 +401,8 @@ def sink_from_loops(graph: Graph) -> bool:
 
     The gradient of a weight is the sum over t of a_t' b_t, which is A' B for the rows of all rounds
     together; and what a round computes for a stack alone by a product is done for all at once. Both
-    where the factors are no larger than the products, or are stacked anyway.
+    where the factors are no larger than the products, or are stacked anyway. What each round adds
+    to a part of an array, as the gradient of `x[t]` does, is added at once.
     """
     changed = [_sink(loop) for loop in reversed([*_loops(graph)])]
     return any(changed)
@@ -467,7 +477,10 @@ class _Sinking(Hoisting):
             self.outside[base] = self.loop.add_stack(base), True
 
     def total(self, addend: Value) -> Value | None:
-        """The sum of a product, or of a sum, over all rounds; None where it stays in the loop."""
+        """The sum over all rounds of a product, of a sum, or of what is added at a row of places.
+
+        None where it stays in the loop.
+        """
         base = _base(addend)
         node = base.producer
         if node is None:
@@ -478,6 +491,8 @@ class _Sinking(Hoisting):
                 return None
         elif node.op is ops.sum and self._is_outside(_base(node.operands[0])):
             factors = node.operands
+        elif node.op is ops.index_add and _is_zero(node.operands[0]) and self._has_row(node):
+            factors = node.operands[1:]
         else:
             return None
         for factor in factors:
@@ -487,6 +502,17 @@ class _Sinking(Hoisting):
             return None
         stacks = [x for x, _ in found]
         return self.loop.emit(lambda: _seen(addend, base, _total(node, stacks)), behind=True)
+
+    def _has_row(self, node: Node) -> bool:
+        """Whether an index is a row, and all of its rows are known to be right."""
+        index, by_row = self.outside.get(node.operands[1], (None, False))
+        if index is None or not by_row:
+            return False
+        ranges, size = Ranges(), node.result.shape[node.attributes["axis"]]
+        for before in takewhile(lambda x: x is not self.loop.node, self.loop.graph.nodes):
+            ranges.note(before)
+        known = ranges.of(index)
+        return known is not None and known.is_within(-size, size - 1)
 
 
 _MOST = 64  # how many times larger than a sum of products a factor may be
@@ -501,6 +527,12 @@ def _total(node: Node, stacks: Sequence[Value]) -> Value:
     if node.op is ops.sum:
         axes = (0, *(axis + 1 for axis in node.attributes["axes"]))
         return ops.sum(stacks[0], axes=axes)
+    if node.op is ops.index_add:
+        index, values = stacks
+        axis: int = node.attributes["axis"]
+        order = (*range(1, axis + 1), 0, *range(axis + 1, len(values.shape)))
+        zero = ops.broadcast(index.graph.constant(0, node.result.dtype), shape=node.result.shape)
+        return ops.index_add(zero, index, ops.transpose(values, perm=order), axis=axis)
     (length, m, k), n = stacks[0].shape, stacks[1].shape[2]
     a = ops.reshape(ops.transpose(stacks[0], perm=(1, 0, 2)), shape=(m, length * k))
     return ops.matmul(a, ops.reshape(stacks[1], shape=(length * k, n)))
@@ -523,6 +555,11 @@ def _base(value: Value) -> Value:
     while (node := value.producer) is not None and node.op.is_view and len(node.operands) == 1:
         value = node.operands[0]
     return value
+
+
+def _is_zero(value: Value) -> bool:
+    node = _base(value).producer
+    return node is not None and node.op is ops.constant and not node.attributes["value"]
 
 
 def _is_free(value: Value) -> bool:
