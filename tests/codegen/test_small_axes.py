@@ -52,7 +52,13 @@ def beside_calls(x: lucid.Tensor) -> tuple[lucid.Tensor, ...]:
     return sign, size * (x * 2).sum()
 
 
-PROGRAMS: list[Step] = [accelerations, differentiated, kept_as_well, of_lower_rank]
+def moved(x: lucid.Tensor) -> tuple[lucid.Tensor, ...]:
+    """Positions that are computed, left and read for all pairs."""
+    x = x + 0.1 * x.flip(0)
+    return x, accelerations(x)
+
+
+PROGRAMS: list[Step] = [moved, accelerations, differentiated, kept_as_well, of_lower_rank]
 PROGRAMS += [of_conditions, written_state, beside_calls]
 
 
@@ -83,6 +89,13 @@ def test_pairs_of_bodies_take_full_vectors_and_only_coordinates_are_stored() -> 
     assert "for i1 in 64 step" in pairs and " in 3 " not in pairs
     assert "load a0[i1]" in pairs and "[i1*3" not in pairs
     assert step.stages["buffers"].startswith(f"arena of {3 * 64 * 8} bytes")
+
+
+def test_positions_that_are_computed_and_left_are_copied_as_well() -> None:
+    step = lucid.compile(moved)
+    step(lucid.randn(64, 3, dtype=lucid.float64))
+    pairs = next(x for x in step.stages["kernels"].split("kernel k") if "pow" in x)
+    assert "load a0[i1]" in pairs and "[i1*3" not in pairs
 
 
 def test_what_is_summed_over_no_small_axis_stays_together() -> None:

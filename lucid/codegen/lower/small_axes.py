@@ -28,7 +28,7 @@ def split_small_axes(graph: Graph) -> bool:
         return False
     apart: dict[Value, list[Value]] = {}  # the coordinates of values that were computed apart
     sliced: dict[Value, list[Value]] = {}  # and of others
-    read_often = _read_often(chosen)
+    read_often = _read_often(chosen, {*graph.results()})
     rules = Rules()
 
     def whole(parts: list[Value]) -> Value:
@@ -94,10 +94,10 @@ def _chosen(graph: Graph, users: dict[Value, list[Node]]) -> set[Value]:
     return found
 
 
-def _read_often(chosen: set[Value]) -> set[Value]:
-    """What isn't computed here, and read again and again along the axis before the last.
+def _read_often(chosen: set[Value], left: set[Value]) -> set[Value]:
+    """What is read again and again along the axis before the last, and lies row by row.
 
-    Of computed values the layout is chosen by who reads them.
+    So do inputs and results, which are `left`; of others the layout is chosen by who reads them.
     """
     found: set[Value] = set()
     for result in chosen:
@@ -108,7 +108,7 @@ def _read_often(chosen: set[Value]) -> set[Value]:
                 base = value
                 while base.producer is not None and base.producer.op.is_view:
                     base = base.producer.operands[0]
-                if base.producer is None:
+                if base.producer is None or base in left:
                     found.add(value)
     return found
 
