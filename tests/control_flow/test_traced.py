@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import array
+import io
+import queue
 import random
 import re
 from collections.abc import Callable
@@ -490,6 +493,60 @@ def test_what_each_round_does_anew_is_unrolled(make, way):
     step = check(make, way)
     text = "" if step.stats.eager_reasons else step.dump_ir()
     assert " = scan " not in text
+
+
+def of_numpy() -> Callable[[], float]:
+    rng = np.random.default_rng(0)
+    return lambda: float(rng.normal())
+
+
+def of_python() -> Callable[[], float]:
+    rng = random.Random(0)
+    return lambda: rng.gauss(0, 1)
+
+
+def of_a_text() -> Callable[[], float]:
+    text = io.StringIO("0123456789")
+    return lambda: float(text.read(1))
+
+
+def of_an_array() -> Callable[[], float]:
+    numbers = array.array("d", [0.0])
+
+    def count() -> float:
+        numbers[0] += 1
+        return numbers[0]
+
+    return count
+
+
+def of_a_buffer() -> Callable[[], float]:
+    found = bytearray()
+
+    def count() -> float:
+        found.append(1)
+        return float(len(found))
+
+    return count
+
+
+def of_a_queue() -> Callable[[], float]:
+    numbers = queue.Queue()
+    for number in range(9):
+        numbers.put(float(number))
+    return numbers.get
+
+
+@pytest.mark.parametrize(
+    "make", [of_numpy, of_python, of_a_text, of_an_array, of_a_buffer, of_a_queue]
+)
+def test_what_each_round_takes_of_an_object_that_the_step_has_made_is_its_own(make):
+    def step(x):
+        take = make()
+        return lucid.scan(lambda h, _: (h + take(), None), x, length=5)[0]
+
+    x = lucid.zeros(2, dtype=f64)
+    np.testing.assert_allclose(lucid.compile(step)(x), step(x))
 
 
 @pytest.mark.parametrize("make", RECORDED, ids=lambda make: make.__name__)

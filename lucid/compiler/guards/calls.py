@@ -75,6 +75,9 @@ _GLOBAL_GENERATORS = {
     id(getattr(random, "_inst", None)): "random",
     id(np.random.mtrand._rand): "numpy.random",
 }
+# Whose methods are known, or change nothing.
+_KNOWN_OWNERS = (*PLAIN, *SCALARS, tuple, frozenset, np.ndarray, TensorCore, types.ModuleType, type)
+_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, type)
 _GETTERS = (operator.attrgetter, operator.itemgetter, operator.methodcaller)
 # Functions in C that call others: with what stands behind them, or as `key=`; and those that do so
 # by themselves.
@@ -244,6 +247,8 @@ class GuardCollector(Reads):
             return instead
         instead = self.instead(function, args, kwargs)
         if instead is None:
+            if self.changed is not None:
+                self._note_call(function, args)
             self._call(function, args, kwargs)
             if any(map(is_live, args)) and _is_in_c(function):
                 return self._refusing(function, (*args, *kwargs.values()))
@@ -252,6 +257,16 @@ class GuardCollector(Reads):
             data = [x for x in (*args, *kwargs.values()) if isinstance(x, kinds)]
             self._look_at_all([x for x in data if id(x) not in self.stored_at_end], {})
         return instead
+
+    def _note_call(self, function: Any, args: Sequence[Any]) -> None:
+        """Note that code which isn't followed may change the object whose method it is."""
+        owner = part_of(function, "__self__", None)
+        if owner is None and args and not isinstance(function, _FUNCTIONS):
+            owner = args[0]  # a method of its class
+        if owner is None or is_librarys(type(owner)) or isinstance(owner, _KNOWN_OWNERS):
+            return
+        if _is_in_c(function):
+            self._note_change(owner)
 
     def _refusing(self, function: Any, given: Sequence[Any]) -> Any:
         """What is called for a function that may take no other numbers than Python's own.

@@ -163,7 +163,7 @@ def catches(code: types.CodeType, offset: int) -> bool:
 @functools.lru_cache(maxsize=4096)
 def _rows(code: types.CodeType) -> _Rows:
     """What the instructions of some code do, by their offset."""
-    depths = _depths(code)
+    at = depths(code)
     variables = len(dict.fromkeys((*code.co_varnames, *code.co_cellvars))) + len(code.co_freevars)
     names: tuple[str, ...] = ()
     rows: _Rows = {}
@@ -174,7 +174,7 @@ def _rows(code: types.CodeType) -> _Rows:
             kind = "UNARY_POSITIVE"
         if kind == "EXTENDED_ARG" and first is None:
             first = offset
-        top = variables + depths.get(offset, 0)
+        top = variables + at.get(offset, 0)
         before = _Row("joined", [top - 1]) if has_joined else None
         has_joined = kind == "BUILD_STRING"
         if kind == "KW_NAMES":
@@ -215,32 +215,51 @@ def _methods_of(kind: str, symbol: str) -> tuple[str, ...]:
     return (f"__{name}__", f"__r{name}__", f"__i{name}__") if name else ()
 
 
-def _depths(code: types.CodeType) -> dict[int, int]:
-    """How many values are on the stack before each instruction, by its offset."""
-    instructions = {i.offset: i for i in dis.get_instructions(code)}
-    order = list(instructions)
-    following = dict(itertools.pairwise(order))
+class Step(NamedTuple):
+    """Where an instruction may go on: at an offset, with so many values more on the stack.
+
+    Attributes:
+        handled: to what handles an error of its: so many values are there then.
+    """
+
+    target: int
+    effect: int
+    handled: bool = False
+
+
+def steps(code: types.CodeType) -> dict[int, list[Step]]:
+    """Where each instruction of some code may go on, by its offset."""
     handlers = dis._parse_exception_table(code)  # type: ignore[attr-defined]
-    found: dict[int, int] = {}
-    pending: list[tuple[int | None, int]] = [(0, 0)]
+    instructions = list(dis.get_instructions(code))
+    found: dict[int, list[Step]] = {}
+    for instruction, following in itertools.zip_longest(instructions, instructions[1:]):
+        kind, number, offset = instruction.opname, instruction.opcode, instruction.offset
+        argument = instruction.arg if number >= dis.HAVE_ARGUMENT else None
+        found[offset] = [
+            Step(entry.target, entry.depth + entry.lasti + 1, True)
+            for entry in handlers
+            if entry.start <= offset < entry.end
+        ]
+        if number in _JUMPS:
+            effect = dis.stack_effect(number, argument, jump=True)
+            found[offset].append(Step(instruction.argval, effect))
+        if kind not in _ENDS and following is not None:
+            effect = dis.stack_effect(number, argument, jump=False)
+            effect += kind == "RETURN_GENERATOR" and not _CALL_HAS_SELF  # which `dis` denies
+            found[offset].append(Step(following.offset, effect))
+    return found
+
+
+def depths(code: types.CodeType) -> dict[int, int]:
+    """How many values are on the stack before each instruction, by its offset."""
+    following, found = steps(code), {0: 0}
+    pending = [0]
     while pending:
-        offset, depth = pending.pop()
-        while offset is not None and offset not in found:
-            found[offset] = depth
-            instruction = instructions[offset]
-            kind, number = instruction.opname, instruction.opcode
-            argument = instruction.arg if number >= dis.HAVE_ARGUMENT else None
-            for entry in handlers:
-                if entry.start <= offset < entry.end:
-                    pending.append((entry.target, entry.depth + entry.lasti + 1))
-            if number in _JUMPS:
-                effect = dis.stack_effect(number, argument, jump=True)
-                pending.append((instruction.argval, depth + effect))
-            if kind in _ENDS:
-                break
-            depth += dis.stack_effect(number, argument, jump=False)
-            depth += kind == "RETURN_GENERATOR" and not _CALL_HAS_SELF  # which `dis` denies
-            offset = following.get(offset)
+        offset = pending.pop()
+        for target, effect, handled in following[offset]:
+            if target not in found:
+                found[target] = effect if handled else found[offset] + effect
+                pending.append(target)
     return found
 
 
@@ -276,7 +295,7 @@ _AT = _Object.from_address  # whose value isn't to be had where nothing is
 _WORD_AT = ctypes.c_size_t.from_address
 
 
-class _Stack:
+class Stack:
     """The variables and the stack of a running frame, by number."""
 
     __slots__ = ("_base",)
@@ -318,7 +337,7 @@ def _tell(listener: GuardCollector, frame: types.FrameType, row: _Row) -> None:
     """Tell what the instruction that `frame` is at does."""
     method, operands, argument, before = row
     listener.at = frame.f_code, frame.f_lasti
-    stack = _Stack(frame)
+    stack = Stack(frame)
     if before is not None:
         instead = listener.joined(stack[before.operands[0]])
         if instead is not None:
@@ -351,7 +370,7 @@ def _tell(listener: GuardCollector, frame: types.FrameType, row: _Row) -> None:
             stack[operands[0]] = instead
 
 
-def _lend(stack: _Stack, operands: Sequence[Any], listener: GuardCollector) -> bool:
+def _lend(stack: Stack, operands: Sequence[Any], listener: GuardCollector) -> bool:
     """Let what stands for lists and arrays be on the stack; whether it tells by itself."""
     found = False
     for place in operands:
@@ -376,7 +395,7 @@ def used_in(frame: types.FrameType) -> tuple[str, Any, Callable[[], Any]]:
     if not row.method and code.co_code[frame.f_lasti] == _CALL_AFTER:
         row = rows.get(frame.f_lasti - _OFFSET_AFTER, _NOTHING)
     method, operands, argument, _ = row
-    stack = _Stack(frame)
+    stack = Stack(frame)
     if not method and _is_behind_call(code.co_code, frame.f_lasti):
         return "run", None, lambda: None
     if argument is None:
@@ -410,7 +429,7 @@ def is_text_of(frame: types.FrameType, value: Any) -> bool:
     return False
 
 
-def _callable(stack: _Stack, kind: str, top: int, count: int) -> tuple[int, Any]:
+def _callable(stack: Stack, kind: str, top: int, count: int) -> tuple[int, Any]:
     """Where on the stack is what is called, and what it is."""
     if kind == "CALL_FUNCTION_EX":
         place = top - 2 - (count & 1) - _CALL_HAS_SELF
@@ -427,7 +446,7 @@ def without_first(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _called(
-    stack: _Stack, kind: str, top: int, count: int, names: tuple[str, ...]
+    stack: Stack, kind: str, top: int, count: int, names: tuple[str, ...]
 ) -> tuple[int, Any, Sequence[Any], dict[str, Any]]:
     """Where on the stack is what is about to be called; what it is; and with what it is called."""
     place, function = _callable(stack, kind, top, count)
@@ -670,7 +689,7 @@ def _let_raise(frame: types.FrameType, row: _Row, error: BaseException) -> bool:
     """Let the instruction that `frame` is at raise an error by itself; whether it can."""
     if row.argument is None and row.method not in _ASKS:
         return False
-    stack, place = _Stack(frame), row.operands[0]
+    stack, place = Stack(frame), row.operands[0]
     if row.argument is not None:
         place, *_ = _called(stack, row.method, place, *row.argument)
     stack[place] = _Raising(error)

@@ -448,6 +448,8 @@ class Reads(Collector):
                     index += len(owner)
                 self.place(path, owner, index)
                 self.entry(f"{path}[{index}]", owner, index, write=True)
+        elif not isinstance(owner, TensorCore):
+            self._note_change(owner)
         return None
 
     def delete_item(self, owner: Any, key: Any, *, in_c: bool = False) -> None:
@@ -466,8 +468,13 @@ class Reads(Collector):
 
     # ------------------------------------------------------------------ whole containers
 
-    def iterate(self, owner: Any, *, given: bool = False) -> None:
-        """Read all entries of a container, not what is in them; `given` as of `array`."""
+    def iterate(self, owner: Any, *, given: bool = False) -> Any:
+        """Read all entries of a container, not what is in them; what is to be iterated instead.
+
+        given: as of `array`.
+        """
+        if type(owner) is range:
+            return self.substitutes.rounds(owner)
         path = self.path_of(owner)
         if isinstance(owner, tuple):
             for i, item in enumerate(owner):
@@ -484,6 +491,7 @@ class Reads(Collector):
             self.advance(owner)
         elif is_unknown(self._special(owner, "__iter__")):
             self.hand_over(owner)
+        return None
 
     def advance(self, iterator: Any) -> None:
         """An iterator is about to give an item."""

@@ -65,7 +65,8 @@ class _Recorded:
         self._stand_ins = recorder.hosts.present.stand_ins
         self.frame = frame = Frame(recorder, body)
         with loops.recording(frame):
-            self.tensors, self.other = frame.run(side)
+            with frame.watching():
+                self.tensors, self.other = side()
             body.enter_results(self.tensors)
             self.values = [recorder.value_of(x) for x in self.tensors]
         self.states: dict[Storage, tuple[Value, Value]] = {}

@@ -50,12 +50,13 @@ from lucid.compiler.recording.hooks import running
 from lucid.ir import ops
 from lucid.ir.clone import copy_node
 from lucid.ir.errors import LucidError, TraceError
-from lucid.ir.extents import NotOpenError
+from lucid.ir.extents import NotOpenError, hint
 from lucid.ir.graph import Graph, Input, Node as GraphNode, Value, unused_name
 from lucid.ir.location import Location, here
 from lucid.ir.op import Op, Trait
 from lucid.ir.passes.dce import drop_unused_functions
 from lucid.ir.passes.loops import Hoisting, Loop
+from lucid.ir.passes.round_body import DEPTH, is_short
 from lucid.ir.ranges import Ranges
 from lucid.ir.region_ops import CONTROL, calls_python, is_exit, stacked
 from lucid.ir.types import TensorType, bool_, i64
@@ -124,14 +125,37 @@ class Body:
     checks: dict[Value, list[GraphNode]] = field(default_factory=dict)
     branches: tuple[Body, ...] = ()
     is_settled: bool = False
+    _repeated: dict[GraphNode, bool] = field(default_factory=dict)
 
     @property
     def is_while(self) -> bool:
         return self.nodes[0].op is ops.while_loop
 
     def repeats(self, node: GraphNode) -> bool:
-        """Whether a backward computes a node again rather than being given what it computed."""
-        return (self.is_repeated and not node.has_effect) or node.op.kind in _REPEATED
+        """Whether a backward computes a node again rather than being given what it computed.
+
+        So it is with what follows by short ops from values of half its size, as differences of all
+        pairs do.
+        """
+        if (self.is_repeated and not node.has_effect) or node.op.kind in _REPEATED:
+            return True
+        if node not in self._repeated:
+            size = hint(sum(x.type.nbytes for x in node.results))
+            self._repeated[node] = is_short(node) and 2 * self._read_for(node, DEPTH) <= size
+        return self._repeated[node]
+
+    def _read_for(self, node: GraphNode, depth: int) -> int:
+        """How many bytes of each round a node is computed from, with so many nodes before it."""
+        found = 0
+        for value in node.operands:
+            before = value.producer
+            if value in self.same or (before is None and value.index >= self.carries + self.rows):
+                continue
+            if before is not None and depth and is_short(before):
+                found += min(self._read_for(before, depth - 1), hint(value.type.nbytes))
+            else:
+                found += hint(value.type.nbytes)
+        return found
 
     @property
     def chain(self) -> Iterator[Body]:
@@ -171,11 +195,12 @@ class Body:
             self.results.clear()
         self.is_settled = True
 
-    def enter_inputs(self, stand_ins: Sequence[TensorCore]) -> None:
+    def enter_inputs(self, stand_ins: Sequence[TensorCore], *, knows_gradients: bool) -> None:
         """Let walks end at what stands for the operands."""
+        may_get_one = 0 if knows_gradients else self.carried
         for number, (tensor, outer) in enumerate(zip(stand_ins, self.given, strict=True)):
             node, is_float = None, context.grad_enabled and tensor.dtype.is_floating_point
-            if is_float and (number < self.carried or outer.requires_grad):
+            if is_float and (number < may_get_one or outer.requires_grad):
                 node = BodyInput(tensor._type)
                 tensor._grad_fn, tensor._requires_grad = node, True
             self.inputs.append(node)
@@ -250,12 +275,18 @@ class Frame:
         kept: what stands for values of the forward body.
         written: memory from before that it has written: what it held, and its version.
         again: values of other bodies that it has computed again; repeated: the nodes that did.
-        changed: Python objects from before that were changed meanwhile.
+        variables: cells that Python's rounds may change, by identity.
+        changed: other Python objects from before that were changed meanwhile.
         checked: checks that the forward body has made.
+        refused: why its rounds aren't all the same, as far as that was found out meanwhile.
+        own: stand-ins for a carry that nobody else has, which may be written.
+        hidden: memory from before that has got another history, in a round that Python makes.
+        indexed: memory that such a round has read at its number.
     """
 
-    def __init__(self, recorder: Recorder, body: Body) -> None:
+    def __init__(self, recorder: Recorder, body: Body, variables: Collection[object] = ()) -> None:
         self.body = body
+        self.variables = {*map(id, variables)}
         self.start = len(recorder.graph.nodes)
         self.stand_ins: list[Value] = []
         self.kept: dict[tuple[Body, Value], Value] = {}
@@ -264,6 +295,10 @@ class Frame:
         self.repeated: dict[GraphNode, GraphNode] = {}
         self.checked: set[GraphNode] = set()
         self.changed: list[tuple[Any, bool]] = []
+        self.refused: str | None = None
+        self.own: list[Value] = []
+        self.hidden: set[Storage] = set()
+        self.indexed: set[Storage] = set()
         self._recorder = recorder
         self._age = Age()
         self._told = self._what_was_told()
@@ -274,15 +309,16 @@ class Frame:
         deferred = 0 if recorder.outside is None else len(recorder.outside.deferred)
         return len(recorder.exits.path), deferred, len(recorder.effects)
 
-    def run(self, step: Callable[[], Any]) -> Any:
-        """Call the function of the round, and see what it does besides computing."""
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """See what a round does in the block besides computing."""
         collector = self._recorder.collector
         watched = None if collector is None else collector.changed
         try:
             self._age.begin()
             if collector is not None:
                 collector.changed = self.changed
-            return step()
+            yield
         finally:
             if collector is not None:
                 collector.changed = watched
@@ -291,12 +327,14 @@ class Frame:
             self.changed = [
                 (x, is_tracked)
                 for x, is_tracked in self.changed
-                if not (is_tracked and self._age.is_new(x))
+                if id(x) not in self.variables and not (is_tracked and self._age.is_new(x))
             ]
             self._age.end()
 
     def problem(self) -> str | None:
         """Why the rounds aren't all the same, as the rest of a sentence; None if they are."""
+        if self.refused is not None:
+            return self.refused
         if self.changed:
             return f"changes a {type(self.changed[0][0]).__name__} from outside in each round"
         if self._told != self._what_was_told():
@@ -316,11 +354,21 @@ class Frame:
             ranges.note(node)
         if any(self._sees_what_is_written(node) for node in calls):
             return "calls Python, and writes a tensor that this can see, in each round"
-        if any(x in self.stand_ins for x, *_ in self.written.values()):
+        if any(x in self.stand_ins and x not in self.own for x, *_ in self.written.values()):
             return "writes its carry, or a row, in place"
         if any(x is not None and (x._tensor_hooks or x._retained) for x in self.body.inputs):
             return "has a hook on its carry, or a row"
         return None
+
+    def is_new(self, thing: object) -> bool:
+        """Whether the round that runs has made it."""
+        return self._age.is_new(thing)
+
+    def is_from_before(self, storage: Storage) -> bool:
+        """Whether memory that was written was there before the round."""
+        before = self.written[storage][0]
+        is_there = before.graph is self._recorder.graph
+        return is_there and before.producer not in self._recorder.graph.nodes[self.start :]
 
     def _sees_what_is_written(self, node: GraphNode) -> bool:
         """Whether a call of Python can see a tensor that the body writes, and isn't lent it."""
@@ -334,24 +382,60 @@ class Frame:
 # ---------------------------------------------------------------------- recording
 
 
+@dataclass(slots=True, eq=False)
+class Scan:
+    """What a loop gives: while its body is recorded what a round gets, then its results.
+
+    Attributes:
+        carry, rows: of the round, a row of each of the xs; then the last carry, and the stacked ys.
+        made: the next carry and the round's row of each of the ys, which the block has to set.
+    """
+
+    carry: list[Any]
+    rows: list[Any]
+    made: tuple[list[Any], list[Any]] = field(init=False)
+
+
 class Loops:
     """The loops of one trace.
 
     Attributes:
         frames: the bodies that are being recorded, the innermost last.
+        looks: what is noted of rounds that Python makes, the innermost last.
+        left: lines of loops that Python has left in the round that was to be their body.
     """
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.frames: list[Frame] = []
+        self.looks: list[Frame] = []
+        self.left: list[Location | None] = []
         self.places: dict[Location | None, None] = {}
         self.bodies: dict[GraphNode, list[Body]] = {}
         self._derived: set[GraphNode] = set()  # checks before loops of what these check
 
+    def refuse(self, reason: str) -> None:
+        """Let the rounds that Python makes now be Python's."""
+        for frame in self.looks:
+            frame.refused = reason
+
+    def note_indexed(self, owner: Any) -> None:
+        """Note of what a round that Python makes reads a part, at its number."""
+        if not isinstance(owner, TensorCore):
+            self.refuse(f"reads a {type(owner).__name__} at its number")
+        for frame in self.looks if isinstance(owner, TensorCore) else ():
+            frame.indexed.add(owner._storage)
+
     def unroll(self, reason: str) -> None:
         """Begin again, with the innermost loop that is being recorded unrolled, if there is one."""
+        self.refuse(reason)
         if self.frames:
             raise unrolling(reason, [self.frames[-1].body.place])
+
+    def check_left(self) -> None:
+        """Begin again where Python has left a loop, whose rounds can't be the same."""
+        if self.left:
+            raise unrolling("is left in a round", self.left)
 
     def unroll_all(self, reason: str) -> NoReturn:
         """Begin again without loops."""
@@ -455,10 +539,31 @@ class Loops:
         op: Op = ops.scan,
         count: TensorCore | None = None,
     ) -> tuple[list[Any], list[Any]]:
-        """Record a loop; the tensors that are the last carry, and those of the stacked ys.
+        """Record a loop; the tensors that are the last carry, and those of the stacked ys."""
+        with self.scanned(carry, xs, length, reverse, name, of, is_repeated, op, count) as found:
+            found.made = step(found.carry, found.rows)
+        return found.carry, found.rows
+
+    @contextmanager
+    def scanned(
+        self,
+        carry: Sequence[TensorCore],
+        xs: Sequence[TensorCore],
+        length: int,
+        reverse: bool,
+        name: str,
+        of: Body | None = None,
+        is_repeated: bool = False,
+        op: Op = ops.scan,
+        count: TensorCore | None = None,
+        variables: Collection[object] | None = None,
+    ) -> Iterator[Scan]:
+        """Record a loop whose body is the block; behind it, its results are there.
 
         of: the body through which it walks backwards; count: how many rounds that has made.
         op: `while_loop`, if the carry begins with whether there is a round, and its row.
+        variables: cells that a round of Python's may change, which then are carried: there a carry
+            that has no gradient never gets one, and it may be written.
         """
         recorder = self.recorder
         place = here() if of is None else of.place
@@ -467,11 +572,15 @@ class Loops:
         body = Body(place, carries, len(xs), length, reverse, of, is_repeated)
         body.given, body.carried = [*carry, *xs], carries
         operands = [recorder.value_of(x) for x in body.given]
-        frame = Frame(recorder, body)
+        frame = Frame(recorder, body, variables or ())
         tensors = [self._stand_in(frame, x) for x in body.given]
-        body.enter_inputs(tensors)
+        body.enter_inputs(tensors, knows_gradients=variables is not None)
+        frame.own = [] if variables is None else frame.stand_ins[:]
         with self.recording(frame):
-            new, ys = frame.run(lambda: step(tensors[:carries], tensors[carries:]))
+            scan = Scan(tensors[:carries], tensors[carries:])
+            with frame.watching():
+                yield scan
+            new, ys = scan.made
             body.enter_results([*new, *ys])
             values = [recorder.value_of(x) for x in (*new, *ys)]
             checks = self._carry_checks(frame, values, is_while=op is ops.while_loop)
@@ -519,7 +628,7 @@ class Loops:
         if context.grad_enabled:
             LoopNode.enter(body, found, read, name)
         body.given.clear()  # the tensors of a trace end with it, its nodes may not
-        return found[:carries], found[carries:]
+        scan.carry, scan.rows = found[:carries], found[carries:]
 
     def take_replayed(self, node: GraphNode) -> None:
         """Let rounds take what their calls of Python have done in the run that goes on here."""
@@ -535,6 +644,17 @@ class Loops:
         except Exception as error:
             places = [body.place for body in self.bodies.get(node, ())]
             raise unrolling(f"raises {type(error).__name__}", places) from None
+
+    @contextmanager
+    def looking(self, variables: Collection[object]) -> Iterator[Frame]:
+        """Note what a round does that Python makes in the block; it may change these cells."""
+        frame = Frame(self.recorder, Body(here(), 0, 0, 1, False, None, False), variables)
+        self.looks.append(frame)
+        try:
+            with frame.watching():
+                yield frame
+        finally:
+            self.looks.remove(frame)
 
     @contextmanager
     def recording(self, frame: Frame) -> Iterator[None]:
@@ -573,30 +693,31 @@ class Loops:
 
     def note_write(self, target: TensorCore, value: TensorCore) -> None:
         """Note that a tensor is about to be written."""
-        storage = target._storage
-        for frame in self.frames:
+        storage, frames = target._storage, (*self.frames, *self.looks)
+        for frame in frames:
             if storage not in frame.written:
                 assert storage.value is not None
                 counter = target._counter
                 frame.written[storage] = storage.value, counter, counter.value
-        if self.frames and context.grad_enabled and (target.requires_grad or value.requires_grad):
+        if frames and context.grad_enabled and (target.requires_grad or value.requires_grad):
             self.note_hidden_write(target)
 
     def note_hidden_write(self, target: TensorCore) -> None:
         """Note that a tensor is about to get the history, or the tangent, of what is written."""
-        if self.frames:
-            nodes, value = self.recorder.graph.nodes, target._storage.value
-            if value is None or value.producer not in nodes[self.frames[-1].start :]:
+        nodes, value = self.recorder.graph.nodes, target._storage.value
+        for frame in (*self.looks, *self.frames[-1:]):
+            is_inside = value is not None and value.producer in nodes[frame.start :]
+            if not is_inside and frame in self.looks:
+                frame.hidden.add(target._storage)
+            elif not is_inside and value not in frame.own:
                 self.unroll("writes a tensor from outside, with a history, in place")
 
     def written(self, frame: Frame, length: int) -> list[tuple[Storage, Value, Value]]:
         """The memory from before that the body has written: what it held, and what it holds now."""
-        made = set(self.recorder.graph.nodes[frame.start :])
         found = []
         for storage, (before, counter, version) in frame.written.items():
             assert storage.value is not None
-            is_there = before.graph is self.recorder.graph
-            if is_there and (before.producer is None or before.producer not in made):
+            if before not in frame.own and frame.is_from_before(storage):
                 counter.value += (length - 1) * (counter.value - version)
                 found.append((storage, before, storage.value))
         return found
@@ -607,7 +728,7 @@ class Loops:
         runs: whether there is a round at all; None: there is.
         """
         hoisting = Hoisting(loop)
-        free = hoisting.free()
+        free, checked = hoisting.free(), set[Value]()
         for node in loop.body.nodes:
             if node.op is not ops.check:
                 continue
@@ -615,6 +736,9 @@ class Loops:
             if node in frame.checked:
                 continue
             value = node.operands[0]
+            if value not in hoisting.outside and value.producer not in free:
+                free = hoisting.free(checked)
+            checked.add(value)
             if value not in hoisting.outside and value.producer not in free:
                 raise unrolling("checks what it computes in each round", [body.place])
             whole, is_row = hoisting.place(value, behind=False)

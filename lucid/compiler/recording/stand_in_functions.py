@@ -23,7 +23,7 @@ import traceback
 import types
 import uuid
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +51,7 @@ from lucid.compiler.recording.late_numbers import (
     LateSize,
     is_close,
 )
+from lucid.compiler.recording.python_loops import Count, rounds
 from lucid.compiler.recording.texts import (
     TEXTS,
     WRITERS,
@@ -286,6 +287,10 @@ class StandInFunctions:
         """What a function gives of lists that grow, or parts of them."""
         return of_lists(self._collector, function, args, kwargs)
 
+    def rounds(self, numbers: range) -> Iterator[int] | None:
+        at = self._collector.at
+        return None if at is None else rounds(self._recorder, numbers, *at)
+
     def template(self, template: str, values: Any) -> Any:
         """What stands for the left side of `template % values`."""
         return _Template(self._outside.text, template) if holds(values, is_in_text) else None
@@ -390,6 +395,8 @@ class StandInFunctions:
 
     def entry(self, owner: Any, key: Any) -> Any:
         """What `owner[key]` gives of a table of texts, at such a key; None: it is looked at."""
+        if type(key) is Count or (type(key) is tuple and Count in map(type, key)):
+            self._recorder.loops.note_indexed(owner)
         if type(key) is not LateScalar or key.kind is not int:
             return None
         table = table_of(owner)

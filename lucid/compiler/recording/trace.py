@@ -283,6 +283,8 @@ def _run(
                 # Python takes a trace function away that raises, and NumPy makes an error of its
                 # own of one that it is given.
                 recorder.raise_refused()
+            if not isinstance(error, RestartTrace):
+                recorder.loops.check_left()
             if not isinstance(error, (RestartTrace, TraceError)):
                 recorder.raise_earlier()
             raise
@@ -290,6 +292,7 @@ def _run(
             if collector.restart is not None:  # whatever the user's code has made of it
                 raise collector.restart from None
         recorder.raise_caught()
+        recorder.loops.check_left()
         for end in recorder.endings:
             end()
         recorder.parts.finish()
