@@ -494,9 +494,10 @@ def _of_numbers(key: Any) -> Any:
     """An index as NumPy has it, which asks tensors for `__index__` before `__array__`."""
     if type(key) is tuple:
         return tuple(map(_of_numbers, key))
-    if not isinstance(key, TensorCore) or key._type.size != 1 or key._type.dtype.kind == "float":
-        return key
-    return key.item() if key._type.dtype.kind == "int" else operator.index(key)
+    kind = key._type.dtype.kind if isinstance(key, TensorCore) and key._type.size == 1 else None
+    if kind == "bool":
+        return operator.index(key)
+    return key.item() if kind == "int" else key
 
 
 def _parts_of_key(key: Any) -> tuple[list[Any], Callable[[Sequence[Any]], Any]]:
