@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import dropwhile
 from math import prod
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 from lucid.ir import ops
 from lucid.ir.graph import Node, Value
 from lucid.ir.op import Op
-from lucid.ir.types import DType, limits_of
+from lucid.ir.types import DType, Shape, limits_of
 
 _SAME_ELEMENTS = (ops.reshape, ops.transpose, ops.broadcast)
 
@@ -275,7 +276,7 @@ def _added_up(ranges: Ranges, node: Node) -> Range | None:
 def _chosen(ranges: Ranges, node: Node) -> Range | None:
     """Of `where(x < c, x + n, x)`, with which an index is counted from the front, more is known."""
     condition, yes, no = node.operands
-    test, added = condition.producer, yes.producer
+    test, added = (_without_broadcast(value).producer for value in (condition, yes))
     known = ranges.of(no)
     if test is not None and test.op is ops.lt and known is not None:
         bound = ranges.of(test.operands[1])
@@ -285,14 +286,28 @@ def _chosen(ranges: Ranges, node: Node) -> Range | None:
 
 
 def _is_same(a: Value, b: Value) -> bool:
-    """Whether all elements of two values are the same one, or they are one value."""
-    found = [a, b]
-    for i, value in enumerate(found):
-        while (node := value.producer) is not None and node.op in _SAME_ELEMENTS:
-            value = node.operands[0]
-        if value.type.size == 1:
-            found[i] = value
-    return found[0] is found[1]
+    """Whether an op of elements finds the same one in both of two values at each place."""
+    return _without_broadcast(a) is _without_broadcast(b)
+
+
+def _without_broadcast(value: Value) -> Value:
+    """What a value is a broadcast of, axes of size 1 in front included, or all of one element."""
+    found = inner = value
+    while (node := value.producer) is not None and node.op in _SAME_ELEMENTS:
+        value = node.operands[0]
+    if value.type.size == 1:
+        return value
+    while (node := inner.producer) is not None and node.op in (ops.reshape, ops.broadcast):
+        if node.op is ops.broadcast and inner is not found:
+            break  # its places are others, by a reshape that none has taken back
+        inner = node.operands[0]
+        if node.op is ops.broadcast or _behind_ones(inner.shape) == _behind_ones(found.shape):
+            found = inner
+    return found
+
+
+def _behind_ones(shape: Shape) -> Shape:
+    return tuple(dropwhile(lambda size: size == 1, shape))
 
 
 def _counted_from_the_front(

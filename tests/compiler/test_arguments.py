@@ -177,6 +177,26 @@ def test_an_int_that_counts_calls_says_so_sooner_than_one_that_changes(agree):
     agree(scenario, traces=5)
 
 
+@pytest.mark.parametrize(
+    ("ints", "traces"), [(range(14), 4), ([403, 28, 5, 124, 60, 7, 88, 31, 2, 17, 95, 340], 6)]
+)
+def test_ints_keep_changing_though_flags_change_with_them(agree, ints, traces):
+    def scenario(compile):
+        step = compile(lambda x, i, *, verbose: (x * i, i + 1, verbose))
+        return [step(lucid.ones(2), i, verbose=k % 3 == 0) for k, i in enumerate(ints)]
+
+    (step,) = agree(scenario, traces=traces)
+    assert not step.stats.eager_reasons
+
+
+def test_ints_with_flags_that_come_back_have_their_programs(agree):
+    def scenario(compile):
+        step = compile(lambda x, i, flag: x * i + flag)
+        return [step(lucid.ones(2), i, i > 1) for i in (1, 2, 4, 1, 2, 4, 2)]
+
+    agree(scenario, traces=3)
+
+
 def test_ints_that_come_back_have_their_programs_though_others_are_read_at_each_call(agree):
     def scenario(compile):
         step = compile(lambda x, i: x * weights[i])

@@ -67,6 +67,23 @@ def a_confusion_matrix():
     return step, [counts, by_hand]
 
 
+def places_that_tensors_say():
+    lin, counts, seen = model(), np.zeros((2, 2), np.int64), np.zeros(2, np.int32)
+
+    def step(x):
+        labels, predicted = (x[:, 2] > 1).long(), lin(x).argmax(1)
+        for label, found in zip(labels, predicted, strict=True):
+            counts[label, found] += 1
+            seen[found] += 2
+        seen[predicted[:1]] += 5  # which is one number for NumPy, not a list of one
+        counts[labels[:1, None], 1] -= 1
+        seen[x[0, 2] > 2] += 7  # and this is 0 or 1, not a mask
+        rows = counts[labels]
+        return rows, counts[predicted[0]] + 0, seen[labels[1:]]
+
+    return step, [counts, seen]
+
+
 def running_statistics():
     kept = State(n=0, mean=np.zeros(3), m2=np.zeros(3))
 
@@ -311,7 +328,7 @@ NATIVE = [
     *((a_table_of_values, 4), (rows_and_other_parts, 3), (methods_and_functions, 1), (dtypes, 1)),
     *((seen_by_python, 3), (views_from_outside, 1), (bound_anew, 1), (made_by_the_step, 1)),
     *((memory_of_tensors, 1), (given_arrays, 1), (batches_of_a_data_set, 3)),
-    (a_shuffled_order, 3),
+    *((a_shuffled_order, 3), (places_that_tensors_say, 2)),
 ]
 
 
@@ -361,6 +378,25 @@ def test_arrays_that_a_step_writes_are_what_eager_mode_makes_of_them(make, trace
     assert not step.stats.eager_reasons
     assert_same(found, expected)
     assert step.stats.traces <= traces
+
+
+def test_elements_of_arrays_at_places_that_tensors_say_need_no_call_of_python():
+    counts, total = np.zeros((3, 3), np.int64), np.zeros(3)
+
+    @lucid.compile
+    def step(found, labels):
+        for one, label in zip(found, labels, strict=True):
+            counts[label, one] += 1
+        total[found.sum() % 3] = total[labels[0]] + 1.5
+        return found + labels
+
+    for found, labels in (([0, 1], [2, 1]), ([2, 2], [2, 0]), ([-1, 1], [1, 0])):
+        step(lucid.tensor(found), lucid.tensor(labels))
+    assert counts.tolist() == [[0, 1, 1], [0, 1, 1], [1, 0, 1]]
+    assert total.tolist() == [3.0, 1.5, 0.0]
+    assert step.stats.traces == 1 and "host" not in step.dump_ir()
+    with pytest.raises(IndexError, match="index 3 is out of bounds for axis 1 with size 3"):
+        step(lucid.tensor([3, 0]), lucid.tensor([0, 0]))
 
 
 def test_a_view_of_an_array_from_outside_is_one_of_its_memory():

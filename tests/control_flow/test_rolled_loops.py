@@ -277,6 +277,38 @@ def test_rounds_with_an_embedding_and_classes_are_loops() -> None:
             compiled(*(given if x is wrong else x for x in (tokens, classes)))
 
 
+@pytest.mark.parametrize(
+    "places",
+    [
+        lambda i: (i[:, None], i[None, :]),
+        lambda i: (i[None], i[:, None]),
+        lambda i: tuple(lucid.meshgrid(i, i, indexing="ij")),
+        lambda i: (i.repeat_interleave(2), i.repeat(2)),
+        lambda i: (-1 - i, i),
+    ],
+)
+def test_a_matrix_that_rounds_assemble_is_a_loop(places: Callable[[Any], Any]) -> None:
+    """Of finite elements: one check of all places serves both axes that they are indices of."""
+    nodes = lucid.tensor([[n, (n + 1) % 9] for n in range(9)])
+    stiffness = randn(0, 9, grad=True)
+
+    def step(x: Any) -> Any:
+        matrix = lucid.zeros(9, 9, dtype=f64)
+        for n in range(9):
+            index = places(nodes[n])
+            matrix[index] += stiffness[n] * lucid.sin(matrix[index] + x[n])
+        stiffness.grad = None
+        matrix.square().sum().backward()
+        return matrix.detach(), stiffness.grad.clone()
+
+    require_equal(step, randn(1, 9), loops=1)
+    compiled = lucid.compile(step)
+    compiled(randn(1, 9))
+    nodes[3, 1] = 9
+    with pytest.raises(IndexError, match=r"index -?(9|10) is out of bounds for dimension . with"):
+        compiled(randn(1, 9))
+
+
 def test_an_index_out_of_range_in_a_round_is_still_an_error() -> None:
     table = randn(0, 5, WIDTH)
 

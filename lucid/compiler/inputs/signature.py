@@ -107,10 +107,11 @@ def with_live_arguments(
 
 
 def moving_arguments(now: Description, earlier: Iterable[Description]) -> set[str]:
-    """The ints, texts and functions in which a call and earlier ones differ, and in nothing else.
+    """The ints, texts and functions in which a call and earlier ones differ, and else in flags.
 
     Of ints many: shapes may depend on them. One that counts calls says sooner that it's another one
-    in each, and so does a text; a function of the same code at once.
+    in each, and so does a text; a function of the same code at once. A flag is often made of such
+    an int, as in `step(x, i, verbose=i % 10 == 0)`.
     """
     texts = {path for path, text in now.items() if text.startswith("str ")}
     moving = texts | {path for path, text in now.items() if _WHOLE.match(text)}
@@ -122,8 +123,9 @@ def moving_arguments(now: Description, earlier: Iterable[Description]) -> set[st
         remade = {x for x in names & functions if _code_in(now[x]) == _code_in(before.get(x, ""))}
         if remade and names <= remade:
             return remade
-        if names and names <= moving:
-            moved.append(names)
+        others = names - moving
+        if names & moving and all(map(_is_flag, map(now.get, others), map(before.get, others))):
+            moved.append(names & moving)
             calls.append(before)
     of_texts = [names for names in moved if names <= texts]
     if len(moved) >= MOVES or _count(calls[:3]):
@@ -180,15 +182,20 @@ def _may_be_open(size: int) -> bool:
 
 
 def _count(calls: Sequence[Description]) -> bool:
-    """Whether what differs between three calls are ints that count them, up or down, and texts."""
+    """Whether ints that differ between three calls count them, up or down."""
     pairs = [*pairwise(calls)]
     steps = {
         _step(now.get(path, ""), before.get(path, ""))
         for now, before in pairs
         for path in differences(now, before)
-        if not now.get(path, "").startswith("str ")
+        if not (now.get(path, "").startswith("str ") or _is_flag(now.get(path), before.get(path)))
     }
     return len(pairs) == 2 and steps in ({1}, {-1})
+
+
+def _is_flag(text: str | None, before: str | None) -> bool:
+    """Whether what differs is a bool in both calls."""
+    return all(x is not None and x.startswith("bool ") for x in (text, before))
 
 
 def _step(text: str, before: str) -> int:

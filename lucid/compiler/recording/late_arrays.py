@@ -297,6 +297,7 @@ class LateArray(LateObject):
     # ------------------------------------------------------------------ by index
 
     def __getitem__(self, key: Any) -> Any:
+        key = _of_numbers(key)
         index = self._index(key)
         if index is None:
             found = self._called_item(key)
@@ -325,6 +326,7 @@ class LateArray(LateObject):
         return found
 
     def __setitem__(self, key: Any, value: Any) -> None:
+        key = _of_numbers(key)
         index, elements = self._index(key), None
         if index is not None and self.whole is None and self.can_be_written:
             elements = self._as_elements(value, np.shape(self._like()[_now_of_key(key)]))
@@ -486,6 +488,16 @@ def _is_range(part: Any) -> bool:
         return False
     is_known = all(x is None or type(x) is int for x in (part.start, part.stop, part.step))
     return is_known and (part.step is None or part.step > 0)
+
+
+def _of_numbers(key: Any) -> Any:
+    """An index as NumPy has it, which asks tensors for `__index__` before `__array__`."""
+    if type(key) is tuple:
+        return tuple(map(_of_numbers, key))
+    kind = key._type.dtype.kind if isinstance(key, TensorCore) and key._type.size == 1 else None
+    if kind == "bool":
+        return operator.index(key)
+    return key.item() if kind == "int" else key
 
 
 def _parts_of_key(key: Any) -> tuple[list[Any], Callable[[Sequence[Any]], Any]]:
