@@ -139,12 +139,14 @@ def test_dropped_channels_of_selu_networks_are_dropped_whole(run: Any) -> None:
 @pytest.mark.parametrize("dtype", [lucid.float32, lucid.float64])
 @pytest.mark.parametrize("draw", [lucid.rand, lucid.randn])
 def test_many_numbers_are_the_ones_that_are_defined(draw: Any, dtype: lucid.dtype) -> None:
-    """Native code draws them, and NumPy in blocks."""
+    """Native code draws them, whose counts are round ones, and NumPy in blocks."""
     reference = philox.uniform if draw is lucid.rand else philox.normal
-    for seed, shape in ((3, (300, 211)), (-5, (40_001,)), (7, (1024,)), (7, (2, 1031))):
+    odd = [(7, (37,)), (8, (5, 13)), (9, (1,)), (9, (0, 3)), (10, (65_535,)), (11, (3, 21_851))]
+    for seed, shape in [(3, (300, 211)), (-5, (40_001,)), (7, (1024,)), (7, (2, 1031)), *odd]:
         lucid.manual_seed(seed)
         lucid.rand(3)
         found = draw(shape, dtype=dtype).numpy()
+        assert lucid.get_rng_state().tolist() == [seed, 3 + found.size]
         expected = reference(seed, 3, shape, dtype.numpy)
         np.testing.assert_array_equal(found.view(np.uint8), expected.view(np.uint8))
     whole = reference(9, 5, (20_000,), dtype.numpy)
