@@ -124,6 +124,20 @@ def test_counts_have_their_means_and_variances(run: Any) -> None:
         lucid.binomial(lucid.ones(1), lucid.tensor([1.5]))
 
 
+def test_a_step_draws_the_counts_that_eager_mode_draws_and_moves_on_behind_them() -> None:
+    rates = lucid.tensor([[0.0, 0.5, 4.0], [12.0, 300.0, 1e9]])
+    step = lucid.compile(lambda: (lucid.poisson(rates), lucid.poisson(rates)))
+    for _ in range(3):
+        lucid.manual_seed(-4)
+        first, second = lucid.poisson(rates), lucid.poisson(rates)
+        assert not lucid.equal(first, second)
+        lucid.manual_seed(-4)
+        found = step()
+        assert lucid.get_rng_state().tolist() == [-4, 12]
+        assert lucid.equal(found[0], first) and lucid.equal(found[1], second)
+    assert step.stats.traces == 1 and not step.stats.eager_reasons
+
+
 def test_dropped_channels_of_selu_networks_are_dropped_whole(run: Any) -> None:
     lucid.manual_seed(6)
     x = lucid.randn(400, 8, 5)
