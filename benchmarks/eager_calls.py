@@ -45,7 +45,7 @@ def calls(L: Any, F: Any) -> dict[str, Call]:
     table, rows = leaf(64, 16), L.tensor(rng.integers(0, 64, 16))
     columns, places = L.tensor(rng.integers(0, 16, 16)), L.tensor(rng.integers(0, 16, (16, 16)))
     positive, chosen, image = plain.abs() + 0.1, plain > 0, L.zeros(2, 4, 8, 8)
-    layer = L.nn.Linear(16, 16)
+    layer, pool = L.nn.Linear(16, 16), L.nn.MaxPool2d(2)
     normed, lstm = L.nn.BatchNorm1d(16), L.nn.LSTM(16, 16, batch_first=True)
     attending, sequence = L.nn.MultiheadAttention(16, 2, batch_first=True), leaf(4, 16, 16)
     many = [leaf(16, 16) for _ in range(60)]
@@ -151,6 +151,7 @@ def calls(L: Any, F: Any) -> dict[str, Call]:
         "cross_entropy": lambda: F.cross_entropy(a, target),
         "mse_loss": lambda: F.mse_loss(a, other),
         "max_pool2d": lambda: F.max_pool2d(image, 2),
+        "a MaxPool2d": lambda: pool(image),
         "avg_pool2d": lambda: F.avg_pool2d(image, 2),
         f"{CHAIN} products and their backward": lambda: chain().backward(),
         "accumulate": lambda: loss.backward(retain_graph=True),
@@ -177,6 +178,7 @@ def other_sizes(L: Any, F: Any) -> dict[str, Call]:
     return {
         "other sizes: add": lambda: next(rows) + 1.0,
         "other sizes: softmax": lambda: F.softmax(next(rows), -1),
+        "other sizes: dropout": lambda: F.dropout(next(rows), 0.5),
         "other sizes: layer_norm": lambda: F.layer_norm(next(rows), (16,)),
         "other sizes: cross_entropy and its backward": loss_and_backward,
     }

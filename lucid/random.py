@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, Unpack
@@ -30,6 +30,7 @@ from lucid.functions.arguments import common_shape, integer, is_live, shape_of, 
 from lucid.functions.checks import require
 from lucid.functions.conversion import cast
 from lucid.functions.elementwise import clone
+from lucid.functions.finding import computed
 from lucid.functions.from_data import as_leaf
 from lucid.functions.options import LikeOptions, TensorOptions, taken, with_options
 from lucid.functions.promotion import Number
@@ -40,7 +41,7 @@ from lucid.functions.transcendental import log1p
 from lucid.ir import frames, ops
 from lucid.ir.errors import DTypeError, OptionError, ShapeError
 from lucid.ir.op import Op
-from lucid.ir.types import DType, Shape, f64, i64, limits_of
+from lucid.ir.types import DType, Shape, f64, i64, limits_of, type_of_array
 from lucid.layouts import check_memory_format
 from lucid.tensor.context import context
 from lucid.tensor.core import constant, emit, of_array
@@ -599,16 +600,11 @@ def bernoulli(
     return cast(_chosen(x, probability, generator), x.dtype)
 
 
-_STEPWISE = {4: 87.0, 8: 708.0}  # by bytes: up to there e^-rate is a normal number
-
-
 def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     """Return how many events come where `input` come on average: whole numbers.
 
-    Those of small rates are found by inverting the distribution function, step by step. The first
-    term of that is e^-rate, which would become 0: large rates are left to NumPy's transformed
-    rejection, with a seed of ours. A compiled step runs op by op, since the greatest rate decides.
-    No gradient flows to the rates.
+    NumPy draws them, from a stream of its own for each place in the generator's: a compiled step
+    calls it there. No gradient flows to the rates.
 
     Shapes: that of `input`.
     dtype: that of `input`.
@@ -620,29 +616,29 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
         DTypeError: the rates are no floats.
         OptionError: a rate is negative, or so large that counts have no 64 bits.
 
-    >>> _ = lucid.manual_seed(0)
     >>> lucid.poisson(lucid.full((1000,), 4.0)).mean().round()
     tensor(4.)
     """
     rate = _fixed(tensor_of(input, "poisson"))
     if not rate.dtype.is_floating_point:
         raise DTypeError(f"poisson: rates are floating-point numbers, not {rate.dtype!r}")
-    require(rate >= 0, "poisson: rates must be at least 0", input=rate)
-    greatest = float(rate.max().item()) if rate.numel() else 0.0
+    state = (generator or default_generator).reserve(rate._type.size)
+    return computed("poisson", _counts, [rate, state])[0]
+
+
+def _counts(rate: np.ndarray, state: np.ndarray) -> Sequence[np.ndarray]:
+    """How many events come, in a stream that no other seed and place of a generator has.
+
+    Raises:
+        OptionError: a rate is negative, or too large.
+    """
+    least, greatest = (rate.min(), rate.max()) if rate.size else (0, 0)
+    if not least >= 0:
+        raise OptionError(f"poisson: rates must be at least 0\n  input: {type_of_array(rate)}")
     if greatest > 2.0**62:
         raise OptionError(f"Poisson: can't sample a rate of {greatest}: counts have 64 bits")
-    if greatest > _STEPWISE[rate.dtype.itemsize]:
-        seed = int(randint(0, 2**53, (), generator=generator).item())
-        drawn = np.random.default_rng(seed).poisson(rate.numpy())
-        return cast(of_array(np.asarray(drawn, np.int64)), rate.dtype)
-    u = rand(tuple(rate.shape), dtype=rate.dtype, generator=generator)
-    term = (-rate).exp()
-    total, count = term, rate * 0
-    for k in range(1, int(greatest + 10 * math.sqrt(greatest)) + 20):
-        count = count + (u > total)
-        term = term * rate / k
-        total = total + term
-    return count
+    stream = np.random.Generator(np.random.Philox(key=state.view(np.uint64)))
+    return [np.asarray(stream.poisson(rate), rate.dtype)]
 
 
 @maps("[3.0, 5.0]", "[1.0, 0.0]", "[3., 0.]")

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable
 from functools import cache, wraps
 from types import FunctionType, ModuleType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
@@ -202,6 +202,25 @@ def _is_recorded(function: FunctionType) -> bool:
     is_draw = "generator" in function.__annotations__
     is_other = function.__name__ == "forward" or function.__module__ in _OTHERS
     return is_draw or not (is_other or returned.startswith(_NO_TENSORS))
+
+
+C = TypeVar("C", bound=Callable[..., Any])
+
+
+def recorded(function: C) -> C:
+    """A public function inside of the border, of which machine code makes calls that come again."""
+    assert isinstance(function, FunctionType)
+    if not _is_recorded(function):
+        return function
+
+    @wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        made = core.call(function, args, kwargs)
+        if made is LEFT:
+            return function(*args, **kwargs)
+        return core.record_call(function, args, kwargs) if made is MISSED else made
+
+    return called  # type: ignore[return-value]
 
 
 def _bordered(function: FunctionType) -> Callable[..., Any]:

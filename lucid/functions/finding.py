@@ -156,6 +156,12 @@ def count_bins(array: np.ndarray) -> Sequence[np.ndarray]:
     return extent(array, "bincount")
 
 
+def count_each(array: np.ndarray, least: int) -> Sequence[np.ndarray]:
+    """How often each number comes, at least so many of them; as `count_bins` otherwise."""
+    require_computable((max(least, len(count_bins(array)[0])),), "bincount")
+    return [np.bincount(array, minlength=least).astype(np.int64, copy=False)]
+
+
 def extent(array: np.ndarray, op: str) -> Sequence[np.ndarray]:
     """One more than the greatest index, as the length of an array without elements.
 

@@ -15,6 +15,7 @@ from lucid.functions.conversion import cast
 from lucid.functions.elementwise import choose, clone, floor, maximum, minimum, mul
 from lucid.functions.finding import (
     count_bins,
+    count_each,
     distinct,
     found,
     nonzero_indices,
@@ -786,14 +787,13 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     x = tensor_of(input, "bincount")
     if x.ndim != 1 or x._type.dtype.kind != "int":
         raise ShapeError("bincount: only supports 1-d non-negative integral inputs")
-    needed = found("bincount", count_bins, x)[0]._type.shape[0]
     least = integer(minlength, "bincount", "minlength")
     if least < 0:
         raise OptionError(f"bincount: minlength should be >= 0, not {least}")
-    count = max(least, needed)
     if weights is None:
-        weights = broadcast(constant(1, i64), x._type.shape)
-    elif weights.dtype is not f32:
+        return found("bincount", count_each, x, least)[0]
+    count = max(least, found("bincount", count_bins, x)[0]._type.shape[0])
+    if weights.dtype is not f32:
         weights = cast(weights, f64)
     zeros = broadcast(constant(0, weights._type.dtype), (count,))
     return emit(ops.index_add, (zeros, cast(x, i64), weights), axis=0)

@@ -128,9 +128,9 @@ class Sized:
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """Where temps lie, and how many bytes each may have."""
+    """Where temps lie, how many bytes each may have, and the words that say where they lie."""
 
-    offsets: Mapping[Buffer, int]
+    words: np.ndarray
     reserved: Mapping[Buffer, int]
     arena_bytes: int
 
@@ -291,7 +291,11 @@ class DecidedProgram(OpenPlan):
                 reserved[temp] = int(size * _MORE) if is_open(temp.size) else size
         counts = {x: -(-n // x.dtype.itemsize) for x, n in reserved.items()}
         offsets, arena_bytes = place(self._spans, counts)
-        return _Layout(offsets, {x: size_of(x, n) for x, n in counts.items()}, arena_bytes)
+        words = np.zeros(len(self._entries) or 1, np.int64)
+        for place_, (kind, *of) in enumerate(self._entries):
+            if kind == "offset":
+                words[place_] = offsets[of[0]]
+        return _Layout(words, {x: size_of(x, n) for x, n in counts.items()}, arena_bytes)
 
     def has_room(self, layout: _Layout, filled: Sequence[_Filled]) -> bool:
         """Whether there is room for temps; where not, runs that begin from now on have it."""
@@ -328,14 +332,16 @@ class DecidedProgram(OpenPlan):
         places, words = [*group.words], [next(rest) for _ in group.words]
         temps = {temp: size_of(temp, next(rest)) for temp in group.temps}
         given = {number: [next(rest) for _ in range(count)] for number, count in group.kernels}
-        code: list[object] = []
-        for number, variant in self._chosen(given).items():
-            read = np.array([ctypes.c_int64(x).value for x in variant.words(given[number])] or [0])
-            code += read, variant
+        chosen = self._chosen(given)
+        lists = [variant.words(given[number]) for number, variant in chosen.items()]
+        read = np.array([_signed(x) for known in lists for x in known] or [0])
+        at, code = address_of(read), [read, *chosen.values()]
+        for (number, variant), known in zip(chosen.items(), lists, strict=True):
             for place_ in self._places[number]:
                 kind, _, *region = self._entries[place_]
                 places.append(place_)
-                words.append(address_of(read) if kind == "words" else variant.address(*region))
+                words.append(at if kind == "words" else variant.address(*region))
+            at += 8 * len(known)
         outputs = []
         for number in group.outputs:
             value = self.program.graph.outputs[number]
@@ -352,10 +358,8 @@ class DecidedProgram(OpenPlan):
         values = self._values(given)
         filled = self.filled(BEFORE, values)
         self.has_room(self.layout, filled)
-        layout, words = self.layout, np.zeros(len(self._entries) or 1, np.int64)
-        for place_, (kind, *of) in enumerate(self._entries):
-            if kind == "offset":
-                words[place_] = layout.offsets[of[0]]
+        layout = self.layout
+        words = layout.words.copy()
         for group in filled:
             words[group.places] = group.words
         if len(self.sized) >= MOST_KNOWN:
@@ -451,6 +455,10 @@ class DecidedProgram(OpenPlan):
                 }
             number += len(kernel.hosts)
         return found
+
+
+def _signed(word: int) -> int:
+    return word if -(2**63) <= word < 2**63 else ctypes.c_int64(word).value
 
 
 class Sizing:

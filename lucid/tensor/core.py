@@ -744,7 +744,6 @@ MISSED = object()  # the answer of machine code that lacks a record
 # Ops that a program has applied in eager mode before it loads machine code: this takes a few
 # milliseconds, but 0.15 s where LLVM isn't there yet.
 _FEW, _MANY = 64, 1 << 14
-_FEW_NUMBERS = 1 << 10
 
 
 def not_yet(op: Op, operands: Sequence[Operand], attributes: Attributes) -> None:
@@ -772,7 +771,7 @@ def _is_native(op: Op, operands: Sequence[TensorCore], type: TensorType) -> bool
     if op.kind != "random":
         return is_many(operand._type for operand in operands)
     _drawn = min(_drawn + type.size, MANY_ELEMENTS)
-    return _drawn == MANY_ELEMENTS and type.size >= _FEW_NUMBERS
+    return _drawn == MANY_ELEMENTS
 
 
 def _natively(op: Op, operands: Sequence[TensorCore], attributes: Attributes) -> np.ndarray:

@@ -16,6 +16,8 @@ from lucid.ir.op import Attributes, Op
 from lucid.ir.types import DType, TensorType, type_of_array
 from lucid.runtime.open_programs import Families
 
+_MOST_ROUNDED = 1 << 16  # elements; to draw a few more of larger ones takes longer than their code
+
 _families: dict[tuple[Op, DType], Families] = {}
 
 
@@ -43,15 +45,23 @@ def evaluator(
     if op.kind != "random":
         return partial(evaluate, op)
     shape = attributes["shape"]  # the draw of an array is that of its elements in a row
-    code = _draws(op, tuple(types), tuple({**attributes, "shape": (prod(shape),)}.items()))
+    count = prod(shape)  # and begins one of more elements, whose code serves other sizes too
+    drawn_count = count if count > _MOST_ROUNDED else _rounded(count)
+    code = _draws(op, tuple(types), tuple({**attributes, "shape": (drawn_count,)}.items()))
     if code is None:
         return partial(op.evaluate, **attributes)
     run = code.run
 
     def drawn(state: np.ndarray, **_: Any) -> np.ndarray:
-        return run([state])[0].reshape(shape)
+        return run([state])[0][:count].reshape(shape)
 
     return drawn
+
+
+def _rounded(count: int) -> int:
+    """The next multiple of a power of two that is at most a sixteenth of the count."""
+    step = max(1 << count.bit_length() >> 5, 1)
+    return -(-count // step) * step
 
 
 def _code(op: Op, types: tuple[TensorType, ...], given: tuple[tuple[str, Any], ...]) -> Code | None:

@@ -14,6 +14,7 @@ import pytest
 import lucid
 import lucid.nn.functional as F
 from lucid.autograd import any_size, native
+from lucid.compiler.compiled import Compiled
 from lucid.compiler.repeated import Repeated
 from tests.autograd.test_native_functions import CALLS, arrays_for, results, tensors_of
 
@@ -125,6 +126,48 @@ def test_hooks_are_called_in_the_order_of_the_ops(name: str) -> None:
         found = order(size)
         with native.op_by_op():
             assert found == order(size)
+
+
+def test_another_size_or_layout_of_what_was_always_the_same_is_seen() -> None:
+    rng = np.random.default_rng(0)
+
+    def check(n: int, width: int, *, transposed: bool = False) -> None:
+        array, weights = rng.normal(size=(n, width)), rng.normal(size=(4, width))
+        x = lucid.tensor(array).requires_grad_()
+        w = lucid.tensor(weights.T.copy()).T if transposed else lucid.tensor(weights)
+        y = F.linear(x, w)
+        (y * y).sum().backward()
+        assert x.grad is not None
+        np.testing.assert_allclose(y.detach(), array @ weights.T)
+        np.testing.assert_allclose(x.grad, 2 * (array @ weights.T) @ weights)
+        exps = np.exp(array)
+        shares = F.softmax(lucid.tensor(array), 1)
+        np.testing.assert_allclose(shares, exps / exps.sum(1, keepdims=True))
+
+    for n in range(3, 9):
+        check(n, 5)
+    for n in range(10, 20):
+        check(n, 5, transposed=True)
+    check(20, 6)
+    check(21, 5)
+    assert traces()  # no function has been given up
+
+
+def test_new_sizes_are_served_without_a_signature(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left of a call is its sizes: neither forward nor backward looks at anything else."""
+
+    def loss(size: int) -> None:
+        x = lucid.ones(size, 5, requires_grad=True)
+        F.cross_entropy(x, lucid.zeros(size, dtype=lucid.int64)).backward()
+        np.testing.assert_allclose(x.grad[:, 0], -0.8 / size, rtol=1e-5)  # type: ignore[index]
+
+    for size in range(3, 9):
+        loss(size)
+    made: list[Any] = []
+    monkeypatch.setattr(Compiled, "_signature", lambda *args: made.append(args))
+    for size in range(20, 30):
+        loss(size)
+    assert not made
 
 
 def test_what_the_backward_reads_must_not_be_written_before_it() -> None:

@@ -130,8 +130,9 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
 
 
 @pytest.fixture(autouse=True)
-def forgotten() -> Iterator[None]:
+def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No program from another test serves this one."""
+    monkeypatch.setattr(native, "_alike", {})
     before = {cls: dict(known) for cls, known in native._forwards.items()}
     native._forwards.clear()
     yield

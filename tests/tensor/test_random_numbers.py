@@ -124,6 +124,20 @@ def test_counts_have_their_means_and_variances(run: Any) -> None:
         lucid.binomial(lucid.ones(1), lucid.tensor([1.5]))
 
 
+def test_a_step_draws_the_counts_that_eager_mode_draws_and_moves_on_behind_them() -> None:
+    rates = lucid.tensor([[0.0, 0.5, 4.0], [12.0, 300.0, 1e9]])
+    step = lucid.compile(lambda: (lucid.poisson(rates), lucid.poisson(rates)))
+    for _ in range(3):
+        lucid.manual_seed(-4)
+        first, second = lucid.poisson(rates), lucid.poisson(rates)
+        assert not lucid.equal(first, second)
+        lucid.manual_seed(-4)
+        found = step()
+        assert lucid.get_rng_state().tolist() == [-4, 12]
+        assert lucid.equal(found[0], first) and lucid.equal(found[1], second)
+    assert step.stats.traces == 1 and not step.stats.eager_reasons
+
+
 def test_dropped_channels_of_selu_networks_are_dropped_whole(run: Any) -> None:
     lucid.manual_seed(6)
     x = lucid.randn(400, 8, 5)
@@ -139,12 +153,14 @@ def test_dropped_channels_of_selu_networks_are_dropped_whole(run: Any) -> None:
 @pytest.mark.parametrize("dtype", [lucid.float32, lucid.float64])
 @pytest.mark.parametrize("draw", [lucid.rand, lucid.randn])
 def test_many_numbers_are_the_ones_that_are_defined(draw: Any, dtype: lucid.dtype) -> None:
-    """Native code draws them, and NumPy in blocks."""
+    """Native code draws them, whose counts are round ones, and NumPy in blocks."""
     reference = philox.uniform if draw is lucid.rand else philox.normal
-    for seed, shape in ((3, (300, 211)), (-5, (40_001,)), (7, (1024,)), (7, (2, 1031))):
+    odd = [(7, (37,)), (8, (5, 13)), (9, (1,)), (9, (0, 3)), (10, (65_535,)), (11, (3, 21_851))]
+    for seed, shape in [(3, (300, 211)), (-5, (40_001,)), (7, (1024,)), (7, (2, 1031)), *odd]:
         lucid.manual_seed(seed)
         lucid.rand(3)
         found = draw(shape, dtype=dtype).numpy()
+        assert lucid.get_rng_state().tolist() == [seed, 3 + found.size]
         expected = reference(seed, 3, shape, dtype.numpy)
         np.testing.assert_array_equal(found.view(np.uint8), expected.view(np.uint8))
     whole = reference(9, 5, (20_000,), dtype.numpy)

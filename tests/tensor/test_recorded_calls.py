@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import lucid
-from lucid import func
+from lucid import func, nn
 from lucid.autograd import native
 from lucid.nn import functional as F
 from lucid.runtime.entry.calls import MOST_TIMES
@@ -286,6 +286,38 @@ def test_what_is_usual_is_done_by_machine_code(name: str, by_machine: Watched) -
     before = by_machine.count
     call(*given)
     assert by_machine.count > before
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: nn.MaxPool2d(2),
+        lambda: nn.AvgPool2d(2),
+        lambda: nn.AdaptiveAvgPool2d(2),
+        lambda: nn.PixelShuffle(2),
+        lambda: nn.Upsample(scale_factor=2, mode="bilinear"),
+    ],
+)
+def test_modules_of_a_function_are_such_calls(
+    make: Callable[[], Any], by_machine: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, image = make(), lucid.arange(256.0).reshape(1, 4, 8, 8)
+    for _ in range(9):
+        module(image)
+    images = [image + k for k in range(3)]
+    before = by_machine.count
+    found = [*map(module, images)]
+    assert by_machine.count == before + 3
+    expected = in_python(monkeypatch, lambda: [*map(module, images)])
+    assert all(map(lucid.equal, found, expected))
+
+
+def test_what_a_module_was_made_with_may_change() -> None:
+    module, image = nn.AvgPool2d(2), lucid.arange(16.0).reshape(1, 1, 4, 4)
+    for _ in range(9):
+        module(image)
+    module.kernel_size = module.stride = 4
+    assert [module(image).item() for _ in range(5)] == [7.5] * 5
 
 
 def test_arguments_that_are_equal_are_told_apart() -> None:

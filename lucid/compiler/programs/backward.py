@@ -221,7 +221,9 @@ class Differentiable:
         if found is None:
             if len(self._types) >= _MOST_KNOWN:
                 self._types.clear()
-            found = self._types[key] = replaced(types, of.at(sizes))
+            at = of.at(sizes)
+            found = tuple([x.with_shape(replaced(x.shape, at)) for x in types])
+            self._types[key] = found
         return found
 
     def given_to(self, kind: BackwardKind) -> tuple[Sequence[TensorType], Sequence[Strides | None]]:
@@ -420,11 +422,16 @@ class CallRecord:
             return None
         if self._is_written() or [*map(_storage, self._shown)] != self._storages:
             return None
+        given = [*self._lengths(), *gradients, *self._kept]
         try:
-            found = form.function(*self._lengths(), *gradients, *self._kept)
+            found = form.function(*given)
+            if found is not SLOW_PATH or tape.sizes is None or self.rule.needs_sizes:
+                return None if found is SLOW_PATH else found
+            tensors = [*map(_tensor_on, given, *self.rule.given_to(walk.kind))]
+            made = program.run_of_any_size(tensors)
         except NotFinite:  # the long way says where it is made
             return None
-        return None if found is SLOW_PATH else found
+        return None if made is SLOW_PATH else [x._array for x in made]
 
     def _lengths(self) -> list[np.ndarray]:
         """Arrays that have the sizes which values decided."""

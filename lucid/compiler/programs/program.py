@@ -9,7 +9,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -81,7 +81,7 @@ from lucid.runtime.progress import at
 from lucid.runtime.reuse import Reusable
 from lucid.runtime.stages import Stages
 from lucid.tensor.context import context, epoch
-from lucid.tensor.core import of_array
+from lucid.tensor.core import TensorCore, of_array
 from lucid.tensor.lazy_grads import GradBuffers
 from lucid.tensor.storage import Storage
 from lucid.tensor.write_locks import Keys, held, lock, unlocked, wait_for
@@ -785,6 +785,39 @@ class Program:
             if self.guards.failure(call) is not None:
                 return SLOW_PATH
             return self._run(Run(call, self.output_count, Results()))
+
+    def run_of_any_size(self, tensors: Sequence[TensorCore]) -> Any:
+        """`run` for arguments that differ in nothing but sizes from earlier ones, as callers know.
+
+        `SLOW_PATH` as well where it takes more than the sizes that are open.
+        """
+        if self.native is None or not self._takes_any_size:
+            return SLOW_PATH
+        for position, axis, size in self._known_axes:
+            array: Any = tensors[position]._array
+            if array.shape[axis] != size or not array.flags.c_contiguous:
+                return SLOW_PATH
+        result = self.run(Call.of_tensors(tensors))
+        self.prepare_native()
+        return result
+
+    @cached_property
+    def _takes_any_size(self) -> bool:
+        """Whether it makes results of row-major arguments, in sizes that those say, and no more."""
+        rare = self.is_claiming, self.gathering, self.gradients.are_promised, self._found
+        is_row_major = all(self._strides[number] is None for number, _ in self.arguments)
+        return self.has_given_sizes and self.is_simple and is_row_major and not any(rare)
+
+    @cached_property
+    def _known_axes(self) -> list[tuple[int, int, int]]:
+        """By position of an argument and axis, the sizes that aren't open."""
+        types = {n: self._open_types.get(n, type) for n, type in enumerate(self.types)}
+        return [
+            (position, axis, size)
+            for _, position in self.arguments
+            for axis, size in enumerate(types[position].shape)
+            if not is_open(size)
+        ]
 
     def _run(self, run: Run) -> Any:
         """Call the native step, then leave `.grad`, versions and results as eager would.

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lucid.docstrings import like
+from lucid.functions.border import recorded
 from lucid.nn.functional import folding, resizing
 from lucid.nn.functional.sliding import Size
 from lucid.nn.modules.module import Module
@@ -16,6 +17,9 @@ __all__ = [
     "ChannelShuffle", "Fold", "PixelShuffle", "PixelUnshuffle", "Unfold", "Upsample",
     "UpsamplingBilinear2d", "UpsamplingNearest2d",
 ]  # fmt: skip
+
+
+_interpolate = recorded(resizing.interpolate)
 
 
 @settings
@@ -46,7 +50,7 @@ class Upsample(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         sizes, corners = (self.size, self.scale_factor), (self.mode, self.align_corners)
-        return resizing.interpolate(input, *sizes, *corners, self.recompute_scale_factor)
+        return _interpolate(input, *sizes, *corners, self.recompute_scale_factor)
 
     def extra_repr(self) -> str:
         given = "size" if self.scale_factor is None else "scale_factor"

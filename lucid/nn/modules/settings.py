@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 from lucid import docstrings
+from lucid.functions.border import recorded
 from lucid.nn.modules.module import Module
 from lucid.nn.tracing import live_attribute
 from lucid.tensor.tensor import Tensor
@@ -105,7 +106,7 @@ def _calling(cls: type[FunctionModule], function: Callable[..., Any]) -> Callabl
     ]
     given = ["*operands", "**named", *given]
     text = f"def _result(self, *operands, **named):\n    return function({', '.join(given)})"
-    return _made(text, cls, {"function": function, "live_attribute": live_attribute})
+    return _made(text, cls, {"function": recorded(function), "live_attribute": live_attribute})
 
 
 def _constructor(cls: type) -> Callable[..., None]:
