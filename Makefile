@@ -3,8 +3,15 @@ PYTHON ?= python3
 BIN    := .venv/bin
 ARGS   ?=
 
+# All that CI tests, in parts that it runs beside one another, the longest first. Each is one process:
+# the collector, which many tests call, walks through all the tests that a process holds.
+ALONE := compiler codegen autograd tensor control_flow nn
+VERSIONS ?=
+PARTS := part-compiler part-others part-codegen $(VERSIONS:%=part-python-%) part-autograd \
+  part-tensor part-control_flow part-nn part-doctests
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test fuzz test-python lint format bench docs dist clean
+.PHONY: help demo test fuzz test-python lint format bench docs dist clean parts $(PARTS)
 
 # Tests of what differs from one version of Python to the next: instructions and frames that a trace
 # reads, interrupts, threads, and the layout of objects that native code enters.
@@ -28,6 +35,20 @@ test: lint       ## lint, types, tests, doctests, examples
 fuzz: .venv/test.stamp  ## 20,000 random graphs by graph, kernel interpreter and native code; more random steps
 	FUZZED=20000 $(BIN)/python -m pytest -n auto -k random $(addprefix tests/, \
 	  autograd codegen compiler control_flow ir)
+
+parts: $(PARTS)  # VERSIONS="3.12 3.13": with the tests that depend on the interpreter on these
+
+$(ALONE:%=part-%): part-%: .venv/test.stamp
+	$(BIN)/python -m pytest tests/$*
+
+part-others: .venv/test.stamp
+	$(BIN)/python -m pytest $(ALONE:%=--ignore=tests/%)
+
+part-doctests: .venv/test.stamp
+	$(BIN)/python -m pytest --doctest-modules lucid
+
+$(VERSIONS:%=part-python-%): part-python-%: .venv-%.stamp
+	timeout 900 .venv-$*/bin/python -m pytest $(OF_PYTHON)
 
 test-python:  ## the tests that depend on the interpreter, on another one (PYTHON=python3.13)
 	@$(MAKE) --no-print-directory $(OTHER).stamp
@@ -58,9 +79,13 @@ clean:           ## remove what the other targets made
 	rm -rf .venv .venv-* build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# One stamp per extra: a change of pyproject.toml installs again.
+# Python compiles what is imported; of all that is installed that is a small part.
+QUICKLY := --quiet --disable-pip-version-check --no-compile
+
+# One stamp per extra, or for several, `.venv/test,docs.stamp`: a change of pyproject.toml installs
+# again.
 .venv/%.stamp: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	$(BIN)/python -m pip install $(QUICKLY) --editable '.[$*]'
 	@touch $@
 
 .venv/test.stamp: .venv/examples.stamp
@@ -69,7 +94,7 @@ clean:           ## remove what the other targets made
 OTHER = .venv-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 .venv-%.stamp: pyproject.toml
 	$(PYTHON) -m venv .venv-$*
-	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	.venv-$*/bin/python -m pip install $(QUICKLY) --editable '.[test]'
 	@touch $@
 
 $(BIN)/python:

@@ -43,7 +43,10 @@ def variants(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return made
 
 
-@pytest.fixture(params=[64, 32, 16])
+WIDTHS = (64, 32, 16)
+
+
+@pytest.fixture(params=WIDTHS)
 def width(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """Bytes of the vectors of open kernels."""
     host = host_target()
@@ -221,8 +224,15 @@ def test_attention_has_one_code_for_all_lengths(
     assert max(variants.values(), default=0) <= MOST_VARIANTS
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("mask", ["", "causal", "bool", "float", "keys"])
+@pytest.mark.parametrize(
+    ("mask", "dtype", "width"),
+    [  # each mask with each width and dtype, and these with each other
+        (mask, (np.float32, np.float64)[(i + j) % 2], width)
+        for i, mask in enumerate(["", "causal", "bool", "float", "keys"])
+        for j, width in enumerate(WIDTHS)
+    ],
+    indirect=["width"],
+)
 def test_attention_in_blocks_has_one_code_for_all_lengths(
     mask: str,
     dtype: Any,
