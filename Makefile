@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN    := .venv/bin
 ARGS   ?=
 
-# All that CI tests, in parts that it runs beside one another, the longest first. Each is one process:
+# All tests, in parts that run beside one another, the longest first. Each is one process:
 # the collector, which many tests call, walks through all the tests that a process holds.
 ALONE := compiler codegen autograd tensor control_flow nn
 VERSIONS ?=
@@ -29,14 +29,13 @@ demo: .venv/examples.stamp  ## train on handwritten digits, eager against compil
 	$(BIN)/python examples/digits.py $(ARGS)
 
 test: lint       ## lint, types, tests, doctests, examples
-	$(BIN)/python -m pytest -n auto --dist worksteal
-	$(BIN)/python -m pytest -n auto --doctest-modules lucid
+	@$(MAKE) -j "$$(nproc 2>/dev/null || sysctl -n hw.ncpu)" --keep-going --output-sync=target parts
 
 fuzz: .venv/test.stamp  ## 20,000 random graphs by graph, kernel interpreter and native code; more random steps
 	FUZZED=20000 $(BIN)/python -m pytest -n auto -k random $(addprefix tests/, \
 	  autograd codegen compiler control_flow ir)
 
-parts: $(PARTS)  # VERSIONS="3.12 3.13": with the tests that depend on the interpreter on these
+parts: $(PARTS)  # VERSIONS="3.12 3.13": with the tests that depend on the interpreter, on these
 
 $(ALONE:%=part-%): part-%: .venv/test.stamp
 	$(BIN)/python -m pytest tests/$*
