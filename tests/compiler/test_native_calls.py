@@ -908,16 +908,21 @@ def test_threads_have_lengths_of_their_own() -> None:
     wrong: list[int] = []
 
     def work(seed: int) -> None:
-        for n in np.random.default_rng(seed).integers(2, 31, 400).tolist():
+        for n in np.random.default_rng(seed).integers(2, 31, 3000).tolist():
             made = step(x, n)
             if not np.allclose(made.detach().numpy(), expected[n], atol=1e-5):
                 wrong.append(n)
 
     threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    interval = sys.getswitchinterval()
+    try:
+        sys.setswitchinterval(1e-5)  # so that threads learn the same sizes beside one another
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
     assert not wrong
 
 

@@ -10,9 +10,11 @@ import ctypes
 import functools
 import logging
 import sys
+import threading
 import types
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -536,6 +538,7 @@ class NativeCalls(_CallTables):
         plan[Word.WORDS_AT] = buffers.words_at
         self._sized: dict[tuple[int, ...], SizedTables] = {}
         self._left: list[SizedTables] = []  # which a call may run on that began with them
+        self._is_learning = threading.Lock()
         self._slots = np.zeros((8, SIZED_WORDS + len(places)), np.int64)
         plan[Word.SIZED_AT], plan[Word.SIZED_MASK] = address_of(self._slots), len(self._slots) - 1
 
@@ -546,6 +549,14 @@ class NativeCalls(_CallTables):
             return
         if self._on_arrays is not None:
             self._on_arrays.know_sizes(decided)
+        if self._is_learning.acquire(blocking=False):  # else another call does: these come again
+            try:
+                self._know(sized, program)
+            finally:
+                self._is_learning.release()
+
+    def _know(self, sized: Sized, program: Program) -> None:
+        """The same, of one thread at a time: native code keeps addresses of tables."""
         self._make_room(program.executable, sized.layout.arena_bytes)
         before = self._sized.get(sized.given)
         if before is not None and before.sized is sized:
@@ -570,17 +581,18 @@ class NativeCalls(_CallTables):
             slots = np.zeros_like(slots)
         for tables in self._sized.values():
             tables.enter(slots)
-        self._plan[Word.SIZED_AT] = address_of(slots)  # first: what native code looks at is there
-        self._plan[Word.SIZED_MASK] = len(slots) - 1
+        both = slice(Word.SIZED_MASK, Word.SIZED_AT + 1)  # at once: other threads call meanwhile
+        self._plan[both] = len(slots) - 1, address_of(slots)
         self._slots = slots
 
     def _make_room(self, executable: Executable, arena_bytes: int) -> None:
         """Have buffers with enough memory for temporaries, unless a call uses them."""
         buffers, free = self._kept[0], executable.free
-        if buffers.arena_bytes < arena_bytes and buffers in free:
-            free.remove(buffers)
-            buffers.need(arena_bytes)
-            free.append(buffers)
+        if buffers.arena_bytes < arena_bytes:
+            with suppress(ValueError):  # a call has taken them
+                free.remove(buffers)
+                buffers.need(arena_bytes)
+                free.append(buffers)
 
     def _enter_claims(self, claims: Keys) -> None:
         plan, keep = self._plan, self._keep
