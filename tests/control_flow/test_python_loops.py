@@ -720,6 +720,137 @@ def test_an_error_in_a_round_has_the_users_line() -> None:
     assert "lucid.cat([x, x]) @ w" in messages[1]
 
 
+# ---------------------------------------------------------------------- as many as a call says
+
+COUNTS = [9, 12, 7, 16, 11, 8, 15, 10, 13, 14]
+
+
+def require_same(step: Callable[..., Any], counts: list[int], traces: int) -> Any:
+    """Compare a program of a count with eager mode; it is traced so often, at most."""
+    compiled, made = lucid.compile(step), []
+    for run in (step, compiled):
+        lucid.manual_seed(0)
+        np.random.seed(0)
+        w, x = given()
+        for count in counts:
+            w.grad = None
+            made.append([*flatten(run(w, x, count))[0], w.grad])
+    for ours, theirs in zip(made[: len(counts)], made[len(counts) :], strict=True):
+        for one, other in zip(ours, theirs, strict=True):
+            if isinstance(one, lucid.Tensor):
+                np.testing.assert_allclose(
+                    one.detach(), other.detach(), rtol=1e-9, atol=1e-12, err_msg=str(compiled.stats)
+                )
+            else:
+                assert one == other
+    assert not compiled.stats.eager_reasons
+    assert compiled.stats.traces <= traces, compiled.stats
+    return compiled
+
+
+def test_a_count_that_differs_from_call_to_call_is_one_program() -> None:
+    def step(w: Any, x: Any, n: int) -> Any:
+        total = 0
+        for i in range(n):  # noqa: B007 - it is read behind the loop
+            x = F.dropout(lucid.tanh(w @ x), 0.2)
+            total += (x * x).sum()
+        total.backward()
+        return x, total, i
+
+    require_same(step, COUNTS, traces=5)  # the first four have programs of their own
+
+
+def test_a_count_that_the_step_draws_is_one_program() -> None:
+    def step(w: Any, x: Any, n: int) -> Any:
+        for _ in range(np.random.randint(6, 14)):
+            x = lucid.tanh(w @ x)
+        x.sum().backward()
+        return x
+
+    assert require_same(step, [0] * 10, traces=1)
+
+
+def test_a_count_that_a_tensor_holds_is_one_program() -> None:
+    def step(w: Any, x: Any, n: int) -> Any:
+        for _ in range(int(XS[:n].sum(1).abs().sum().item()) + 5):
+            x = lucid.tanh(w @ x)
+        return x
+
+    require_same(step, [9, 9, 9], traces=1)
+
+
+def test_more_rounds_than_before_get_longer_stacks() -> None:
+    def step(w: Any, x: Any, n: int) -> Any:
+        for _ in range(n):
+            x = lucid.tanh(w @ x)
+        x.sum().backward()
+        return x
+
+    require_same(step, [9, 12, 7, 16, 11, 30, 90, 31, 10], traces=7)
+
+
+def test_few_rounds_and_none() -> None:
+    def step(w: Any, x: Any, n: int) -> Any:
+        for _ in range(n):
+            x = lucid.tanh(w @ x)
+        return x
+
+    require_same(step, [9, 12, 7, 16, 11, 3, 0, 8, 5, 3, 0], traces=8)
+
+
+def test_rows_of_sequences_of_any_length_are_one_program() -> None:
+    cell = nn.GRUCell(WIDTH, 3).to(f64)
+
+    def step(w: Any, sequence: Any) -> Any:
+        cell.zero_grad()
+        h = lucid.zeros(2, 3, dtype=f64)
+        for t in range(sequence.shape[1]):
+            h = cell(sequence[:, t] @ w, h)
+        h.sum().backward()
+        return h.detach()
+
+    compiled, (w, _) = lucid.compile(step), given()
+    for count in COUNTS:
+        sequence = lucid.randn(2, count, WIDTH, dtype=f64)
+        results = []
+        for each in (step, compiled):
+            w.grad = None
+            results.append([each(w, sequence), w.grad.clone(), cell.weight_hh.grad.clone()])
+        for one, other in zip(*results, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-9)
+    assert not compiled.stats.eager_reasons
+    assert compiled.stats.traces <= 4  # two sizes, then any, with few rows or many
+
+
+def test_rounds_that_differ_look_at_their_count() -> None:
+    def step(w: Any, x: Any, n: int) -> Any:
+        kept = []
+        for _ in range(np.random.randint(6, 8)):
+            x = lucid.tanh(w @ x)
+            kept.append(x)
+        return kept
+
+    require_same(step, [0] * 5, traces=2)
+
+
+def test_rows_at_a_number_of_each_call_are_pythons() -> None:
+    def step(w: Any, x: Any, n: int) -> Any:
+        for t in range(np.random.randint(6, 8)):
+            x = lucid.tanh(w @ x + XS[t])
+        return x
+
+    require_same(step, [0] * 5, traces=2)
+
+
+def test_a_range_of_each_call_is_not_only_for_loops() -> None:
+    def step(w: Any, x: Any, n: int) -> Any:
+        for i in reversed(range(np.random.randint(6, 8))):
+            x = lucid.tanh(w @ x) + i
+        return x, [*range(np.random.randint(6, 8))]
+
+    require_same(step, [0] * 4, traces=4)
+
+
 # ---------------------------------------------------------------------- random programs
 
 

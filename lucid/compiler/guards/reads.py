@@ -473,8 +473,10 @@ class Reads(Collector):
 
         given: as of `array`.
         """
-        if type(owner) is range:
-            return self.substitutes.rounds(owner)
+        if type(owner) is range or is_late(owner):
+            instead = self.substitutes.rounds(owner)
+            if instead is not None or type(owner) is range:
+                return instead
         path = self.path_of(owner)
         if isinstance(owner, tuple):
             for i, item in enumerate(owner):

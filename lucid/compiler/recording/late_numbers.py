@@ -431,15 +431,22 @@ class LateSize(LateScalar):
 
 
 class LateRange(Applied):
-    """`range(n)` of a size that values decide: among indices the places from 0 to n - 1.
+    """`range(n)` of a number that each call has: among indices, of a size, the places below it.
 
-    Who goes through it, or asks for one of its numbers, looks at the size.
+    Who goes through it, or asks for one of its numbers, looks at that, unless it is a loop whose
+    rounds are alike (`python_loops.py`).
     """
 
     __slots__ = ()
 
-    def __init__(self, size: LateSize) -> None:
-        super().__init__(range, (size,))
+    def __init__(self, count: SymScalar) -> None:
+        super().__init__(range, (count,))
+
+    @property
+    def count(self) -> SymScalar:
+        """The number."""
+        count: SymScalar = self._args[0]
+        return count
 
     def as_tensor(self) -> Tensor:
         """What stands for it in an index."""

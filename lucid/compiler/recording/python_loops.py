@@ -16,6 +16,7 @@ code of short ones, so that these are left to it.
 
 from __future__ import annotations
 
+import operator
 import sys
 import types
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -23,18 +24,22 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from lucid.compiler.guards.events import Stack, unheard
+from lucid.compiler.recording.late_numbers import LateRange, LateSize
 from lucid.compiler.recording.loop_code import LoopCode, code_of_loop
 from lucid.compiler.recording.loops import Frame, Loops, loops_here, unrolling
 from lucid.functions.creation import arange
 from lucid.ir import ops
 from lucid.ir.location import here
+from lucid.ir.region_ops import CONTROL
 from lucid.ir.types import i64
-from lucid.tensor.core import TensorCore
+from lucid.tensor.core import TensorCore, constant
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.tree import children_of, flatten, map_tree
 
 if TYPE_CHECKING:
+    from lucid.compiler.inputs.scalars import SymScalar
     from lucid.compiler.recording.recorder import Recorder
+    from lucid.ir.graph import Node
     from lucid.tensor.storage import Storage
 
 _LEAST_ROUNDS = 8
@@ -173,14 +178,22 @@ class Count(int):
 
 
 def rounds(
-    recorder: Recorder, numbers: range, code: types.CodeType, offset: int
-) -> Iterator[int] | None:
+    recorder: Recorder, numbers: range | LateRange, code: types.CodeType, offset: int
+) -> Iterator[Any] | None:
     """What a `for` of the user's is to iterate over in place of a `range`, while it is traced.
 
     offset: of the instruction that asks for its iterator.
     """
-    found = code_of_loop(code, offset) if len(numbers) > _LEAST_ROUNDS else None
-    return None if found is None else _rounds(recorder.loops, found, numbers)
+    found = code_of_loop(code, offset)
+    if found is None:
+        return None
+    if not isinstance(numbers, LateRange):
+        return _rounds(recorder.loops, found, numbers) if len(numbers) > _LEAST_ROUNDS else None
+    count = numbers.count  # it passes for a range in `isinstance`
+    if found.is_index and type(count) is not LateSize:
+        return None
+    is_enough = count.now > _MOST_LOOKS + 1 and count > _MOST_LOOKS + 1
+    return _rounds_of_each_call(recorder.loops, found, count) if is_enough else None
 
 
 def _rounds(loops: Loops, code: LoopCode, numbers: range) -> Iterator[Any]:
@@ -188,51 +201,92 @@ def _rounds(loops: Loops, code: LoopCode, numbers: range) -> Iterator[Any]:
     yield from numbers[done:]
 
 
-def _looked_at(loops: Loops, code: LoopCode, numbers: range) -> Generator[Any, None, int]:
+def _rounds_of_each_call(loops: Loops, code: LoopCode, count: SymScalar) -> Iterator[Any]:
+    """Rounds that are as many as each call says, but enough to be looked at."""
+    numbers = range(count.now)
+    done = yield from _looked_at(loops, code, numbers, count)
+    if done == len(numbers) - 1:
+        yield count - 1
+    else:
+        yield from range(operator.index(count))[done:]
+
+
+def _looked_at(
+    loops: Loops, code: LoopCode, numbers: range, count: SymScalar | None = None
+) -> Generator[Any, None, int]:
     """Look at rounds, and record one for all that are left when they are alike.
 
-    Returns how many are over.
+    Returns how many are over. count: how many there are, where each call says that.
     """
     state, done = _State(code, sys._getframe(2)), 0
-    most = min(_MOST_LOOKS, len(numbers) - _LEAST_ROUNDS)
+    most = min(_MOST_LOOKS, len(numbers) - _LEAST_ROUNDS) if count is None else _MOST_LOOKS
     while done < most and loops_here() is loops:
         with loops.looking(state.cells.values()) as noted:
             yield Count(numbers[done]) if code.is_index else numbers[done]
             done, before, state = done + 1, state, _State(code, sys._getframe(2))
             carry = state.carry(before, noted)
-        if not _is_worth_it(noted, loops, len(numbers) - done - 1):
+        least = _LEAST_NODES if count is None else 0
+        nodes = loops.recorder.graph.nodes[noted.start :]
+        if not _is_plain(noted, nodes) or len(nodes) * (len(numbers) - done - 1) < least:
             break
         if carry is not None:
-            yield from _recorded(loops, state, carry, numbers[done:-1])
+            if count is None or type(count) is LateSize:
+                stop = numbers[-1] if count is None else count.extent - 1
+                counts = arange(numbers[done], stop, numbers.step, dtype=i64)
+                yield from _recorded(loops, state, carry, counts, numbers[done])
+            else:
+                yield from _recorded_while(loops, state, carry, count - (done + 1))
             return len(numbers) - 1  # all that is read behind the loop is made in the last one
     return done
 
 
 def _recorded(
-    loops: Loops, before: _State, carry: list[TensorCore], numbers: range
+    loops: Loops, before: _State, carry: list[TensorCore], counts: Tensor, number: Any
 ) -> Generator[Any, None, None]:
-    """Record one round for all of these numbers."""
-    place, length, cells = here(), len(numbers), before.cells.values()
-    counts = arange(numbers.start, numbers.stop, numbers.step, dtype=i64)
-    rows = [counts] if before.code.is_index else []
+    """Record one round for all of these counts, the first of which is the number."""
+    rows, cells = [counts] if before.code.is_index else [], before.cells.values()
+    length: Any = counts._type.shape[0]
     with loops.scanned(carry, rows, length, False, "for", variables=cells) as scan:
-        entered = before.enter(sys._getframe(3), carry, scan.carry)
-        try:
-            yield scan.rows[0] if rows else numbers[0]
-        except GeneratorExit:
-            loops.left.append(place)
-            raise
-        made = entered.next_carry(sys._getframe(3), scan.carry)
-        if made is None:
-            raise unrolling("has rounds that differ", [place])
+        number = scan.rows[0] if rows else number
+        made = yield from _round(loops, before, carry, scan.carry, number)
         scan.made = made, []
     before.enter(sys._getframe(3), carry, scan.carry)
 
 
-def _is_worth_it(noted: Frame, loops: Loops, left: int) -> bool:
-    """Whether a round does nothing but compute, and it takes time to record as many."""
-    nodes = loops.recorder.graph.nodes[noted.start :]
+def _recorded_while(
+    loops: Loops, before: _State, carry: list[TensorCore], count: Any
+) -> Generator[Any, None, None]:
+    """Record one round for as many as each call says."""
+    recorder, zero, one = loops.recorder, constant(0, i64), constant(1, i64)
+    limit = recorder.constant(count, i64)
+    first: list[Any] = [ops.lt(zero, limit), zero, *carry]
+    options: Any = {"op": ops.while_loop, "variables": before.cells.values()}
+    with loops.scanned(first, [], 0, False, "for", **options) as scan:
+        counted = ops.add(scan.carry[1], one)
+        made = yield from _round(loops, before, carry, scan.carry[CONTROL:], 0)
+        scan.made = [ops.lt(counted, limit), counted, *made], []
+    before.enter(sys._getframe(3), carry, scan.carry[CONTROL:])
+
+
+def _round(
+    loops: Loops, before: _State, carry: list[TensorCore], stand_ins: list[Any], number: Any
+) -> Generator[Any, None, list[Any]]:
+    """Let Python make a round on what stands for its carry; the next carry."""
+    place = here()
+    entered = before.enter(sys._getframe(4), carry, stand_ins)
+    try:
+        yield number
+    except GeneratorExit:
+        loops.left.append(place)
+        raise
+    made = entered.next_carry(sys._getframe(4), stand_ins)
+    if made is None:
+        raise unrolling("has rounds that differ", [place])
+    return made
+
+
+def _is_plain(noted: Frame, nodes: Sequence[Node]) -> bool:
+    """Whether a round does nothing but compute these."""
     calls = any(node.has_effect and node.op is not ops.check for node in nodes)
     is_indexed = any(x in noted.indexed for x in noted.written)  # perhaps by a view of a row
-    is_plain = not calls and not is_indexed and noted.problem() is None
-    return is_plain and len(nodes) * left >= _LEAST_NODES
+    return not calls and not is_indexed and noted.problem() is None

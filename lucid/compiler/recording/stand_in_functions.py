@@ -51,6 +51,7 @@ from lucid.compiler.recording.late_numbers import (
     LateSize,
     is_close,
 )
+from lucid.compiler.recording.loop_code import loop_behind
 from lucid.compiler.recording.python_loops import Count, rounds
 from lucid.compiler.recording.texts import (
     TEXTS,
@@ -243,7 +244,7 @@ class StandInFunctions:
                 return functools.partial(self._said, says, function)
         if function is type and (is_live(only) or is_late(only)):
             return lambda value: value.__class__
-        if function is range and type(only) is LateSize:
+        if function is range and (type(only) is LateSize or self._counts_rounds(only)):
             return LateRange
         if not holds(given, is_late):
             return None
@@ -287,9 +288,17 @@ class StandInFunctions:
         """What a function gives of lists that grow, or parts of them."""
         return of_lists(self._collector, function, args, kwargs)
 
-    def rounds(self, numbers: range) -> Iterator[int] | None:
+    def rounds(self, numbers: Any) -> Iterator[Any] | None:
         at = self._collector.at
-        return None if at is None else rounds(self._recorder, numbers, *at)
+        if at is None or type(numbers) not in (range, LateRange):
+            return None
+        return rounds(self._recorder, numbers, *at)
+
+    def _counts_rounds(self, number: Any) -> bool:
+        """Whether a number of each call's is how often a loop goes round that follows here."""
+        at = self._collector.at
+        is_whole = is_live(number) and number.kind is int and type(number) is not LateSize
+        return is_whole and at is not None and loop_behind(*at) is not None
 
     def template(self, template: str, values: Any) -> Any:
         """What stands for the left side of `template % values`."""
