@@ -403,6 +403,8 @@ class Loops:
         frames: the bodies that are being recorded, the innermost last.
         looks: what is noted of rounds that Python makes, the innermost last.
         left: lines of loops that Python has left in the round that was to be their body.
+        looked_at: loops of Python's with so many rounds that aren't worth another look, by the
+            identity of what their code tells.
     """
 
     def __init__(self, recorder: Recorder) -> None:
@@ -410,6 +412,7 @@ class Loops:
         self.frames: list[Frame] = []
         self.looks: list[Frame] = []
         self.left: list[Location | None] = []
+        self.looked_at: dict[int, int] = {}
         self.places: dict[Location | None, None] = {}
         self.bodies: dict[GraphNode, list[Body]] = {}
         self._derived: set[GraphNode] = set()  # checks before loops of what these check

@@ -188,7 +188,8 @@ def rounds(
     if found is None:
         return None
     if not isinstance(numbers, LateRange):
-        return _rounds(recorder.loops, found, numbers) if len(numbers) > _LEAST_ROUNDS else None
+        least = max(_LEAST_ROUNDS, recorder.loops.looked_at.get(id(found), 0))
+        return _rounds(recorder.loops, found, numbers) if len(numbers) > least else None
     count = numbers.count  # it passes for a range in `isinstance`
     if found.is_index and type(count) is not LateSize:
         return None
@@ -228,6 +229,7 @@ def _looked_at(
         least = _LEAST_NODES if count is None else 0
         nodes = loops.recorder.graph.nodes[noted.start :]
         if not _is_plain(noted, nodes) or len(nodes) * (len(numbers) - done - 1) < least:
+            loops.looked_at[id(code)] = len(numbers)
             break
         if carry is not None:
             if count is None or type(count) is LateSize:
