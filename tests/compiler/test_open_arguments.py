@@ -325,13 +325,13 @@ def test_what_numpy_says_of_an_array_of_any_size_is_that_of_each_call() -> None:
     assert not step.stats.eager_reasons
 
 
-def test_a_loop_of_python_over_rows_knows_how_many_there_are() -> None:
+def test_a_loop_of_python_that_keeps_its_rows_knows_how_many_there_are() -> None:
     def make() -> Callable[..., Any]:
         def step(x: Tensor, y: Tensor) -> Tensor:
-            state = lucid.zeros(4)
+            kept = []
             for row in range(x.shape[0]):
-                state = lucid.tanh(state + x[row])
-            return state * y.mean()
+                kept.append(lucid.tanh(x[row]))
+            return lucid.stack(kept).sum(0) * y.mean()
 
         return step
 
@@ -340,6 +340,21 @@ def test_a_loop_of_python_over_rows_knows_how_many_there_are() -> None:
     assert step.stats.exits == 0
     signatures = [served.signature for served in step.stats.programs]
     assert all("y: f32[n,4]" in text for text in signatures[2:])  # of which the rest is open
+
+
+def test_a_loop_of_python_over_rows_is_one_program() -> None:
+    def make() -> Callable[..., Any]:
+        def step(x: Tensor) -> Tensor:
+            state = lucid.zeros(4)
+            for row in range(x.shape[0]):
+                state = lucid.tanh(state + x[row])
+            return state
+
+        return step
+
+    step = compared(make, lambda n: (rows(n),), (5, 6, 8, 9, 7))
+    assert step.stats.traces == 3
+    assert not step.stats.eager_reasons
 
 
 def test_a_model_compiled_alone_is_differentiated_outside() -> None:
