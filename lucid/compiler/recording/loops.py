@@ -135,21 +135,28 @@ class Body:
         """Whether a backward computes a node again rather than being given what it computed.
 
         So it is with what follows by short ops from values of half its size, as differences of all
-        pairs do.
+        pairs do, or from one of its size and what is the same in each round: that is read instead.
         """
         if (self.is_repeated and not node.has_effect) or node.op.kind in _REPEATED:
             return True
         if node not in self._repeated:
             size = hint(sum(x.type.nbytes for x in node.results))
-            self._repeated[node] = is_short(node) and 2 * self._read_for(node, DEPTH) <= size
+            sources = [x for x in node.operands if not self._is_outside(x)]
+            factor = 1 if len(sources) == 1 else 2
+            self._repeated[node] = is_short(node) and factor * self._read_for(node, DEPTH) <= size
         return self._repeated[node]
+
+    def _is_outside(self, value: Value) -> bool:
+        """Whether a value is the same in all rounds."""
+        is_input = value.producer is None and value.index >= self.carries + self.rows
+        return is_input or value in self.same
 
     def _read_for(self, node: GraphNode, depth: int) -> int:
         """How many bytes of each round a node is computed from, with so many nodes before it."""
         found = 0
         for value in node.operands:
             before = value.producer
-            if value in self.same or (before is None and value.index >= self.carries + self.rows):
+            if self._is_outside(value):
                 continue
             if before is not None and depth and is_short(before):
                 found += min(self._read_for(before, depth - 1), hint(value.type.nbytes))

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from lucid.tensor.storage import Storage
 
 _LEAST_ROUNDS = 8
-_LEAST_NODES = 1000  # that needn't be recorded: this takes some 0.1 s
+_LEAST_NODES = 2500  # that needn't be recorded: this takes some 0.2 s
 _MOST_LOOKS = 3  # at rounds, until two are alike
 _PLAIN = (int, float, complex, bool, str, bytes)
 
