@@ -380,6 +380,23 @@ def rows_of_a_list(w: Any, x: Any) -> Any:
     return x
 
 
+class Rows(nn.Parameter):
+    """A tensor of a class that tells numbers from tensors."""
+
+    def __getitem__(self, index: Any) -> Any:
+        row = super().__getitem__(index)
+        return row if isinstance(index, int) else row * 100
+
+
+OWN = Rows(XS.clone())
+
+
+def rows_of_a_class_of_its_own(w: Any, x: Any) -> Any:
+    for t in range(LENGTH):
+        x = lucid.tanh(w @ x + OWN[t])
+    return x
+
+
 def rows_that_are_written(w: Any, x: Any) -> Any:
     field = XS.clone()
     with lucid.no_grad():
@@ -594,7 +611,12 @@ def a_comprehension(w: Any, x: Any) -> Any:
 @pytest.mark.parametrize(
     "program",
     [
-        *(rows_of_a_list, rows_that_are_written, a_generator_of_its_own),
+        *(
+            rows_of_a_list,
+            rows_of_a_class_of_its_own,
+            rows_that_are_written,
+            a_generator_of_its_own,
+        ),
         *(memory_that_is_shared_and_written, rows_at_other_numbers, its_number_in_a_call),
         *(
             a_history_that_is_written,

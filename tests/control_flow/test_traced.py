@@ -8,6 +8,7 @@ import queue
 import random
 import re
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -281,7 +282,29 @@ def table(world):
     return step
 
 
+class Half:
+    def factor(self) -> float:
+        return 0.5
+
+
+class Quarter(Half):
+    def factor(self) -> float:
+        return super().factor() / 2
+
+
+def asks_objects(world):
+    """By methods of C and of `super`, which change nothing."""
+    pattern, length = re.compile("a"), timedelta(seconds=2)
+
+    def step(h, x):
+        factor = Quarter().factor() if pattern.match("a") else 1.0
+        return h * factor + x * length.total_seconds(), h
+
+    return step
+
+
 RECORDED = [
+    asks_objects,
     plain, with_inner_computation, noise, custom, statistics, in_place, detached, passing_on,
     replacing, nested, looping, inner_gradient, local_list, module, reading_outwards, indexing,
     with_a_loop_in_its_backward,

@@ -19,6 +19,7 @@ import operator
 import os
 import pathlib
 import random
+import re
 import sys
 import threading
 import types
@@ -47,7 +48,7 @@ from lucid.compiler.guards.reads import (
 )
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.late import now_of
-from lucid.compiler.inputs.objects import SCALARS, visit_leaves
+from lucid.compiler.inputs.objects import BY_TEXT, PLAIN_DATA, SCALARS, visit_leaves
 from lucid.compiler.inputs.scalars import (
     ONLY_COMPUTE,
     is_known_before,
@@ -75,8 +76,13 @@ _GLOBAL_GENERATORS = {
     id(getattr(random, "_inst", None)): "random",
     id(np.random.mtrand._rand): "numpy.random",
 }
-# Whose methods are known, or change nothing.
-_KNOWN_OWNERS = (*PLAIN, *SCALARS, tuple, frozenset, np.ndarray, TensorCore, types.ModuleType, type)
+# Whose methods are known, or change nothing: those of what finds attributes as well.
+_KNOWN_OWNERS = (
+    *(*PLAIN, *PLAIN_DATA, *BY_TEXT, tuple, frozenset, np.ndarray, type, super, property),
+    *(types.ModuleType, types.MappingProxyType, re.Pattern, re.Match, logging.Logger),
+    *(types.MemberDescriptorType, types.GetSetDescriptorType, types.MethodDescriptorType),
+    *(types.WrapperDescriptorType, types.FunctionType),
+)
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, type)
 _GETTERS = (operator.attrgetter, operator.itemgetter, operator.methodcaller)
 # Functions in C that call others: with what stands behind them, or as `key=`; and those that do so

@@ -32,7 +32,7 @@ BY_VALUE = (bool, int, str, bytes, type(None), complex, range, np.integer, np.bo
 SCALARS = (int, float, bool, str, bytes, complex, type(None))
 PLAIN_DATA = (TensorCore, float, np.floating, slice, DType, *BY_VALUE)
 # Classes whose objects can't change, and whose `repr` says all that they are.
-_BY_TEXT = frozenset(
+BY_TEXT = frozenset(
     (datetime.date, datetime.datetime, datetime.time, datetime.timedelta, Decimal, Fraction)
 ) | {uuid.UUID, pathlib.PosixPath, pathlib.WindowsPath, np.datetime64, np.timedelta64}
 SETS: tuple[type, ...] = (set, type({}.keys()))  # that can change
@@ -84,14 +84,14 @@ def text_by_value(value: Any) -> str | None:
 
     Equality doesn't: `Decimal("1.0") == Decimal("1.00")`. A zone of the user's may be anything.
     """
-    if type(value) not in _BY_TEXT:
+    if type(value) not in BY_TEXT:
         return None
     zone = getattr(value, "tzinfo", None)
     return None if zone is not None and is_users(type(zone)) else repr(value)
 
 
 def _is_plain(value: Any, inside: tuple[int, ...]) -> bool:
-    if isinstance(value, PLAIN_DATA) or type(value) in _BY_TEXT:
+    if isinstance(value, PLAIN_DATA) or type(value) in BY_TEXT:
         return True
     if isinstance(value, frozenset):
         return is_set_of_values(value)

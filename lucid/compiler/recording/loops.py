@@ -60,6 +60,7 @@ from lucid.ir.passes.round_body import DEPTH, is_short
 from lucid.ir.ranges import Ranges
 from lucid.ir.region_ops import CONTROL, calls_python, is_exit, stacked
 from lucid.ir.types import TensorType, bool_, i64
+from lucid.ir.whose_code import is_librarys
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, constant, of_value
 
@@ -431,9 +432,10 @@ class Loops:
 
     def note_indexed(self, owner: Any) -> None:
         """Note of what a round that Python makes reads a part, at its number."""
-        if not isinstance(owner, TensorCore):
+        is_plain = isinstance(owner, TensorCore) and is_librarys(type(owner))
+        if not is_plain:  # whose class may tell a number from a tensor
             self.refuse(f"reads a {type(owner).__name__} at its number")
-        for frame in self.looks if isinstance(owner, TensorCore) else ():
+        for frame in self.looks if is_plain else ():
             frame.indexed.add(owner._storage)
 
     def unroll(self, reason: str) -> None:
@@ -536,21 +538,12 @@ class Loops:
 
     # -------------------------------------------------------------- one loop
 
-    def scan(
-        self,
-        step: Round,
-        carry: Sequence[TensorCore],
-        xs: Sequence[TensorCore],
-        length: int,
-        reverse: bool,
-        name: str,
-        of: Body | None = None,
-        is_repeated: bool = False,
-        op: Op = ops.scan,
-        count: TensorCore | None = None,
-    ) -> tuple[list[Any], list[Any]]:
-        """Record a loop; the tensors that are the last carry, and those of the stacked ys."""
-        with self.scanned(carry, xs, length, reverse, name, of, is_repeated, op, count) as found:
+    def scan(self, step: Round, *given: Any, **options: Any) -> tuple[list[Any], list[Any]]:
+        """Record a loop; the tensors that are the last carry, and those of the stacked ys.
+
+        given, options: as of `scanned`.
+        """
+        with self.scanned(*given, **options) as found:
             found.made = step(found.carry, found.rows)
         return found.carry, found.rows
 
