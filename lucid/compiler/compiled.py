@@ -246,6 +246,7 @@ class Compiled:
         self._fixed: set[Identity] = set()  # that move, and for which it is traced all the same
         self._opened: set[OpenAxis] = set()  # whose sizes values decide, and
         self._closed: set[OpenAxis] = set()  # those of them that must be known
+        self._least: dict[OpenAxis, int] = {}  # from which size on others are open
         self._knows_sizes = False  # whether all must be
         self._earlier = earlier
         self._any_size = (0, 0), False  # of how many of these; whether some are of arguments
@@ -744,7 +745,7 @@ class Compiled:
         live = self._ints if live is None else live
         marked = with_live_arguments(live, self._kept, self.__wrapped__, args, kwargs)
         try:
-            call = Call(*marked, axes_of_arguments(self._opened - self._closed))
+            call = Call(*marked, axes_of_arguments(self._opened - self._closed, self._least))
         except RecursionError:
             raise EagerOnlyError("its arguments are nested more deeply than Python calls") from None
         call.given = args, kwargs
@@ -774,7 +775,7 @@ class Compiled:
         known = Known(
             self._ints, self._sources, self._kept, opened=self._opened, closed=self._closed
         )
-        known.may_open, known.lengths = self._may_open, self._lengths
+        known.may_open, known.lengths, known.least = self._may_open, self._lengths, self._least
         known.types = self._types_seen() if self._opened else ()
         known.functions = [] if self._is_unverified else None
         closed = {*self._closed}

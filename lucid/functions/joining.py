@@ -85,6 +85,12 @@ def cat(tensors: Tensors, dim: int = 0) -> Tensor:
     tensor([[0., 1., 1.],
             [0., 1., 1.]])
     """
+    rows = None if context.recorder is None else context.recorder.rows_in(tensors)
+    if rows is not None:
+        axis = axis_of(dim, rows.ndim - 1, "cat")
+        moved = movedim(rows, 0, axis)
+        shape = moved._type.shape
+        return reshaped(moved, (*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :]))
     parts = _listed(tensors, "cat")
     real = [part for part in parts if part._type.shape != (0,)] or parts
     if () in [part._type.shape for part in real]:
@@ -125,6 +131,9 @@ def stack(tensors: Tensors, dim: int = 0) -> Tensor:
     tensor([[1, 3],
             [2, 4]])
     """
+    rows = None if context.recorder is None else context.recorder.rows_in(tensors)
+    if rows is not None:
+        return movedim(rows, 0, axis_of(dim, rows.ndim, "stack"))
     parts = _listed(tensors, "stack")
     shape = parts[0]._type.shape
     if any(part._type.shape != shape for part in parts):
@@ -281,8 +290,16 @@ def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     axis = axis_of(dim, x.ndim, "unbind")
     if not x.ndim:
         raise ShapeError("unbind: Dimension specified as 0 but tensor has no dimensions")
+    require_listable(x._type.shape[axis], "unbind")
+    if context.recorder is not None and is_open(x._type.shape[axis]) and not context.levels:
+        made: tuple[Tensor, ...] = context.recorder.rows_of(x, axis)
+        return made
+    return rows_along(x, axis)
+
+
+def rows_along(x: Tensor, axis: int) -> tuple[Tensor, ...]:
+    """The same for an axis from the front, whose size is known."""
     shape = x._type.shape
-    require_listable(shape[axis], "unbind")
     rest = (*shape[:axis], *shape[axis + 1 :])
     return tuple([reshaped(sliced(x, axis, i, i + 1), rest) for i in range(shape[axis])])
 

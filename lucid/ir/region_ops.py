@@ -110,7 +110,7 @@ def _control_problem(node: Node) -> str | None:
 def _loop_problem(node: Node, body: Graph) -> str | None:
     length, parts = node.attributes["length"], ScanParts.of(node)
     least = node.attributes["carries"] + node.attributes["rows"]
-    if min(length, *map(node.attributes.__getitem__, ("carries", "rows"))) < 0:
+    if any(n < 0 for n in (length, node.attributes["carries"], node.attributes["rows"])):
         return "has a negative number of carries, rows or rounds"
     if least > len(node.operands) or node.attributes["carries"] > len(node.results):
         return "has fewer operands, or results, than it says"

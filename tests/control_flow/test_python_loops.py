@@ -302,6 +302,122 @@ def gradients_of_what_is_left(w: Any, x: Any) -> Any:
     return g
 
 
+def its_number(w: Any, x: Any) -> Any:
+    for i in range(ROUNDS):
+        x = lucid.tanh(w @ x) + i
+    x.sum().backward()
+    return x
+
+
+def a_sum_that_was_there_before(w: Any, x: Any) -> Any:
+    loss = lucid.zeros((), dtype=f64)
+    seen = [loss]
+    for _ in range(ROUNDS):
+        x = lucid.tanh(w @ x)
+        loss += x.sum()
+    seen[0].backward()
+    return loss
+
+
+class Rows(nn.Parameter):
+    """A tensor of a class that tells numbers from tensors."""
+
+    def __getitem__(self, index: Any) -> Any:
+        row = super().__getitem__(index)
+        return row if isinstance(index, int) else row * 100
+
+
+OWN = Rows(XS.clone())
+
+
+def rows_of_a_class_of_its_own(w: Any, x: Any) -> Any:
+    for t in range(LENGTH):
+        x = lucid.tanh(w @ x + OWN[t])
+    return x
+
+
+def a_list(w: Any, x: Any) -> Any:
+    made, sums = [x], []
+    for _ in range(ROUNDS):
+        x = lucid.tanh(w @ x)
+        made.append(x)
+        sums.append(x.sum())
+    joined = lucid.stack(made, -1)
+    (joined.sum() + lucid.cat(made).sin().sum() + sum(sums) / len(sums) + made[-1].sum()).backward()
+    return joined, lucid.stack(sums), len(made)
+
+
+def a_list_that_is_gone_over(w: Any, x: Any) -> Any:
+    made, loss = [], 0
+    for t in range(LENGTH):
+        x = lucid.tanh(w @ x)
+        made.append(x * XS[t])
+    for y, row in zip(made, XS, strict=False):
+        loss = loss + F.mse_loss(y, row)
+    loss.backward()
+    return loss
+
+
+def rows_one_by_one(w: Any, x: Any) -> Any:
+    for row in XS:
+        x = lucid.tanh(w @ x + row)
+    x.sum().backward()
+    return x, row
+
+
+def numbered_rows(w: Any, x: Any) -> Any:
+    for t, row in enumerate(XS @ w, 1):
+        x = lucid.tanh(x + row) / t + XS[t - 1]
+    x.sum().backward()
+    return x, t
+
+
+def pairs_of_rows(w: Any, x: Any) -> Any:
+    loss = 0
+    for i, (row, following) in enumerate(zip(XS[:8], XS[8:], strict=True)):
+        x = lucid.tanh(w @ x + row)
+        loss = loss + F.mse_loss(x, following) * i
+    loss.backward()
+    return loss, x
+
+
+def other_rows(w: Any, x: Any) -> Any:
+    """The one before and behind, and from the other end."""
+    total = 0
+    for t in range(1, LENGTH - 1):
+        x = lucid.tanh(w @ x + XS[t + 1] - XS[t - 1] + XS[LENGTH - 1 - t])
+        total = total + XS[-t, 2] * x.sum()
+    total.backward()
+    return x, total
+
+
+def from_the_last_to_the_first(w: Any, x: Any) -> Any:
+    for t in reversed(range(LENGTH)):
+        x = lucid.tanh(w @ x + XS[t]) * (t + 1)
+    x.sum().backward()
+    return x, t
+
+
+def what_is_written_at_its_number(w: Any, x: Any) -> Any:
+    made, table = lucid.zeros(LENGTH, WIDTH, dtype=f64), lucid.zeros(WIDTH, LENGTH + 1, dtype=f64)
+    for t in range(LENGTH):
+        x = lucid.tanh(w @ x)
+        made[t] = x
+        made[t, 1:3] += XS[t, :2]
+        with lucid.no_grad():
+            table[:, t + 1] = 0.5 * table[:, t] + x
+    (made * made).sum().backward()
+    return made, table
+
+
+def a_comparison_with_its_number(w: Any, x: Any) -> Any:
+    lengths = lucid.tensor([3, 9, 5, 12])
+    for t in range(LENGTH):
+        x = lucid.where(t < lengths, lucid.tanh(w @ x), x)
+    x.sum().backward()
+    return x
+
+
 @pytest.mark.parametrize(
     "program",
     [
@@ -318,11 +434,18 @@ def gradients_of_what_is_left(w: Any, x: Any) -> Any:
             checkpoints,
             an_exception_handler,
         ),
-        *(a_variable_of_an_inner_function, a_comprehension_in_a_round),
+        *(a_variable_of_an_inner_function, a_comprehension_in_a_round, its_number),
+        *(a_sum_that_was_there_before, rows_of_a_class_of_its_own, a_list, rows_one_by_one),
+        *(numbered_rows, pairs_of_rows, other_rows, from_the_last_to_the_first),
+        *(what_is_written_at_its_number, a_comparison_with_its_number),
     ],
 )
 def test_one_round_is_recorded_for_all(program: Program) -> None:
     assert recorded(program) == 1
+
+
+def test_what_a_loop_has_put_in_a_list_is_gone_over_by_another() -> None:
+    assert recorded(a_list_that_is_gone_over) == 2
 
 
 def test_loops_in_loops() -> None:
@@ -365,36 +488,82 @@ def test_a_loop_in_a_custom_backward() -> None:
 # ---------------------------------------------------------------------- what stays Python's
 
 
-def its_number(w: Any, x: Any) -> Any:
-    for i in range(ROUNDS):
-        x = lucid.tanh(w @ x) + i
+def items_of_a_list(w: Any, x: Any) -> Any:
+    made = []
+    for _ in range(ROUNDS):
+        x = lucid.tanh(w @ x)
+        made.append(x)
+    lucid.stack(made).sum().backward()
+    return made[3]
+
+
+def a_list_that_is_returned(w: Any, x: Any) -> Any:
+    made = []
+    for _ in range(ROUNDS):
+        x = lucid.tanh(w @ x)
+        made.append(x * 2)
     x.sum().backward()
+    return made
+
+
+def hooks_on_items(w: Any, x: Any) -> Any:
+    made = []
+    for _ in range(ROUNDS):
+        x = lucid.tanh(w @ x)
+        made.append(x)
+    for y in made:
+        y.register_hook(lambda g: 2 * g)
+    lucid.stack(made).sum().backward()
     return x
 
 
-def rows_of_a_list(w: Any, x: Any) -> Any:
-    layers = [w * k for k in range(ROUNDS)]
-    for k in range(ROUNDS):
-        x = lucid.tanh(layers[k] @ x)
-    x.sum().backward()
-    return x
+def the_item_before(w: Any, x: Any) -> Any:
+    made = [x]
+    for _ in range(ROUNDS):
+        made.append(lucid.tanh(w @ made[-1]))
+    lucid.stack(made).sum().backward()
+    return made[-1]
 
 
-class Rows(nn.Parameter):
-    """A tensor of a class that tells numbers from tensors."""
+def a_list_backwards(w: Any, x: Any) -> Any:
+    made = []
+    for _ in range(ROUNDS):
+        x = lucid.tanh(w @ x)
+        made.append(x)
+    joined = lucid.stack(made[::-1])
+    joined.sum().backward()
+    return joined
 
-    def __getitem__(self, index: Any) -> Any:
-        row = super().__getitem__(index)
-        return row if isinstance(index, int) else row * 100
+
+def what_is_written_behind_a_list(w: Any, x: Any) -> Any:
+    made, field = [], XS[0].clone()
+    with lucid.no_grad():
+        for _ in range(ROUNDS):
+            field += 0.1
+            x = lucid.tanh(w @ x)
+            made.append(field)
+    return lucid.stack(made), x
 
 
-OWN = Rows(XS.clone())
+def a_carry_that_is_written_behind_a_list(w: Any, x: Any) -> Any:
+    made, x = [], w[0] * 1
+    for _ in range(ROUNDS):
+        x[0] += 1
+        x = x.roll(1) + XS[0]
+        made.append(x)
+    joined = lucid.stack(made)
+    joined.sum().backward()
+    return joined
 
 
-def rows_of_a_class_of_its_own(w: Any, x: Any) -> Any:
-    for t in range(LENGTH):
-        x = lucid.tanh(w @ x + OWN[t])
-    return x
+def what_is_written_by_another_name(w: Any, x: Any) -> Any:
+    made = lucid.zeros(LENGTH, WIDTH, dtype=f64)
+    others = {"first": made[:4]}
+    for t in range(4, LENGTH):
+        x = lucid.tanh(w @ x) + others["first"].detach().sum()
+        made[t - 4] = x
+    made.sum().backward()
+    return made, x
 
 
 def rows_that_are_written(w: Any, x: Any) -> Any:
@@ -407,6 +576,24 @@ def rows_that_are_written(w: Any, x: Any) -> Any:
     return field, x
 
 
+def its_number_in_a_call(w: Any, x: Any) -> Any:
+    def scaled(i: int, row: Any) -> Any:
+        return row * 2.0**-i
+
+    for i in range(ROUNDS):
+        x = lucid.tanh(w @ x) + scaled(i, XS[0])
+    x.sum().backward()
+    return x
+
+
+def rows_of_a_list(w: Any, x: Any) -> Any:
+    layers = [w * k for k in range(ROUNDS)]
+    for k in range(ROUNDS):
+        x = lucid.tanh(layers[k] @ x)
+    x.sum().backward()
+    return x
+
+
 def memory_that_is_shared_and_written(w: Any, x: Any) -> Any:
     field = XS[0].clone()
     shown = field.detach()
@@ -416,16 +603,6 @@ def memory_that_is_shared_and_written(w: Any, x: Any) -> Any:
             x = lucid.tanh(w @ x + shown)
             shown = field.detach()
     return field, x
-
-
-def a_sum_that_was_there_before(w: Any, x: Any) -> Any:
-    loss = lucid.zeros((), dtype=f64)
-    seen = [loss]
-    for _ in range(ROUNDS):
-        x = lucid.tanh(w @ x)
-        loss += x.sum()
-    seen[0].backward()
-    return loss
 
 
 def a_history_that_is_written(w: Any, x: Any) -> Any:
@@ -483,31 +660,12 @@ def rows_at_other_numbers(w: Any, x: Any) -> Any:
     return x
 
 
-def its_number_in_a_call(w: Any, x: Any) -> Any:
-    def scaled(i: int, row: Any) -> Any:
-        return row * 2.0**-i
-
-    for i in range(ROUNDS):
-        x = lucid.tanh(w @ x) + scaled(i, XS[0])
-    x.sum().backward()
-    return x
-
-
 def a_generator_of_its_own(w: Any, x: Any) -> Any:
     rng = np.random.default_rng(0)
     for _ in range(ROUNDS):
         x = lucid.tanh(w @ x) + float(rng.normal())
     x.sum().backward()
     return x
-
-
-def a_list(w: Any, x: Any) -> Any:
-    kept = []
-    for _ in range(ROUNDS):
-        x = lucid.tanh(w @ x)
-        kept.append(x)
-    lucid.stack(kept).sum().backward()
-    return kept[3]
 
 
 def an_attribute(w: Any, x: Any) -> Any:
@@ -613,18 +771,14 @@ def a_comprehension(w: Any, x: Any) -> Any:
     [
         *(
             rows_of_a_list,
-            rows_of_a_class_of_its_own,
-            rows_that_are_written,
             a_generator_of_its_own,
         ),
-        *(memory_that_is_shared_and_written, rows_at_other_numbers, its_number_in_a_call),
+        *(memory_that_is_shared_and_written, rows_at_other_numbers, the_item_before),
+        a_carry_that_is_written_behind_a_list,
         *(
             a_history_that_is_written,
             gradients_of_a_leaf,
             a_gradient,
-            a_sum_that_was_there_before,
-            its_number,
-            a_list,
             an_attribute,
             a_number,
             a_flag,
@@ -637,6 +791,19 @@ def a_comprehension(w: Any, x: Any) -> Any:
 )
 def test_rounds_that_differ_or_keep_something_are_pythons(program: Program) -> None:
     assert recorded(program) == 0
+
+
+@pytest.mark.parametrize(
+    ("program", "restarts"),
+    [
+        *((items_of_a_list, 1), (a_list_that_is_returned, 1), (hooks_on_items, 1)),
+        *((a_list_backwards, 1), (rows_that_are_written, 2)),
+        *((what_is_written_behind_a_list, 1), (what_is_written_by_another_name, 1)),
+        (its_number_in_a_call, 1),
+    ],
+)
+def test_rounds_that_turn_out_to_differ_begin_again(program: Program, restarts: int) -> None:
+    assert recorded(program, restarts) == 0
 
 
 def test_rounds_that_call_python_are_pythons() -> None:
@@ -842,6 +1009,114 @@ def test_rows_of_sequences_of_any_length_are_one_program() -> None:
             np.testing.assert_allclose(one, other, rtol=1e-9)
     assert not compiled.stats.eager_reasons
     assert compiled.stats.traces <= 4  # two sizes, then any, with few rows or many
+
+
+CELL, HEAD = nn.GRUCell(WIDTH, WIDTH).to(f64), nn.Linear(WIDTH, WIDTH).to(f64)
+
+
+def rows_by_number(xs: Any) -> Any:
+    h, loss = lucid.zeros(2, WIDTH, dtype=f64), 0
+    for t in range(xs.shape[1] - 1):
+        h = CELL(xs[:, t], h)
+        loss = loss + F.mse_loss(HEAD(h), xs[:, t + 1])
+    return loss / (xs.shape[1] - 1)
+
+
+def rows_themselves(xs: Any) -> Any:
+    h = lucid.zeros(2, WIDTH, dtype=f64)
+    for row in xs.transpose(0, 1):
+        h = CELL(row, h)
+    return HEAD(h)
+
+
+def rows_and_their_numbers(xs: Any) -> Any:
+    h, total = lucid.zeros(2, WIDTH, dtype=f64), 0
+    for t, row in enumerate(xs.unbind(1)):
+        h = CELL(row, h)
+        total += h.sum() / (t + 1)
+    return total
+
+
+def rows_in_pairs(xs: Any) -> Any:
+    h, loss, rows = lucid.zeros(2, WIDTH, dtype=f64), 0, xs.transpose(0, 1)
+    for now, following in zip(rows[:-1], rows[1:], strict=True):  # noqa: RUF007
+        h = CELL(now, h)
+        loss = loss + F.mse_loss(h, following)
+    return loss
+
+
+def rows_from_the_end(xs: Any) -> Any:
+    h = lucid.zeros(2, WIDTH, dtype=f64)
+    for t in reversed(range(xs.size(1))):
+        h = CELL(xs[:, t], h)
+    for t in range(xs.size(1) - 1, -1, -1):
+        h = CELL(xs[:, t], h)
+    return h
+
+
+def rows_in_a_list(xs: Any) -> Any:
+    h, states, outputs = lucid.zeros(2, WIDTH, dtype=f64), [], []
+    for t in range(xs.shape[1]):
+        h = CELL(xs[:, t], h)
+        states.append(h)
+        outputs.append(HEAD(h))
+    return lucid.stack(outputs, 1), lucid.cat(states, -1), sum(outputs) / len(outputs)
+
+
+def rows_in_a_table(xs: Any) -> Any:
+    h, made = lucid.zeros(2, WIDTH, dtype=f64), lucid.zeros(2, xs.shape[1], WIDTH, dtype=f64)
+    for t in range(xs.shape[1]):
+        h = CELL(xs[:, t], h)
+        made[:, t] = HEAD(h)
+    return made
+
+
+def rows_as_far_as_they_go(xs: Any) -> Any:
+    h, lengths = lucid.zeros(2, WIDTH, dtype=f64), (xs[:, :, 0] > -1).sum(1)
+    for t in range(xs.shape[1]):
+        h = lucid.where((t < lengths).unsqueeze(1), CELL(xs[:, t], h), h)
+    return h
+
+
+def teacher_forcing_by_turns(xs: Any) -> Any:
+    h, loss, known = lucid.zeros(2, WIDTH, dtype=f64), 0, xs[:, 0]
+    for t in range(1, xs.shape[1]):
+        h = CELL(known, h)
+        made = HEAD(h)
+        loss = loss + F.mse_loss(made, xs[:, t])
+        known = made.detach()
+    return loss
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        *(rows_by_number, rows_themselves, rows_and_their_numbers, rows_in_pairs),
+        *(rows_from_the_end, rows_in_a_list, rows_in_a_table, rows_as_far_as_they_go),
+        teacher_forcing_by_turns,
+    ],
+)
+def test_sequences_of_any_length_are_one_program(program: Callable[[Any], Any]) -> None:
+    """Two lengths have programs of their own, as have those with too few rows to look at."""
+
+    def step(xs: Any) -> Any:
+        CELL.zero_grad()
+        HEAD.zero_grad()
+        found = program(xs)
+        sum(x.sin().sum() for x in (found if type(found) is tuple else (found,))).backward()
+        return found, CELL.weight_hh.grad, xs.grad
+
+    compiled, made, wanted = lucid.compile(step), [], []
+    for count in [*COUNTS, 3, 17, 3, 14]:
+        for run, results in ((step, wanted), (compiled, made)):
+            lucid.manual_seed(count)
+            xs = lucid.randn(2, count, WIDTH, dtype=f64).requires_grad_()
+            results.append([x.detach().numpy().copy() for x in flatten(run(xs))[0]])
+    for ours, theirs in zip(made, wanted, strict=True):
+        for one, other in zip(ours, theirs, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
+    assert not compiled.stats.eager_reasons
+    assert compiled.stats.traces <= 6, str(compiled.stats)
 
 
 def test_rounds_that_differ_look_at_their_count() -> None:

@@ -545,7 +545,7 @@ class Fusion:
             taken = []
             while left > 1 and free:
                 dim = free.pop(0)
-                if not group.sizes[dim] or left % group.sizes[dim]:
+                if not group.sizes[dim] or not is_multiple(left, group.sizes[dim]):
                     return None
                 left //= group.sizes[dim]
                 taken.append(dim)

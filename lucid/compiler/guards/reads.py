@@ -473,7 +473,7 @@ class Reads(Collector):
 
         given: as of `array`.
         """
-        if type(owner) is range or is_late(owner):
+        if isinstance(owner, (range, TensorCore)) or is_late(owner):
             instead = self.substitutes.rounds(owner)
             if instead is not None or type(owner) is range:
                 return instead

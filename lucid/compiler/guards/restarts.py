@@ -50,7 +50,8 @@ class Known:
             from a container by such as move.
         shared: lines whose `numpy()` is of constants, on memory that the step writes or keeps.
         opened: axes of what functions find whose sizes differ from call to call; closed: those
-            whose sizes must be known all the same; may_open: whether more may be opened.
+            whose sizes must be known all the same; least: from which size on others are open;
+            may_open: whether more may be opened.
         types: of the tensors that earlier traces were given.
         undo: takes back what the trace has created in Python, while nobody has taken over.
         warnings: give those that the trace has met, where an error ends it.
@@ -62,6 +63,7 @@ class Known:
     kept: dict[int, Any] = field(default_factory=dict)
     opened: set[OpenAxis] = field(default_factory=set)
     closed: set[OpenAxis] = field(default_factory=set)
+    least: dict[OpenAxis, int] = field(default_factory=dict)
     may_open: bool = False
     types: Sequence[Sequence[TensorType]] = ()
     lengths: dict[tuple[Location | None, int], int] = field(default_factory=dict)

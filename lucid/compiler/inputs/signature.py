@@ -59,7 +59,7 @@ MOVES_OF_SIZES = 3  # sizes of an axis: the last of these is one of any
 _ARGUMENT = "argument"
 _OFTEN = frozenset((bool, str, type(None)))  # of those that are known by their values
 _NOTHING: list[Any] = []
-_NO_AXES: Mapping[int, Sequence[int]] = types.MappingProxyType({})
+_NO_AXES: Mapping[int, Mapping[int, int]] = types.MappingProxyType({})
 
 
 class LiveArgument:
@@ -143,11 +143,17 @@ def is_of_argument(axis: OpenAxis) -> bool:
     return axis[0] is _ARGUMENT
 
 
-def axes_of_arguments(axes: Iterable[OpenAxis]) -> dict[int, list[int]]:
-    """Those axes that are such, by tensor."""
-    found: dict[int, list[int]] = {}
-    for _, _, position, axis in sorted(filter(is_of_argument, axes)):
-        found.setdefault(position, []).append(axis)
+def axes_of_arguments(
+    axes: Iterable[OpenAxis], least: Mapping[OpenAxis, int]
+) -> dict[int, dict[int, int]]:
+    """Those axes that are such, by tensor, and from which size on they are open.
+
+    least: of axes that must be longer than others.
+    """
+    found: dict[int, dict[int, int]] = {}
+    for place in sorted(filter(is_of_argument, axes)):
+        *_, position, axis = place
+        found.setdefault(position, {})[axis] = least.get(place, LEAST)
     return found
 
 
@@ -212,7 +218,7 @@ class Call:
     """The arguments of one call, flattened, and after them what the step's places hold.
 
     Args:
-        opened: axes of tensors that may have any size but 0 and 1, by tensor.
+        opened: axes of tensors that may have any size from a least one on, by tensor.
 
     Attributes:
         tensors: tensor arguments; NumPy arrays are among them, as tensors on their memory.
@@ -249,7 +255,7 @@ class Call:
         self,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        opened: Mapping[int, Sequence[int]] = _NO_AXES,
+        opened: Mapping[int, Mapping[int, int]] = _NO_AXES,
     ) -> None:
         self._opened = opened
         self.open_axes: dict[int, Sequence[int]] = {}
@@ -406,7 +412,8 @@ class Call:
     def _open_type(self, number: int, type_: TensorType) -> tuple[object, ...]:
         """What is known of a tensor's type."""
         shape = [*type_.shape]
-        axes = [x for x in self._opened[number] if x < len(shape) and _may_be_open(shape[x])]
+        opened = self._opened[number].items()
+        axes = [x for x, least in opened if x < len(shape) and least <= shape[x] <= MOST]
         for axis in axes:
             shape[axis] = -1
         self.open_axes[number] = axes

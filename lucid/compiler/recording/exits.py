@@ -164,6 +164,15 @@ class Exits:
         if not self.recorder.has_given_sizes and all(map(is_of_argument, closed)):
             raise RestartTrace("looks at a size of an argument", "closed", closed)
 
+    def refuse_short(self, size: Extent) -> None:
+        """Begin again, with this size known, where that of an argument is too small for a loop."""
+        symbols = size.sizes.symbols_in(size.key)
+        places = size.sizes.origins_of(symbols)
+        if len(symbols) == len(places) == 1 and all(map(is_of_argument, places)):
+            least = size.sizes.hints[next(iter(symbols))] + 1
+            found = [(place, least) for place in places]
+            raise RestartTrace("goes round too few times for any number of them", "least", found)
+
     def end(self) -> None:
         """Let go of the numbers, which refer to this."""
         self._numbers.clear()

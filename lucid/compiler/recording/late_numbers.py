@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -22,7 +22,6 @@ from lucid.compiler.inputs.scalars import (
     is_live,
     is_of_sizes,
 )
-from lucid.functions.creation import arange
 from lucid.functions.from_data import tensor
 from lucid.ir import ops
 from lucid.ir.extents import Extent
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from lucid.compiler.recording.exits import Exits
     from lucid.ir.graph import Value
     from lucid.ir.location import Location
-    from lucid.tensor.tensor import Tensor
 
 _ON_INTS: dict[Any, Op] = {
     **{x: OPS[x] for x in (operator.add, operator.sub, operator.mul, operator.neg, abs)},
@@ -428,60 +426,6 @@ class LateSize(LateScalar):
         if type(other) in (int, LateSize):
             return meaning(self.extent, extent_of(other))
         return super()._compare(symbol, meaning, other)
-
-
-class LateRange(Applied):
-    """`range(n)` of a number that each call has: among indices, of a size, the places below it.
-
-    Who goes through it, or asks for one of its numbers, looks at that, unless it is a loop whose
-    rounds are alike (`python_loops.py`).
-    """
-
-    __slots__ = ()
-
-    def __init__(self, count: SymScalar) -> None:
-        super().__init__(range, (count,))
-
-    @property
-    def count(self) -> SymScalar:
-        """The number."""
-        count: SymScalar = self._args[0]
-        return count
-
-    def as_tensor(self) -> Tensor:
-        """What stands for it in an index."""
-        return arange(extent_of(self._args[0]))
-
-    def _look(self) -> range:
-        return range(*self._args)  # which asks the size for its index
-
-    @property  # type: ignore[misc]
-    def __class__(self) -> type:
-        return range
-
-    def __len__(self) -> int:
-        return len(self._look())
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._look()[index]
-
-    def __contains__(self, number: object) -> bool:
-        return number in self._look()
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._look())
-
-    def __reversed__(self) -> Iterator[int]:
-        return reversed(self._look())
-
-    def __eq__(self, other: object) -> bool:
-        return self._look() == (other._look() if type(other) is LateRange else other)
-
-    def __hash__(self) -> int:
-        return hash(self._look())
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._look(), name)
 
 
 def _is_known(number: Any) -> bool:

@@ -1,4 +1,4 @@
-"""What the code of a `for` over a `range` tells of its rounds."""
+"""What the code of a `for` tells of its rounds."""
 
 from __future__ import annotations
 
@@ -6,29 +6,28 @@ import dis
 import functools
 import inspect
 import types
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from lucid.compiler.guards.events import depths, steps
 
 _SHOW_VARIABLES = ("locals", "vars", "dir", "eval", "exec")
+_MOST_CALLS = 3  # between what is made and the loop that goes over it
 _NO_FUNCTION = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
-# How many values some instructions take from the stack, while an index is put together.
-_TAKEN = {"BINARY_OP": 2, "BINARY_SUBSCR": 2, "LOAD_ATTR": 1, "LOAD_METHOD": 1, "UNARY_NEGATIVE": 1}
-_NONE = ("NOP", "LOAD_CONST", "LOAD_GLOBAL", "LOAD_DEREF")
 
 
 class LoopCode(NamedTuple):
     """What the code of a loop tells.
 
     Attributes:
-        is_index: whether a round uses its number, as an index of something alone.
+        uses_number: whether a round reads what it is given.
         live: the variables that a round, or what follows it, reads as they are before it, or that
             inner functions share, by their places in a frame.
+        lists: those that show lists which a round, at most, appends to, and which nobody else has.
     """
 
-    is_index: bool
+    uses_number: bool
     live: list[int]
+    lists: list[int]
 
 
 @functools.lru_cache(maxsize=1024)
@@ -40,46 +39,88 @@ def code_of_loop(code: types.CodeType, offset: int) -> LoopCode | None:
     if code.co_flags & _NO_FUNCTION or shows or advance.opname != "FOR_ITER":
         return None
     body = [x for x in instructions if advance.offset < x.offset < advance.argval]
-    if not body[0].opname.startswith("STORE_FAST"):
-        return None
-    number = _variables(body[0])[1][0]
-    at = dict.fromkeys([x.offset for x in body], 0) | depths(code)  # 0: nothing leads there
-    uses = [
-        (i, at[x.offset] + place - len(_variables(x)[1]))
-        for i, x in enumerate(body)
-        for place, name in enumerate(_variables(x)[0])
-        if name == number
-    ]
-    if not all(_is_index(body[i + 1 :], at, place) for i, place in uses):
-        return None
+    targets, wanted = [], 1
+    for instruction in body:
+        if not wanted:
+            break
+        if instruction.opname == "UNPACK_SEQUENCE":
+            wanted += (instruction.arg or 0) - 1
+            continue
+        stored = _variables(instruction)[1]
+        if not stored:
+            return None
+        targets += stored
+        wanted -= len(stored)
+    uses_number = any(name in targets for x in body for name in _variables(x)[0])
     names = [*dict.fromkeys((*code.co_varnames, *code.co_cellvars))]
-    live = {*_live(code)[body[0].offset], *code.co_cellvars} - {number}
-    return LoopCode(bool(uses), sorted(map(names.index, live)))
+    live = {*_live(code)[body[0].offset], *code.co_cellvars} - {*targets}
+    lists = live.intersection(code.co_varnames).difference(code.co_cellvars)
+    filled = [x for x in lists if _is_filled(code, instructions, x, body[0].offset, advance.argval)]
+    return LoopCode(uses_number, sorted(map(names.index, live)), [*map(names.index, filled)])
 
 
 def loop_behind(code: types.CodeType, offset: int) -> LoopCode | None:
-    """What the code of the loop tells that goes over what a call gives; None: there is none."""
-    call, *behind = [x for x in dis.get_instructions(code) if x.offset >= offset]
-    following = behind[call.opname == "PRECALL"]  # in 3.11 the call itself is behind that
-    return code_of_loop(code, following.offset) if following.opname == "GET_ITER" else None
+    """What the code of the loop tells that goes over what a call gives; None: there is none.
 
-
-def _is_index(following: Sequence[dis.Instruction], at: dict[int, int], place: int) -> bool:
-    """Whether a value, at a place on the stack, is used as an index, perhaps one of several."""
-    for instruction in following:
-        name, depth = instruction.opname, at[instruction.offset]
-        if name == "BUILD_TUPLE" and depth - (instruction.arg or 0) <= place:
-            place = depth - (instruction.arg or 0)
+    Or over what another function makes of that alone, as in `enumerate(zip(a, b))`.
+    """
+    calls = 0
+    for x in dis.get_instructions(code):
+        if x.offset < offset or x.opname in ("PRECALL", "EXTENDED_ARG", "KW_NAMES", "LOAD_CONST"):
             continue
-        if name == "BINARY_SUBSCR" and depth == place + 1:
-            return True
-        is_known = name in _NONE or name.startswith("LOAD_FAST")
-        taken = (
-            0 if is_known else _TAKEN.get(name, instruction.arg if name == "BUILD_SLICE" else None)
-        )
-        if taken is None or depth - taken <= place:
+        if x.opname == "GET_ITER":
+            return code_of_loop(code, x.offset)
+        calls += 1
+        if x.opname not in ("CALL", "CALL_KW") or calls > _MOST_CALLS:
+            break
+    return None
+
+
+def _is_filled(
+    code: types.CodeType, instructions: list[dis.Instruction], name: str, start: int, end: int
+) -> bool:
+    """Whether a variable has a new list before a loop, which the code up to its end appends to.
+
+    So nobody else has it: it is made by a display, and between that and the end of the loop there
+    is no way in, and no other use than `name.append(…)`.
+    """
+    before = [x for x in instructions if x.offset < start]
+    stores = [i for i, x in enumerate(before) if name in _variables(x)[1]]
+    if not stores or _maker(code, before[: stores[-1] + 1], name) != "BUILD_LIST":
+        return False
+    first = before[stores[-1]].offset
+    for i, x in enumerate(instructions):
+        is_within = first < x.offset < end
+        if is_within and name in _variables(x)[1]:
             return False
-    return False
+        following = instructions[i + 1] if i + 1 < len(instructions) else x
+        gets = following.opname in ("LOAD_METHOD", "LOAD_ATTR") and following.argval == "append"
+        if is_within and name in _variables(x)[0] and not (gets and _variables(x)[0][-1] == name):
+            return False
+    ways = [(x, y.target) for x, others in steps(code).items() for y in others]
+    return not any(first < y < end and not first <= x < end for x, y in ways)
+
+
+def _maker(code: types.CodeType, instructions: list[dis.Instruction], name: str) -> str:
+    """The name of the instruction that has made what the last one of some stores in a variable."""
+    *before, last = instructions
+    at = depths(code)
+    place, after = at[last.offset] - 1 - _variables(last)[1].index(name), at[last.offset]
+    for x in reversed(before):
+        depth = at.get(x.offset, after)
+        if x.opname == "SWAP":
+            swapped = {after - 1: depth - (x.arg or 0), depth - (x.arg or 0): after - 1}
+            place = swapped.get(place, place)
+        elif depth <= place < after or (after == place + 1 and not _leaves_top(x)):
+            made: str = x.opname
+            return made
+        after = depth
+    return ""
+
+
+def _leaves_top(instruction: dis.Instruction) -> bool:
+    """Whether what is on top behind an instruction was there before it."""
+    return bool(_variables(instruction)[1]) or instruction.opname in ("POP_TOP", "NOP")
 
 
 def _loads_global(instruction: dis.Instruction) -> bool:

@@ -60,7 +60,6 @@ from lucid.ir.passes.round_body import DEPTH, is_short
 from lucid.ir.ranges import Ranges
 from lucid.ir.region_ops import CONTROL, calls_python, is_exit, stacked
 from lucid.ir.types import TensorType, bool_, i64
-from lucid.ir.whose_code import is_librarys
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, constant, of_value
 
@@ -289,7 +288,6 @@ class Frame:
         refused: why its rounds aren't all the same, as far as that was found out meanwhile.
         own: stand-ins for a carry that nobody else has, which may be written.
         hidden: memory from before that has got another history, in a round that Python makes.
-        indexed: memory that such a round has read at its number.
     """
 
     def __init__(self, recorder: Recorder, body: Body, variables: Collection[object] = ()) -> None:
@@ -306,7 +304,6 @@ class Frame:
         self.refused: str | None = None
         self.own: list[Value] = []
         self.hidden: set[Storage] = set()
-        self.indexed: set[Storage] = set()
         self._recorder = recorder
         self._age = Age()
         self._told = self._what_was_told()
@@ -411,6 +408,7 @@ class Loops:
         frames: the bodies that are being recorded, the innermost last.
         looks: what is noted of rounds that Python makes, the innermost last.
         left: lines of loops that Python has left in the round that was to be their body.
+        away: memory that the variables of Python's rounds don't show while one is recorded.
         looked_at: loops of Python's with so many rounds that aren't worth another look, by the
             identity of what their code tells.
     """
@@ -420,6 +418,7 @@ class Loops:
         self.frames: list[Frame] = []
         self.looks: list[Frame] = []
         self.left: list[Location | None] = []
+        self.away: set[Storage] = set()
         self.looked_at: dict[int, int] = {}
         self.places: dict[Location | None, None] = {}
         self.bodies: dict[GraphNode, list[Body]] = {}
@@ -429,14 +428,6 @@ class Loops:
         """Let the rounds that Python makes now be Python's."""
         for frame in self.looks:
             frame.refused = reason
-
-    def note_indexed(self, owner: Any) -> None:
-        """Note of what a round that Python makes reads a part, at its number."""
-        is_plain = isinstance(owner, TensorCore) and is_librarys(type(owner))
-        if not is_plain:  # whose class may tell a number from a tensor
-            self.refuse(f"reads a {type(owner).__name__} at its number")
-        for frame in self.looks if is_plain else ():
-            frame.indexed.add(owner._storage)
 
     def unroll(self, reason: str) -> None:
         """Begin again, with the innermost loop that is being recorded unrolled, if there is one."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.scalars import WHOLE, is_live
 from lucid.compiler.recording.exits import number_at
-from lucid.compiler.recording.late_numbers import place_of
+from lucid.compiler.recording.late_numbers import LateScalar, place_of
 from lucid.functions.creation import arange
 from lucid.ir.location import Location, here
 from lucid.ir.types import i64
@@ -124,7 +124,8 @@ class MovingParts:
         is_range = type(part) is slice
         first = (part.start if is_range else part).truncated()
         if not is_range:
-            is_inside = first >= -size and first + 1 <= size
+            in_rounds = type(first) is LateScalar and self._recorder.loops.frames
+            is_inside = in_rounds or (first >= -size and first + 1 <= size)  # else a body says it
             return self._recorder.constant(first, i64) if is_inside else None
         end = part.stop.truncated()
         count = self._length(end - first, number)

@@ -1,13 +1,15 @@
-"""Rounds of a `for` over a `range`: when they are alike, one is recorded for all that are left.
+"""Rounds of a `for`: when they are alike, one is recorded for all that are left.
 
 While a step is traced, Python makes the rounds, and each of them would be recorded. So something
-else is iterated in place of the `range`, which looks, before a round, at the variables that are
+else is iterated in place of a `range`, or of what else has its things by numbers (`iterables.py`),
+which looks, before a round, at the variables that are
 read before they are written, by the function's code (`loop_code.py`). If a round has changed
 nothing in Python but such variables, and these to tensors of the same types, then the next one does
 what it did with other tensors, and so do all that follow: Python's rounds depend on nothing else.
 The next round then is recorded on stand-ins, as the body of a `scan` (`loops.py`), and the
 variables become its last carry. The last round is Python's again: what is read behind the loop is
-what that has made. A number that is an index of tensors alone is a row of the scan.
+what that has made. The number of a round is a row of the scan, and for Python one that only a call
+knows (`late_numbers.py`).
 
 What doesn't fit, such as rounds that keep what they have made in a list or look at a value, is left
 to Python; a pass finds equal rounds of that as well (`ir/passes/roll_up.py`), and it makes better
@@ -20,11 +22,15 @@ import operator
 import sys
 import types
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from lucid.compiler.guards.events import Stack, unheard
-from lucid.compiler.recording.late_numbers import LateRange, LateSize
+from lucid.compiler.inputs.scalars import is_live
+from lucid.compiler.recording.filled_lists import FilledList
+from lucid.compiler.recording.iterables import LateIterable
+from lucid.compiler.recording.late_numbers import LateScalar, LateSize, extent_of
 from lucid.compiler.recording.loop_code import LoopCode, code_of_loop
 from lucid.compiler.recording.loops import Frame, Loops, loops_here, unrolling
 from lucid.functions.creation import arange
@@ -32,15 +38,16 @@ from lucid.ir import ops
 from lucid.ir.location import here
 from lucid.ir.region_ops import CONTROL
 from lucid.ir.types import i64
+from lucid.ir.whose_code import is_followed
 from lucid.tensor.core import TensorCore, constant
+from lucid.tensor.storage import Storage
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.tree import children_of, flatten, map_tree
+from lucid.tensor.writing import write_
 
 if TYPE_CHECKING:
-    from lucid.compiler.inputs.scalars import SymScalar
     from lucid.compiler.recording.recorder import Recorder
     from lucid.ir.graph import Node
-    from lucid.tensor.storage import Storage
 
 _LEAST_ROUNDS = 8
 _LEAST_NODES = 2500  # that needn't be recorded: this takes some 0.2 s
@@ -54,21 +61,28 @@ class _State:
     Attributes:
         code: what the code of the loop tells.
         cells: those of them that inner functions share.
+        lists: what is in the lists that rounds may fill, by the places of these.
         _values: what they hold, by their places.
         _changing: the places of those that the last round has changed.
+        filled: what stands for the lists to which it has appended a tensor.
         _own: memory of theirs that rounds have made, and nobody else has.
+        _written: tensors from before the loop that rounds write, with a history, by identity.
     """
 
     @unheard
-    def __init__(self, code: LoopCode, frame: types.FrameType) -> None:
+    def __init__(self, code: LoopCode, frame: types.FrameType, loops: Loops) -> None:
         stack = Stack(frame)
-        self.code = code
+        self.code, self._loops = code, loops
         self.cells = {x: y for x in code.live if type(y := stack[x]) is types.CellType}
         self._values = {x: _content(y) if (y := self.cells.get(x)) else stack[x] for x in code.live}
         tensors = [(x, y) for x, y in self._values.items() if isinstance(y, TensorCore)]
         self._versions = {place: tensor._counter.value for place, tensor in tensors}
+        lists = {x: self._values[x] for x in code.lists}
+        self.lists = {place: [*items] for place, items in lists.items() if type(items) is list}
+        self.filled: dict[int, FilledList] = {}
         self._changing: list[int] = []
         self._own: set[Storage] = set()
+        self._written: dict[int, TensorCore] = {}
 
     def _follows(self, before: _State, meet: Callable[[Any, Any], object]) -> bool:
         """Whether nothing but tensors is another one than before; `meet` gets these, and those."""
@@ -88,6 +102,8 @@ class _State:
 
         None: it has done more, or their memory is seen elsewhere as well.
         """
+        if not self._note_filled(before):
+            return None
         self._changing = [place for place in self._values if self._is_changed(place, before)]
         leaves = chain.from_iterable(flatten(self._values[x])[0] for x in self._changing)
         held = {id(x): x for x in (*self._values.values(), *leaves) if isinstance(x, TensorCore)}
@@ -99,16 +115,78 @@ class _State:
             return None
         found = {id(new): new for _, new in pairs}
         has_settled = all(id(old) in found or id(old) not in held for old, _ in pairs)
+        written = [x for x in found.values() if x._storage in noted.written]
+        same = {id(old) for old, new in pairs if old is new}
         is_own = all(
-            (memory.count(x._storage) == 1 and x._storage in self._own)
-            or x._storage not in noted.written
-            for x in found.values()
+            memory.count(x._storage) == 1 and (x._storage in self._own or id(x) in same)
+            for x in written
         )
+        self._written = {id(x): x for x in written if x._storage not in self._own}
         keeps = all(x.requires_grad or not x.dtype.is_floating_point for x in found.values())
         keeps = keeps or all(old.requires_grad is new.requires_grad for old, new in pairs)
         fits = len(found) == len(pairs) and all(_fits(old, new) for old, new in pairs)
         fits = fits and noted.hidden <= {x._storage for x in found.values()}
         return [*found.values()] if has_settled and is_own and keeps and fits else None
+
+    @property
+    def variables(self) -> list[Any]:
+        """What rounds may change: cells, and lists."""
+        return [*self.cells.values(), *(self._values[place] for place in self.lists)]
+
+    @unheard
+    def _note_filled(self, before: _State) -> bool:
+        """Note lists with one more tensor in them; False: others differ."""
+        for place, items in self.lists.items():
+            now, earlier = self._values[place], before.lists.get(place)
+            if now is not before._values[place] or earlier is None:
+                continue
+            added = items[len(earlier) :]
+            if not all(map(operator.is_, earlier, items)) or len(items) < len(earlier):
+                return False
+            if len(added) > 1 or any(type(x) is not Tensor for x in added):
+                return False
+            if added:
+                self.filled[place] = FilledList(items, self._loops, here())
+        return True
+
+    def appended(self, made: Sequence[Any], stand_ins: Sequence[TensorCore]) -> list[TensorCore]:
+        """What the recorded round has appended to lists, which nothing may write after that.
+
+        made: the next carry; stand_ins: for what the round began with.
+        """
+        items = [filled.take() for filled in self.filled.values()]
+        rows: list[TensorCore] = [x for each in items for x in each if type(x) is Tensor]
+        if any(len(each) != 1 for each in items) or len(rows) != len(items):
+            raise unrolling("fills a list not alike", [here()])
+        noted = self._loops.frames[-1]
+        written = {x for x in noted.written if noted.is_from_before(x)}
+        held, seen = {x._storage for x in rows}, set[Storage]()
+        while held - seen:  # by the same round, or a later one
+            seen |= held
+            pairs = zip(made, stand_ins, strict=True)
+            held = {x._storage for new, x in pairs if new._storage in held}
+        if seen & written:
+            raise unrolling("writes what it has put in a list", [here()])
+        return rows
+
+    @contextmanager
+    def away(self, loops: Loops) -> Iterator[None]:
+        """Record a round in the block, which sees what it writes by its variables alone."""
+        memory = {x._storage for x in self._written.values()} - loops.away
+        loops.away |= memory
+        try:
+            yield
+        finally:
+            loops.away -= memory
+
+    def written_back(
+        self, carry: Sequence[TensorCore], others: Sequence[TensorCore]
+    ) -> list[TensorCore]:
+        """What the variables hold behind the loop: what was written is what it was."""
+        for x, other in zip(carry, others, strict=True):
+            if id(x) in self._written:
+                write_(x, other)
+        return [x if id(x) in self._written else y for x, y in zip(carry, others, strict=True)]
 
     @unheard
     def enter(
@@ -124,7 +202,9 @@ class _State:
                 self.cells[place].cell_contents = new
             else:
                 stack[place] = new
-        return _State(self.code, frame)
+        for place, filled in self.filled.items():
+            stack[place] = filled
+        return _State(self.code, frame, self._loops)
 
     @unheard
     def next_carry(self, frame: types.FrameType, carry: Sequence[TensorCore]) -> list[Any] | None:
@@ -141,7 +221,7 @@ class _State:
             else:
                 others.append(new)
 
-        follows = _State(self.code, frame)._follows(self, meet)
+        follows = _State(self.code, frame, self._loops)._follows(self, meet)
         return [*made.values()] if follows and not others else None
 
 
@@ -174,100 +254,147 @@ def _alike(old: Any, new: Any, meet: Callable[[Any, Any], object]) -> bool:
 
 
 class Count(int):
-    """The number of a round, which it may use as an index of tensors."""
+    """The number of a round that Python makes, which notes who looks at it."""
+
+    loops: Loops
+
+    @classmethod
+    def of(cls, number: int, loops: Loops) -> Count:
+        made = cls(number)
+        made.loops = loops
+        return made
+
+
+def _looking(name: str) -> Callable[..., Any]:
+    """An operation by which the user's code decides, unless that is a tensor's."""
+
+    def look(number: Count, *others: Any) -> Any:
+        of_tensor = any(isinstance(x, TensorCore) for x in others)
+        if not of_tensor and is_followed(sys._getframe(1).f_code):
+            number.loops.refuse("looks at its number")
+        return getattr(int, name)(number, *others)
+
+    return look
+
+
+def _counting(name: str) -> Callable[..., Any]:
+    """Arithmetic that gives another number of the round."""
+
+    def count(number: Count, *others: Any) -> Any:
+        found = getattr(int, name)(number, *others)
+        return Count.of(found, number.loops) if type(found) is int else found
+
+    return count
+
+
+for _name in ("eq", "ne", "lt", "le", "gt", "ge", "bool", "hash", "str", "repr", "format"):
+    setattr(Count, f"__{_name}__", _looking(f"__{_name}__"))
+for _name in ("add", "radd", "sub", "rsub", "mul", "rmul", "floordiv", "mod", "neg"):
+    setattr(Count, f"__{_name}__", _counting(f"__{_name}__"))
 
 
 def rounds(
-    recorder: Recorder, numbers: range | LateRange, code: types.CodeType, offset: int
+    recorder: Recorder, things: LateIterable, code: types.CodeType, offset: int
 ) -> Iterator[Any] | None:
-    """What a `for` of the user's is to iterate over in place of a `range`, while it is traced.
+    """What a `for` of the user's is to iterate over in place of some things, while it is traced.
 
     offset: of the instruction that asks for its iterator.
     """
-    found = code_of_loop(code, offset)
+    found, count = code_of_loop(code, offset), things.count
     if found is None:
         return None
-    if not isinstance(numbers, LateRange):
+    if not is_live(count):
         least = max(_LEAST_ROUNDS, recorder.loops.looked_at.get(id(found), 0))
-        return _rounds(recorder.loops, found, numbers) if len(numbers) > least else None
-    count = numbers.count  # it passes for a range in `isinstance`
-    if found.is_index and type(count) is not LateSize:
-        return None
-    is_enough = count.now > _MOST_LOOKS + 1 and count > _MOST_LOOKS + 1
-    return _rounds_of_each_call(recorder.loops, found, count) if is_enough else None
+        return _rounds(recorder.loops, found, things) if count > least else None
+    if count.now > _MOST_LOOKS + 1 and count > _MOST_LOOKS + 1:
+        return _rounds(recorder.loops, found, things)
+    if type(count) is LateSize:
+        recorder.exits.refuse_short(count.extent)
+    return None
 
 
-def _rounds(loops: Loops, code: LoopCode, numbers: range) -> Iterator[Any]:
-    done = yield from _looked_at(loops, code, numbers)
-    yield from numbers[done:]
-
-
-def _rounds_of_each_call(loops: Loops, code: LoopCode, count: SymScalar) -> Iterator[Any]:
-    """Rounds that are as many as each call says, but enough to be looked at."""
-    numbers = range(count.now)
-    done = yield from _looked_at(loops, code, numbers, count)
-    if done == len(numbers) - 1:
-        yield count - 1
+def _rounds(loops: Loops, code: LoopCode, things: LateIterable) -> Iterator[Any]:
+    """Rounds of a known number, or of as many as each call says, but enough to be looked at."""
+    done, count = (yield from _looked_at(loops, code, things)), things.count
+    start, step = things.start, things.step
+    if is_live(count) and done == count.now - 1:
+        yield things.at(start + step * (count - 1))
     else:
-        yield from range(operator.index(count))[done:]
+        yield from (things.at(start + step * i) for i in range(done, operator.index(count)))
 
 
-def _looked_at(
-    loops: Loops, code: LoopCode, numbers: range, count: SymScalar | None = None
-) -> Generator[Any, None, int]:
+def _looked_at(loops: Loops, code: LoopCode, things: LateIterable) -> Generator[Any, None, int]:
     """Look at rounds, and record one for all that are left when they are alike.
 
-    Returns how many are over. count: how many there are, where each call says that.
+    Returns how many are over.
     """
-    state, done = _State(code, sys._getframe(2)), 0
-    most = min(_MOST_LOOKS, len(numbers) - _LEAST_ROUNDS) if count is None else _MOST_LOOKS
+    state, done, start, step = _State(code, sys._getframe(2), loops), 0, things.start, things.step
+    is_known = not is_live(things.count)
+    count: int = things.count if is_known else things.count.now
+    most = min(_MOST_LOOKS, count - _LEAST_ROUNDS) if is_known else _MOST_LOOKS
     while done < most and loops_here() is loops:
-        with loops.looking(state.cells.values()) as noted:
-            yield Count(numbers[done]) if code.is_index else numbers[done]
-            done, before, state = done + 1, state, _State(code, sys._getframe(2))
+        with loops.looking(state.variables) as noted:
+            number = start + step * done
+            yield things.at(Count.of(number, loops) if code.uses_number else number)
+            done, before, state = done + 1, state, _State(code, sys._getframe(2), loops)
             carry = state.carry(before, noted)
-        least = _LEAST_NODES if count is None else 0
         nodes = loops.recorder.graph.nodes[noted.start :]
-        if not _is_plain(noted, nodes) or len(nodes) * (len(numbers) - done - 1) < least:
-            loops.looked_at[id(code)] = len(numbers)
+        least = _LEAST_NODES if is_known else 0
+        if not _is_plain(noted, nodes) or len(nodes) * (count - done - 1) < least:
+            loops.looked_at[id(code)] = count
             break
         if carry is not None:
-            if count is None or type(count) is LateSize:
-                stop = numbers[-1] if count is None else count.extent - 1
-                counts = arange(numbers[done], stop, numbers.step, dtype=i64)
-                yield from _recorded(loops, state, carry, counts, numbers[done])
+            if is_known or type(things.count) is LateSize:
+                yield from _recorded(loops, state, carry, things, done)
+            elif state.filled:
+                break
             else:
-                yield from _recorded_while(loops, state, carry, count - (done + 1))
-            return len(numbers) - 1  # all that is read behind the loop is made in the last one
+                yield from _recorded_while(loops, state, carry, things, done)
+            return count - 1  # all that is read behind the loop is made in the last one
     return done
 
 
 def _recorded(
-    loops: Loops, before: _State, carry: list[TensorCore], counts: Tensor, number: Any
+    loops: Loops, before: _State, carry: list[TensorCore], things: LateIterable, done: int
 ) -> Generator[Any, None, None]:
-    """Record one round for all of these counts, the first of which is the number."""
-    rows, cells = [counts] if before.code.is_index else [], before.cells.values()
-    length: Any = counts._type.shape[0]
-    with loops.scanned(carry, rows, length, False, "for", variables=cells) as scan:
-        number = scan.rows[0] if rows else number
+    """Record one round for all that are left but the last."""
+    first, last = (things.start + things.step * x for x in (done, extent_of(things.count) - 1))
+    numbers = arange(first, last, things.step, dtype=i64)
+    xs, cells = [numbers] if before.code.uses_number else [], before.cells.values()
+    length: Any = numbers._type.shape[0]
+    with loops.scanned(carry, xs, length, False, "for", variables=cells) as scan:
+        number = things.at(_number(loops, scan.rows[0]) if xs else first)
         made = yield from _round(loops, before, carry, scan.carry, number)
-        scan.made = made, []
-    before.enter(sys._getframe(3), carry, scan.carry)
+        rows = before.appended(made, scan.carry)
+        scan.made = made, rows
+        later = {x._storage for x in made}
+    before.enter(sys._getframe(3), carry, before.written_back(carry, scan.carry))
+    count = loops.recorder.exits.shown(length)
+    for filled, row, stack in zip(before.filled.values(), rows, scan.rows, strict=True):
+        filled.fill(stack, count, row, are_read=row._storage in later)
 
 
 def _recorded_while(
-    loops: Loops, before: _State, carry: list[TensorCore], count: Any
+    loops: Loops, before: _State, carry: list[TensorCore], things: LateIterable, done: int
 ) -> Generator[Any, None, None]:
-    """Record one round for as many as each call says."""
+    """Record one round for as many as each call says, behind those that are done."""
+    count = things.count - (done + 1)
     recorder, zero, one = loops.recorder, constant(0, i64), constant(1, i64)
     limit = recorder.constant(count, i64)
     first: list[Any] = [ops.lt(zero, limit), zero, *carry]
     options: Any = {"op": ops.while_loop, "variables": before.cells.values()}
     with loops.scanned(first, [], 0, False, "for", **options) as scan:
         counted = ops.add(scan.carry[1], one)
-        made = yield from _round(loops, before, carry, scan.carry[CONTROL:], 0)
+        number = things.at(things.start + things.step * (_number(loops, scan.carry[1]) + done))
+        made = yield from _round(loops, before, carry, scan.carry[CONTROL:], number)
         scan.made = [ops.lt(counted, limit), counted, *made], []
-    before.enter(sys._getframe(3), carry, scan.carry[CONTROL:])
+    before.enter(sys._getframe(3), carry, before.written_back(carry, scan.carry[CONTROL:]))
+
+
+def _number(loops: Loops, counter: TensorCore) -> LateScalar:
+    """What a round gets for its number."""
+    value = loops.recorder.value_of(counter)
+    return loops.recorder.exits.number(value, value, (), "the number of a round")
 
 
 def _round(
@@ -277,7 +404,8 @@ def _round(
     place = here()
     entered = before.enter(sys._getframe(4), carry, stand_ins)
     try:
-        yield number
+        with before.away(loops):
+            yield number
     except GeneratorExit:
         loops.left.append(place)
         raise
@@ -290,5 +418,4 @@ def _round(
 def _is_plain(noted: Frame, nodes: Sequence[Node]) -> bool:
     """Whether a round does nothing but compute these."""
     calls = any(node.has_effect and node.op is not ops.check for node in nodes)
-    is_indexed = any(x in noted.indexed for x in noted.written)  # perhaps by a view of a row
-    return not calls and not is_indexed and noted.problem() is None
+    return not calls and noted.problem() is None

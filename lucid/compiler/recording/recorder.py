@@ -24,7 +24,9 @@ from lucid.compiler.inputs.present import evaluate
 from lucid.compiler.inputs.scalars import SymScalar, is_live, seen
 from lucid.compiler.recording import texts
 from lucid.compiler.recording.exits import Exits
+from lucid.compiler.recording.filled_lists import FilledList
 from lucid.compiler.recording.foreseen import Foreseen
+from lucid.compiler.recording.iterables import LateRows
 from lucid.compiler.recording.late_arrays import (
     LateArray,
     LateObject,
@@ -146,6 +148,14 @@ class Recorder(TracedMemory):
     def note_size(self, number: SymScalar) -> None:
         self.exits.note_size(number)
 
+    def rows_of(self, x: TensorCore, axis: int) -> Any:
+        """What stands for the rows of a tensor along an axis of an open size."""
+        return LateRows(x, axis, self.exits)
+
+    def rows_in(self, tensors: Any) -> Tensor | None:
+        """The tensors of a list that a loop has filled, stacked; None: it is another one."""
+        return tensors.whole if type(tensors) is FilledList else None
+
     def size_of(self, tensor: TensorCore) -> Any:
         """The number in a tensor as an open size, if it is looked at as one here; else itself."""
         type = tensor._type
@@ -228,6 +238,8 @@ class Recorder(TracedMemory):
         storage = tensor._storage
         if self.parts.by_memory:  # else none has been written either
             self.parts.read(storage)
+        if storage in self.loops.away:
+            self.loops.unroll("sees by two names what its rounds write")
         if storage.recorder is self and tensor._array is None:  # what most ops read
             value: Value | None = storage.value
             if tensor._chain:

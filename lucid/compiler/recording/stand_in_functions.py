@@ -36,7 +36,16 @@ from lucid.compiler.guards.collector import PLAIN
 from lucid.compiler.guards.events import used_in, without_first
 from lucid.compiler.inputs.late import is_late
 from lucid.compiler.inputs.scalars import ONLY_COMPUTE, is_known_before, is_live, live_function
+from lucid.compiler.recording.filled_lists import FilledList
 from lucid.compiler.recording.growing_lists import of_lists
+from lucid.compiler.recording.iterables import (
+    MAKERS,
+    LateIterable,
+    is_iterable,
+    iterable_made,
+    iterable_of,
+    may_be_iterable,
+)
 from lucid.compiler.recording.late_arrays import (
     LateArray,
     NeedsDataError,
@@ -46,7 +55,6 @@ from lucid.compiler.recording.late_arrays import (
 )
 from lucid.compiler.recording.late_numbers import (
     LateList,
-    LateRange,
     LateScalar,
     LateSize,
     is_close,
@@ -244,8 +252,13 @@ class StandInFunctions:
                 return functools.partial(self._said, says, function)
         if function is type and (is_live(only) or is_late(only)):
             return lambda value: value.__class__
-        if function is range and (type(only) is LateSize or self._counts_rounds(only)):
-            return LateRange
+        if type(only) is FilledList and function is len:
+            return lambda filled: filled.count
+        if function is sum and args and type(args[0]) is FilledList:
+            return FilledList.summed
+        made = self._iterable(function, args, kwargs)
+        if made is not None:
+            return lambda *_, **__: made
         if not holds(given, is_late):
             return None
         if getattr(function, "__wrapped__", function) in _SHARE_ARRAYS and any(
@@ -288,17 +301,22 @@ class StandInFunctions:
         """What a function gives of lists that grow, or parts of them."""
         return of_lists(self._collector, function, args, kwargs)
 
-    def rounds(self, numbers: Any) -> Iterator[Any] | None:
+    def rounds(self, things: Any) -> Iterator[Any] | None:
+        """What a loop is to go over instead, so that perhaps one of its rounds is recorded."""
         at = self._collector.at
-        if at is None or type(numbers) not in (range, LateRange):
-            return None
-        return rounds(self._recorder, numbers, *at)
+        found = None if at is None else iterable_of(things, self._exits)
+        instead = None if at is None or found is None else rounds(self._recorder, found, *at)
+        return things if instead is None and is_iterable(things) else instead  # which tells itself
 
-    def _counts_rounds(self, number: Any) -> bool:
-        """Whether a number of each call's is how often a loop goes round that follows here."""
+    def _iterable(
+        self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> LateIterable | None:
+        """What stands for something to go over, as far as only a call knows how long it is."""
         at = self._collector.at
-        is_whole = is_live(number) and number.kind is int and type(number) is not LateSize
-        return is_whole and at is not None and loop_behind(*at) is not None
+        if function not in MAKERS or at is None or not holds(args, may_be_iterable):
+            return None
+        is_looped = loop_behind(*at) is not None
+        return iterable_made(function, args, kwargs, self._exits, is_looped=is_looped)
 
     def template(self, template: str, values: Any) -> Any:
         """What stands for the left side of `template % values`."""
@@ -404,8 +422,8 @@ class StandInFunctions:
 
     def entry(self, owner: Any, key: Any) -> Any:
         """What `owner[key]` gives of a table of texts, at such a key; None: it is looked at."""
-        if type(key) is Count or (type(key) is tuple and Count in map(type, key)):
-            self._recorder.loops.note_indexed(owner)
+        if type(key) is Count and not isinstance(owner, TensorCore):
+            self._recorder.loops.refuse("looks at its number")
         if type(key) is not LateScalar or key.kind is not int:
             return None
         table = table_of(owner)
@@ -586,7 +604,7 @@ def _are_numbers(items: Sequence[Any]) -> bool:
 
 def _is_looked_at(value: Any) -> bool:
     """Whether code in C may see a value as it is now."""
-    if type(value) is LateRange or (type(value) is LateText and len(value.numbers) > 0):
+    if is_iterable(value) or (type(value) is LateText and len(value.numbers) > 0):
         value._look()
         return True
     return not holds(value, is_late)

@@ -1,0 +1,213 @@
+"""What a loop goes over, where only a call knows how many things that are.
+
+`range(n)`, the rows of a tensor, and these numbered or in pairs pass for what Python would make of
+them. A loop whose rounds are alike takes one thing at a number (`python_loops.py`); whoever does
+anything else looks at how many there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+from lucid.compiler.inputs.late import Applied, Bases
+from lucid.compiler.inputs.scalars import is_live
+from lucid.compiler.recording.late_numbers import LateSize, extent_of
+from lucid.functions.creation import arange
+from lucid.functions.joining import rows_along
+from lucid.ir.whose_code import is_librarys
+from lucid.tensor.context import context
+from lucid.tensor.core import TensorCore
+
+if TYPE_CHECKING:
+    from lucid.compiler.recording.exits import Exits
+    from lucid.tensor.tensor import Tensor
+
+MAKERS = frozenset({range, reversed, enumerate, zip})
+
+
+class LateIterable(Applied):
+    """What a function gives that makes something to go over.
+
+    Attributes:
+        kind: the type that Python's has.
+        count: how many things there are; has_numbers: whether they can be had one by one.
+        start, step: of the numbers that `at` takes, which are as many.
+    """
+
+    __slots__ = ("count", "start", "step")
+
+    kind: type
+
+    def __init__(
+        self, function: Any, args: Sequence[Any], count: Any, start: int = 0, step: int = 1
+    ) -> None:
+        super().__init__(function, args)
+        self.count, self.start, self.step = count, start, step
+
+    @property
+    def has_numbers(self) -> bool:
+        return True
+
+    def at(self, number: Any) -> Any:
+        """What there is at a number."""
+        raise NotImplementedError
+
+    def _look(self) -> Any:
+        return self._function(*self._args)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return self.kind
+
+    @property
+    def bases(self) -> Bases:  # type: ignore[override]
+        if self.kind is not range:  # a call has no other than tensors, which it knows
+            self._look()
+        return super().bases
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self._look() == (other._look() if is_iterable(other) else other))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._look(), name)
+
+
+def _asked(name: str) -> Callable[..., Any]:
+    return lambda self, *args: getattr(self._look(), name)(*args)
+
+
+for _name in (
+    *("len", "getitem", "setitem", "delitem", "contains", "iter", "next", "reversed", "hash"),
+    *("add", "radd", "iadd", "mul", "rmul", "imul", "lt", "le", "gt", "ge", "repr", "reduce_ex"),
+):
+    setattr(LateIterable, f"__{_name}__", _asked(f"__{_name}__"))
+
+
+def is_iterable(x: object) -> TypeGuard[LateIterable]:
+    """Whether something is such a thing; `isinstance` can't tell, for it passes for Python's."""
+    return issubclass(type(x), LateIterable)
+
+
+class LateRange(LateIterable):
+    """`range(…)`, of numbers that each call has perhaps: among indices, these places."""
+
+    __slots__ = ("_first", "_stride")
+
+    kind = range
+
+    def __init__(self, *args: Any) -> None:
+        first, stop, stride = (0, *args, 1) if len(args) == 1 else (*args, 1)[:3]
+        if any(map(is_live, args)):
+            count = stop - first if stride == 1 else first - stop
+        else:
+            count = len(range(*args))
+        self._first, self._stride = first, stride
+        super().__init__(range, args, count, *((first, stride) if type(first) is int else ()))
+
+    def at(self, number: Any) -> Any:
+        if type(self._first) is int:
+            return number
+        plain = int(number) if issubclass(type(number), int) else number  # of a size it is asked
+        return self._first + self._stride * plain
+
+    def backwards(self) -> LateRange | None:
+        """What `reversed` gives of it."""
+        first, stride = self._first, self._stride
+        if type(self.count) is int:
+            return LateRange(*(first + (self.count - 1) * stride, first - stride, -stride))
+        return LateRange(first + self.count - 1, first - 1, -1) if stride == 1 else None
+
+    def as_tensor(self) -> Tensor:
+        """What stands for it in an index."""
+        return arange(*map(extent_of, self._args))
+
+
+class LateRows(LateIterable):
+    """The rows of a tensor along an axis."""
+
+    __slots__ = ()
+
+    kind = tuple
+
+    def __init__(self, x: TensorCore, axis: int, exits: Exits) -> None:
+        super().__init__(rows_along, (x, axis), exits.shown(x._type.shape[axis]))
+
+    def at(self, number: Any) -> Any:
+        x, axis = self._args
+        return x[(*[slice(None)] * axis, number)]
+
+
+class LateZip(LateIterable):
+    """What `zip` and `enumerate` give of others, for a loop to go over."""
+
+    __slots__ = ("_first", "_made", "_parts")
+
+    def __init__(
+        self, function: Any, args: Sequence[Any], parts: Sequence[LateIterable], first: int | None
+    ) -> None:
+        super().__init__(function, args, parts[0].count)
+        self._parts, self._first, self._made = parts, first, None
+
+    def _look(self) -> Any:
+        if self._made is None:  # an iterator, which knows how far it is
+            self._made = super()._look()
+        return self._made
+
+    @property
+    def kind(self) -> type:  # type: ignore[override]
+        found: Any = self._function
+        return found  # type: ignore[no-any-return]
+
+    def at(self, number: Any) -> Any:
+        found = [part.at(part.start + part.step * number) for part in self._parts]
+        return tuple(found if self._first is None else [self._first + number, *found])
+
+
+def iterable_of(x: Any, exits: Exits) -> LateIterable | None:
+    """What a loop goes over, where its things can be had by their numbers; None: they can't."""
+    if is_iterable(x):
+        return x if x.has_numbers else None
+    if isinstance(x, TensorCore) and is_librarys(type(x)) and x._type.shape:
+        return None if context.levels else LateRows(x, 0, exits)
+    return LateRange(x.start, x.stop, x.step) if type(x) is range else None
+
+
+def may_be_iterable(x: Any) -> bool:
+    """Whether something may be gone over by numbers, or say how many there are."""
+    return is_iterable(x) or is_live(x) or isinstance(x, (TensorCore, range))
+
+
+def iterable_made(
+    function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], exits: Exits, *, is_looped: bool
+) -> LateIterable | None:
+    """What stands for what one of `MAKERS` makes; None: nothing does.
+
+    is_looped: whether it is made for a loop to go over, which nobody else sees.
+    """
+    if function is range:
+        return None if kwargs else _range_of(args, is_looped=is_looped)
+    parts = [iterable_of(x, exits) for x in (args[:1] if function is enumerate else args)]
+    found = [x for x in parts if x is not None]
+    if not is_looped or len(found) < len(parts) or not found:
+        return None
+    if function is reversed:
+        return found[0].backwards() if type(found[0]) is LateRange else None
+    if function is enumerate:
+        first = [*args[1:], *kwargs.values(), 0][0]
+        return LateZip(enumerate, args, found, first) if type(first) is int else None
+    counts = [extent_of(x.count) for x in found]
+    is_same = all(type(x) is type(counts[0]) and x == counts[0] for x in counts)
+    return LateZip(zip, args, found, None) if is_same and {*kwargs} <= {"strict"} else None
+
+
+def _range_of(args: Sequence[Any], *, is_looped: bool) -> LateRange | None:
+    """A range of sizes; or one that a loop goes over, up to a number that each call has."""
+    if not any(map(is_live, args)) or [*args[2:]] not in ([], [1], [-1]):
+        return None
+    if all(type(x) in (int, LateSize) for x in args):
+        found = LateRange(*args)
+        return found if found.count >= 0 else None
+    *firsts, last = args
+    is_counted = is_looped and len(args) <= 2 and is_live(last) and last.kind is int
+    return LateRange(*args) if is_counted and all(type(x) is int for x in firsts) else None
