@@ -410,6 +410,23 @@ def what_is_written_at_its_number(w: Any, x: Any) -> Any:
     return made, table
 
 
+def a_number_that_grows(w: Any, x: Any) -> Any:
+    t = 0.0
+    for _ in range(ROUNDS):
+        x = lucid.tanh(w @ x) + t
+        t += 0.01
+    x.sum().backward()
+    return x, t
+
+
+def ranges_at_its_number(w: Any, x: Any) -> Any:
+    """Of a length that is known."""
+    for t in range(1, LENGTH - 2):
+        x = lucid.tanh(w @ x) + XS[t : t + 2].sum(0) * XS[t - 1 : t + 2, 1].mean()
+    x.sum().backward()
+    return x
+
+
 def a_comparison_with_its_number(w: Any, x: Any) -> Any:
     lengths = lucid.tensor([3, 9, 5, 12])
     for t in range(LENGTH):
@@ -438,6 +455,7 @@ def a_comparison_with_its_number(w: Any, x: Any) -> Any:
         *(a_sum_that_was_there_before, rows_of_a_class_of_its_own, a_list, rows_one_by_one),
         *(numbered_rows, pairs_of_rows, other_rows, from_the_last_to_the_first),
         *(what_is_written_at_its_number, a_comparison_with_its_number),
+        *(a_number_that_grows, ranges_at_its_number),
     ],
 )
 def test_one_round_is_recorded_for_all(program: Program) -> None:
@@ -486,6 +504,13 @@ def test_a_loop_in_a_custom_backward() -> None:
 
 
 # ---------------------------------------------------------------------- what stays Python's
+
+
+def ranges_that_end_outside(w: Any, x: Any) -> Any:
+    for t in range(1, LENGTH):
+        x = lucid.tanh(w @ x) + XS[t : t + 3].sum(0)
+    x.sum().backward()
+    return x
 
 
 def items_of_a_list(w: Any, x: Any) -> Any:
@@ -676,15 +701,6 @@ def an_attribute(w: Any, x: Any) -> Any:
     return state.value
 
 
-def a_number(w: Any, x: Any) -> Any:
-    t = 0.0
-    for _ in range(ROUNDS):
-        x = lucid.tanh(w @ x) + t
-        t += 0.01
-    x.sum().backward()
-    return x, t
-
-
 def a_flag(w: Any, x: Any) -> Any:
     flag = False
     for _ in range(ROUNDS):
@@ -780,7 +796,6 @@ def a_comprehension(w: Any, x: Any) -> Any:
             gradients_of_a_leaf,
             a_gradient,
             an_attribute,
-            a_number,
             a_flag,
             a_break,
             an_error,
@@ -799,7 +814,7 @@ def test_rounds_that_differ_or_keep_something_are_pythons(program: Program) -> N
         *((items_of_a_list, 1), (a_list_that_is_returned, 1), (hooks_on_items, 1)),
         *((a_list_backwards, 1), (rows_that_are_written, 2)),
         *((what_is_written_behind_a_list, 1), (what_is_written_by_another_name, 1)),
-        (its_number_in_a_call, 1),
+        *((its_number_in_a_call, 1), (ranges_that_end_outside, 1)),
     ],
 )
 def test_rounds_that_turn_out_to_differ_begin_again(program: Program, restarts: int) -> None:
@@ -1071,6 +1086,16 @@ def rows_in_a_table(xs: Any) -> Any:
     return made
 
 
+def scores_of_pairs(xs: Any) -> Any:
+    """Ranges of one, and numbers that grow with it."""
+    total, time, count = 0, 0.0, 0
+    for t in range(1, xs.shape[1]):
+        pair = xs[:, t - 1 : t + 1].gather(2, lucid.zeros(2, 2, 1, dtype=lucid.int64))
+        total = total + (time * pair).sum() + HEAD(CELL(xs[:, t])).sum() * count
+        time, count = time + 0.1, count + 1
+    return total / count, lucid.tensor(time)
+
+
 def rows_as_far_as_they_go(xs: Any) -> Any:
     h, lengths = lucid.zeros(2, WIDTH, dtype=f64), (xs[:, :, 0] > -1).sum(1)
     for t in range(xs.shape[1]):
@@ -1093,7 +1118,7 @@ def teacher_forcing_by_turns(xs: Any) -> Any:
     [
         *(rows_by_number, rows_themselves, rows_and_their_numbers, rows_in_pairs),
         *(rows_from_the_end, rows_in_a_list, rows_in_a_table, rows_as_far_as_they_go),
-        teacher_forcing_by_turns,
+        *(teacher_forcing_by_turns, scores_of_pairs),
     ],
 )
 def test_sequences_of_any_length_are_one_program(program: Callable[[Any], Any]) -> None:
@@ -1117,6 +1142,21 @@ def test_sequences_of_any_length_are_one_program(program: Callable[[Any], Any]) 
             np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
     assert not compiled.stats.eager_reasons
     assert compiled.stats.traces <= 6, str(compiled.stats)
+
+
+def test_a_count_beside_the_rows_that_it_counts_is_one_program_with_them() -> None:
+    def step(xs: Any, n: int) -> Any:
+        h = lucid.zeros(WIDTH, dtype=f64)
+        for t in range(n):
+            h = lucid.tanh(h + xs[t])
+        return h
+
+    compiled = lucid.compile(step)
+    for count in COUNTS:
+        xs = lucid.randn(count, WIDTH, dtype=f64)
+        np.testing.assert_allclose(compiled(xs, count), step(xs, count))
+    assert compiled.stats.traces <= 5
+    assert not compiled.stats.eager_reasons
 
 
 def test_rounds_that_differ_look_at_their_count() -> None:

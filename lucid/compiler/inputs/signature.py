@@ -107,7 +107,9 @@ def with_live_arguments(
 
 
 def moving_arguments(now: Description, earlier: Iterable[Description]) -> set[str]:
-    """The ints, texts and functions in which a call and earlier ones differ, and else in flags.
+    """The ints, texts and functions in which a call and earlier ones differ.
+
+    Else they differ in flags at most, and in sizes that are open now.
 
     Of ints many: shapes may depend on them. One that counts calls says sooner that it's another one
     in each, and so does a text; a function of the same code at once. A flag is often made of such
@@ -123,7 +125,7 @@ def moving_arguments(now: Description, earlier: Iterable[Description]) -> set[st
         remade = {x for x in names & functions if _code_in(now[x]) == _code_in(before.get(x, ""))}
         if remade and names <= remade:
             return remade
-        others = names - moving
+        others = {x for x in names - moving if not _is_opened(now.get(x), before.get(x))}
         if names & moving and all(map(_is_flag, map(now.get, others), map(before.get, others))):
             moved.append(names & moving)
             calls.append(before)
@@ -131,6 +133,16 @@ def moving_arguments(now: Description, earlier: Iterable[Description]) -> set[st
     if len(moved) >= MOVES or _count(calls[:3]):
         return set().union(*moved)
     return set().union(*of_texts) if len(of_texts) >= MOVES_OF_TEXTS else set()
+
+
+def _is_opened(now: str | None, before: str | None) -> bool:
+    """Whether a tensor is what it was but for the sizes that are open now."""
+    found, known = TENSOR.fullmatch(now or ""), TENSOR.fullmatch(before or "")
+    if found is None or known is None or found[1] != known[1] or found[3] != known[3]:
+        return False
+    sizes, others = (x[2][1:-1].split(",") for x in (found, known))
+    pairs = zip(sizes, others, strict=False)
+    return len(sizes) == len(others) and all(x in ("n", other) for x, other in pairs)
 
 
 def axis_of_argument(position: int, axis: int) -> OpenAxis:

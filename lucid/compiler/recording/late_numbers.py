@@ -122,12 +122,15 @@ _SAME_AS: dict[Any, Callable[..., bool]] = {
 class LateScalar(SymScalar, Late):
     """A number whose value a call has when its native step has run.
 
+    Attributes:
+        bounds: the least and the greatest number that it is in any round of a loop; None: unknown.
+
     Arithmetic on it goes on: in the graph, for tensors and comparisons, and as a formula in Python,
     which each call takes for what is kept of it. A comparison is an exit, and so is what could
     raise an error: after the step nothing may. Who needs its digits runs the call op by op.
     """
 
-    __slots__ = ("_args", "_bases", "_find", "_kind", "_seen", "exits")
+    __slots__ = ("_args", "_bases", "_find", "_kind", "_seen", "_shift", "bounds", "exits")
 
     def __init__(
         self,
@@ -148,6 +151,8 @@ class LateScalar(SymScalar, Late):
         self.exits = exits
         self._bases = bases  # None: those of its arguments
         self._seen: int | None = None  # by who has looked: a key in a text is one after the trace
+        self._shift: tuple[Any, int] = self, 0  # for an int: that it is another one, and how much
+        self.bounds: tuple[Any, Any] | None = None
         if value is not None and value.dtype is i64:
             self._whole = value
         else:
@@ -204,6 +209,12 @@ class LateScalar(SymScalar, Late):
             self._whole = self._called(i64)
         return self._whole
 
+    def is_within(self, low: int, high: Any) -> bool:
+        """Whether an int is known to be one of these in all rounds of a loop."""
+        base, added = self._shift
+        bounds = None if base is None else base.bounds
+        return bounds is not None and bounds[0] + added >= low and bounds[1] + added <= high
+
     @property
     def is_recorded(self) -> bool:
         """Whether it is in the graph by now; else only its formula is, which may do."""
@@ -238,6 +249,9 @@ class LateScalar(SymScalar, Late):
         return super().apply(name, meaning, args)
 
     def applied(self, text: str, meaning: Callable[..., Any], args: Sequence[Any]) -> Any:
+        shift = _shifted(meaning, args)
+        if shift is not None and shift[0] is None:
+            return shift[1]
         found = Applied(meaning, args)
         is_defined: Any = isinstance(meaning, np.ufunc) or meaning in _DEFINED
         if meaning in _DEFINED:
@@ -267,6 +281,8 @@ class LateScalar(SymScalar, Late):
             self._give_up(f"it computes {text} of")
         if is_of_sizes(meaning, args):
             number.made_of = meaning, args
+        if shift is not None:
+            number._shift = shift
         return number
 
     def _checked(self, meaning: Callable[..., Any], found: Applied) -> Any:
@@ -337,6 +353,25 @@ class LateScalar(SymScalar, Late):
 
     def __hash__(self) -> int:
         return hash(self._look())
+
+
+def _shifted(meaning: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, int] | None:
+    """A sum or a difference of ints as one of them, and how much is added to it.
+
+    Without a number where two are equal but for that: so a range such as `i + 1 : i + 4` has a
+    length. None: it is another one.
+    """
+    if meaning not in (operator.add, operator.sub):
+        return None
+    parts: list[Any] = [(None, x) if type(x) is int else getattr(x, "_shift", None) for x in args]
+    if any(x is None for x in parts) or any(x.__class__ is not int for x in args):
+        return None
+    (one, left), (other, right) = parts
+    if meaning is operator.sub:
+        return (
+            (None if one is other else one, left - right) if one is other or other is None else None
+        )
+    return (other if one is None else one, left + right) if one is None or other is None else None
 
 
 def number_in(table: Sequence[Number], place: LateScalar) -> LateScalar:

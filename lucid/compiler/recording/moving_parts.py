@@ -124,12 +124,13 @@ class MovingParts:
         is_range = type(part) is slice
         first = (part.start if is_range else part).truncated()
         if not is_range:
-            in_rounds = type(first) is LateScalar and self._recorder.loops.frames
-            is_inside = in_rounds or (first >= -size and first + 1 <= size)  # else a body says it
+            in_rounds = type(first) is LateScalar and len(self._recorder.loops.frames) > 0
+            is_inside = in_rounds or (first >= -size and first + 1 <= size)  # or a body says it
             return self._recorder.constant(first, i64) if is_inside else None
         end = part.stop.truncated()
         count = self._length(end - first, number)
-        if count < 1 or not (first >= 0 and end <= size):
+        in_rounds = type(first) is LateScalar and first.is_within(0, size - count)
+        if count < 1 or not (in_rounds or (first >= 0 and end <= size)):
             return None
         return self._recorder.constant(first, i64) + arange(count)
 

@@ -37,7 +37,7 @@ from lucid.functions.creation import arange
 from lucid.ir import ops
 from lucid.ir.location import here
 from lucid.ir.region_ops import CONTROL
-from lucid.ir.types import i64
+from lucid.ir.types import f64, i64
 from lucid.ir.whose_code import is_followed
 from lucid.tensor.core import TensorCore, constant
 from lucid.tensor.storage import Storage
@@ -67,6 +67,7 @@ class _State:
         filled: what stands for the lists to which it has appended a tensor.
         _own: memory of theirs that rounds have made, and nobody else has.
         _written: tensors from before the loop that rounds write, with a history, by identity.
+        _numbers: what is carried for numbers that the last round has changed, by their places.
     """
 
     @unheard
@@ -83,10 +84,20 @@ class _State:
         self._changing: list[int] = []
         self._own: set[Storage] = set()
         self._written: dict[int, TensorCore] = {}
+        self._numbers: dict[int, TensorCore] = {}
 
     def _follows(self, before: _State, meet: Callable[[Any, Any], object]) -> bool:
-        """Whether nothing but tensors is another one than before; `meet` gets these, and those."""
-        return all(_alike(before._values[x], self._values[x], meet) for x in self._values)
+        """Whether nothing but tensors is another one than before; `meet` gets these, and those.
+
+        Or numbers for which tensors are carried.
+        """
+        pairs = {x: (before._values[x], y) for x, y in self._values.items()}
+        return all(_alike(*pairs[x], meet) for x in pairs if x not in before._numbers)
+
+    def _number(self, value: Any) -> Tensor:
+        """What is carried for a number."""
+        kind = f64 if value.__class__ is float else i64
+        return self._loops.recorder.constant(value, kind)
 
     def _is_changed(self, place: int, before: _State) -> bool:
         """Whether a variable holds another value, or a tensor that got another history."""
@@ -97,20 +108,33 @@ class _State:
         return version != before._versions.get(place) and value.requires_grad
 
     @unheard
-    def carry(self, before: _State, noted: Frame) -> list[TensorCore] | None:
+    def carry(
+        self, before: _State, noted: Frame, *, kinds: tuple[type, ...]
+    ) -> list[TensorCore] | None:
         """The tensors that the round since `before` has put in the place of others of their types.
 
         None: it has done more, or their memory is seen elsewhere as well.
+
+        kinds: of numbers that are carried as well.
         """
         if not self._note_filled(before):
             return None
-        self._changing = [place for place in self._values if self._is_changed(place, before)]
+        numbers = [
+            (place, old, new)
+            for place, new in self._values.items()
+            if _is_another(old := before._values[place], new, kinds)
+        ]
+        before._numbers = {place: self._number(old) for place, old, _ in numbers}
+        self._numbers = {place: self._number(new) for place, _, new in numbers}
+        changed = [place for place in self._values if self._is_changed(place, before)]
+        self._changing = [place for place in changed if place not in self._numbers]
         leaves = chain.from_iterable(flatten(self._values[x])[0] for x in self._changing)
         held = {id(x): x for x in (*self._values.values(), *leaves) if isinstance(x, TensorCore)}
         memory = [x._storage for x in held.values()]
         self._own = {x for x in memory if x in before._own or noted.is_new(x)}
         places = [x for x in self._changing if self._values[x] is before._values[x]]
         pairs = [(self._values[place], self._values[place]) for place in places]
+        pairs += zip(before._numbers.values(), self._numbers.values(), strict=True)
         if not self._follows(before, lambda *pair: pairs.append(pair)):
             return None
         found = {id(new): new for _, new in pairs}
@@ -204,7 +228,12 @@ class _State:
                 stack[place] = new
         for place, filled in self.filled.items():
             stack[place] = filled
-        return _State(self.code, frame, self._loops)
+        numbers = {place: instead[id(x)] for place, x in self._numbers.items()}
+        for place, x in numbers.items():
+            stack[place] = _number(self._loops, x)
+        entered = _State(self.code, frame, self._loops)
+        entered._numbers = numbers
+        return entered
 
     @unheard
     def next_carry(self, frame: types.FrameType, carry: Sequence[TensorCore]) -> list[Any] | None:
@@ -221,8 +250,13 @@ class _State:
             else:
                 others.append(new)
 
-        follows = _State(self.code, frame, self._loops)._follows(self, meet)
-        return [*made.values()] if follows and not others else None
+        now = _State(self.code, frame, self._loops)
+        for place, x in self._numbers.items():
+            value, kind = now._values[place], float if x.dtype is f64 else int
+            if value.__class__ is not kind:
+                return None
+            made[id(x)] = self._number(value)
+        return [*made.values()] if now._follows(self, meet) and not others else None
 
 
 def _content(cell: types.CellType) -> Any:
@@ -230,6 +264,13 @@ def _content(cell: types.CellType) -> Any:
         return cell.cell_contents
     except ValueError:  # nothing
         return None
+
+
+def _is_another(old: Any, new: Any, kinds: tuple[type, ...]) -> bool:
+    """Whether both are numbers of one of these types, and not the same one."""
+    if old is new or new.__class__ not in kinds or old.__class__ is not new.__class__:
+        return False
+    return is_live(old) or is_live(new) or type(old) is not type(new) or old != new
 
 
 def _fits(old: TensorCore, new: TensorCore) -> bool:
@@ -337,7 +378,8 @@ def _looked_at(loops: Loops, code: LoopCode, things: LateIterable) -> Generator[
             number = start + step * done
             yield things.at(Count.of(number, loops) if code.uses_number else number)
             done, before, state = done + 1, state, _State(code, sys._getframe(2), loops)
-            carry = state.carry(before, noted)
+            kinds = (float,) if is_known else (float, int)  # an int may be one of few
+            carry = state.carry(before, noted, kinds=kinds)
         nodes = loops.recorder.graph.nodes[noted.start :]
         least = _LEAST_NODES if is_known else 0
         if not _is_plain(noted, nodes) or len(nodes) * (count - done - 1) < least:
@@ -363,7 +405,9 @@ def _recorded(
     xs, cells = [numbers] if before.code.uses_number else [], before.cells.values()
     length: Any = numbers._type.shape[0]
     with loops.scanned(carry, xs, length, False, "for", variables=cells) as scan:
-        number = things.at(_number(loops, scan.rows[0]) if xs else first)
+        number = things.at(
+            _number(loops, scan.rows[0], (first, last - things.step)) if xs else first
+        )
         made = yield from _round(loops, before, carry, scan.carry, number)
         rows = before.appended(made, scan.carry)
         scan.made = made, rows
@@ -391,10 +435,16 @@ def _recorded_while(
     before.enter(sys._getframe(3), carry, before.written_back(carry, scan.carry[CONTROL:]))
 
 
-def _number(loops: Loops, counter: TensorCore) -> LateScalar:
-    """What a round gets for its number."""
+def _number(loops: Loops, counter: TensorCore, ends: tuple[Any, Any] | None = None) -> LateScalar:
+    """A number that a tensor holds.
+
+    ends: what it is in the first and in the last round that is recorded; None: unknown.
+    """
     value = loops.recorder.value_of(counter)
-    return loops.recorder.exits.number(value, value, (), "the number of a round")
+    number = loops.recorder.exits.number(value, value, (), "a number of a round")
+    if ends is not None:
+        number.bounds = ends if ends[0] <= ends[1] else ends[::-1]
+    return number
 
 
 def _round(
