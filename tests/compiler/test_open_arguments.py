@@ -325,12 +325,12 @@ def test_what_numpy_says_of_an_array_of_any_size_is_that_of_each_call() -> None:
     assert not step.stats.eager_reasons
 
 
-def test_a_loop_of_python_that_keeps_its_rows_knows_how_many_there_are() -> None:
+def test_a_loop_of_python_that_keeps_its_rows_from_the_last_knows_how_many_there_are() -> None:
     def make() -> Callable[..., Any]:
         def step(x: Tensor, y: Tensor) -> Tensor:
             kept = []
             for row in range(x.shape[0]):
-                kept.append(lucid.tanh(x[row]))
+                kept.insert(0, lucid.tanh(x[row]))
             return lucid.stack(kept).sum(0) * y.mean()
 
         return step

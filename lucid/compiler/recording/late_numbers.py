@@ -363,9 +363,9 @@ def _shifted(meaning: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, int
     """
     if meaning not in (operator.add, operator.sub):
         return None
-    parts: list[Any] = [(None, x) if type(x) is int else getattr(x, "_shift", None) for x in args]
-    if any(x is None for x in parts) or any(x.__class__ is not int for x in args):
+    if not all(type(x) is int or (type(x) is LateScalar and x.kind is int) for x in args):
         return None
+    parts: list[tuple[Any, int]] = [(None, x) if type(x) is int else x._shift for x in args]
     (one, left), (other, right) = parts
     if meaning is operator.sub:
         return (
