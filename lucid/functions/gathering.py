@@ -41,6 +41,7 @@ from lucid.ir.errors import (
 )
 from lucid.ir.inference import is_many
 from lucid.ir.op import Op
+from lucid.ir.ops.indexing import along_targets
 from lucid.ir.types import Shape, f32, f64, i64, limits_of
 from lucid.tensor.core import constant, emit, from_array
 from lucid.tensor.levels import note_turn
@@ -559,9 +560,10 @@ def unique_consecutive(
 _NEUTRAL = {"prod": 1, "amax": -np.inf, "amin": np.inf}
 
 
+@updating
 def scatter_reduce(
     input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
-) -> Tensor:
+) -> Update | Tensor:
     """Return a copy with `src` reduced into the places that `index` names along `dim`.
 
     `out[index[i][j]][j]` for dim 0 becomes the reduction of what is there and all of `src` that
@@ -592,6 +594,7 @@ def scatter_reduce(
     return reduced_at("scatter_reduce", input, dim, index, src, reduce, include_self)
 
 
+@updating
 @maps("lucid.ones(3) * 2", "0", "[0, 0, 2]", "[1.0, 2.0, 3.0]", '"prod"', "[4., 2., 6.]")
 def index_reduce(
     input: Tensor,
@@ -601,7 +604,7 @@ def index_reduce(
     reduce: str,
     *,
     include_self: bool = True,
-) -> Tensor:
+) -> Update | Tensor:
     """Return a copy with slices of `source` reduced into those that a vector of indices names.
 
     Slices of `input` that the index doesn't name stay.
@@ -642,12 +645,16 @@ def index_reduce(
 
 def reduced_at(
     name: str, input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, include_self: bool
-) -> Tensor:
+) -> Update | Tensor:
     """As `scatter_reduce`, which messages call by another name."""
     x, source = tensor_of(input, name), tensor_of(src, name, "src")
     check_choice(reduce, "reduce", name, ("sum", "mean", *_NEUTRAL))
     if x._type.dtype is not source._type.dtype:
         raise DTypeError(f"{name}: self and src must have one dtype")
+    if is_many((x._type,)) and _FEW * index._type.size <= x._type.size:
+        note_turn()
+        if (at_few := at_hand(index)) is not None:
+            return _reduced_at_few(name, x, dim, index, at_few, source, reduce, include_self)
     ones = broadcast(constant(1, x._type.dtype), index._type.shape)
     zeros = broadcast(constant(0, x._type.dtype), x._type.shape)
     source = corner(source, index._type.shape, name)
@@ -671,6 +678,34 @@ def reduced_at(
     else:
         result = _extreme_at(x, at, source, hits, reduce, axis, include_self)
     return reshaped(result, input._type.shape)
+
+
+_FEW = 16  # times as many elements as are written: these are reduced apart
+
+
+def _reduced_at_few(
+    name: str,
+    x: Tensor,
+    dim: int,
+    index: Tensor,
+    at: np.ndarray,
+    source: Tensor,
+    reduce: str,
+    include_self: bool,
+) -> Update:
+    """The same where few elements are written: they are taken out, and written back."""
+    axis, shape = axis_of(dim, x.ndim, name), at.shape
+    source = corner(source, shape, name)
+    operands = x, cast(index, i64), source
+    require_index(name, ops.scatter_add, operands, axis, False, {"input": x, "index": index})
+    places, order = np.unique(along_targets(x._type.shape, at, axis), return_inverse=True)
+    flat, where_ = reshaped(x, (x._type.size,)), from_array(places)
+    part = emit(ops.take, (flat, where_), axis=0)
+    given = from_array(order.reshape(-1)), reshaped(source, (at.size,))
+    made = reduced_at(name, part, 0, *given, reduce, include_self)
+    new = made.result() if isinstance(made, Update) else made
+    seen = partial(reshaped, shape=x._type.shape)
+    return Update(ops.index_set, (flat, where_, new), {"axis": 0}, seen)
 
 
 @fused

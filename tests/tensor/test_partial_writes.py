@@ -288,6 +288,10 @@ def test_memory_is_taken_for_what_is_written_alone(write: Write, has_history: bo
         assert peak < 1 << 21, round
 
 
+def _large(x: lucid.Tensor) -> lucid.Tensor:
+    return lucid.zeros(LARGE, x.shape[1])
+
+
 @pytest.mark.parametrize(
     ("write", "error"),
     [
@@ -305,6 +309,8 @@ def test_memory_is_taken_for_what_is_written_alone(write: Write, has_history: bo
         (lambda x, v: x.index_add_(0, lucid.tensor([0, 1]), v), lucid.ShapeError),
         (lambda x, v: x.index_add_(0, lucid.tensor(INDEX), v.double()), lucid.DTypeError),
         (lambda x, v: x.scatter_(0, lucid.tensor(PLACES) + 16, v), OUTSIDE),
+        (lambda x, v: _large(x).scatter_reduce_(0, lucid.tensor([[-1]]), v, "amax"), OUTSIDE),
+        (lambda x, v: _large(x).scatter_reduce_(0, TWICE[:, None], v[:1], "sum"), lucid.ShapeError),
         (lambda x, v: x.scatter_(0, lucid.tensor(PLACES), v[:3]), lucid.ShapeError),
         (lambda x, v: x.masked_fill_(lucid.tensor(MASK), 0.0), lucid.ShapeError),
         (lambda x, v: x.masked_scatter_(lucid.tensor(MASK)[:, None], v[:3]), OUTSIDE),
@@ -449,6 +455,37 @@ def test_elements_of_a_large_tensor_that_a_mask_says_get_those_of_another_in_ord
                 np.testing.assert_array_equal(given.grad.numpy(), np.arange(45000) < flags.sum())
         with pytest.raises(lucid.IndexOutOfRangeError, match="fewer elements"):
             x.detach_().masked_scatter_(lucid.tensor(flags), source[: flags.sum() - 1])
+
+
+@pytest.mark.parametrize("reduce", ["sum", "mean", "prod", "amax", "amin"])
+@pytest.mark.parametrize("include_self", [True, False])
+@pytest.mark.parametrize("axis", [0, -1])
+def test_few_elements_of_a_large_tensor_are_reduced_apart(
+    reduce: str, include_self: bool, axis: int
+) -> None:
+    """As in a trace, which reduces all of it; rows that the index names twice as well."""
+    rng = np.random.default_rng(0)
+    index = lucid.tensor(rng.integers(0, 4, (5, 4)))
+
+    def written(x: lucid.Tensor, src: lucid.Tensor) -> lucid.Tensor:
+        y = x * 1
+        y.scatter_reduce_(axis, index, src, reduce, include_self=include_self)
+        if reduce != "sum":
+            y.index_reduce_(0, index[:, 0], src[:, :4] * 2, reduce, include_self=include_self)
+        return y
+
+    found = []
+    for run in (written, lucid.compile(written)):
+        x = lucid.tensor(rng.normal(size=(9000, 4)) if not found else found[0][0].numpy())
+        src = lucid.tensor(np.arange(24.0).reshape(6, 4) % 7 - 2)[:5]
+        x.requires_grad_()
+        src.requires_grad_()
+        result = run(x, src)
+        gradients = lucid.autograd.grad((result * result).sum(), (x, src))
+        with lucid.no_grad():
+            found.append((x.detach(), run(x, src), result.detach(), *gradients))
+    for eager, traced in zip(*found, strict=True):
+        np.testing.assert_allclose(eager.numpy(), traced.numpy(), rtol=1e-12)
 
 
 overwriting = [op for op in OPS.values() if op.overwrite is not None]

@@ -142,7 +142,7 @@ def _take(x: np.ndarray, index: np.ndarray, axis: int) -> np.ndarray:
 
 def _gather(x: np.ndarray, index: np.ndarray, axis: int) -> np.ndarray:
     checked = checked_index("gather", index, axis, x.shape[axis])
-    return x.ravel().take(_along_targets(x.shape, checked, axis))
+    return x.ravel().take(along_targets(x.shape, checked, axis))
 
 
 def _slice_targets(shape: Shape, index: np.ndarray, axis: int) -> np.ndarray:
@@ -161,7 +161,7 @@ def _starts(shape: Shape, axis: int) -> np.ndarray:
     return starts
 
 
-def _along_targets(shape: Shape, index: np.ndarray, axis: int) -> np.ndarray:
+def along_targets(shape: Shape, index: np.ndarray, axis: int) -> np.ndarray:
     """Flat positions in an array of `shape` of what a checked index along `axis` reads."""
     offsets = _known_offsets if index.size < _KEPT else _offsets
     inner = prod(shape[axis + 1 :])
@@ -222,7 +222,7 @@ def _write_along(
     shape = base.shape
     checked = checked_index(op, index, axis, shape[axis])
     if base.flags.c_contiguous:
-        places = _along_targets(shape, checked, axis).ravel()
+        places = along_targets(shape, checked, axis).ravel()
         write(base.reshape(-1), places, source.ravel())
     else:
         columns = [*np.indices(index.shape).reshape(index.ndim, -1)]
