@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lucid.autograd.native import fused
+from lucid.autograd.native import fused, program
 from lucid.choices import check_choice, check_flag
 from lucid.docstrings import like, maps
 from lucid.functions.arguments import axis_of, common_shape, integer, tensor_of
@@ -893,14 +893,27 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
     flat = reshaped(x, (x._type.size,)).detach()
     low, high = (operand(limit, x._type.dtype, "histc") for limit in (min, max))
     if min == max and flat._type.size:
-        low, high = flat.amin(), flat.amax()
-        require(low.isfinite() & high.isfinite(), "histc: the range of the elements is not finite")
+        low, high, is_finite = _range(flat)
+        require(is_finite, "histc: the range of the elements is not finite")
     elif not min <= max:
         raise OptionError(f"histc: max must be larger than min, and they are {max} and {min}")
+    return _counts(flat, low, high, count)
+
+
+@program
+def _range(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The least and the greatest element, and whether both are finite."""
+    low, high = x.amin(), x.amax()
+    return low, high, low.isfinite() & high.isfinite()
+
+
+@program
+def _counts(flat: Tensor, low: Tensor, high: Tensor, count: int) -> Tensor:
+    """How many elements fall into each part of a range."""
     is_point = high == low
     low, high = choose(is_point, low - 1, low), choose(is_point, high + 1, high)
     inside = (flat >= low) & (flat <= high)
     bucket = cast(floor((flat - low) * count / (high - low)), i64).clamp(0, count - 1)
-    zeros = broadcast(constant(0, x._type.dtype), (count,))
-    ones = cast(inside, x._type.dtype)
-    return emit(ops.index_add, (zeros, choose(inside, bucket, 0), ones), axis=0)
+    dtype = flat._type.dtype
+    zeros = broadcast(constant(0, dtype), (count,))
+    return emit(ops.index_add, (zeros, choose(inside, bucket, 0), cast(inside, dtype)), axis=0)
