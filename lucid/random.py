@@ -739,10 +739,16 @@ def multinomial(
     if not replacement:  # the smallest of waiting times
         waiting = _waiting(stream.draw(ops.random_uniform, shape, f64), weights)
         order = emit(ops.argsort, (waiting,), axis=len(shape) - 1, descending=False)
-        return clone(order[..., :count])
+        return clone(ops.slice_axis(order, len(shape) - 1, 0, count))
+    return _index_of(weights, stream.draw(ops.random_uniform, (*shape[:-1], count), f64))
+
+
+@program
+def _index_of(weights: Tensor, uniform: Tensor) -> Tensor:
+    """The index of the weight in whose part of their sum a number of [0, 1) lies."""
     edges = cast(weights, f64).cumsum(-1)
-    uniform = stream.draw(ops.random_uniform, (*shape[:-1], count), f64)
-    return searchsorted(edges, uniform * edges[..., -1:], right=True).clamp(max=shape[-1] - 1)
+    found = searchsorted(edges, uniform * edges[..., -1:], right=True)
+    return found.clamp(max=weights._type.shape[-1] - 1)
 
 
 def _check_weights(weights: Tensor, count: int, replacement: bool) -> None:
@@ -753,16 +759,22 @@ def _check_weights(weights: Tensor, count: int, replacement: bool) -> None:
             f"multinomial: cannot draw {count} of {weights._type.shape[-1]} without replacement, "
             "nor less than one"
         )
-    finite, enough = _soundness(weights, 1 if replacement else count)
-    require(finite, "multinomial: probability tensor contains either `inf`, `nan` or element < 0")
+    unsound = "multinomial: probability tensor contains either `inf`, `nan` or element < 0"
+    require(_are_finite(weights), unsound)
     few = "multinomial: invalid distribution: fewer weights above 0 than samples"
-    require(enough, few)
+    require(_are_enough(weights, 1 if replacement else count), few)
 
 
 @program
-def _soundness(weights: Tensor, least: int) -> tuple[Tensor, Tensor]:
-    """Which weights are finite and not negative, and whether enough of a row are above 0."""
-    return (weights >= 0) & (weights < math.inf), (weights > 0).sum(-1) >= least
+def _are_finite(weights: Tensor) -> Tensor:
+    """Whether no weight is negative, infinite or NaN."""
+    return ((weights >= 0) & (weights < math.inf)).all()
+
+
+@program
+def _are_enough(weights: Tensor, least: int) -> Tensor:
+    """Whether so many of each row are above 0."""
+    return ((weights > 0).sum(-1) >= least).all()
 
 
 @program

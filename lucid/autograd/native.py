@@ -38,7 +38,7 @@ from lucid.ir.inference import MANY_ELEMENTS
 from lucid.ir.location import user_spot
 from lucid.ir.op import Attributes, Op
 from lucid.ir.region_ops import stacked
-from lucid.ir.types import DType, TensorType, type_of_array
+from lucid.ir.types import DType, TensorType, shared_type, type_of_array
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, apply_op, machine_code, of_own_array
 from lucid.tensor.levels import Level, Result
@@ -232,7 +232,8 @@ class Code:
         from lucid.runtime.executable import compile_graph
 
         self.name = graph.name
-        self.types = [value.type for value in graph.outputs]
+        # Machine code knows an op that comes again by the types of its operands, as objects.
+        self.types = [shared_type(x.dtype, x.shape) for x in graph.outputs]
         self.templates: list[np.ndarray] | None = None
         self._constants = [np.ascontiguousarray(array) for array in constants]
         if any(value.producer is None for value in graph.outputs):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import math
 from collections.abc import Sequence
+from functools import partial
 from itertools import combinations as _combinations, combinations_with_replacement
 from typing import Any
 
@@ -23,7 +24,7 @@ from lucid.functions.arguments import (
     sizes_of,
     tensor_of,
 )
-from lucid.functions.checks import indexed
+from lucid.functions.checks import require_index
 from lucid.functions.conversion import cast
 from lucid.functions.elementwise import choose, clone
 from lucid.functions.from_data import from_numpy
@@ -48,6 +49,7 @@ from lucid.functions.shape import (
     unsqueeze,
 )
 from lucid.functions.tensors import Tensor
+from lucid.functions.updates import Update, updating
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, DTypeError, OptionError, ShapeError
 from lucid.ir.strides import contiguous_strides
@@ -683,7 +685,8 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     return x * choose(size > maxnorm, maxnorm / (size + 1e-7), 1.0)
 
 
-def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
+@updating
+def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Update:
     """Return a copy with `source` at the places `index` of the flattened tensor.
 
     Of several elements for one place the last one stays; with `accumulate` all are added to what is
@@ -707,7 +710,9 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
     at, values = reshaped(index, (index.numel(),)), reshaped(source, (source.numel(),))
     op = ops.scatter_add if accumulate else ops.scatter
     given = {"input": x, "index": index, "source": source}
-    return reshaped(indexed("put", op, (flat, at, values), 0, True, given), x._type.shape)
+    operands = flat, at, values
+    require_index("put", op, operands, 0, True, given)
+    return Update(op, operands, {"axis": 0}, partial(reshaped, shape=x._type.shape))
 
 
 @maps("[1, 2]", "(1, 2)", "7", "[7, 1, 2, 7, 7]")

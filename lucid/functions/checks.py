@@ -67,7 +67,15 @@ def _out_of_bounds(op: str, axis: int, size: int, given: Operands) -> str:
 def indexed(
     op: str, primitive: Op, operands: tuple[Tensor, ...], axis: int, from_end: bool, given: Operands
 ) -> Tensor:
-    """Apply an op whose second operand is an index, which is checked after the types.
+    """Apply an op whose second operand is an index, as `require_index` has checked it."""
+    require_index(op, primitive, operands, axis, from_end, given)
+    return emit(primitive, operands, axis=axis)
+
+
+def require_index(
+    op: str, primitive: Op, operands: tuple[Tensor, ...], axis: int, from_end: bool, given: Operands
+) -> None:
+    """Check the types of an op's operands, and then the second one, which is an index.
 
     op, given, from_end: as in `within_axis`.
     """
@@ -78,7 +86,6 @@ def indexed(
         text = str(with_origins(error, operands)).removeprefix(primitive.name)
         raise type(error)(op + text) from None
     within_axis(op, index, axis, x._type.shape[axis], from_end, given)
-    return emit(primitive, operands, axis=axis)
 
 
 def require(

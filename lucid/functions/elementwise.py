@@ -14,6 +14,7 @@ from lucid.functions.arguments import common_shape, listed, tensor_of
 from lucid.functions.checks import require
 from lucid.functions.promotion import Number, binary, common_dtype, floating, operand, promoted
 from lucid.functions.tensors import Tensor
+from lucid.functions.updates import Update, updating
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, DivisionByZeroError, DTypeError, OptionError
 from lucid.ir.op import Op
@@ -636,19 +637,28 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
 
 def choose(condition: Tensor, input: Operand, other: Operand) -> Tensor:
     """`where` of three operands."""
+    return emit(ops.where, _choices(condition, input, other))
+
+
+def chosen(condition: Tensor, input: Operand, other: Tensor) -> Update:
+    """The same, as what becomes of `other`."""
+    return Update(ops.where, _choices(condition, input, other), {})
+
+
+def _choices(condition: Tensor, input: Operand, other: Operand) -> tuple[Tensor, ...]:
+    """The operands of `where`, two of which have one dtype."""
     if tensor_of(condition, "where", "condition")._type.dtype.kind != "bool":
         raise DTypeError(
             f"where: expected condition to be a boolean tensor, but got {condition.dtype!r}"
             f"\nhint: write a comparison, such as condition != 0"
         )
     dtype = common_dtype((input, other), "where")
-    return emit(
-        ops.where, (condition, operand(input, dtype, "where"), operand(other, dtype, "where"))
-    )
+    return condition, operand(input, dtype, "where"), operand(other, dtype, "where")
 
 
+@updating
 @maps("lucid.zeros(3)", "[True, False, True]", "7.0", "[7., 0., 7.]")
-def masked_fill(input: Tensor, mask: Tensor, value: Operand) -> Tensor:
+def masked_fill(input: Tensor, mask: Tensor, value: Operand) -> Update:
     """Return `input` with `value` where the bool `mask`, which broadcasts, holds.
 
     The result has the dtype of `input`; no gradient goes to what is replaced.
@@ -664,7 +674,7 @@ def masked_fill(input: Tensor, mask: Tensor, value: Operand) -> Tensor:
     if isinstance(value, Tensor) and value.ndim:
         raise ArgumentError(f"masked_fill: value must be 0-d, but has {value.ndim} axes")
     dtype = input._type.dtype
-    return choose(mask, operand(value, dtype, "masked_fill"), input)
+    return chosen(mask, operand(value, dtype, "masked_fill"), input)
 
 
 @maps("[1.0, 2.0]", "[1., 2.]")

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from lucid.autograd.native import fused
+from lucid.autograd.native import fused, program
 from lucid.choices import check_choice, check_flag
 from lucid.docstrings import like, maps
 from lucid.functions.arguments import axis_of, common_shape, integer, tensor_of
-from lucid.functions.checks import in_range, indexed, require
+from lucid.functions.checks import at_hand, in_range, indexed, require, require_index
 from lucid.functions.conversion import cast
-from lucid.functions.elementwise import choose, clone, floor, maximum, minimum, mul
+from lucid.functions.elementwise import choose, chosen, clone, floor, maximum, minimum, mul
 from lucid.functions.finding import (
     count_bins,
     count_each,
@@ -28,6 +29,7 @@ from lucid.functions.indexing import Pick, are_columns, getitem, replaced, repla
 from lucid.functions.promotion import Number, operand
 from lucid.functions.shape import broadcast, reshaped
 from lucid.functions.tensors import Tensor
+from lucid.functions.updates import Update, updating
 from lucid.ir import ops
 from lucid.ir.errors import (
     ArgumentError,
@@ -37,9 +39,12 @@ from lucid.ir.errors import (
     OptionError,
     ShapeError,
 )
+from lucid.ir.inference import is_many
 from lucid.ir.op import Op
+from lucid.ir.ops.indexing import along_targets
 from lucid.ir.types import Shape, f32, f64, i64, limits_of
-from lucid.tensor.core import constant, emit
+from lucid.tensor.core import constant, emit, from_array
+from lucid.tensor.levels import note_turn
 
 __all__ = [
     "argwhere", "bincount", "gather", "histc", "index_add", "index_copy", "index_fill",
@@ -171,6 +176,7 @@ def _vector(index: Any, op: str) -> Tensor:
     return at
 
 
+@updating
 @maps("lucid.zeros(2, 3)", "0", "[[0, 1, 0]]", "[[1.0, 2.0, 3.0]]", "[[1., 0., 3.], [0., 2., 0.]]")
 def scatter(
     input: Tensor,
@@ -180,7 +186,7 @@ def scatter(
     *,
     value: Number | None = None,
     reduce: str | None = None,
-) -> Tensor:
+) -> Update | Tensor:
     """Return a copy with `src[i][j]` written at `out[index[i][j]][j]` for dim 0, and so on.
 
     Of several elements for one place the last one stays; with `reduce` all of them count.
@@ -214,8 +220,9 @@ def scatter(
     return reduced_at("scatter", input, dim, index, source, "prod", True)
 
 
+@updating
 @maps("lucid.zeros(2)", "0", "[0, 0, 1]", "[1.0, 2.0, 5.0]", "[3., 5.]")
-def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Update:
     """Return a copy with `src[i][j]` added at `out[index[i][j]][j]` for dim 0, and so on.
 
     All elements for one place are added, in the order of the index, so the result is the same each
@@ -236,7 +243,7 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     return scattered("scatter_add", ops.scatter_add, input, dim, index, source)
 
 
-def scattered(name: str, op: Op, input: Tensor, dim: int, index: Tensor, src: Any) -> Tensor:
+def scattered(name: str, op: Op, input: Tensor, dim: int, index: Tensor, src: Any) -> Update:
     """Scatter with an op, which messages call by another name."""
     x, at = tensor_of(input, name), _lifted(_index(index, name))
     axis = axis_of(dim, x.ndim, name)
@@ -248,7 +255,13 @@ def scattered(name: str, op: Op, input: Tensor, dim: int, index: Tensor, src: An
     else:
         source = broadcast(operand(src, x._type.dtype, name), shape)
     given = {"input": x, "index": index, **({"src": src} if isinstance(src, Tensor) else {})}
-    result = indexed(name, op, (_lifted(x), at, source), axis, False, given)
+    operands = _lifted(x), at, source
+    require_index(name, op, operands, axis, False, given)
+    return Update(op, operands, {"axis": axis}, partial(_lowered, x))
+
+
+def _lowered(x: Tensor, result: Tensor) -> Tensor:
+    """A result for a tensor of which `_lifted` has made a vector."""
     return result if x.ndim else reshaped(result, ())
 
 
@@ -265,11 +278,12 @@ def corner(source: Tensor, shape: Shape, op: str) -> Tensor:
     return emit(ops.slice, (source,), starts=zeros, stops=shape, steps=(1,) * len(shape))
 
 
+@updating
 @like(scatter_add)
 @maps("lucid.zeros(3)", "0", "[2, 2, 0]", "[1.0, 2.0, 4.0]", "[4., 0., 3.]")
 def index_add(
     input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Number = 1
-) -> Tensor:
+) -> Update:
     """Return a copy with `alpha * source` added to the slices that a vector of indices names.
 
     A slice that is named twice gets both.
@@ -289,8 +303,9 @@ def index_add(
     return _slices("index_add", ops.index_add, input, dim, index, source)
 
 
+@updating
 @maps("lucid.zeros(3)", "0", "[2, 0]", "[5.0, 6.0]", "[6., 0., 5.]")
-def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Update:
     """Return a copy with `source` in place of the slices that a vector of indices names.
 
     Of several slices for one place the last one stays.
@@ -310,8 +325,9 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
     return _slices("index_copy", ops.index_set, input, dim, index, source)
 
 
+@updating
 @maps("[1, 2, 3]", "0", "[0, -1]", "9", "[9, 2, 9]")
-def index_fill(input: Tensor, dim: int, index: Tensor, value: Number | Tensor) -> Tensor:
+def index_fill(input: Tensor, dim: int, index: Tensor, value: Number | Tensor) -> Update:
     """Return a copy with one value in all of the slices along `dim` that a vector of indices names.
 
     Args:
@@ -328,7 +344,7 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Number | Tensor) -
     return _slices("index_fill", ops.index_set, input, dim, index, filling)
 
 
-def _slices(name: str, op: Op, input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+def _slices(name: str, op: Op, input: Tensor, dim: int, index: Tensor, source: Tensor) -> Update:
     x, at = tensor_of(input, name), _vector(index, name)
     axis = axis_of(dim, x.ndim, name)
     if source._type.dtype is not x._type.dtype:
@@ -340,11 +356,13 @@ def _slices(name: str, op: Op, input: Tensor, dim: int, index: Tensor, source: T
     given = {"input": x, "index": index, **({} if is_filled else {"source": source})}
     if source.ndim == 0:
         source = broadcast(source, target)
-    result = indexed(name, op, (base, at, source), axis, is_filled, given)
-    return result if x.ndim else reshaped(result, ())
+    operands = base, at, source
+    require_index(name, op, operands, axis, is_filled, given)
+    return Update(op, operands, {"axis": axis}, partial(_lowered, x))
 
 
-def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = False) -> Tensor:
+@updating
+def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = False) -> Update:
     """Return a copy with `values` at `input[indices]`, or added to what is there.
 
     Of several values for one element the last one stays; with `accumulate` all are added.
@@ -369,9 +387,9 @@ def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = Fa
         raise ArgumentError("index_put: indices must be a tuple of tensors")
     new = tensor_of(values, "index_put", "values")
     if new._type.dtype is x._type.dtype and are_columns(tuple(indices), x):
-        result = replaced_at(x, indices, new, accumulate)
-        if result is not None:
-            return result
+        update = replaced_at(x, indices, new, accumulate)
+        if update is not None:
+            return update
     picks: list[Pick] = []
     axis = 0
     for index in indices:
@@ -542,9 +560,10 @@ def unique_consecutive(
 _NEUTRAL = {"prod": 1, "amax": -np.inf, "amin": np.inf}
 
 
+@updating
 def scatter_reduce(
     input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
-) -> Tensor:
+) -> Update | Tensor:
     """Return a copy with `src` reduced into the places that `index` names along `dim`.
 
     `out[index[i][j]][j]` for dim 0 becomes the reduction of what is there and all of `src` that
@@ -575,6 +594,7 @@ def scatter_reduce(
     return reduced_at("scatter_reduce", input, dim, index, src, reduce, include_self)
 
 
+@updating
 @maps("lucid.ones(3) * 2", "0", "[0, 0, 2]", "[1.0, 2.0, 3.0]", '"prod"', "[4., 2., 6.]")
 def index_reduce(
     input: Tensor,
@@ -584,7 +604,7 @@ def index_reduce(
     reduce: str,
     *,
     include_self: bool = True,
-) -> Tensor:
+) -> Update | Tensor:
     """Return a copy with slices of `source` reduced into those that a vector of indices names.
 
     Slices of `input` that the index doesn't name stay.
@@ -625,19 +645,23 @@ def index_reduce(
 
 def reduced_at(
     name: str, input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, include_self: bool
-) -> Tensor:
+) -> Update | Tensor:
     """As `scatter_reduce`, which messages call by another name."""
     x, source = tensor_of(input, name), tensor_of(src, name, "src")
     check_choice(reduce, "reduce", name, ("sum", "mean", *_NEUTRAL))
     if x._type.dtype is not source._type.dtype:
         raise DTypeError(f"{name}: self and src must have one dtype")
+    if is_many((x._type,)) and _FEW * index._type.size <= x._type.size:
+        note_turn()
+        if (at_few := at_hand(index)) is not None:
+            return _reduced_at_few(name, x, dim, index, at_few, source, reduce, include_self)
     ones = broadcast(constant(1, x._type.dtype), index._type.shape)
     zeros = broadcast(constant(0, x._type.dtype), x._type.shape)
     source = corner(source, index._type.shape, name)
-    hits = scattered(name, ops.scatter_add, zeros, dim, index, ones)
+    hits = scattered(name, ops.scatter_add, zeros, dim, index, ones).result()
     base = x if include_self else choose(hits > 0, 0 if reduce in ("sum", "mean") else x, x)
     if reduce in ("sum", "mean"):
-        total = scattered(name, ops.scatter_add, base, dim, index, source)
+        total = scattered(name, ops.scatter_add, base, dim, index, source).result()
         if reduce == "sum":
             return total
         count = hits + 1 if include_self else hits
@@ -654,6 +678,34 @@ def reduced_at(
     else:
         result = _extreme_at(x, at, source, hits, reduce, axis, include_self)
     return reshaped(result, input._type.shape)
+
+
+_FEW = 16  # times as many elements as are written: these are reduced apart
+
+
+def _reduced_at_few(
+    name: str,
+    x: Tensor,
+    dim: int,
+    index: Tensor,
+    at: np.ndarray,
+    source: Tensor,
+    reduce: str,
+    include_self: bool,
+) -> Update:
+    """The same where few elements are written: they are taken out, and written back."""
+    axis, shape = axis_of(dim, x.ndim, name), at.shape
+    source = corner(source, shape, name)
+    operands = x, cast(index, i64), source
+    require_index(name, ops.scatter_add, operands, axis, False, {"input": x, "index": index})
+    places, order = np.unique(along_targets(x._type.shape, at, axis), return_inverse=True)
+    flat, where_ = reshaped(x, (x._type.size,)), from_array(places)
+    part = emit(ops.take, (flat, where_), axis=0)
+    given = from_array(order.reshape(-1)), reshaped(source, (at.size,))
+    made = reduced_at(name, part, 0, *given, reduce, include_self)
+    new = made.result() if isinstance(made, Update) else made
+    seen = partial(reshaped, shape=x._type.shape)
+    return Update(ops.index_set, (flat, where_, new), {"axis": 0}, seen)
 
 
 @fused
@@ -731,7 +783,8 @@ def _neutral(reduce: str, x: Tensor) -> Number:
     return limits_of(x._type.dtype)[reduce != "amax"]
 
 
-def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+@updating
+def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Update | Tensor:
     """Return a copy with the elements of `source`, in order, where the mask holds.
 
     The first True in row-major order gets the first element of the source, whatever its place.
@@ -754,15 +807,26 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
         raise DTypeError("masked_scatter: the mask must be bool, and source of input's dtype")
     shape = common_shape("masked_scatter", input=x, mask=mask)
     inside = reshaped(broadcast(mask, shape), (int(np.prod(shape)),))
-    counted = emit(ops.cumsum, (cast(inside, i64),), axis=0)
     flat = reshaped(values, (values._type.size,))
+    flags = None
+    if shape == x._type.shape and is_many((x._type,)):
+        note_turn()
+        flags = at_hand(inside)
+    if flags is not None:
+        places = np.flatnonzero(flags)
+        if places.size <= flat._type.size:
+            at, source = from_array(places), corner(flat, places.shape, "masked_scatter")
+            whole = reshaped(x, inside._type.shape)
+            seen = partial(reshaped, shape=shape)
+            return Update(ops.index_set, (whole, at, source), {"axis": 0}, seen)
+    counted = emit(ops.cumsum, (cast(inside, i64),), axis=0)
     few = "masked_scatter: the source has fewer elements than the mask has ones"
     in_range(counted, 0, flat._type.size + 1, few, input=x, mask=mask, source=values)
     if not flat._type.size:
         return clone(broadcast(x, shape))
     place = choose(inside, counted - 1, 0)
     taken = reshaped(emit(ops.take, (flat, place), axis=0), shape)
-    return choose(reshaped(inside, shape), taken, broadcast(x, shape))
+    return chosen(reshaped(inside, shape), taken, broadcast(x, shape))
 
 
 @maps("[0, 1, 0]", "[0.5, 1.0, 2.0]", "[2.5000, 1.0000]")
@@ -829,14 +893,27 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
     flat = reshaped(x, (x._type.size,)).detach()
     low, high = (operand(limit, x._type.dtype, "histc") for limit in (min, max))
     if min == max and flat._type.size:
-        low, high = flat.amin(), flat.amax()
-        require(low.isfinite() & high.isfinite(), "histc: the range of the elements is not finite")
+        low, high, is_finite = _range(flat)
+        require(is_finite, "histc: the range of the elements is not finite")
     elif not min <= max:
         raise OptionError(f"histc: max must be larger than min, and they are {max} and {min}")
+    return _counts(flat, low, high, count)
+
+
+@program
+def _range(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The least and the greatest element, and whether both are finite."""
+    low, high = x.amin(), x.amax()
+    return low, high, low.isfinite() & high.isfinite()
+
+
+@program
+def _counts(flat: Tensor, low: Tensor, high: Tensor, count: int) -> Tensor:
+    """How many elements fall into each part of a range."""
     is_point = high == low
     low, high = choose(is_point, low - 1, low), choose(is_point, high + 1, high)
     inside = (flat >= low) & (flat <= high)
     bucket = cast(floor((flat - low) * count / (high - low)), i64).clamp(0, count - 1)
-    zeros = broadcast(constant(0, x._type.dtype), (count,))
-    ones = cast(inside, x._type.dtype)
-    return emit(ops.index_add, (zeros, choose(inside, bucket, 0), ones), axis=0)
+    dtype = flat._type.dtype
+    zeros = broadcast(constant(0, dtype), (count,))
+    return emit(ops.index_add, (zeros, choose(inside, bucket, 0), cast(inside, dtype)), axis=0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import prod
 from types import EllipsisType
 from typing import Any
@@ -19,12 +19,13 @@ import numpy as np
 from lucid.functions.arguments import complete, kind_of
 from lucid.functions.checks import at_hand, within_axis
 from lucid.functions.conversion import cast
-from lucid.functions.elementwise import choose
+from lucid.functions.elementwise import choose, chosen
 from lucid.functions.finding import found, nonzero_indices
 from lucid.functions.from_data import tensor
 from lucid.functions.promotion import operand
 from lucid.functions.shape import broadcast, checked_index, permuted, reshaped
 from lucid.functions.tensors import Tensor
+from lucid.functions.updates import Update
 from lucid.ir import ops
 from lucid.ir.errors import (
     ArgumentError,
@@ -42,9 +43,22 @@ from lucid.ir.ops.rules import broadcast_all
 from lucid.ir.types import Shape, bool_, has_dtype, i64, u8
 from lucid.tensor.arrays import plain_data
 from lucid.tensor.context import context
-from lucid.tensor.core import apply_op, emit, from_array, of_users_array
+from lucid.tensor.core import (
+    apply_op,
+    emit,
+    from_array,
+    is_unrecorded,
+    of_users_array,
+    view_of_memory,
+)
 from lucid.tensor.levels import note_turn
-from lucid.tensor.writing import write_
+from lucid.tensor.writing import (
+    is_memory_alone,
+    most_overwritten,
+    write_,
+    write_part,
+    write_picked,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,7 +122,9 @@ def getitem(input: Tensor, index: Any) -> Tensor:
 
 
 def _picked(input: Tensor, index: Any) -> Tensor:
-    seen = _plain_view(input, index)
+    seen = _seen_in_memory(input, index)
+    if seen is None:
+        seen = _plain_view(input, index)
     if seen is not None:
         return seen
     if isinstance(index, Tensor) and input._type.shape and index._type.shape:
@@ -159,7 +175,7 @@ def _at_places(x: Tensor, axes: int, places: np.ndarray) -> Tensor:
 
 def replaced_at(
     x: Tensor, index: Sequence[Tensor], value: Tensor, accumulate: bool = False
-) -> Tensor | None:
+) -> Update | None:
     """A tensor with elements replaced, or added to, where an index of each of its first axes says.
 
     None where the index isn't plain, as `_counted` has it.
@@ -172,7 +188,8 @@ def replaced_at(
     merged = reshaped(x, (prod(shape[: len(index)]), *rest))
     source = _fitted(value, (*places.shape, *rest))
     op = ops.index_add if accumulate else ops.index_set
-    return reshaped(emit(op, (merged, from_array(places), source), axis=0), shape)
+    operands = merged, from_array(places), source
+    return Update(op, operands, {"axis": 0}, partial(reshaped, shape=shape))
 
 
 def _is_column(item: Any) -> bool:
@@ -216,33 +233,171 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
 
 def _store(input: Tensor, index: Any, new: Tensor) -> None:
     try:
+        if _is_stored(input, index, new):
+            return
         seen = _plain_view(input, index)
         if seen is not None:
             write_(seen, _without_leading_ones(new, seen.ndim))
             return
         if not new._type.shape and _is_mask_of(index, input):
-            write_(input, choose(index, new, input))
+            chosen(index, new, input).write(input)
             return
         if are_columns(index, input):
-            result = replaced_at(input, index, new)
-            if result is not None:
-                write_(input, result)
+            update = replaced_at(input, index, new)
+            if update is not None:
+                update.write(input)
                 return
         view, parsed = _basic_view(input, index)
     except IndexOutOfRangeError as error:
         complete(error, "", {"input": input})
         raise
     if parsed.mask is not None:
-        result = None if parsed.picks else _masked(view, parsed.mask, parsed.mask_axis, new)
-        if result is not None:
-            write_(view, result)
+        update = None if parsed.picks else _masked(view, parsed.mask, parsed.mask_axis, new)
+        if update is not None:
+            update.write(view)
             return
         parsed.picks = [*parsed.picks, *_nonzero_picks(parsed)]
     if not parsed.picks:
         write_(view, _without_leading_ones(new, view.ndim))
     else:
         picks = sorted(parsed.picks, key=_axis)
-        write_(view, replaced("x[i] = value", input, view, picks, new))
+        replaced("x[i] = value", input, view, picks, new).write(view)
+
+
+def _is_stored(input: Tensor, index: Any, new: Tensor) -> bool:
+    """Write where an index says with NumPy's own assignment, if only memory is to change.
+
+    So no tensor is made between. What isn't plain, or is wrong, is left to the ops.
+    """
+    memory, array = input._array, new._array
+    if memory is None or array is None or new._type.dtype is not input._type.dtype:
+        return False
+    if not is_memory_alone(input, new):
+        return False
+    items = index if type(index) is tuple else (index,)
+    place: Any = _basic_place(items, True)
+    if place is not None:
+        try:
+            part = memory[place]
+        except IndexError:
+            return False
+        if array.ndim and array.shape != part.shape:
+            return False
+        write_part(input, part, array)
+        return True
+    place = _picking_place(items, memory, array)
+    return place is not None and write_picked(input, memory, place, array)
+
+
+def _basic_place(items: tuple[Any, ...], takes_tensors: bool) -> tuple[Any, ...] | None:
+    """NumPy's index of ints and slices; None: it has others. What it shows is a view.
+
+    takes_tensors: those without axes are ints, too.
+    """
+    place: list[Any] = []
+    for item in items:
+        if type(item) is slice:
+            if not _is_plain_slice(item):
+                return None
+        elif type(item) is not int:
+            if not takes_tensors or not isinstance(item, Tensor) or item._type.shape:
+                return None
+            if not _is_number(item):
+                return None
+            assert item._array is not None
+            item = item._array.item()
+        place.append(item)
+    return (*place, ...)
+
+
+def _is_plain_slice(item: slice) -> bool:
+    """Whether NumPy takes a slice for the same."""
+    for bound in (item.start, item.stop):
+        if bound is not None and type(bound) is not int:
+            return False
+    return item.step is None or (type(item.step) is int and item.step != 0)
+
+
+def _is_number(item: Tensor) -> bool:
+    """Whether a tensor that has data holds indices, and no flags."""
+    dtype = item._type.dtype
+    return dtype.kind == "int" and dtype is not u8 and item._array is not None
+
+
+def _picking_place(
+    items: tuple[Any, ...], memory: np.ndarray, array: np.ndarray
+) -> list[Any] | None:
+    """NumPy's index of vectors for the first axes, or of a mask; None: it has something else.
+
+    A number may stand between slices as well, where nobody asks for the order of the axes. None as
+    well where so much is picked that native code does it faster.
+    """
+    shape = memory.shape
+    if len(items) == 1 and isinstance(items[0], Tensor) and items[0]._type.dtype is bool_:
+        mask = items[0]._array
+        if mask is None or not mask.ndim or mask.shape != shape[: mask.ndim]:
+            return None
+        count, rest = int(np.count_nonzero(mask)), shape[mask.ndim :]
+        is_first = True
+        place: list[Any] = [np.flatnonzero(mask) if mask.ndim == 1 else mask]
+    else:
+        if len(items) > len(shape):
+            return None
+        place, count, is_first, rest = [], -1, True, shape[len(items) :]
+        for item, size in zip(items, shape, strict=False):
+            if type(item) is slice:
+                if not _is_plain_slice(item):
+                    return None
+                is_first, rest = False, (size, *rest)
+            elif type(item) is int:
+                is_first = False
+            elif isinstance(item, Tensor) and _is_number(item) and item.ndim == 1:
+                if count not in (-1, item._type.shape[0]):
+                    return None
+                count, item = item._type.shape[0], np.ascontiguousarray(item._array)
+            else:
+                return None
+            place.append(item)
+    if array.ndim and not (is_first and array.shape == (count, *rest)):
+        return None
+    return place if count * prod(rest) <= most_overwritten(memory.size) else None
+
+
+def _seen_in_memory(x: Tensor, index: Any) -> Tensor | None:
+    """The view that an index makes of ints and slices, where nobody keeps its history.
+
+    `_plain_view` makes the same one by its ops, of which much is looked up: rows that are read one
+    by one have each an index that has not come before. Axes of size 1 are left to the ops.
+    """
+    items = index if type(index) is tuple else (index,)
+    place, memory = _basic_place(items, False), x._array
+    if place is None or memory is None or not is_unrecorded(x):
+        return None
+    try:
+        part = memory[place]
+    except IndexError:
+        return None
+    if part.shape and min(part.shape) < 2:
+        return None
+    starts, stops, steps = [], [], []
+    keeps_axes = True
+    for item, size in zip(items, memory.shape, strict=False):
+        if type(item) is slice:
+            start, stop, step = item.indices(size)
+        else:
+            start, step, keeps_axes = item + size if item < 0 else item, 1, False
+            stop = start + 1
+        starts.append(start)
+        stops.append(stop)
+        steps.append(step)
+    for size in memory.shape[len(items) :]:
+        starts.append(0)
+        stops.append(size)
+        steps.append(1)
+    slices = {"starts": tuple(starts), "stops": tuple(stops), "steps": tuple(steps)}
+    if keeps_axes:
+        return view_of_memory(x, part, (ops.slice, slices))
+    return view_of_memory(x, part, (ops.slice, slices), (ops.reshape, {"shape": part.shape}))
 
 
 def _is_mask_of(index: Any, x: Tensor) -> bool:
@@ -628,7 +783,7 @@ def _linear(indices: Sequence[Tensor], sizes: Sequence[int]) -> Tensor:
 
 def replaced(
     op: str, input: Tensor, view: Tensor, picks: Picks, value: Tensor, accumulate: bool = False
-) -> Tensor:
+) -> Update:
     """`view` with the picked elements replaced by `value`, or with `value` added to them.
 
     Of several values for one element the last one stays; when accumulating, all count.
@@ -639,7 +794,7 @@ def replaced(
     return _replaced(view, picks, value, accumulate)
 
 
-def _replaced(view: Tensor, picks: Picks, value: Tensor, accumulate: bool) -> Tensor:
+def _replaced(view: Tensor, picks: Picks, value: Tensor, accumulate: bool) -> Update:
     for pick in picks:
         if pick.index.ndim == 0:
             return _replaced_slice(view, pick, picks, value, accumulate)
@@ -647,30 +802,33 @@ def _replaced(view: Tensor, picks: Picks, value: Tensor, accumulate: bool) -> Te
     shape = merged._type.shape
     source = _fitted(value, (*shape[:axis], *index._type.shape, *shape[axis + 1 :]))
     op = ops.index_add if accumulate else ops.index_set
-    result = emit(op, (merged, index, source), axis=axis)
     ordered = tuple(view._type.shape[i] for i in perm)
-    if result._type.shape != ordered:
-        result = reshaped(result, ordered)
-    if perm == tuple(range(len(perm))):
-        return result
-    return permuted(result, tuple(sorted(range(len(perm)), key=perm.__getitem__)))
+
+    def seen(result: Tensor) -> Tensor:
+        if result._type.shape != ordered:
+            result = reshaped(result, ordered)
+        if perm == tuple(range(len(perm))):
+            return result
+        return permuted(result, tuple(sorted(range(len(perm)), key=perm.__getitem__)))
+
+    return Update(op, (merged, index, source), {"axis": axis}, seen)
 
 
 def _replaced_slice(
     view: Tensor, pick: Pick, picks: Picks, value: Tensor, accumulate: bool
-) -> Tensor:
+) -> Update:
     """As `replaced`, inside the slice that a 0-d index names, as an int would."""
     axis, index = pick.axis, _wide(pick.index)
     part = emit(ops.take, (view, index), axis=axis)
     rest = [Pick(x.axis - (x.axis > axis), x.index, x.of) for x in picks if x is not pick]
     if rest:
-        part = _replaced(part, rest, value, accumulate)
+        part = _replaced(part, rest, value, accumulate).result()
     else:
         new = _fitted(value, part._type.shape)
         part = part + new if accumulate else new
     shape = view._type.shape
     row = reshaped(part, (*shape[:axis], 1, *shape[axis + 1 :]))
-    return emit(ops.index_set, (view, reshaped(index, (1,)), row), axis=axis)
+    return Update(ops.index_set, (view, reshaped(index, (1,)), row), {"axis": axis})
 
 
 def _fitted(value: Tensor, target: Shape) -> Tensor:
@@ -683,7 +841,7 @@ def _fitted(value: Tensor, target: Shape) -> Tensor:
     return broadcast(value, target)
 
 
-def _masked(view: Tensor, mask: Tensor | np.ndarray, axis: int, value: Tensor) -> Tensor | None:
+def _masked(view: Tensor, mask: Tensor | np.ndarray, axis: int, value: Tensor) -> Update | None:
     """`view` with `value` where the mask holds; None if true elements have a value each."""
     ndim = mask.ndim
     behind = view.ndim - axis - max(ndim, 1)
@@ -701,4 +859,4 @@ def _masked(view: Tensor, mask: Tensor | np.ndarray, axis: int, value: Tensor) -
             f"indexing: shape mismatch: value tensor of shape {list(shape)} cannot be broadcast to "
             f"the masked part of {list(view._type.shape)}"
         )
-    return choose(condition, value, view)
+    return chosen(condition, value, view)

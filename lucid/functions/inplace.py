@@ -14,9 +14,10 @@ from lucid.choices import check_flag
 from lucid.docstrings import described
 from lucid.functions.arguments import shape_of, tensor_of
 from lucid.functions.conversion import cast
-from lucid.functions.elementwise import clone, masked_fill
+from lucid.functions.elementwise import clone
 from lucid.functions.promotion import Number, operand
 from lucid.functions.tensors import Tensor
+from lucid.functions.updates import Update
 from lucid.ir import ops
 from lucid.ir.errors import LucidError, ShapeError
 from lucid.tensor.context import context
@@ -35,9 +36,19 @@ def in_place(function: Function[P]) -> Function[P]:
     the operand's, and `ShapeError` where its shape is another one.
     """
 
+    update: Callable[..., Update | Tensor] = vars(function).get("update", function)
+    is_update = update is not function
+
     def written(input: Tensor, /, *args: P.args, **kwargs: P.kwargs) -> Tensor:
-        before = clone(input) if _is_recorded(input, *args) else input
-        return write_(input, function(before, *args, **kwargs))
+        is_recorded = _is_recorded(input, *args)
+        if is_update and context.recorder is None:
+            made = update(input, *args, **kwargs)
+            if isinstance(made, Update):
+                return made.write(input)  # no derivative needs what it destroys
+            if not is_recorded:
+                return write_(input, made)
+        made = update(clone(input) if is_recorded else input, *args, **kwargs)
+        return made.write(input) if isinstance(made, Update) else write_(input, made)
 
     return _named(written, function, "Write the result of `{}` into the tensor, and return that.")
 
@@ -269,23 +280,6 @@ def zero_(input: Tensor) -> Tensor:
     tensor([1., 0., 0.])
     """
     return fill_(input, 0)
-
-
-def masked_fill_(input: Tensor, mask: Tensor, value: Number | Tensor) -> Tensor:
-    """Overwrite the elements where the mask holds with one value, and return the tensor.
-
-    Args:
-        mask: bools; it broadcasts to the shape of `input`.
-        value: a number or a 0-d tensor.
-
-    Raises:
-        ShapeError: the mask doesn't broadcast.
-
-    >>> x = lucid.tensor([1, -2, 3])
-    >>> x.masked_fill_(x < 0, 0)
-    tensor([1, 0, 3])
-    """
-    return write_(input, masked_fill(input, mask, value))
 
 
 def fill_diagonal_(input: Tensor, fill_value: Number) -> Tensor:

@@ -595,17 +595,23 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> return_types.mo
     if not x.ndim:
         return return_types.mode(x.clone(), constant(0, i64))
     axis = axis_of(dim, x.ndim, "mode")
-    ordered, places = sort(x.movedim(axis, -1), stable=True)
+    lines = x.movedim(axis, -1)
+    index = _most_frequent(lines)
+    values = _at(lines, index)
+    if keepdim:
+        return return_types.mode(values.movedim(-1, axis), index.movedim(-1, axis))
+    return return_types.mode(values.squeeze(-1), index.squeeze(-1))
+
+
+@program
+def _most_frequent(x: Tensor) -> Tensor:
+    """Where the most frequent element of each line lies last, with an axis of size 1."""
+    ordered, places = sort(x, stable=True)
     last, shape = ordered.ndim - 1, ordered._type.shape
     place = emit(ops.iota, (), shape=shape, axis=last, dtype=i64)
     is_new = ordered != ordered.roll(1, last)
     begin = emit(ops.cummax, (choose(is_new, place, 0),), axis=last)  # of equal ones
-    index = _at(places, (place - begin).argmax(-1, keepdim=True))
-    values = _at(x.movedim(axis, -1), index)
-    values, index = values.movedim(-1, axis), index.movedim(-1, axis)
-    if keepdim:
-        return return_types.mode(values, index)
-    return return_types.mode(values.squeeze(axis), index.squeeze(axis))
+    return _at(places, (place - begin).argmax(-1, keepdim=True))
 
 
 def _at(x: Tensor, index: Tensor) -> Tensor:

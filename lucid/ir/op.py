@@ -161,6 +161,10 @@ class Op:
             can be batched.
         strides: of a view: `(operand's shape, its strides in elements, **attributes) -> strides`;
             None from it where only a copy has the result's shape.
+        overwrite: of an op whose result is one of its operands but for some elements: `(*arrays,
+            most=, **attributes) -> bool`, writes these into that operand, unless they are more than
+            `most`: then it returns False. It raises before it writes. None: it isn't such an op.
+        overwritten: the number of that operand.
         samples: what the generated tests feed; they are run over the dtypes that `infer` accepts.
 
     >>> from lucid.ir import Op, ops
@@ -179,6 +183,8 @@ class Op:
     samples: tuple[Sample, ...] = ()
     batch: Callable[..., Any] | None = None
     strides: Callable[..., tuple[int, ...] | None] | None = None
+    overwrite: Callable[..., bool] | None = None
+    overwritten: int = 0
     is_elementwise: bool = field(init=False)
     is_view: bool = field(init=False)
     is_reduction: bool = field(init=False)

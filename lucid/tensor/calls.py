@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -36,12 +36,47 @@ from lucid.tensor.levels import Level, Result
 from lucid.tensor.objects import Offsets, Tables
 from lucid.tensor.size import Size
 from lucid.tensor.tensor import Tensor
-from lucid.tensor.writing import write_
+from lucid.tensor.writing import most_overwritten, overwrite_, write_
 
 if TYPE_CHECKING:
     from lucid.autograd.function import Function
 
 Program = Callable[[tuple[Any, ...]], Any]
+
+
+class Overwrite(NamedTuple):
+    """Lets an op replace elements of an operand, in place; that comes first."""
+
+    op: Op
+    attributes: Attributes
+
+    def __call__(self, given: tuple[Any, ...]) -> None:
+        target = given[0]
+        operands = self._ordered(given)
+        if not overwrite_(target, self.op, operands, self.attributes):
+            write_(target, apply_op(self.op, operands, self.attributes))  # type: ignore[arg-type]
+
+    def _ordered(self, given: Sequence[Any]) -> list[Any]:
+        """Operands as the op has them."""
+        place = self.op.overwritten
+        return [*given[1 : place + 1], given[0], *given[place + 1 :]]
+
+    def of_arrays(self, most: int) -> Callable[..., bool]:
+        """The same with arrays of some shapes; False: these need another way."""
+        overwrite, attributes = self.op.overwrite, {**self.attributes, "most": most}
+        ordered = self._ordered if self.op.overwritten else None
+        assert overwrite is not None
+
+        def run(memory: np.ndarray, *others: np.ndarray) -> bool:
+            for other in others:
+                if np.may_share_memory(memory, other):
+                    return False
+            arrays = (memory, *others) if ordered is None else ordered((memory, *others))
+            return overwrite(*arrays, **attributes)
+
+        return run
+
+
 _NEVER = -1
 MOST = 1024  # records of one function; calls with other arguments are Python's
 _MOST_BYTES = 1 << 12  # of a tensor that is kept to be copied
@@ -54,7 +89,8 @@ class _Notes(Level):
     Attributes:
         is_straight: whether the notes tell all of it.
         constants: what they were given besides the tensors.
-        steps: an op with its operands and its attributes, a program, or None: a write.
+        steps: an op with its operands and its attributes, a program, or a write: None or an
+            `Overwrite`.
         results: what the ops gave; they are numbered after the tensors and the constants.
         states: of generators, which are constants too: draws read them, and write to them.
         written: what was written, by one write and those of draws before it. No op reads that, so
@@ -65,7 +101,7 @@ class _Notes(Level):
         self.is_straight = True
         self.tensors, self.results = tensors, list[TensorCore]()
         self.constants: list[Any] = []
-        self.steps: list[tuple[Op | Program | None, list[Any], Attributes]] = []
+        self.steps: list[tuple[Op | Program | Overwrite | None, list[Any], Attributes]] = []
         self.states: list[TensorCore] = []
         self.written: list[TensorCore] = []
         self._grad_enabled = context.grad_enabled
@@ -149,6 +185,22 @@ class _Notes(Level):
         self.steps.append((None, [target, value], {}))
         _below(position, write_, target, value)
         self.written.append(target)
+
+    def update(
+        self, target: TensorCore, op: Op, operands: Sequence[TensorCore], attributes: Attributes
+    ) -> bool:
+        step = Overwrite(op, attributes)
+        are_known = {id(target), id(operands[op.overwritten])} <= self._known
+        if self.written or not are_known or len(operands) > MOST_CALL_OPERANDS:
+            self._refuse()
+        self._keep_constants(operands)
+        if not _below(0, overwrite_, target, op, operands, attributes):
+            return False
+        place = op.overwritten
+        others = [*operands[:place], *operands[place + 1 :]]
+        self.steps.append((step, [operands[place], *others], {}))
+        self.written.append(target)
+        return True
 
     def look(self, tensor: TensorCore) -> None:
         self._refuse()
@@ -262,10 +314,13 @@ class _Record(Tables):
         numbers = notes.numbers()
         steps: list[int] = []
         # The states of generators come last, as nothing goes wrong there: the rest may be repeated.
-        writes = [step for step in notes.steps if step[0] is None][::-1]
-        for op, operands, attributes in [x for x in notes.steps if x[0] is not None] + writes:
+        writes = [step for step in notes.steps if _is_write(step[0])][::-1]
+        for op, operands, attributes in [x for x in notes.steps if not _is_write(x[0])] + writes:
             places = [numbers[id(x)] for x in operands]
-            step = self._write(*operands) if op is None else self._op(op, attributes, operands)
+            if isinstance(op, Overwrite):
+                step = self._overwrite(op, operands)
+            else:
+                step = self._write(*operands) if op is None else self._op(op, attributes, operands)
             steps += *step, *places, *[0] * (MOST_CALL_OPERANDS - len(places))
         assert len(steps) == len(notes.steps) * CALL_STEP_WORDS
         words = self.words
@@ -282,6 +337,10 @@ class _Record(Tables):
         given = self._keep(attributes) if isinstance(op, Op) else 0
         return self._keep(op), given, len(operands)
 
+    def _overwrite(self, step: Overwrite, operands: list[Any]) -> tuple[int, ...]:
+        run = step.of_arrays(most_overwritten(operands[0]._type.size))
+        return self._keep(step), self._keep(run), -len(operands)
+
     def _write(self, target: TensorCore, value: TensorCore) -> tuple[int, ...]:
         is_same, type = value._type is target._type, target._type
         fits = is_same or (not value._type.shape and value._type.dtype is type.dtype)
@@ -294,6 +353,10 @@ class _Record(Tables):
             return IS_TENSOR
         kind: Any = type(returned)
         return IS_TUPLE if kind is tuple else self._keep(getattr(kind, "_make", kind))
+
+
+def _is_write(step: Op | Program | Overwrite | None) -> bool:
+    return step is None or isinstance(step, Overwrite)
 
 
 def _is_fresh(returned: Any, notes: _Notes) -> bool:

@@ -41,7 +41,7 @@ from lucid.ir.location import (
 from lucid.ir.op import Attributes, Op, Operand, Trait
 from lucid.ir.ops.rules import with_birthplaces
 from lucid.ir.strides import Strides, contiguous_strides
-from lucid.ir.types import DType, TensorType, type_of_array
+from lucid.ir.types import DType, TensorType, shared_type, type_of_array
 from lucid.tensor.arrays import shareable
 from lucid.tensor.context import context, epoch
 from lucid.tensor.lazy_grads import WithGradient
@@ -894,6 +894,31 @@ def traced_view(
     result._counter = operand._counter
     result._value = (storage.generation, value)
     link_view(result, operand, op, attributes)
+    return result
+
+
+def is_unrecorded(tensor: TensorCore) -> bool:
+    """Whether nobody keeps what ops on the tensor do: no trace, no history, no transformation."""
+    state: dict[str, Any] = context.__dict__
+    if state["recorder"] is not None or state["forward"] is not None or state["levels"]:
+        return False
+    return not (state["grad_enabled"] and tensor.requires_grad)
+
+
+def view_of_memory(operand: TensorCore, array: np.ndarray, *steps: tuple[Op, Attributes]) -> Tensor:
+    """The tensor that view ops make of an operand one after another, where that is unrecorded.
+
+    array: what they show of its memory.
+    """
+    type = shared_type(operand._type.dtype, array.shape)
+    result = _new(operand._storage, type, array, (*operand._chain, *steps))
+    result._counter = operand._counter
+    base = operand._base
+    result._base = operand if base is None else base
+    result._view_chain = (*operand._view_chain, *steps)
+    result._epoch = result._base._epoch
+    result._guard = operand._guard
+    result._spot = user_spot()
     return result
 
 

@@ -51,6 +51,15 @@ class Level(ABC):
     def write(self, target: TensorCore, value: TensorCore, position: int) -> None:
         """Write in place, where this level acts on target or value."""
 
+    def update(
+        self, target: TensorCore, op: Op, operands: Sequence[TensorCore], attributes: Attributes
+    ) -> bool:
+        """Let an op replace elements of its operand that shows the target's memory, in place.
+
+        False: it isn't done; the op's result is to be written.
+        """
+        return False
+
     @abstractmethod
     def call(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -10,14 +11,16 @@ from lucid.autograd.node import CopySlices, OverwriteBackward, edge_of, move_ret
 from lucid.autograd.private import note_written, private_edge
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, DTypeError, LucidError, ShapeError, completed
+from lucid.ir.inference import MANY_ELEMENTS, application
 from lucid.ir.location import at_line, here
 from lucid.ir.op import Attributes, Op
 from lucid.ir.ops.evaluation import quiet
 from lucid.ir.ops.rules import broadcast_all
 from lucid.ir.strides import Strides, overlaps_itself, view_strides
 from lucid.ir.types import TensorType
+from lucid.tensor import core
 from lucid.tensor.context import context, epoch
-from lucid.tensor.core import TensorCore, ViewChain
+from lucid.tensor.core import TensorCore, ViewChain, keep_history
 from lucid.tensor.levels import acting_level
 
 if TYPE_CHECKING:
@@ -120,6 +123,122 @@ def write_(target: TensorCore, value: TensorCore) -> Tensor:
     if is_recorded:
         keep_written(target, value)
     return cast("Tensor", target)
+
+
+def is_memory_alone(target: TensorCore, *others: TensorCore) -> bool:
+    """Whether a write changes memory and nothing else: no trace, no history, no transformation.
+
+    Where it may be refused, it isn't one.
+    """
+    state: dict[str, Any] = context.__dict__
+    if state["recorder"] is not None or state["forward"] is not None or state["levels"]:
+        return False
+    memory, whole = target._array, target._storage.array
+    if memory is None or whole is None:
+        return False
+    if not memory.flags.writeable or not whole.flags.c_contiguous:
+        return False  # a view that shows an element more than once is one that NumPy doesn't write
+    if not state["grad_enabled"]:
+        return True
+    if target.requires_grad or made_without_grad(target):
+        return False
+    return not any(other.requires_grad for other in others)
+
+
+def write_part(target: TensorCore, part: np.ndarray, array: np.ndarray) -> None:
+    """Write numbers that fit into a part of a tensor's memory, which is all that changes."""
+    _before_write(target)
+    part[...] = array
+    target._counter.now += 1
+
+
+def write_picked(
+    target: TensorCore, memory: np.ndarray, place: list[Any], array: np.ndarray
+) -> bool:
+    """The same for elements that an index of NumPy's picks; False: it has refused the index.
+
+    It looks at all of the index before it writes.
+    """
+    for i, index in enumerate(place):  # NumPy sees to the values, but not to a mask
+        if type(index) is np.ndarray and np.may_share_memory(memory, index):
+            place[i] = index.copy()
+    _before_write(target)
+    try:
+        memory[tuple(place)] = array
+    except IndexError:
+        return False
+    target._counter.now += 1
+    return True
+
+
+def _before_write(target: TensorCore) -> None:
+    """Tell those who keep memory as it was that it is about to be written."""
+    state: dict[str, Any] = context.__dict__
+    if state["mutation_guard"] is not None:
+        state["mutation_guard"].before_write(target)
+    if state["lent"] is not None:
+        state["lent"].before_write(target._storage, target._counter)
+
+
+def overwrite_(
+    target: TensorCore, op: Op, operands: Sequence[TensorCore], attributes: Attributes
+) -> bool:
+    """Let an op replace elements of its operand that shows the target's memory, where that is.
+
+    In place it takes the time of what is written. False: nothing was done, the caller is to write
+    the op's result with `write_`. So it is in a trace or a transformation, where the operand is a
+    copy, where much is written, and where something is wrong.
+    """
+    state: dict[str, Any] = context.__dict__
+    whole = operands[op.overwritten]
+    memory = whole._array
+    if memory is None or whole._storage is not target._storage:
+        return False
+    if state["recorder"] is not None or state["forward"] is not None:
+        return False
+    if op.is_elementwise and memory.size < _SMALL:
+        return False
+    if state["levels"]:
+        return bool(state["levels"][-1].update(target, op, operands, attributes))
+    if core.natively is core.not_yet:
+        core.not_yet(op, operands, attributes)
+    value = None
+    if state["grad_enabled"]:
+        _check_history(target)
+        if any(operand.requires_grad for operand in operands):
+            if state["saved_hooks"]:  # they are called once for what is saved
+                return False
+            value = whole._alias()
+    refuse_overlaps(target)
+    arrays: list[Any] = [operand._array for operand in operands]
+    try:
+        known = application(op, operands, attributes)
+    except LucidError:
+        return False
+    if not memory.flags.writeable or known.result_type.shape != memory.shape:
+        return False
+    for i, array in enumerate(arrays):
+        if i != op.overwritten and np.may_share_memory(array, memory):
+            arrays[i] = array.copy()
+    if value is not None:
+        keep_history(op, operands, attributes, value, known)
+    _before_write(target)
+    assert op.overwrite is not None
+    if not op.overwrite(*arrays, **attributes, most=most_overwritten(memory.size)):
+        return False
+    target._counter.now += 1
+    if value is not None:
+        rebase_history(whole, value)
+    return True
+
+
+_FEW = 16  # of so many elements one is written in place
+_SMALL = 2**12  # elements of which one op makes all anew as quickly as it finds some
+
+
+def most_overwritten(size: int) -> int:
+    """How many elements of a tensor NumPy writes before native code makes all of it anew."""
+    return size // _FEW if size >= MANY_ELEMENTS else size
 
 
 @quiet

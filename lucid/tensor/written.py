@@ -32,7 +32,7 @@ class WrittenInPlace(TensorCore):
     copy_ = inplace.copy_
     fill_ = inplace.fill_
     zero_ = inplace.zero_
-    masked_fill_ = inplace.masked_fill_
+    masked_fill_ = in_place(elementwise.masked_fill)
     fill_diagonal_ = inplace.fill_diagonal_
     detach_ = inplace.detach_
     uniform_ = random.uniform_

@@ -16,6 +16,7 @@ import lucid.nn.functional as F
 from lucid import nn
 from lucid.autograd import native
 from lucid.autograd.rounds import Recurrence
+from lucid.ir.types import shared_type
 from lucid.nn.modules.recurrent import gru_step, lstm_step, rounds_of
 from lucid.runtime.executable import Executable
 
@@ -565,3 +566,8 @@ def test_the_first_calls_tensors_do_not_stay() -> None:
         del x
         gc.collect()
         assert memory() is None
+
+
+def test_the_type_of_a_result_is_the_object_that_machine_code_knows() -> None:
+    for made in (lucid.histc(lucid.ones(3), 37), lucid.ones(3, 41).mode(1).indices):
+        assert made._type is shared_type(made.dtype, tuple(made.shape))

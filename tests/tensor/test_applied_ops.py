@@ -587,6 +587,10 @@ F = lucid.nn.functional
         (lambda: X.clone().uniform_(), 50),
         (lambda: lucid.bernoulli(POSITIVE.clamp(0.0, 1.0)), 110),
         (lambda: lucid.multinomial(POSITIVE, 2), 120),
+        (lambda: lucid.multinomial(POSITIVE, 2, replacement=True), 80),
+        (lambda: lucid.histc(X, 4, -1, 1), 50),
+        (lambda: lucid.histc(X, 4), 60),
+        (lambda: X.mode(1), 90),
     ],
 )
 def test_functions_of_python_that_a_call_takes(call: Callable[[], Any], most: int) -> None:

@@ -68,7 +68,7 @@ def checked_index(op: str, index: np.ndarray, axis: int, size: int) -> np.ndarra
     return np.where(index < 0, index + size, index)
 
 
-_FEW = 64
+_FEW = 24
 
 
 def is_within(x: np.ndarray, low: int, high: int) -> bool:

@@ -9,7 +9,7 @@ the axis (`np.take`). `gather`, `scatter_add`, `scatter`: it says so for each el
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import prod
 from typing import Any
 
@@ -142,7 +142,7 @@ def _take(x: np.ndarray, index: np.ndarray, axis: int) -> np.ndarray:
 
 def _gather(x: np.ndarray, index: np.ndarray, axis: int) -> np.ndarray:
     checked = checked_index("gather", index, axis, x.shape[axis])
-    return x.ravel().take(_along_targets(x.shape, checked, axis))
+    return x.ravel().take(along_targets(x.shape, checked, axis))
 
 
 def _slice_targets(shape: Shape, index: np.ndarray, axis: int) -> np.ndarray:
@@ -161,7 +161,7 @@ def _starts(shape: Shape, axis: int) -> np.ndarray:
     return starts
 
 
-def _along_targets(shape: Shape, index: np.ndarray, axis: int) -> np.ndarray:
+def along_targets(shape: Shape, index: np.ndarray, axis: int) -> np.ndarray:
     """Flat positions in an array of `shape` of what a checked index along `axis` reads."""
     offsets = _known_offsets if index.size < _KEPT else _offsets
     inner = prod(shape[axis + 1 :])
@@ -188,23 +188,47 @@ _known_offsets = lru_cache(256)(_offsets)
 _known_starts = lru_cache(256)(_starts)
 
 
-def _put(flat: np.ndarray, targets: np.ndarray, source: np.ndarray) -> None:
-    """`np.put` in a third of the time."""
-    flat[targets] = source
+Write = Callable[[np.ndarray, Any, np.ndarray], None]  # of a source, where an index says
 
 
-def _writing(
-    op: str, targets: Callable[..., np.ndarray], write: Callable[..., None]
-) -> Callable[..., np.ndarray]:
-    """Return the meaning of an op that writes into a copy, in the order of the index."""
+def _put(array: np.ndarray, places: Any, source: np.ndarray) -> None:
+    """NumPy goes through an index of one axis in order, so that the last of equal ones stays."""
+    array[places] = source
 
-    def evaluate(base: np.ndarray, index: np.ndarray, source: np.ndarray, axis: int) -> np.ndarray:
-        result = base.copy(order="C")
-        checked = checked_index(op, index, axis, base.shape[axis])
-        write(result.reshape(-1), targets(base.shape, checked, axis).ravel(), source.ravel())
-        return result
 
-    return quiet(evaluate)
+def _write_slices(
+    op: str, write: Write, base: np.ndarray, index: np.ndarray, source: np.ndarray, axis: int
+) -> np.ndarray:
+    """Write the slices of a source, in the order of the index."""
+    shape = base.shape
+    if write is not _put and base.flags.c_contiguous:  # `np.add.at` is slow at slices
+        checked = checked_index(op, index, axis, shape[axis])
+        write(base.reshape(-1), _slice_targets(shape, checked, axis).ravel(), source.ravel())
+        return base
+    if index.ndim != 1:
+        source = source.reshape(*shape[:axis], index.size, *shape[axis + 1 :])
+    try:
+        write(base, (*[slice(None)] * axis, index.ravel()), source)
+    except IndexError:  # NumPy's, of an index out of range, before it writes
+        checked_index(op, index, axis, shape[axis])
+        raise
+    return base
+
+
+def _write_along(
+    op: str, write: Write, base: np.ndarray, index: np.ndarray, source: np.ndarray, axis: int
+) -> np.ndarray:
+    """Write each element of a source along an axis, in the order of the index."""
+    shape = base.shape
+    checked = checked_index(op, index, axis, shape[axis])
+    if base.flags.c_contiguous:
+        places = along_targets(shape, checked, axis).ravel()
+        write(base.reshape(-1), places, source.ravel())
+    else:
+        columns = [*np.indices(index.shape).reshape(index.ndim, -1)]
+        columns[axis] = checked.ravel()
+        write(base, tuple(columns), source.ravel())
+    return base
 
 
 def _slice_winners(like: Operand, index: Operand, shape: Shape, axis: int) -> Any:
@@ -265,51 +289,87 @@ def _move(
     vjp: Any,
     samples: tuple[Sample, ...],
     batch: Callable[..., Any] = batching.along_axis,
+    overwrite: Callable[..., bool] | None = None,
     *,
     is_slow: bool = False,
 ) -> Op:
     traits = {Trait.INDEXED, Trait.SLOW} if is_slow else {Trait.INDEXED}
     return declare(
-        Op(name, infer, evaluate, vjp, kind="move", traits=traits, samples=samples, batch=batch)
+        Op(
+            name,
+            infer,
+            evaluate,
+            vjp,
+            kind="move",
+            traits=traits,
+            samples=samples,
+            batch=batch,
+            overwrite=overwrite,
+        )
     )
+
+
+def _write(
+    name: str,
+    infer: Infer,
+    write: Callable[..., np.ndarray],
+    at: Write,
+    vjp: Any,
+    samples: tuple[Sample, ...],
+    batch: Callable[..., Any] = batching.along_axis,
+) -> Op:
+    """Declare an op that writes into a copy, or into its operand."""
+    written = quiet(partial(write, name, at))
+
+    def evaluate(base: np.ndarray, *others: np.ndarray, axis: int) -> np.ndarray:
+        return written(base.copy(order="C"), *others, axis=axis)
+
+    def overwrite(
+        base: np.ndarray, index: np.ndarray, source: np.ndarray, axis: int, most: int
+    ) -> bool:
+        if source.size > most:
+            return False
+        written(base, index, source, axis=axis)
+        return True
+
+    return _move(name, infer, evaluate, vjp, samples, batch, overwrite, is_slow=True)
 
 
 take = _move("take", _infer_take, _take, _take_vjp, _index_samples(writes=False), batching.take)
 gather = _move(
     "gather", _infer_gather, _gather, _gather_vjp, _along_samples(writes=False), is_slow=True
 )
-index_add = _move(
+index_add = _write(
     "index_add",
     _slice_write("index_add", NUMBERS),
-    _writing("index_add", _slice_targets, np.add.at),
+    _write_slices,
+    np.add.at,
     _index_add_vjp,
     _index_samples(writes=True),
     batching.slice_write("scatter_add"),
-    is_slow=True,
 )
-scatter_add = _move(
+scatter_add = _write(
     "scatter_add",
     _along_write("scatter_add", NUMBERS),
-    _writing("scatter_add", _along_targets, np.add.at),
+    _write_along,
+    np.add.at,
     _scatter_add_vjp,
     _along_samples(writes=True),
-    is_slow=True,
 )
-# np.put goes through the index in order, so that the last of equal ones stays.
-index_set = _move(
+index_set = _write(
     "index_set",
     _slice_write("index_set", ANY),
-    _writing("index_set", _slice_targets, _put),
+    _write_slices,
+    _put,
     _index_set_vjp,
     _index_samples(writes=True),
     batching.slice_write("scatter"),
-    is_slow=True,
 )
-scatter = _move(
+scatter = _write(
     "scatter",
     _along_write("scatter", ANY),
-    _writing("scatter", _along_targets, _put),
+    _write_along,
+    _put,
     _scatter_vjp,
     _along_samples(writes=True),
-    is_slow=True,
 )

@@ -114,6 +114,25 @@ def _where_vjp(g: Operand, y: Operand, c: Operand, a: Operand, b: Operand) -> tu
     return None, ops.where(c, g, ops.zero(g)), ops.where(c, ops.zero(g), g)
 
 
+def _overwrite_where(condition: np.ndarray, new: np.ndarray, base: np.ndarray, most: int) -> bool:
+    """Write where the condition holds: into slices where it has one element for each."""
+    shape, given = base.shape, condition.shape
+    count = np.count_nonzero(condition)
+    if count * (base.size // max(condition.size, 1)) > most:
+        return False
+    axes = len(given)
+    while axes and given[axes - 1] == 1:
+        axes -= 1
+    if len(given) == len(shape) and 0 < axes < len(shape) and given[:axes] == shape[:axes]:
+        places = np.nonzero(condition.reshape(given[:axes]))
+        if new.ndim >= len(shape) - axes + 1:
+            new = np.broadcast_to(new, shape)[places]
+        base[places] = new
+    else:
+        np.copyto(base, new, where=condition)
+    return True
+
+
 _CHECKED = np.array([[True, False, True], [False, True, True]])
 
 where = declare(
@@ -123,6 +142,8 @@ where = declare(
         quiet(np.where),
         _where_vjp,
         traits={Trait.SLOW},
+        overwrite=_overwrite_where,
+        overwritten=2,
         samples=(
             Sample((_CHECKED, (2, 3), (2, 3))),
             Sample((_CHECKED, (), (3,))),

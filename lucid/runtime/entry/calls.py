@@ -67,6 +67,7 @@ class CallStep(IntEnum):
     OP = 0  # 0: writes the second operand into the first
     ATTRIBUTES = 1  # 0: it is a callable of a tuple; of a write the bytes of a value of that shape
     COUNT = 2  # of operands; of a write 0: the value is to be cast or refused
+    # Below 0 of a callable that writes into the first operand: ATTRIBUTES does so with arrays.
     OPERANDS = 3
 
 
@@ -80,7 +81,9 @@ def define_call(module: Module, layout: Layout) -> None:
         _define_key,
         _define_record,
         _define_drop,
+        _define_plain_memory,
         _define_plain_write,
+        _define_plain_update,
         _define_tuple,
         _define_step,
         _define_results,
@@ -240,45 +243,67 @@ def _define_drop(module: Module, layout: Layout) -> None:
         b.answer(1)
 
 
-def _define_plain_write(module: Module, layout: Layout) -> None:
-    """Write a value, which fits, into a tensor where no history is kept; 0: Python is to do it.
+def _define_plain_memory(module: Module, layout: Layout) -> None:
+    """The array of a tensor without history, and that of one to write besides; 0: it isn't plain.
 
     A view that shows an element more than once is one that NumPy doesn't write, either.
     """
-    with entry_function(module, "plain_write", "plan", "target", "value", "bytes") as b:
-        plan, target, value, size = b.args
-        grad = b.call("grad", "i64", plan)
-        b.require(b.ne(grad, 0))
+    array_kind = Common.ARRAY
+
+    with entry_function(module, "plain_array", "plan", "grad", "tensor") as b:
+        plan, grad, tensor = b.args
         none, false = b.word(plan, Common.NONE), b.word(plan, Common.FALSE)
-        items = b.word(plan, Common.THREAD_ITEMS)
+        with b.if_(b.ne(grad, false)):
+            b.require(b.eq(b.field(tensor, layout.tensor_requires_grad), false))
+            base = b.field(tensor, layout.tensor_base)
+            with b.if_(b.ne(base, none)):
+                b.require(b.eq(b.field(base, layout.tensor_base), none))
+                own, its = (b.field(x, layout.tensor_epoch) for x in (tensor, base))
+                b.require(b.eq(own, its))
+                b.require(b.eq(b.field(base, layout.tensor_requires_grad), false))
+        array = b.field(tensor, layout.tensor_array)
+        b.require(b.eq(b.field(array, layout.kind), b.word(plan, array_kind)))
+        b.answer(array)
+    with entry_function(module, "plain_memory", "plan", "grad", "target") as b:
+        plan, grad, target = b.args
+        none, items = b.word(plan, Common.NONE), b.word(plan, Common.THREAD_ITEMS)
         lent = b.api("PyDict_GetItemWithError", items, b.word(plan, Common.LENT))
         b.require(b.eq(lent, none))
         b.require(b.eq(b.field(target, layout.tensor_guard), none))
-        with b.if_(b.ne(grad, false)):
-            for tensor in (target, value):
-                b.require(b.eq(b.field(tensor, layout.tensor_requires_grad), false))
-                base = b.field(tensor, layout.tensor_base)
-                with b.if_(b.ne(base, none)):
-                    b.require(b.eq(b.field(base, layout.tensor_base), none))
-                    own, its = (b.field(x, layout.tensor_epoch) for x in (tensor, base))
-                    b.require(b.eq(own, its))
-                    b.require(b.eq(b.field(base, layout.tensor_requires_grad), false))
-        memory, given = (b.field(x, layout.tensor_array) for x in (target, value))
+        memory = b.call("plain_array", "i64", plan, grad, target)
+        b.require(b.ne(memory, 0))
         whole = b.field(b.field(target, layout.tensor_storage), layout.storage_array)
-        array_kind = b.word(plan, Common.ARRAY)
-
-        def has(array: Val, flags: int) -> Val:
-            found = b.and_(b.field(array, layout.array_flags, "i32"), flags)
-            return b.eq(found, const("i32", flags))
-
-        for array in (memory, given, whole):
-            b.require(b.eq(b.field(array, layout.kind), array_kind))
-        b.require(b.and_(has(whole, CONTIGUOUS), has(memory, WRITEABLE)))
+        b.require(b.eq(b.field(whole, layout.kind), b.word(plan, array_kind)))
+        b.require(b.and_(_has(b, layout, whole, CONTIGUOUS), _has(b, layout, memory, WRITEABLE)))
+        b.answer(memory)
+    with entry_function(module, "count_write", "plan", "target") as b:
+        plan, target = b.args
         counter = b.field(target, layout.tensor_counter)
         before = b.field(counter, layout.counter_now)
         after = b.api("PyNumber_Add", before, b.word(b.word(plan, Common.NUMBERS_AT), 2))
         b.require_found(after)
-        is_copied = b.and_(b.ne(size, 0), b.and_(has(memory, CONTIGUOUS), has(given, CONTIGUOUS)))
+        b.set_field(counter, layout.counter_now, after)
+        b.drop(before)
+        b.answer(1)
+
+
+def _has(b: EntryBuilder, layout: Layout, array: Val, flags: int) -> Val:
+    found = b.and_(b.field(array, layout.array_flags, "i32"), flags)
+    return b.eq(found, const("i32", flags))
+
+
+def _define_plain_write(module: Module, layout: Layout) -> None:
+    """Write a value, which fits, into a tensor where no history is kept; 0: Python is to do it."""
+    with entry_function(module, "plain_write", "plan", "target", "value", "bytes") as b:
+        plan, target, value, size = b.args
+        grad = b.call("grad", "i64", plan)
+        b.require(b.ne(grad, 0))
+        memory = b.call("plain_memory", "i64", plan, grad, target)
+        b.require(b.ne(memory, 0))
+        given = b.call("plain_array", "i64", plan, grad, value)
+        b.require(b.ne(given, 0))
+        are_rows = b.and_(_has(b, layout, memory, CONTIGUOUS), _has(b, layout, given, CONTIGUOUS))
+        is_copied = b.and_(b.ne(size, 0), are_rows)
         with b.if_(is_copied):
             data = [b.field(array, layout.array_data) for array in (memory, given)]
             places = [b.cast("inttoptr", place, "ptr") for place in data]
@@ -287,11 +312,31 @@ def _define_plain_write(module: Module, layout: Layout) -> None:
             failed = b.call("PyObject_SetItem", "i32", memory, b.word(plan, Common.ALL), given)
             with b.if_(b.ne(failed, const("i32", 0))):
                 b.api("PyErr_Clear")
-                b.drop(after)
                 b.answer(0)
-        b.set_field(counter, layout.counter_now, after)
-        b.drop(before)
-        b.answer(1)
+        b.answer(b.call("count_write", "i64", plan, target))
+
+
+def _define_plain_update(module: Module, layout: Layout) -> None:
+    """Let an op write into its first operand where no history is kept; 0: Python is to do it."""
+    with entry_function(module, "plain_update", "plan", "function", "values", "numbers", "n") as b:
+        plan, function, values, numbers, count = b.args
+        given = b.cast("ptrtoint", b.alloca("i64", MOST_CALL_OPERANDS), "i64")
+        grad = b.call("grad", "i64", plan)
+        b.require(b.ne(grad, 0))
+        target = b.word(values, b.word(numbers))
+        b.require(b.ne(b.call("plain_memory", "i64", plan, grad, target), 0))
+        with b.loop(0, count) as loop:
+            operand = b.word(values, b.word(numbers, loop.index))
+            array = b.call("plain_array", "i64", plan, grad, operand)
+            b.require(b.ne(array, 0))
+            b.set_word(given, loop.index, array)
+        done = b.api("PyObject_Vectorcall", function, given, count, 0)
+        with b.if_(b.eq(done, 0)):
+            b.api("PyErr_Clear")
+            b.answer(0)
+        b.drop(done)
+        b.require(b.eq(done, b.word(plan, Common.TRUE)))
+        b.answer(b.call("count_write", "i64", plan, target))
 
 
 def _define_tuple(module: Module, layout: Layout) -> None:
@@ -328,6 +373,19 @@ def _define_step(module: Module, layout: Layout) -> None:
             b.drop(written)
             b.answer(1)
         attributes = b.word(step, CallStep.ATTRIBUTES)
+        with b.if_(b.compare("slt", count, 0)):
+            given_ones = b.sub(0, count)
+            is_done = b.call("plain_update", "i64", plan, attributes, values, numbers, given_ones)
+            with b.if_(b.ne(is_done, 0)):
+                b.answer(1)
+            operands = b.call("tuple_of", "i64", values, numbers, given_ones)
+            b.require(b.ne(operands, 0))
+            b.set_word(given, 0, operands)
+            written = b.api("PyObject_Vectorcall", op, given, 1, 0)
+            b.drop(operands)
+            b.require(b.ne(written, 0))
+            b.drop(written)
+            b.answer(1)
         operands = b.call("tuple_of", "i64", values, numbers, count)
         b.require(b.ne(operands, 0))
         with b.if_(b.eq(attributes, 0)):
