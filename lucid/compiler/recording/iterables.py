@@ -7,7 +7,7 @@ anything else looks at how many there are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from lucid.compiler.inputs.late import Applied, Bases
@@ -52,6 +52,10 @@ class LateIterable(Applied):
     def at(self, number: Any) -> Any:
         """What there is at a number."""
         raise NotImplementedError
+
+    def rest(self, first: int, end: int) -> Iterable[Any]:
+        """What there is at these numbers."""
+        return map(self.at, range(first, end, self.step))
 
     def _look(self) -> Any:
         return self._function(*self._args)
@@ -110,6 +114,10 @@ class LateRange(LateIterable):
             return number
         plain = int(number) if issubclass(type(number), int) else number  # of a size it is asked
         return self._first + self._stride * plain
+
+    def rest(self, first: int, end: int) -> Iterable[Any]:
+        is_plain = type(self._first) is int
+        return range(first, end, self.step) if is_plain else super().rest(first, end)
 
     def backwards(self) -> LateRange | None:
         """What `reversed` gives of it."""

@@ -361,7 +361,7 @@ def _rounds(loops: Loops, code: LoopCode, things: LateIterable) -> Iterator[Any]
     if is_live(count) and done == count.now - 1:
         yield things.at(start + step * (count - 1))
     else:
-        yield from (things.at(start + step * i) for i in range(done, operator.index(count)))
+        yield from things.rest(start + step * done, start + step * operator.index(count))
 
 
 def _looked_at(loops: Loops, code: LoopCode, things: LateIterable) -> Generator[Any, None, int]:
