@@ -151,6 +151,35 @@ def test_the_bounds_of_whole_numbers_may_move():
     assert stats.traces <= 2 and not stats.eager_reasons
 
 
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda n, kept: random.sample(range(n), 2),
+        lambda n, kept: random.choices(range(n), k=3),
+        lambda n, kept: [random.choice(range(n))],
+        lambda n, kept: np.random.choice(range(n), 2),
+        lambda n, kept: np.random.choice(n, 2, p=kept[:n] / kept[:n].sum()),
+    ],
+)
+def test_rows_of_a_buffer_that_fills_up_are_drawn(draw):
+    def make(_):
+        kept, state = np.zeros(16), types.SimpleNamespace(n=1)
+        rows = lucid.zeros(16, 3, dtype=F64)
+
+        def step(x):
+            kept[state.n % 16] = state.n
+            rows[state.n % 16] = x
+            state.n += 1
+            size = min(state.n, 16)
+            places = draw(size, kept)
+            return rows[lucid.as_tensor(places)], size * kept[places]
+
+        return step
+
+    stats = agrees(make)
+    assert stats.traces <= 5 and not stats.eager_reasons, stats
+
+
 def test_draws_of_the_step_and_of_a_host_function_keep_their_order():
     class Noise(lucid.autograd.Function):
         @staticmethod

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from lucid.compiler.guards.restarts import RestartTrace
-from lucid.compiler.inputs.late import Applied, Bases, Late, bases_of
+from lucid.compiler.inputs.late import Applied, Bases, Late, bases_of, writer
 from lucid.compiler.inputs.scalars import (
     EXTREMES,
     OPS,
@@ -443,10 +443,10 @@ class LateRange(Applied):
         super().__init__(range, (count,))
 
     @property
-    def count(self) -> SymScalar:
-        """The number."""
-        count: SymScalar = self._args[0]
-        return count
+    def number(self) -> SymScalar:
+        """How many there are."""
+        number: SymScalar = self._args[0]
+        return number
 
     def as_tensor(self) -> Tensor:
         """What stands for it in an index."""
@@ -482,6 +482,8 @@ class LateRange(Applied):
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._look(), name)
+
+    __str__, __repr__, __format__ = writer(str), writer(repr), writer(format)
 
 
 def _is_known(number: Any) -> bool:

@@ -190,7 +190,7 @@ def rounds(
     if not isinstance(numbers, LateRange):
         least = max(_LEAST_ROUNDS, recorder.loops.looked_at.get(id(found), 0))
         return _rounds(recorder.loops, found, numbers) if len(numbers) > least else None
-    count = numbers.count  # it passes for a range in `isinstance`
+    count = numbers.number  # it passes for a range in `isinstance`
     if found.is_index and type(count) is not LateSize:
         return None
     is_enough = count.now > _MOST_LOOKS + 1 and count > _MOST_LOOKS + 1

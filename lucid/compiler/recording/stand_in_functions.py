@@ -51,7 +51,6 @@ from lucid.compiler.recording.late_numbers import (
     LateSize,
     is_close,
 )
-from lucid.compiler.recording.loop_code import loop_behind
 from lucid.compiler.recording.python_loops import Count, rounds
 from lucid.compiler.recording.texts import (
     TEXTS,
@@ -244,7 +243,7 @@ class StandInFunctions:
                 return functools.partial(self._said, says, function)
         if function is type and (is_live(only) or is_late(only)):
             return lambda value: value.__class__
-        if function is range and (type(only) is LateSize or self._counts_rounds(only)):
+        if function is range and is_live(only) and only.kind is int:
             return LateRange
         if not holds(given, is_late):
             return None
@@ -293,12 +292,6 @@ class StandInFunctions:
         if at is None or type(numbers) not in (range, LateRange):
             return None
         return rounds(self._recorder, numbers, *at)
-
-    def _counts_rounds(self, number: Any) -> bool:
-        """Whether a number of each call's is how often a loop goes round that follows here."""
-        at = self._collector.at
-        is_whole = is_live(number) and number.kind is int and type(number) is not LateSize
-        return is_whole and at is not None and loop_behind(*at) is not None
 
     def template(self, template: str, values: Any) -> Any:
         """What stands for the left side of `template % values`."""
