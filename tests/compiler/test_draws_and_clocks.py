@@ -109,9 +109,9 @@ def test_draws_of_a_run_that_took_another_path_are_made_once(options):
         def step(x):
             a = random.random()
             b = np.random.rand() if (x * a).sum() > 2 else rng.uniform(0, 2)
-            count = random.randint(0, 3)
+            count, noise = random.randint(0, 3), np.random.randn()  # the second one is kept
             for _ in range(count):
-                x = x + np.random.rand()
+                x = x + np.random.rand() + noise
             return (x * b, a, count) if x.sum() < 8 else x * random.random()
 
         return step
@@ -123,12 +123,12 @@ def test_draws_of_a_run_that_took_another_path_are_made_once(options):
 def test_draws_before_an_error_that_the_step_handles_are_made_once():
     def make(rng):
         def step(x):
-            a, at = random.random(), np.random.randint(0, 5)
+            a, at = random.random() + np.random.randn(), np.random.randint(0, 5)
             try:
                 y = x[lucid.tensor([at])] * rng.random()
             except IndexError:
                 y = x[:1] * rng.random()
-            return y * a
+            return y * a + np.random.choice(9)
 
         return step
 
