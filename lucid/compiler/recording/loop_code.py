@@ -57,13 +57,6 @@ def code_of_loop(code: types.CodeType, offset: int) -> LoopCode | None:
     return LoopCode(bool(uses), sorted(map(names.index, live)))
 
 
-def loop_behind(code: types.CodeType, offset: int) -> LoopCode | None:
-    """What the code of the loop tells that goes over what a call gives; None: there is none."""
-    call, *behind = [x for x in dis.get_instructions(code) if x.offset >= offset]
-    following = behind[call.opname == "PRECALL"]  # in 3.11 the call itself is behind that
-    return code_of_loop(code, following.offset) if following.opname == "GET_ITER" else None
-
-
 def _is_index(following: Sequence[dis.Instruction], at: dict[int, int], place: int) -> bool:
     """Whether a value, at a place on the stack, is used as an index, perhaps one of several."""
     for instruction in following:
