@@ -130,12 +130,11 @@ class Generator:
     def initial_seed(self) -> int:
         """Return the seed that the stream was started with, as an int.
 
-        In a trace it raises `TraceError`, as the seed is read when the step runs.
-
         >>> lucid.Generator().manual_seed(3).initial_seed()
         3
         """
-        return int(self.state._concrete("initial_seed()")[0])
+        seed: int = self.state[0].item()
+        return seed
 
     def get_state(self) -> Tensor:
         """Return a copy of the state, to come back to this place in the stream by `set_state`.

@@ -41,7 +41,8 @@ class Finding(HostCall):
     _known: tuple[Any, dict[Any, Any]] = (None, {})  # sizes by shapes, for what is expected
 
     def make(self, frame: Frame, operands: Sequence[np.ndarray]) -> MadeHostCall:
-        undo = state_of(self.generator) if self.is_followed else None
+        draw = self.name.rpartition(".")[2]
+        undo = state_of(self.generator, draw) if self.is_followed else None
         return MadeHostCall(self, self.evaluate(operands), undo)
 
     def evaluate(self, operands: Sequence[np.ndarray]) -> Sequence[np.ndarray]:

@@ -35,6 +35,14 @@ def is_librarys(kind: type) -> bool:
     return kind.__module__.partition(".")[0] == "lucid"
 
 
+def is_as_users(kind: type) -> bool:
+    """Whether a class is the library's own, and its objects are known as those of the user's are.
+
+    Its code is followed, and works on the user's objects.
+    """
+    return kind.__module__ == "lucid.utils.data"
+
+
 def is_users(thing: Any) -> bool:
     """Whether a class or function is not the library's nor Python's own."""
     code = getattr(thing, "__code__", None)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lucid.compiler.recording import hooks
@@ -38,6 +39,13 @@ def note_change() -> None:
 def meet(module: Module, path: str) -> None:
     """Make the running trace depend on the module: attributes, parameters, submodules, hooks."""
     hooks.meet(module, path)
+
+
+def binds(module: Module, name: str) -> None:
+    """Let the running trace know of an attribute that is about to be bound, by code of ours too."""
+    if hooks.is_tracing():
+        path = partial(trace_name, module, lambda: _full_path(module))
+        hooks.binds(module.__dict__, name, lambda: f"{path()}.{name}", depends=False)
 
 
 def path_of(module: Module) -> str:

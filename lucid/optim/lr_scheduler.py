@@ -905,7 +905,7 @@ class ReduceLROnPlateau(LRScheduler):
     def step(self, metrics: SupportsFloat, epoch: int | None = None) -> None:  # type: ignore[override]
         """Take note of an epoch's metric. In a compiled step that is done after each call.
 
-        A step that reads later what this sets runs op by op.
+        Where the step reads later what this sets, Python finds that out within each call.
         """
         if hooks.is_tracing():
             value = metrics.item() if isinstance(metrics, Tensor) else metrics

@@ -16,7 +16,7 @@ import ctypes
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import accumulate, chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +35,7 @@ from lucid.ir.memory import address_of
 from lucid.ir.opening import reopened
 from lucid.ir.passes.pipeline import PassLog, Pipeline
 from lucid.ir.strides import Strides
+from lucid.ir.types import TensorType
 from lucid.runtime.executable import Executable, Facts, Instance
 from lucid.runtime.open_programs import OpenPlan
 from lucid.runtime.threads import pool
@@ -549,6 +550,18 @@ class Sizing:
     def known(self, x: Any) -> Any:
         """The same for the sizes of now."""
         return replaced(x, self.program.sizes.at(self.values))
+
+    def shapes(self, types: Sequence[TensorType]) -> Callable[[Sequence[int]], Sequence[Any]]:
+        """A function of the symbols' values that gives the shapes of some types."""
+        sizes_of = self.program.sizes.evaluator([size for x in types for size in x.shape])
+        ends = [*accumulate(len(x.shape) for x in types)]
+        parts = [slice(end - len(x.shape), end) for x, end in zip(types, ends, strict=True)]
+
+        def shapes(values: Sequence[int]) -> Sequence[Any]:
+            sizes = sizes_of(values)
+            return [sizes[part] for part in parts]
+
+        return shapes
 
 
 def _key_of(symbols: Sequence[int]) -> Key:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lucid.codegen.kernels.host import HostKernel
 from lucid.ir.extents import is_open
 from lucid.ir.hosts import Frame, HostFunction, host_function
-from lucid.ir.types import TensorType, type_of_array
+from lucid.ir.types import TensorType
 
 if TYPE_CHECKING:
     from lucid.runtime.decided_sizes import Sizing
@@ -84,8 +85,7 @@ class HostCalls:
         addresses = call.addresses(places)
         count = len(call.kernel.operands)
         if call.takes_open:
-            types = sizing.known(call.kernel.operands)
-            operands = list(map(_array_at, addresses[:count], types))
+            operands = call.open_operands_at(addresses[:count], sizing)
         else:
             operands = call.operands_at(addresses[:count])
         found = call.function(self.frame, operands)
@@ -94,7 +94,7 @@ class HostCalls:
             if not array.size:
                 continue
             if target is None:
-                target = _array_at(address, type_of_array(array))
+                target = _array_at(address, array.shape, array.dtype)
             np.copyto(target.reshape(array.shape), array)  # the output may be a view of the result
 
     def finish(self) -> None:
@@ -118,6 +118,7 @@ class _Call:
         self._addresses: Sequence[int] = []
         self._operands: list[np.ndarray] = []
         self._targets: list[np.ndarray] = []
+        self._shapes: Callable[[Sequence[int]], Sequence[Sequence[int]]] | None = None
 
     def lent(self, places: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """Arrays on the memory of the operands, and on that of the results.
@@ -126,7 +127,7 @@ class _Call:
         """
         addresses = self.addresses(places)
         if addresses != self._addresses:
-            arrays = list(map(_array_at, addresses, self._types))
+            arrays = list(map(_array_of, addresses, self._types))
             self._operands, self._targets = arrays[: self._count], arrays[self._count :]
             self._addresses = addresses
         return self._operands, self._targets
@@ -134,18 +135,31 @@ class _Call:
     def operands_at(self, addresses: Sequence[int]) -> list[np.ndarray]:
         """Those on the memory of the operands alone."""
         if addresses != self._addresses:
-            self._operands = list(map(_array_at, addresses, self._types[: self._count]))
+            self._operands = list(map(_array_of, addresses, self._types[: self._count]))
             self._addresses = addresses
         return self._operands
+
+    def open_operands_at(self, addresses: Sequence[int], sizing: Sizing) -> list[np.ndarray]:
+        """The same where their sizes are those of now."""
+        operands = self.kernel.operands
+        if self._shapes is None:
+            self._shapes = sizing.shapes(operands)
+        shapes = self._shapes(sizing.values)
+        dtypes = [type.dtype.numpy for type in operands]
+        return list(map(_array_at, addresses, shapes, dtypes))
 
 
 def _has_open(type: TensorType) -> bool:
     return any(map(is_open, type.shape))
 
 
-def _array_at(address: int, type: TensorType) -> np.ndarray:
-    dtype = type.dtype.numpy
-    if not type.size:
-        return np.empty(type.shape, dtype)
-    memory = (ctypes.c_char * (type.size * dtype.itemsize)).from_address(address)
-    return np.ndarray(type.shape, dtype, memoryview(memory).cast("B"))
+def _array_of(address: int, type: TensorType) -> np.ndarray:
+    return _array_at(address, type.shape, type.dtype.numpy)
+
+
+def _array_at(address: int, shape: Sequence[int], dtype: np.dtype[Any]) -> np.ndarray:
+    size = math.prod(shape)
+    if not size:
+        return np.empty(shape, dtype)
+    memory = (ctypes.c_char * (size * dtype.itemsize)).from_address(address)
+    return np.ndarray(shape, dtype, memoryview(memory).cast("B"))

@@ -136,16 +136,17 @@ def _samples(dataset: Any, indices: Sequence[Any]) -> list[Any]:
     return [dataset[index] for index in indices]
 
 
-def _rows(dataset: Any, indices: Sequence[Any]) -> list[Tensor] | None:
+def _rows(dataset: Any, indices: Any) -> list[Tensor] | None:
     """A batch of the rows of a `TensorDataset`, or of a subset of one: one gather for each tensor.
 
-    None: the dataset is another one.
+    indices: a list, or a tensor. None: the dataset is another one.
     """
     if type(dataset) is Subset:
-        return _rows(dataset.dataset, [dataset.indices[index] for index in indices])
+        listed = indices.tolist() if isinstance(indices, Tensor) else indices
+        return _rows(dataset.dataset, [dataset.indices[index] for index in listed])
     if getattr(type(dataset), "__getitem__", None) is not TensorDataset.__getitem__:
         return None
-    return list(dataset[lucid.tensor(indices, dtype=lucid.int64)])
+    return list(dataset[lucid.as_tensor(indices, dtype=lucid.int64)])
 
 
 class ConcatDataset(Dataset):
@@ -285,22 +286,21 @@ class WorkerInfo:
     dataset: Any
 
 
-class _Working(threading.local):
-    """What a thread is loading for."""
-
-    info: WorkerInfo | None = None
-
-
-_working = _Working()
+_working: dict[int, WorkerInfo] = {}  # what a thread is loading for, by its number
 
 
 @contextmanager
 def _working_as(info: WorkerInfo) -> Iterator[None]:
-    before, _working.info = _working.info, info
+    thread = threading.get_ident()
+    before = _working.get(thread)
+    _working[thread] = info
     try:
         yield
     finally:
-        _working.info = before
+        if before is None:
+            del _working[thread]
+        else:
+            _working[thread] = before
 
 
 def get_worker_info() -> WorkerInfo | None:
@@ -318,7 +318,7 @@ def get_worker_info() -> WorkerInfo | None:
     >>> [batch.tolist() for batch in data.DataLoader(Count(), batch_size=2, num_workers=3)]
     [[0, 1], [2, 3]]
     """
-    return _working.info
+    return _working.get(threading.get_ident())
 
 
 def default_convert(data: Any) -> Any:
@@ -334,7 +334,7 @@ def default_convert(data: Any) -> Any:
     if isinstance(data, np.ndarray | np.generic):
         if data.dtype.kind in "SUO":
             return data
-        return lucid.as_tensor(plain_array(data, "default_convert"))
+        return lucid.as_tensor(data)
     if isinstance(data, Mapping):
         return {key: default_convert(item) for key, item in data.items()}
     if isinstance(data, tuple) and hasattr(data, "_fields"):
@@ -363,6 +363,8 @@ def default_collate(batch: Sequence[Any]) -> Any:
     if isinstance(first, Tensor):
         return lucid.stack(list(batch))
     if isinstance(first, (np.ndarray, np.generic)):
+        if any(type(item) is not item.__class__ for item in batch):  # which only a call knows
+            return lucid.stack([lucid.as_tensor(item) for item in batch])
         arrays = [plain_array(item, "default_collate") for item in batch]
         for array in arrays:
             _require_equal("shape", list(arrays[0].shape), list(array.shape))
@@ -787,36 +789,29 @@ class DataLoader:
         self.persistent_workers = persistent_workers
         self._has_begun = False
 
-    def _order(self) -> Iterable[int]:
-        if self.sampler is not None:
-            return self.sampler
-        size = len(self.dataset)
-        if not self.shuffle:
-            return range(size)
-        order: list[int] = lucid.randperm(size, generator=self.generator).tolist()
-        return order
-
     def __iter__(self) -> Iterator[Any]:
-        if self.num_workers:
-            yield from self._batches_of_worker()
-        else:
-            yield from self._batches()
+        return _Iteration(self)
 
-    def _batches_of_worker(self) -> Iterator[Any]:
+    def _begin(self) -> WorkerInfo | None:
+        """What the worker of an iteration is told, which begins; None: there is none."""
+        if not self.num_workers:
+            return None
         info = WorkerInfo(0, 1, lucid.initial_seed(), self.dataset)
         if self.worker_init_fn is not None and not (self.persistent_workers and self._has_begun):
             with _working_as(info):
                 self.worker_init_fn(info.id)
         self._has_begun = True
-        batches = self._batches()
-        while True:
-            with _working_as(info):
-                batch = next(batches, _END)
-            if batch is _END:
-                return
-            yield batch
+        return info
 
-    def _batches(self) -> Iterator[Any]:
+    def _order(self) -> Tensor:
+        """The indices of one iteration."""
+        size = len(self.dataset)
+        if self.shuffle:
+            return lucid.randperm(size, generator=self.generator)
+        return lucid.arange(size)
+
+    def _parts(self) -> Iterator[Any]:
+        """Batches, or single samples, in an order that others say."""
         size, groups = self.batch_size, self.batch_sampler
         if isinstance(self.dataset, IterableDataset):
             samples: Iterable[Any] = self.dataset
@@ -824,15 +819,22 @@ class DataLoader:
             yield from map(self.collate_fn, parts)
             return
         if groups is None:
+            assert self.sampler is not None
             if size is None:
-                yield from (self.collate_fn(self.dataset[index]) for index in self._order())
+                yield from (self.collate_fn(self.dataset[index]) for index in self.sampler)
                 return
-            groups = _groups(self._order(), size, self.drop_last)
-        takes_rows = self.collate_fn is default_collate
+            groups = _groups(self.sampler, size, self.drop_last)
         for group in groups:
             indices = list(group)
-            rows = _rows(self.dataset, indices) if takes_rows else None
-            yield self.collate_fn(_samples(self.dataset, indices)) if rows is None else rows
+            rows = self._rows(indices)
+            yield self._collated(indices) if rows is None else rows
+
+    def _rows(self, indices: Any) -> list[Tensor] | None:
+        """A batch of rows, where the dataset has such."""
+        return _rows(self.dataset, indices) if self.collate_fn is default_collate else None
+
+    def _collated(self, indices: list[Any]) -> Any:
+        return self.collate_fn(_samples(self.dataset, indices))
 
     def __len__(self) -> int:
         if self.batch_sampler is not None:
@@ -841,6 +843,58 @@ class DataLoader:
         if self.batch_size is None:
             return len(items)
         return _count(items, self.batch_size, self.drop_last)
+
+
+class _Iteration:
+    """One way through a loader's batches.
+
+    How far it has come stands in attributes, so a compiled step may go on with one that it found,
+    as with an object of the user's.
+    """
+
+    def __init__(self, loader: DataLoader) -> None:
+        self.loader, self.at = loader, 0
+        self.order: Tensor | None = None  # known once the first batch is asked for
+        self.parts: Iterator[Any] | None = None  # where it isn't the loader that says the order
+        self.info: WorkerInfo | None = None
+
+    def __iter__(self) -> _Iteration:
+        return self
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __next__(self) -> Any:
+        loader = self.loader
+        if self.order is None and self.parts is None:
+            self.info = loader._begin()
+            is_told = (
+                isinstance(loader.dataset, IterableDataset) or loader.batch_sampler is not None
+            )
+            if is_told or loader.sampler is not None:
+                self.parts = loader._parts()
+            else:
+                self.order = loader._order()
+        if self.info is None:
+            return self._next()
+        with _working_as(self.info):
+            return self._next()
+
+    def _next(self) -> Any:
+        if self.parts is not None:
+            return next(self.parts)
+        loader, order, at = self.loader, self.order, self.at
+        assert order is not None
+        size = loader.batch_size
+        if at + (size if size is not None and loader.drop_last else 1) > len(order):
+            raise StopIteration
+        if size is None:
+            self.at = at + 1
+            return loader.collate_fn(loader.dataset[order[at].item()])
+        self.at = at + size
+        indices = order[at : at + size]
+        rows = loader._rows(indices)
+        return loader._collated(indices.tolist()) if rows is None else rows
 
 
 # Where PyTorch has parts of this module.

@@ -109,9 +109,9 @@ def test_draws_of_a_run_that_took_another_path_are_made_once(options):
         def step(x):
             a = random.random()
             b = np.random.rand() if (x * a).sum() > 2 else rng.uniform(0, 2)
-            count = random.randint(0, 3)
+            count, noise = random.randint(0, 3), np.random.randn()  # the second one is kept
             for _ in range(count):
-                x = x + np.random.rand()
+                x = x + np.random.rand() + noise
             return (x * b, a, count) if x.sum() < 8 else x * random.random()
 
         return step
@@ -123,12 +123,12 @@ def test_draws_of_a_run_that_took_another_path_are_made_once(options):
 def test_draws_before_an_error_that_the_step_handles_are_made_once():
     def make(rng):
         def step(x):
-            a, at = random.random(), np.random.randint(0, 5)
+            a, at = random.random() + np.random.randn(), np.random.randint(0, 5)
             try:
                 y = x[lucid.tensor([at])] * rng.random()
             except IndexError:
                 y = x[:1] * rng.random()
-            return y * a
+            return y * a + np.random.choice(9)
 
         return step
 
@@ -149,6 +149,35 @@ def test_the_bounds_of_whole_numbers_may_move():
 
     stats = agrees(make)
     assert stats.traces <= 2 and not stats.eager_reasons
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda n, kept: random.sample(range(n), 2),
+        lambda n, kept: random.choices(range(n), k=3),
+        lambda n, kept: [random.choice(range(n))],
+        lambda n, kept: np.random.choice(range(n), 2),
+        lambda n, kept: np.random.choice(n, 2, p=kept[:n] / kept[:n].sum()),
+    ],
+)
+def test_rows_of_a_buffer_that_fills_up_are_drawn(draw):
+    def make(_):
+        kept, state = np.zeros(16), types.SimpleNamespace(n=1)
+        rows = lucid.zeros(16, 3, dtype=F64)
+
+        def step(x):
+            kept[state.n % 16] = state.n
+            rows[state.n % 16] = x
+            state.n += 1
+            size = min(state.n, 16)
+            places = draw(size, kept)
+            return rows[lucid.as_tensor(places)], size * kept[places]
+
+        return step
+
+    stats = agrees(make)
+    assert stats.traces <= 5 and not stats.eager_reasons, stats
 
 
 def test_draws_of_the_step_and_of_a_host_function_keep_their_order():

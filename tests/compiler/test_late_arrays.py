@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import types
 
 import numpy as np
 import pytest
@@ -174,6 +175,30 @@ def test_numbers_before_and_behind_an_array_are_combined_natively():
     compiled = lucid.compile(step)
     compiled(x=lucid.ones(3))
     assert "host" not in compiled.dump_ir()
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda n, a: (n * a, a * n, n - a, n + a, n / (a + 9.0)),
+        lambda n, a: (n > a, a < n, n == a, n != a, n >= a),
+        lambda n, a: (n // (a + 9.0), n ** (a / 8.0), divmod(n, a + 9.0)),
+        lambda n, a: (n * a[1], n > a[1], a[1] - n, n / (a[1] + 9.0)),
+    ],
+)
+def test_a_number_that_moves_is_combined_with_arrays_on_either_side(agree, use):
+    def scenario(compile):
+        state = types.SimpleNamespace(n=0)
+
+        @compile
+        def step(x):
+            state.n += 1
+            return use(state.n, x.numpy())
+
+        return [step(lucid.tensor([i, 3.0, 0.5 * i])) for i in range(10)]
+
+    (step,) = agree(scenario)
+    assert step.stats.traces <= 2 and not step.stats.eager_reasons
 
 
 def test_parts_and_properties_of_arrays():

@@ -267,6 +267,45 @@ def test_roundings_of_one_number_are_told_apart(agree):
     agree(scenario, traces=1)
 
 
+RANGES = {
+    "as it is": lambda n, x: (range(n), f"{range(n)}", repr(range(n))),
+    "its class": lambda n, x: (type(range(n)) is range, isinstance(range(n), range)),
+    "its ends": lambda n, x: (range(n).start, range(n).stop, range(n).step, len(range(n))),
+    "a tensor": lambda n, x: (lucid.tensor(range(n)), lucid.as_tensor(range(n))),
+    "an array": lambda n, x: (np.array(range(n)), np.random.default_rng(3).permutation(range(n))),
+    "an index": lambda n, x: x[range(n)],
+    "containers": lambda n, x: (
+        [*range(n)],
+        set(range(n)),
+        dict.fromkeys(range(n)),
+        tuple(range(n)),
+    ),
+    "questions": lambda n, x: (3 in range(n), range(n) == range(3), bool(range(n)), hash(range(n))),
+    "counts": lambda n, x: (range(n).count(2), sum(range(n)), any(range(n)), range(n)[:2]),
+    "rounds": lambda n, x: [x * i for i in range(n)] + [x - i for i in reversed(range(n))],
+    "pairs": lambda n, x: [x[i] * k for i, k in zip(range(n), reversed(range(n)), strict=True)],
+    "numbered": lambda n, x: [x * i * k for i, k in enumerate(range(n))],
+    "mapped": lambda n, x: [*map(x.__mul__, range(n))],
+}
+
+
+@pytest.mark.parametrize("use", RANGES)
+def test_a_range_of_a_number_that_moves_is_that_of_the_call(agree, use):
+    def scenario(compile):
+        state = types.SimpleNamespace(n=2)
+
+        @compile
+        def step(x):
+            state.n = (state.n + 1) % 6
+            return RANGES[use](state.n, x)
+
+        return [step(lucid.arange(8.0) + i) for i in range(14)]
+
+    (step,) = agree(scenario)
+    assert not step.stats.eager_reasons
+    assert step.stats.traces <= (1 if use == "as it is" else 7)
+
+
 def test_arrays_that_numpy_makes_of_numbers_hold_those_of_the_call(agree):
     def scenario(compile):
         @compile

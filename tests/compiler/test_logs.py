@@ -175,6 +175,131 @@ def test_a_step_that_looks_at_such_entries_finds_them(agree, look):
     agree(scenario)
 
 
+def _count(counts, scores, step):
+    counts[int(scores.mean(0).argmax())] += 1
+
+
+def _count_each(counts, scores, step):
+    for label in scores.argmax(1):
+        counts[label.item()] += 1
+
+
+def _sum_up(counts, scores, step):
+    counts[scores.mean(0).argmax().item()] += scores.mean().item()
+
+
+def _by_two(counts, scores, step):
+    counts[step, scores.mean(0).argmax().item()] -= 1
+    counts[f"class {scores[0].argmax().item()}"] += step
+
+
+def _scale(counts, scores, step):
+    counts[scores.mean(0).argmax().item()] += 1
+    counts[scores.mean(0).argmax().item()] *= 2
+
+
+def _count_a_list(counts, scores, step):
+    for label, _ in zip(scores.argmax(1).tolist(), range(6), strict=True):
+        counts[label] += 1
+
+
+FILLED = [_count, _count_each, _sum_up, _by_two, _scale, _count_a_list]
+
+
+@pytest.mark.parametrize("make", [Counter, lambda: defaultdict(int), lambda: defaultdict(float)])
+@pytest.mark.parametrize("fill", FILLED)
+def test_what_is_predicted_is_counted_in_one_program(agree, fill, make):
+    def scenario(compile):
+        lucid.manual_seed(3)
+        counts, state = make(), Holder(step=0)
+
+        @compile
+        def step(scores):
+            state.step += 1
+            fill(counts, scores, state.step)
+            return scores * 2
+
+        found = [(step(lucid.randn(6, 9)), list(counts.items())) for _ in range(12)]
+        return found, [*map(type, counts)], [*map(type, counts.values())]
+
+    (step,) = agree(scenario)
+    assert step.stats.traces <= 3 and not step.stats.eager_reasons
+
+
+@pytest.mark.parametrize("name", ["update", "subtract"])
+def test_a_list_of_predictions_is_counted_in_one_program(agree, name):
+    def scenario(compile):
+        lucid.manual_seed(3)
+        counts = Counter(start=4)
+
+        @compile
+        def step(scores):
+            labels = scores.argmax(1)
+            getattr(counts, name)(labels.tolist())
+            getattr(counts, name)(labels[labels > 3].tolist())
+            counts.update([labels[0].item(), "calls"])
+            return scores * 2
+
+        return [(step(lucid.randn(12, 9)), list(counts.items())) for _ in range(12)]
+
+    (step,) = agree(scenario)
+    assert step.stats.traces <= 4 and not step.stats.eager_reasons
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda counts, label, x: counts[label],
+        lambda counts, label, x: len(counts),
+        lambda counts, label, x: sum(counts.values()),
+        lambda counts, label, x: x * counts[label],
+        lambda counts, label, x: counts.most_common(1),
+        lambda counts, label, x: counts.update({label: 3}),
+        lambda counts, label, x: counts.__setitem__(2, counts[2] + 1),
+    ],
+)
+@pytest.mark.parametrize("is_before", [True, False])
+def test_a_step_that_looks_at_counts_finds_them(agree, look, is_before):
+    def scenario(compile):
+        lucid.manual_seed(3)
+        counts = Counter()
+
+        @compile
+        def step(x):
+            label = x.argmax().item()
+            found = [look(counts, label, x)] if is_before else []
+            counts[label] += 1
+            return found or look(counts, label, x)
+
+        return [(step(lucid.randn(4)), dict(counts)) for _ in range(12)]
+
+    agree(scenario)
+
+
+def test_counts_of_tensors_and_of_the_users_classes_are_looked_at(agree):
+    class Sevens(dict):
+        def __missing__(self, key):
+            return 7
+
+    def scenario(compile):
+        lucid.manual_seed(3)
+        shared = lucid.ones(1)
+        sums, sevens = defaultdict(float, {2: lucid.ones(1)}), Sevens()
+        weights = defaultdict(int, dict.fromkeys(range(4), shared))
+
+        @compile
+        def step(x):
+            label = x.argmax().item()
+            sums[label] += x.max()
+            sevens[label] += 1
+            weights[label] += 1
+            return x * shared
+
+        return [(step(lucid.randn(4)), list(sums.items()), dict(sevens)) for _ in range(8)]
+
+    agree(scenario)
+
+
 def test_a_step_finds_such_entries_in_a_view_that_it_had_before(agree):
     def scenario(compile):
         losses, counted = {}, [0]

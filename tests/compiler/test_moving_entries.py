@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 from collections import defaultdict, deque
 
+import numpy as np
 import pytest
 
 import lucid
 import lucid.nn.functional as F
 from lucid import nn
+from lucid.utils.data import DataLoader
 
 COUNT, CALLS = 12, 30
 
@@ -496,5 +499,117 @@ def test_a_shorter_list_is_an_error_as_always(agree):
                 found.append(str(error))
                 trainer.i += 1
         return found, trainer.losses, trainer.i
+
+    agree(scenario)
+
+
+class Rows:
+    """A dataset as people write it: rows of arrays."""
+
+    def __init__(self):
+        self.x = np.random.default_rng(0).normal(size=(COUNT, 3)).astype(np.float32)
+        self.y = np.arange(COUNT) % 2
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, i):
+        return lucid.from_numpy(self.x[i]), self.y[i]
+
+
+def _by_an_argument(rows):
+    return lambda i: rows[i][0]
+
+
+def _by_a_draw(rows):
+    draw = random.Random(3)
+    return lambda i: lucid.stack([rows[draw.randrange(len(rows))][0] for _ in range(3)])
+
+
+def _of_a_shuffled_loader(rows):
+    loader = DataLoader(rows, batch_size=5, shuffle=True)
+    return lambda i: lucid.cat([x * y[:, None] for x, y in loader])
+
+
+class Arrays(Rows):
+    def __getitem__(self, i):
+        return {"x": self.x[i], "y": self.y[i].item(), "weight": self.x[i, 0]}
+
+
+def _of_a_loader_that_makes_tensors(rows):
+    loader = DataLoader(Arrays(), batch_size=4, shuffle=True)
+    return lambda i: lucid.cat([b["x"] * b["y"][:, None] + b["weight"][:, None] for b in loader])
+
+
+OF_ROWS = [
+    *(_by_an_argument, _by_a_draw, _of_a_shuffled_loader),
+    _of_a_loader_that_makes_tensors,
+]
+
+
+@pytest.mark.parametrize("way", OF_ROWS)
+def test_a_row_of_an_array_becomes_a_tensor_at_any_place(agree, way):
+    def scenario(compile):
+        model, take = nn.Linear(3, 1), way(Rows())
+
+        @compile
+        def step(i):
+            model.zero_grad()
+            loss = model(take(i)).square().mean()
+            loss.backward()
+            return loss, model.weight.grad.clone()
+
+        return [step(i * 5 % COUNT) for i in range(14)]
+
+    (step,) = agree(scenario)
+    assert step.stats.traces <= 5 and not step.stats.eager_reasons
+
+
+def _returned(a, i, kept):
+    return lucid.from_numpy(a[i])
+
+
+def _written(a, i, kept):
+    row = a[i]
+    lucid.from_numpy(row).add_(1)
+
+
+def _written_twice(a, i, kept):
+    lucid.from_numpy(a[i][1:]).mul_(2)
+    lucid.as_tensor(a[i, 1:]).add_(1)
+
+
+def _appended(a, i, kept):
+    kept.append(lucid.from_numpy(a[i]))
+
+
+def _read_before_the_array_is_written(a, i, kept):
+    row = lucid.from_numpy(a[i])
+    lucid.from_numpy(a).add_(1)
+    return row.sum()
+
+
+def _read_before_a_row_is_written(a, i, kept):
+    row = lucid.from_numpy(a[i])
+    a[i] += 1
+    return row.sum()
+
+
+SHARED = [
+    *(_returned, _written, _written_twice, _appended),
+    *(_read_before_the_array_is_written, _read_before_a_row_is_written),
+]
+
+
+@pytest.mark.parametrize("body", SHARED)
+def test_a_tensor_of_a_row_shares_its_memory(agree, body):
+    def scenario(compile):
+        a, kept, found = np.arange(12, dtype=np.float32).reshape(4, 3), [], []
+        step = compile(lambda i: body(a, i, kept))
+        for i in range(12):
+            found.append(step(i * 3 % 4))
+            found.append((a.copy(), [x.tolist() for x in kept]))
+        a += 5
+        return found, [x.tolist() for x in kept], [x for x in found if isinstance(x, lucid.Tensor)]
 
     agree(scenario)

@@ -571,6 +571,62 @@ def test_lengths_of_sequences_may_be_a_list_that_each_call_has_another_of() -> N
         step(rows(20).view(2, 10, 4), [10, 12])
 
 
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_any_of_the_sequences_that_are_padded_may_be_the_longest(
+    batch_first: bool, side: str
+) -> None:
+    rnn = nn.utils.rnn
+
+    def make() -> Callable[..., Any]:
+        layer = nn.GRU(4, 3, batch_first=batch_first)
+
+        def loss(parts: list[Tensor]) -> Tensor:
+            counts = [len(part) for part in parts]
+            padded = rnn.pad_sequence(parts, batch_first, 0.5, padding_side=side)
+            packed = rnn.pack_padded_sequence(padded, counts, batch_first, enforce_sorted=False)
+            weights = lucid.arange(padded.shape[1 if batch_first else 0]) + 1.0
+            weighted = padded * weights.reshape((-1, 1) if batch_first else (-1, 1, 1))
+            return layer(packed)[1].square().sum() + weighted.sum()
+
+        return trained(loss, layer)
+
+    def given(seed: int) -> tuple[list[Tensor]]:
+        sizes = np.random.default_rng(seed).integers(2, 9, 3)
+        return ([rows(int(size)) for size in sizes],)
+
+    longest = {int(np.argmax([len(x) for x in given(seed)[0]])) for seed in range(6, 16)}
+    step = compared(make, given, range(16))
+    assert longest == {0, 1, 2}
+    assert step.stats.traces <= 5 and not step.stats.eager_reasons
+
+
+@pytest.mark.parametrize("keys", [(0, 1), ("x", "y")])
+@pytest.mark.parametrize("sizes", [(5, 6), (2, 9)])
+def test_labels_of_a_listed_batch_move_all_together(
+    sizes: tuple[int, int], keys: tuple[Any, Any]
+) -> None:
+    """Also beside sequences of ever other lengths; some of the labels stay in a few calls."""
+
+    def make() -> Callable[..., Any]:
+        layer = nn.Linear(4, 7)
+
+        def loss(batch: list[Any]) -> Tensor:
+            means = lucid.stack([sample[keys[0]].mean(0) for sample in batch])
+            labels = lucid.tensor([sample[keys[1]] for sample in batch])
+            return F.cross_entropy(layer(means), labels)
+
+        return trained(loss, layer)
+
+    def given(seed: int) -> tuple[list[Any]]:
+        random = np.random.default_rng(seed)
+        pairs = [(rows(int(random.integers(*sizes))), int(random.random() < 0.2)) for _ in range(8)]
+        return ([pair if keys == (0, 1) else dict(zip(keys, pair, strict=True)) for pair in pairs],)
+
+    step = compared(make, given, range(20))
+    assert step.stats.traces <= 6 and not step.stats.eager_reasons, step.stats
+
+
 def test_strides_that_a_step_reads_are_those_of_each_call() -> None:
     for read in (lambda x: (x.stride(), x * 2), lambda x: (x[1:].stride(0), x.stride(-1))):
         compared(lambda read=read: read, lambda n: (rows(4, n + 1)[:, :-1],), (5, 7, 6, 9, 8, 3))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import lucid
 import lucid.nn.functional as F
-from lucid import nn
+from lucid import nn, optim
 from lucid.optim import lr_scheduler
 from lucid.utils.data import (
     BatchSampler,
@@ -359,3 +360,126 @@ def test_a_shuffled_part_of_a_dataset_is_traced_once(agree, dataset, sampled):
 
     (step,) = agree(scenario, traces=1)
     assert not step.stats.eager_reasons
+
+
+class Rows(Dataset):
+    """Pairs of a row of an array and a number of NumPy's, as people write it."""
+
+    def __init__(self, count):
+        self.x = np.random.default_rng(0).normal(size=(count, 3)).astype(np.float32)
+        self.y = np.arange(count, dtype=np.float32)
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, i):
+        return lucid.from_numpy(self.x[i]), self.y[i]
+
+
+def _tensors(count):
+    lucid.manual_seed(1)
+    return TensorDataset(lucid.randn(count, 3), lucid.arange(count) * 1.0)
+
+
+class Own:
+    """A loader of the user's, and the class of its iterations."""
+
+    def __init__(self, x, y):
+        self.x, self.y = x, y
+
+    def __iter__(self):
+        return OwnIteration(self)
+
+
+class OwnIteration:
+    def __init__(self, loader):
+        self.loader, self.order, self.at = loader, lucid.randperm(len(loader.x)), 0
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self.at >= len(self.order):
+            raise StopIteration
+        places = self.order[self.at : self.at + 5]
+        self.at += 5
+        return self.loader.x[places], self.loader.y[places]
+
+
+KEPT = {
+    "of the user's": (lambda: Own(*_tensors(15).tensors), 5),
+    "shuffled": (lambda: DataLoader(_tensors(15), 5, shuffle=True), 5),
+    "in order": (lambda: DataLoader(_tensors(15), 5), 5),
+    "a shorter last batch": (lambda: DataLoader(_tensors(14), 5, shuffle=True), 7),
+    "without the shorter one": (
+        lambda: DataLoader(_tensors(17), 5, shuffle=True, drop_last=True),
+        5,
+    ),
+    "with workers": (lambda: DataLoader(_tensors(15), 5, shuffle=True, num_workers=2), 5),
+    "a part": (lambda: DataLoader(Subset(_tensors(20), range(3, 18)), 5, shuffle=True), 5),
+    "rows of arrays": (lambda: DataLoader(Rows(15), 5, shuffle=True), 5),
+    "a generator": (
+        lambda: DataLoader(Rows(15), 5, shuffle=True, generator=lucid.Generator().manual_seed(4)),
+        5,
+    ),
+    "single samples": (lambda: DataLoader(Rows(6), None), 5),
+}
+
+
+@pytest.mark.parametrize("way", ["except", "default"])
+@pytest.mark.parametrize("name", KEPT)
+def test_the_step_takes_the_next_batch_of_a_loader_that_goes_on(agree, name, way):
+    make, traces = KEPT[name]
+
+    class Trainer:
+        def __init__(self):
+            self.model, self.loader = nn.Linear(3, 1), make()
+            self.optimizer = optim.SGD(self.model.parameters(), lr=0.05)
+            self.batches, self.epoch = iter(self.loader), 0
+
+        def batch(self):
+            if way == "except":
+                try:
+                    return next(self.batches)
+                except StopIteration:
+                    self.epoch += 1
+                    self.batches = iter(self.loader)
+                    return next(self.batches)
+            found = next(self.batches, None)
+            if found is None:
+                self.epoch, self.batches = self.epoch + 1, iter(self.loader)
+                found = next(self.batches)
+            return found
+
+        def step(self):
+            x, y = self.batch()
+            loss = (self.model(x).squeeze(-1) - y).square().mean()
+            self.optimizer.zero_grad()
+            loss.backward()
+            self.optimizer.step()
+            return loss
+
+    def scenario(compile):
+        trainer = Trainer()
+        step, found = compile(trainer.step), []
+        for call in range(26):
+            found.append((step(), trainer.epoch))
+            if call == 10:  # others may take a batch as well
+                found.append(trainer.batch())
+        return found, trainer.model.weight
+
+    (step,) = agree(scenario)
+    assert step.stats.traces <= traces + 1 and not step.stats.eager_reasons, step.stats
+
+
+def test_an_iteration_of_a_loader_is_an_object_of_its_own():
+    loader = DataLoader(TensorDataset(lucid.arange(5)), 2)
+    one, other = iter(loader), iter(loader)
+    assert iter(one) is one and len(one) == 3
+    assert [x.tolist() for (x,) in (next(one), next(other), next(one))] == [[0, 1], [0, 1], [2, 3]]
+    assert [x.tolist() for (x,) in one] == [[4]] and next(one, None) is None
+    before = lucid.get_rng_state()
+    shuffled = iter(DataLoader(TensorDataset(lucid.arange(5)), 2, shuffle=True))
+    assert lucid.get_rng_state().equal(before)
+    next(shuffled)
+    assert not lucid.get_rng_state().equal(before)

@@ -35,7 +35,7 @@ from lucid.compiler.guards.guard import (
 )
 from lucid.compiler.guards.mutable_sources import MutableSource, stands_for_list
 from lucid.compiler.inputs.objects import SCALARS
-from lucid.ir.whose_code import is_librarys, is_users
+from lucid.ir.whose_code import is_as_users, is_librarys, is_users
 from lucid.tensor.core import TensorCore
 
 _PYTHONS = frozenset(
@@ -227,7 +227,7 @@ def is_known_by_place(thing: Any) -> bool:
     kind = type(thing)
     if kind in (list, dict):
         return True
-    if isinstance(thing, (*_GUARDED, enum.Enum)) or is_librarys(kind):
+    if isinstance(thing, (*_GUARDED, enum.Enum)):
         return False
     return all(map(_is_open, kind.__mro__))
 
@@ -236,7 +236,7 @@ def is_known_by_place(thing: Any) -> bool:
 def _is_open(kind: type) -> bool:
     """Whether all that matters of its objects is in their entries and attributes."""
     is_pythons = kind in _PYTHONS or kind.__module__ in _BASES
-    return is_pythons or (is_users(kind) and not is_librarys(kind))
+    return is_pythons or is_as_users(kind) or (is_users(kind) and not is_librarys(kind))
 
 
 def _are_alike(was: Any, now: Any) -> bool:

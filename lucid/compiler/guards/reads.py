@@ -343,6 +343,9 @@ class Reads(Collector):
             table: Any = owner.copy() if type(owner) is dict else tuple(owner)
             text = f"{self.path_of(owner)}[{key.text}]"
             return _Entry(key.applied(text, lambda index: table[index], [key]))
+        changed = self.substitutes.augmented(owner, key)
+        if changed is not None:
+            return _Entry(changed)
         entry = self.substitutes.entry(owner, key)
         if entry is not None:
             self.iterate(owner)

@@ -157,8 +157,16 @@ def _refused(meaning: Callable[..., Any], sides: Sequence[Any]) -> Any:
     return NotImplemented
 
 
+def _is_late_data(other: object) -> bool:
+    """Whether it is NumPy's data that only a call knows: their class says what comes of both."""
+    kinds = (np.ndarray, np.generic)
+    return isinstance(other, kinds) and not issubclass(type(other), kinds) and not is_live(other)
+
+
 def _comparison(symbol: str, meaning: Callable[..., Any]) -> _Binary:
     def compare(number: Any, other: Any) -> Any:
+        if _is_late_data(other):
+            return NotImplemented
         if isinstance(other, np.ndarray):
             return number._with_arrays(symbol, meaning, (number, other), {})
         if not isinstance(other, (int, float, np.generic)):
@@ -278,6 +286,8 @@ class SymScalar:
         self, symbol: str, meaning: Callable[..., Any], other: Any, reflected: bool
     ) -> Any:
         sides = (other, self) if reflected else (self, other)
+        if _is_late_data(other):
+            return NotImplemented
         if isinstance(other, np.ndarray):
             return self._with_arrays(symbol, meaning, sides, {})
         if isinstance(other, complex):

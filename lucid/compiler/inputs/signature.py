@@ -52,6 +52,7 @@ PlainType = tuple[TensorType, Shape, int]
 TENSOR = re.compile(r"(\w+)(\[[n\d,]*\])(.*)")  # a tensor in a description: dtype, shape, the rest
 _WHOLE = re.compile(r"u?int\d* ")  # a whole number there
 _FUNCTION = re.compile(r"the (function|partial) \S.* at ")  # one that a line makes each time
+_ENTRY = re.compile(r"\[\d+\](?=[\[.])")  # of a list, in which something stands
 MOST_IN_MESSAGES = 4  # changes, or arguments, that a message names
 MOVES = 4  # programs that differ only in ints: one more is made for all of their values
 MOVES_OF_TEXTS = 2
@@ -107,9 +108,7 @@ def with_live_arguments(
 
 
 def moving_arguments(now: Description, earlier: Iterable[Description]) -> set[str]:
-    """The ints, texts and functions in which a call and earlier ones differ.
-
-    Else they differ in flags at most, and in sizes that are open now.
+    """The ints, texts and functions in which a call and earlier ones differ; else flags and sizes.
 
     Of ints many: shapes may depend on them. One that counts calls says sooner that it's another one
     in each, and so does a text; a function of the same code at once. A flag is often made of such
@@ -125,24 +124,28 @@ def moving_arguments(now: Description, earlier: Iterable[Description]) -> set[st
         remade = {x for x in names & functions if _code_in(now[x]) == _code_in(before.get(x, ""))}
         if remade and names <= remade:
             return remade
-        others = {x for x in names - moving if not _is_opened(now.get(x), before.get(x))}
-        if names & moving and all(map(_is_flag, map(now.get, others), map(before.get, others))):
+        others = names - moving
+        if names & moving and all(map(_is_beside, map(now.get, others), map(before.get, others))):
             moved.append(names & moving)
             calls.append(before)
     of_texts = [names for names in moved if names <= texts]
+    found: set[str] = set()
     if len(moved) >= MOVES or _count(calls[:3]):
-        return set().union(*moved)
-    return set().union(*of_texts) if len(of_texts) >= MOVES_OF_TEXTS else set()
+        found = found.union(*moved)
+    elif len(of_texts) >= MOVES_OF_TEXTS:
+        found = found.union(*of_texts)
+    places = {_place_in_sample(path) for path in found} - {None}
+    return found | {path for path in moving if _place_in_sample(path) in places}
 
 
-def _is_opened(now: str | None, before: str | None) -> bool:
-    """Whether a tensor is what it was but for the sizes that are open now."""
-    found, known = TENSOR.fullmatch(now or ""), TENSOR.fullmatch(before or "")
-    if found is None or known is None or found[1] != known[1] or found[3] != known[3]:
-        return False
-    sizes, others = (x[2][1:-1].split(",") for x in (found, known))
-    pairs = zip(sizes, others, strict=False)
-    return len(sizes) == len(others) and all(x in ("n", other) for x, other in pairs)
+def _place_in_sample(path: str) -> str | None:
+    """Where it stands in an entry of a list, of which the others are alike: `batch[][1]`.
+
+    The labels of a batch move all, though in a few calls some of them may have stayed. None: it
+    is no part of an entry.
+    """
+    place = _ENTRY.sub("[]", path)
+    return None if place == path else place
 
 
 def axis_of_argument(position: int, axis: int) -> OpenAxis:
@@ -206,14 +209,19 @@ def _count(calls: Sequence[Description]) -> bool:
         _step(now.get(path, ""), before.get(path, ""))
         for now, before in pairs
         for path in differences(now, before)
-        if not (now.get(path, "").startswith("str ") or _is_flag(now.get(path), before.get(path)))
+        if not (now.get(path, "").startswith("str ") or _is_beside(now.get(path), before.get(path)))
     }
     return len(pairs) == 2 and steps in ({1}, {-1})
 
 
-def _is_flag(text: str | None, before: str | None) -> bool:
-    """Whether what differs is a bool in both calls."""
-    return all(x is not None and x.startswith("bool ") for x in (text, before))
+def _is_beside(text: str | None, before: str | None) -> bool:
+    """Whether what differs is a bool in both calls, or a tensor of other sizes."""
+    if text is None or before is None:
+        return False
+    now, then = TENSOR.fullmatch(text), TENSOR.fullmatch(before)
+    if now is None or then is None:
+        return text.startswith("bool ") and before.startswith("bool ")
+    return (now[1], now[3], now[2].count(",")) == (then[1], then[3], then[2].count(","))
 
 
 def _step(text: str, before: str) -> int:

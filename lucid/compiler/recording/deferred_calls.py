@@ -11,23 +11,26 @@ import functools
 import io
 import json
 import logging
+import operator
 import pathlib
 import sys
 import types
 import warnings
-from collections import deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lucid.compiler.guards.collector import PLAIN
+from lucid.compiler.guards.events import ARITHMETIC
 from lucid.compiler.guards.guard import instance_dict
+from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.hosts.state import reachable
 from lucid.compiler.inputs.objects import SCALARS
 from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.recording.late_numbers import LateList
 from lucid.compiler.recording.texts import TEXTS, is_number_or_text, is_of_call, written
-from lucid.ir.location import here, warning_at
+from lucid.ir.location import Location, here, warning_at
 from lucid.ir.whose_code import is_users
 from lucid.tensor.tree import flatten
 
@@ -91,6 +94,49 @@ class _Later:
 
 def _change(owner: Any, method: str, args: tuple[Any, ...]) -> None:
     getattr(owner, method)(*args)
+
+
+class Augmented:
+    """What `d[key]` gives in `d[key] += 1` where each call does all of it at its end.
+
+    Attributes:
+        owner, key: the dict and the key, which only a call knows; line: where.
+        change: the function that computes, by its name in `operator`, and with what.
+    """
+
+    __slots__ = ("change", "key", "line", "owner")
+
+    def __init__(self, owner: Any, key: Any, line: Location | None) -> None:
+        self.owner, self.key, self.line = owner, key, line
+        self.change: tuple[str, Any] | None = None
+
+
+def _in_place(name: str) -> Callable[[Augmented, Any], Augmented]:
+    def change(entry: Augmented, value: Any) -> Augmented:
+        if not isinstance(value, (int, float)):
+            raise RestartTrace("looks at an entry of a dict", "looked_at", [entry.line])
+        entry.change = name, value
+        return entry
+
+    return change
+
+
+for _name in ARITHMETIC.values():
+    setattr(Augmented, f"__i{_name}__", _in_place(f"i{_name}"))
+
+
+def _augment(owner: Any, key: Any, name: str, value: Any) -> None:
+    owner[key] = getattr(operator, name)(owner[key], value)
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_augmented(code: types.CodeType, offset: int) -> bool:
+    """Whether an instruction reads the entry that `d[key] += …` writes.
+
+    Nobody else gets hold of it then. The dict and the key have been copied for that.
+    """
+    before = [x for x in dis.get_instructions(code) if x.offset < offset and x.opname != "CACHE"]
+    return [(x.opname, x.arg) for x in before[-2:]] == [("COPY", 2)] * 2
 
 
 class DeferredCalls:
@@ -168,6 +214,29 @@ class DeferredCalls:
 
         return _Later(owner, store)
 
+    def augmented(self, owner: Any, key: Any) -> Augmented | None:
+        """What stands for an entry that `d[key] += …` changes, of a dict of counts or sums.
+
+        Each call does that at its end. None: it is something else.
+        """
+        at = self._collector.at
+        has_zeros = type(owner) is defaultdict and owner.default_factory in (int, float)
+        if not (has_zeros or type(owner) is Counter) or at is None or not _is_augmented(*at):
+            return None
+        if not all(isinstance(x, (int, float)) for x in owner.values()):
+            return None
+        return Augmented(owner, key, here()) if self._collector.is_only_filled(owner) else None
+
+    def put_augmented(self, entry: Augmented) -> _Later:
+        """What takes it as an entry."""
+
+        def store(*_: Any) -> None:
+            self._collector.stored_at_end.setdefault(id(entry.owner), entry.line)
+            given = [entry.owner, entry.key, *(entry.change or ())]
+            self.deferred.append(DeferredCall(_augment, given, {}))
+
+        return _Later(entry.owner, store)
+
     def _change_later(self, owner: Any, method: str, *args: Any) -> None:
         """Let each call change a container, by itself: it may be one of each call's own."""
         self._collector.stored_at_end.setdefault(id(owner), here())
@@ -176,10 +245,18 @@ class DeferredCalls:
     def added(self, method: Any, value: Any) -> Callable[[Any], None] | None:
         """What has each call add to a list at which nobody looks: entries, of any number.
 
+        A Counter counts them so.
+
         What comes to it afterwards is added by each call as well. None: it has no such entries.
         """
         owner = getattr(method, "__self__", None)
-        name = method.__name__ if type(owner) in (list, deque) else ""
+        name = method.__name__ if type(owner) in (list, deque, Counter) else ""
+        if type(owner) is Counter and name in ("update", "subtract"):
+            is_of_calls = type(value) is LateList or (
+                type(value) is list and any(map(is_live, value))
+            )
+            is_filled = is_of_calls and self._collector.is_only_filled(owner)
+            return functools.partial(self._change_later, owner, name) if is_filled else None
         if name not in ("append", "extend"):
             return None
         if id(owner) not in self._added:

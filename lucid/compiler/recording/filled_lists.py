@@ -53,7 +53,7 @@ class FilledList(LateIterable):
 
         item: of the recorded round. are_read: whether later rounds read them as well.
         """
-        self._rows, self.count, self._are_read = rows, len(self._before) + count, are_read
+        self._rows, self.length, self._are_read = rows, len(self._before) + count, are_read
         self._shown = [(item._storage, item._storage.generation)]  # from before, if it is written
 
     def append(self, item: Any) -> None:
@@ -61,7 +61,7 @@ class FilledList(LateIterable):
         if self._rows is not None:
             if _depth(self._loops) >= self._depth:
                 self._loops.unroll("fills a list that another loop has filled")
-            self.count = self.count + 1
+            self.length = self.length + 1
         self._behind.append(item)
 
     @property

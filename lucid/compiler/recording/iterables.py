@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from lucid.compiler.inputs.late import Applied, Bases
+from lucid.compiler.inputs.late import Applied, Bases, writer
 from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.recording.late_numbers import LateSize, extent_of
 from lucid.functions.creation import arange
@@ -31,19 +31,19 @@ class LateIterable(Applied):
 
     Attributes:
         kind: the type that Python's has.
-        count: how many things there are; has_numbers: whether they can be had one by one.
-        start, step: of the numbers that `at` takes, which are as many.
+        length: how many things there are; has_numbers: whether they can be had one by one.
+        first, stride: of the numbers that `at` takes, which are as many.
     """
 
-    __slots__ = ("count", "start", "step")
+    __slots__ = ("first", "length", "stride")
 
     kind: type
 
     def __init__(
-        self, function: Any, args: Sequence[Any], count: Any, start: int = 0, step: int = 1
+        self, function: Any, args: Sequence[Any], length: Any, first: int = 0, stride: int = 1
     ) -> None:
         super().__init__(function, args)
-        self.count, self.start, self.step = count, start, step
+        self.length, self.first, self.stride = length, first, stride
 
     @property
     def has_numbers(self) -> bool:
@@ -55,7 +55,7 @@ class LateIterable(Applied):
 
     def rest(self, first: int, end: int) -> Iterable[Any]:
         """What there is at these numbers."""
-        return map(self.at, range(first, end, self.step))
+        return map(self.at, range(first, end, self.stride))
 
     def _look(self) -> Any:
         return self._function(*self._args)
@@ -96,7 +96,7 @@ def is_iterable(x: object) -> TypeGuard[LateIterable]:
 class LateRange(LateIterable):
     """`range(…)`, of numbers that each call has perhaps: among indices, these places."""
 
-    __slots__ = ("_first", "_stride")
+    __slots__ = ("_begin", "_by")
 
     kind = range
 
@@ -106,25 +106,27 @@ class LateRange(LateIterable):
             count = stop - first if stride == 1 else first - stop
         else:
             count = len(range(*args))
-        self._first, self._stride = first, stride
+        self._begin, self._by = first, stride
         super().__init__(range, args, count, *((first, stride) if type(first) is int else ()))
 
     def at(self, number: Any) -> Any:
-        if type(self._first) is int:
+        if type(self._begin) is int:
             return number
         plain = int(number) if issubclass(type(number), int) else number  # of a size it is asked
-        return self._first + self._stride * plain
+        return self._begin + self._by * plain
 
     def rest(self, first: int, end: int) -> Iterable[Any]:
-        is_plain = type(self._first) is int
-        return range(first, end, self.step) if is_plain else super().rest(first, end)
+        is_plain = type(self._begin) is int
+        return range(first, end, self.stride) if is_plain else super().rest(first, end)
 
     def backwards(self) -> LateRange | None:
         """What `reversed` gives of it."""
-        first, stride = self._first, self._stride
-        if type(self.count) is int:
-            return LateRange(*(first + (self.count - 1) * stride, first - stride, -stride))
-        return LateRange(first + self.count - 1, first - 1, -1) if stride == 1 else None
+        first, stride = self._begin, self._by
+        if type(self.length) is int:
+            return LateRange(*(first + (self.length - 1) * stride, first - stride, -stride))
+        return LateRange(first + self.length - 1, first - 1, -1) if stride == 1 else None
+
+    __str__, __repr__, __format__ = writer(str), writer(repr), writer(format)
 
     def as_tensor(self) -> Tensor:
         """What stands for it in an index."""
@@ -149,13 +151,13 @@ class LateRows(LateIterable):
 class LateZip(LateIterable):
     """What `zip` and `enumerate` give of others, for a loop to go over."""
 
-    __slots__ = ("_first", "_made", "_parts")
+    __slots__ = ("_begin", "_made", "_parts")
 
     def __init__(
         self, function: Any, args: Sequence[Any], parts: Sequence[LateIterable], first: int | None
     ) -> None:
-        super().__init__(function, args, parts[0].count)
-        self._parts, self._first, self._made = parts, first, None
+        super().__init__(function, args, parts[0].length)
+        self._parts, self._begin, self._made = parts, first, None
 
     def _look(self) -> Any:
         if self._made is None:  # an iterator, which knows how far it is
@@ -168,8 +170,8 @@ class LateZip(LateIterable):
         return found  # type: ignore[no-any-return]
 
     def at(self, number: Any) -> Any:
-        found = [part.at(part.start + part.step * number) for part in self._parts]
-        return tuple(found if self._first is None else [self._first + number, *found])
+        found = [part.at(part.first + part.stride * number) for part in self._parts]
+        return tuple(found if self._begin is None else [self._begin + number, *found])
 
 
 def iterable_of(x: Any, exits: Exits) -> LateIterable | None:
@@ -204,18 +206,18 @@ def iterable_made(
     if function is enumerate:
         first = [*args[1:], *kwargs.values(), 0][0]
         return LateZip(enumerate, args, found, first) if type(first) is int else None
-    counts = [extent_of(x.count) for x in found]
+    counts = [extent_of(x.length) for x in found]
     is_same = all(type(x) is type(counts[0]) and x == counts[0] for x in counts)
     return LateZip(zip, args, found, None) if is_same and {*kwargs} <= {"strict"} else None
 
 
 def _range_of(args: Sequence[Any], *, is_looped: bool) -> LateRange | None:
-    """A range of sizes; or one that a loop goes over, up to a number that each call has."""
+    """A range of sizes; or up to a number that each call has, with a start for a loop alone."""
     if not any(map(is_live, args)) or [*args[2:]] not in ([], [1], [-1]):
         return None
     if all(type(x) in (int, LateSize) for x in args):
         found = LateRange(*args)
-        return found if found.count >= 0 else None
+        return found if found.length >= 0 else None
     *firsts, last = args
-    is_counted = is_looped and len(args) <= 2 and is_live(last) and last.kind is int
-    return LateRange(*args) if is_counted and all(type(x) is int for x in firsts) else None
+    is_count = is_live(last) and last.kind is int and (not firsts or (is_looped and len(args) == 2))
+    return LateRange(*args) if is_count and all(type(x) is int for x in firsts) else None

@@ -36,6 +36,7 @@ from lucid.functions.indexing import getitem
 from lucid.functions.shape import broadcast
 from lucid.ir.errors import LucidError
 from lucid.ir.extents import hint, is_open, replaced
+from lucid.ir.location import Location, here
 from lucid.ir.op import Op
 from lucid.ir.ops.rules import broadcast_all
 from lucid.ir.types import Shape, has_dtype, i64
@@ -148,12 +149,23 @@ class LateArray(LateObject):
     Attributes:
         kind: `np.ndarray`, or the class of the number.
         tensor: the one on whose memory it is, or may be a part; None: nobody else has that.
-        whole: the array of which it may be a part; key: by which index it is one for sure.
+        whole: the array of which it may be a part; key: by which index it is one for sure, and
+            line: where.
         owner: the user's array that it stands for; is_made: which the step has made itself.
         found: gives the view of such an array from outside that the user's code would have.
     """
 
-    __slots__ = ("_generation", "_shown", "found", "is_made", "key", "owner", "tensor", "whole")
+    __slots__ = (
+        "_generation",
+        "_shown",
+        "found",
+        "is_made",
+        "key",
+        "line",
+        "owner",
+        "tensor",
+        *("key", "line", "owner", "tensor", "whole"),
+    )
 
     def __init__(
         self,
@@ -168,6 +180,7 @@ class LateArray(LateObject):
         self.tensor: Tensor | None = memory
         self.whole = whole
         self.key: Any = None
+        self.line: Location | None = None
         self.owner: np.ndarray | None = None
         self.is_made = False
         self.found: Callable[[], np.ndarray] | None = None
@@ -234,7 +247,10 @@ class LateArray(LateObject):
         tensor = of_value(value)
         if not is_copied:
             if not self._is_own():
-                self.exits.op_by_op(f"it makes a tensor on memory of {self.what}")
+                if self.key is None:
+                    self.exits.op_by_op(f"it makes a tensor on memory of {self.what}")
+                parts = self.exits.recorder.parts
+                parts.note(tensor, self.whole._on_memory(), self.key, self.line)
             self._shown.append((tensor, tensor._storage.generation))
         return tensor
 
@@ -298,6 +314,8 @@ class LateArray(LateObject):
 
     def __getitem__(self, key: Any) -> Any:
         key = _of_numbers(key)
+        if self.exits.recorder.parts.are_looked_at():
+            key = _looked_at(key)
         index = self._index(key)
         if index is None:
             found = self._called_item(key)
@@ -316,7 +334,7 @@ class LateArray(LateObject):
                 return view
             found, is_part = LateArray(self.exits, value, whole=self), True
         if is_part:
-            found.key = key
+            found.key, found.line = key, here()
         return found
 
     def part_for(self, view: np.ndarray, index: tuple[Any, ...]) -> LateArray:
@@ -498,6 +516,15 @@ def _of_numbers(key: Any) -> Any:
     if kind == "bool":
         return operator.index(key)
     return key.item() if kind == "int" else key
+
+
+def _looked_at(key: Any) -> Any:
+    """An index with Python's ints for numbers that move."""
+    if type(key) is tuple:
+        return tuple(map(_looked_at, key))
+    if type(key) is slice:
+        return slice(*map(_looked_at, (key.start, key.stop, key.step)))
+    return operator.index(key) if is_live(key) and issubclass(key.kind, WHOLE) else key
 
 
 def _parts_of_key(key: Any) -> tuple[list[Any], Callable[[Sequence[Any]], Any]]:

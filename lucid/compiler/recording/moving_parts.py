@@ -157,13 +157,19 @@ class MovingParts:
 
     def index_of_read(self, tensor: TensorCore, index: Any) -> Any:
         """The same, unless what is read must be a view."""
-        looked_at = self._recorder.at_start.looked_at
-        return index if looked_at and here() in looked_at else self.index(tensor, index)
+        return index if self.are_looked_at() else self.index(tensor, index)
 
-    def note(self, part: TensorCore, whole: TensorCore, index: Any) -> None:
-        """Remember what has been read by such an index."""
+    def are_looked_at(self) -> bool:
+        """Whether what the user's line reads must be views."""
+        looked_at = self._recorder.at_start.looked_at
+        return bool(looked_at) and here() in looked_at
+
+    def note(
+        self, part: TensorCore, whole: TensorCore, index: Any, line: Location | None = None
+    ) -> None:
+        """Remember what has been read by such an index, at a line, or at this one."""
         storage = whole._storage
-        self.by_memory[part._storage] = _Part(storage, storage.generation, index, here())
+        self.by_memory[part._storage] = _Part(storage, storage.generation, index, line or here())
 
     def read(self, storage: Storage) -> None:
         """Memory is about to be read."""

@@ -341,7 +341,7 @@ def rounds(
 
     offset: of the instruction that asks for its iterator.
     """
-    found, count = code_of_loop(code, offset), things.count
+    found, count = code_of_loop(code, offset), things.length
     if found is None:
         return None
     if not is_live(count):
@@ -356,8 +356,8 @@ def rounds(
 
 def _rounds(loops: Loops, code: LoopCode, things: LateIterable) -> Iterator[Any]:
     """Rounds of a known number, or of as many as each call says, but enough to be looked at."""
-    done, count = (yield from _looked_at(loops, code, things)), things.count
-    start, step = things.start, things.step
+    done, count = (yield from _looked_at(loops, code, things)), things.length
+    start, step = things.first, things.stride
     if is_live(count) and done == count.now - 1:
         yield things.at(start + step * (count - 1))
     else:
@@ -369,9 +369,9 @@ def _looked_at(loops: Loops, code: LoopCode, things: LateIterable) -> Generator[
 
     Returns how many are over.
     """
-    state, done, start, step = _State(code, sys._getframe(2), loops), 0, things.start, things.step
-    is_known = not is_live(things.count)
-    count: int = things.count if is_known else things.count.now
+    state, done, start, step = _State(code, sys._getframe(2), loops), 0, things.first, things.stride
+    is_known = not is_live(things.length)
+    count: int = things.length if is_known else things.length.now
     most = min(_MOST_LOOKS, count - _LEAST_ROUNDS) if is_known else _MOST_LOOKS
     while done < most and loops_here() is loops:
         with loops.looking(state.variables) as noted:
@@ -386,7 +386,7 @@ def _looked_at(loops: Loops, code: LoopCode, things: LateIterable) -> Generator[
             loops.looked_at[id(code)] = count
             break
         if carry is not None:
-            if is_known or type(things.count) is LateSize:
+            if is_known or type(things.length) is LateSize:
                 yield from _recorded(loops, state, carry, things, done)
             elif state.filled:
                 break
@@ -400,13 +400,13 @@ def _recorded(
     loops: Loops, before: _State, carry: list[TensorCore], things: LateIterable, done: int
 ) -> Generator[Any, None, None]:
     """Record one round for all that are left but the last."""
-    first, last = (things.start + things.step * x for x in (done, extent_of(things.count) - 1))
-    numbers = arange(first, last, things.step, dtype=i64)
+    first, last = (things.first + things.stride * x for x in (done, extent_of(things.length) - 1))
+    numbers = arange(first, last, things.stride, dtype=i64)
     xs, cells = [numbers] if before.code.uses_number else [], before.cells.values()
     length: Any = numbers._type.shape[0]
     with loops.scanned(carry, xs, length, False, "for", variables=cells) as scan:
         number = things.at(
-            _number(loops, scan.rows[0], (first, last - things.step)) if xs else first
+            _number(loops, scan.rows[0], (first, last - things.stride)) if xs else first
         )
         made = yield from _round(loops, before, carry, scan.carry, number)
         rows = before.appended(made, scan.carry)
@@ -422,14 +422,14 @@ def _recorded_while(
     loops: Loops, before: _State, carry: list[TensorCore], things: LateIterable, done: int
 ) -> Generator[Any, None, None]:
     """Record one round for as many as each call says, behind those that are done."""
-    count = things.count - (done + 1)
+    count = things.length - (done + 1)
     recorder, zero, one = loops.recorder, constant(0, i64), constant(1, i64)
     limit = recorder.constant(count, i64)
     first: list[Any] = [ops.lt(zero, limit), zero, *carry]
     options: Any = {"op": ops.while_loop, "variables": before.cells.values()}
     with loops.scanned(first, [], 0, False, "for", **options) as scan:
         counted = ops.add(scan.carry[1], one)
-        number = things.at(things.start + things.step * (_number(loops, scan.carry[1]) + done))
+        number = things.at(things.first + things.stride * (_number(loops, scan.carry[1]) + done))
         made = yield from _round(loops, before, carry, scan.carry[CONTROL:], number)
         scan.made = [ops.lt(counted, limit), counted, *made], []
     before.enter(sys._getframe(3), carry, before.written_back(carry, scan.carry[CONTROL:]))

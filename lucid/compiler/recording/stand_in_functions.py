@@ -36,6 +36,7 @@ from lucid.compiler.guards.collector import PLAIN
 from lucid.compiler.guards.events import used_in, without_first
 from lucid.compiler.inputs.late import is_late
 from lucid.compiler.inputs.scalars import ONLY_COMPUTE, is_known_before, is_live, live_function
+from lucid.compiler.recording.deferred_calls import Augmented
 from lucid.compiler.recording.filled_lists import FilledList
 from lucid.compiler.recording.growing_lists import of_lists
 from lucid.compiler.recording.iterables import (
@@ -182,6 +183,8 @@ class StandInFunctions:
 
         In a list that is a place which each call finds to be there, before it runs.
         """
+        if type(value) is Augmented:
+            return self._outside.put_augmented(value)
         parts, name = key if type(key) is tuple else (key,), self._collector.name_of(owner)
         is_place = type(owner) is list and bool(name) and is_known_before(key)
         is_key = type(owner) in DICTS and any(is_live(x) or is_late(x) for x in parts)
@@ -189,6 +192,14 @@ class StandInFunctions:
             return None
         later = self._outside.stored(owner)
         return None if is_place and later and not key.is_place_in(owner, name) else later
+
+    def augmented(self, owner: Any, key: Any) -> Any:
+        """What stands for the entry in `d[key] += 1`, at such a key; None: it is looked at."""
+        parts = key if type(key) is tuple else (key,)
+        is_key = any(is_live(x) or is_late(x) for x in parts)
+        if not is_key or here() in self._recorder.at_start.looked_at:
+            return None
+        return self._outside.augmented(owner, key)
 
     def called(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """What is called instead of a function; None: the function itself."""
@@ -253,7 +264,7 @@ class StandInFunctions:
         if function is type and (is_live(only) or is_late(only)):
             return lambda value: value.__class__
         if type(only) is FilledList and function is len:
-            return lambda filled: filled.count
+            return lambda filled: filled.length
         if function is sum and args and type(args[0]) is FilledList:
             return FilledList.summed
         made = self._iterable(function, args, kwargs)

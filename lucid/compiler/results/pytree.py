@@ -16,7 +16,7 @@ from typing import Any
 from lucid.compiler.inputs.late import key_of
 from lucid.compiler.results.output_specs import OutputSpec, Run
 from lucid.ir.errors import EagerOnlyError
-from lucid.ir.whose_code import is_librarys, is_users
+from lucid.ir.whose_code import is_as_users, is_librarys, is_users
 from lucid.tensor.core import TensorCore
 from lucid.tensor.size import Size
 from lucid.tensor.tree import attributes_beside, fields_of, is_record, named_tuple
@@ -173,12 +173,14 @@ def _object(kind: type, names: Sequence[str], in_slots: set[str], values: list[A
 def _is_data(value: Any) -> bool:
     """Whether an object that is no container is known by its attributes."""
     kind = type(value)
-    if isinstance(value, (type, enum.Enum)) or hasattr(kind, "__next__"):
+    if isinstance(value, (type, enum.Enum)):
         return False
     if kind is types.SimpleNamespace:
         return True
     if not all(base is object or base.__flags__ & _HEAP_TYPE for base in kind.__mro__):
         return False
     if kind.__module__.startswith(_OF_LIBRARY) or is_record(value):  # as a sparse matrix is
+        return True
+    if is_as_users(kind):
         return True
     return kind is not object and is_users(kind) and not any(map(is_librarys, kind.__mro__))

@@ -184,6 +184,7 @@ class Module(Hooked, StateHooked):
         register, attributes = self._register_for(name, value), attributes_of(self)
         if register is None:
             if name not in attributes or attributes[name] is not value:
+                tracing.binds(self, name)
                 tracing.note_change()
             object.__setattr__(self, name, value)
             return

@@ -22,6 +22,7 @@ from lucid.functions.arguments import typed
 from lucid.functions.checks import in_range, require
 from lucid.functions.finding import found
 from lucid.ir.errors import ArgumentError, OptionError, ShapeError
+from lucid.ir.extents import is_open
 from lucid.ir.types import f32, f64, i64
 from lucid.tensor.tensor import Tensor
 
@@ -49,6 +50,9 @@ def pad_sequence(
     if not parts:
         raise ArgumentError("pad_sequence: expected a non-empty list of Tensors")
     check_choice(padding_side, "padding_side", "pad_sequence", ("left", "right"))
+    if any(is_open(part.shape[0]) for part in parts) and len({x.dtype for x in parts}) == 1:
+        batch = _gathered(parts, padding_value, from_left=padding_side == "left")
+        return batch if batch_first else batch.transpose(0, 1)
     longest = max(part.shape[0] for part in parts)
     padded = []
     for part in parts:
@@ -57,6 +61,20 @@ def pad_sequence(
         width += [0, rest] if padding_side == "right" else [rest, 0]
         padded.append(lucid.nn.functional.pad(part, width, value=padding_value))
     return lucid.stack(padded, 0 if batch_first else 1)
+
+
+def _gathered(parts: list[Tensor], value: float, *, from_left: bool) -> Tensor:
+    """Sequences (n, l, …) of lengths of each call, of which any may be the longest."""
+    counts = lucid.tensor([part.shape[0] for part in parts])
+    (longest,) = _listed(counts, longest_only=True)
+    elements = lucid.cat(parts)
+    counts = counts[:, None]
+    places = lucid.arange(longest) - (longest - counts if from_left else 0)
+    reached = (places >= 0) & (places < counts)
+    starts = counts.cumsum(0) - counts
+    padded = elements[lucid.where(reached, starts + places, 0)]
+    behind = (1,) * (elements.ndim - 1)
+    return padded.masked_fill(~reached.reshape(*reached.shape, *behind), value)
 
 
 def unpad_sequence(
