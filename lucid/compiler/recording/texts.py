@@ -274,11 +274,17 @@ def written(function: Callable[..., str], /, *args: Any, **kwargs: Any) -> str:
         return now
     # Where ints say all of it, as of names in a table, whoever looks into it looks at these.
     given = flatten((args, kwargs))[0]
-    late = [x for x in given if is_number_or_text(x)]
-    are_texts = all(type(x) is LateText and x.numbers for x in late)
-    is_all = are_texts and all(isinstance(x, _PLAIN) for x in given)
-    numbers = [number for text in late for number in text.numbers] if is_all else ()
+    said_by = [_ints_of(x) for x in given if is_number_or_text(x)]
+    is_all = all(said_by) and all(isinstance(x, _PLAIN) for x in given)
+    numbers = [number for ints in said_by for number in ints] if is_all else ()
     return LateText(now, bases, parts.formula, numbers)
+
+
+def _ints_of(late: Any) -> Sequence[Any]:
+    """The ints that say all of a number or text that only a call knows; empty: others do."""
+    if type(late) is LateText:
+        return late.numbers
+    return [late] if type(late) is LateScalar and issubclass(late.kind, int) else ()
 
 
 def entry_of(table: Sequence[Any], number: LateScalar) -> Any:
