@@ -216,6 +216,40 @@ def a_variable_of_an_inner_function(w: Any, x: Any) -> Any:
     return x
 
 
+def inner_functions_with_variables_of_enclosing_ones() -> Program:
+    scale, factors = 0.9, [0.1, 0.2, 0.3, 0.4]
+
+    def step(w: Any, x: Any) -> Any:
+        for _ in range(ROUNDS):
+            x = lucid.stack(list(x.sum() * k * scale for k in factors)) @ w.tanh()  # noqa: C400
+            apply = lambda t: t * scale + 0.1  # noqa: E731
+            x = apply(x)
+        x.sum().backward()
+        return x
+
+    return step
+
+
+def a_variable_of_an_enclosing_function() -> Program:
+    total = [lucid.zeros(WIDTH, dtype=f64)]
+
+    def step(w: Any, x: Any) -> Any:
+        h = total[0]
+
+        def advance(x: Any) -> Any:
+            nonlocal h
+            for _ in range(ROUNDS):
+                h = list(h * 0.5 + k * x for k in (1.0, 2.0))[0]  # noqa: C400, RUF015
+                x = lucid.tanh(w @ x)
+            return x
+
+        x = advance(x)
+        (x * h).sum().backward()
+        return x, h
+
+    return step
+
+
 def a_comprehension_in_a_round(w: Any, x: Any) -> Any:
     for _ in range(ROUNDS):
         x = lucid.stack([x.sum() * k for k in (0.1, 0.2, 0.3, 0.4)]) @ w.tanh()
@@ -319,6 +353,7 @@ def gradients_of_what_is_left(w: Any, x: Any) -> Any:
             an_exception_handler,
         ),
         *(a_variable_of_an_inner_function, a_comprehension_in_a_round),
+        inner_functions_with_variables_of_enclosing_ones(),
     ],
 )
 def test_one_round_is_recorded_for_all(program: Program) -> None:
@@ -632,7 +667,7 @@ def a_comprehension(w: Any, x: Any) -> Any:
             an_error,
             a_look,
         ),
-        *(all_variables, a_generator, a_comprehension),
+        *(all_variables, a_generator, a_comprehension, a_variable_of_an_enclosing_function()),
     ],
 )
 def test_rounds_that_differ_or_keep_something_are_pythons(program: Program) -> None:

@@ -24,7 +24,8 @@ class LoopCode(NamedTuple):
     Attributes:
         is_index: whether a round uses its number, as an index of something alone.
         live: the variables that a round, or what follows it, reads as they are before it, or that
-            inner functions share, by their places in a frame.
+            inner functions share, by their places in a frame; those of enclosing functions aren't
+            the frame's.
     """
 
     is_index: bool
@@ -53,7 +54,7 @@ def code_of_loop(code: types.CodeType, offset: int) -> LoopCode | None:
     if not all(_is_index(body[i + 1 :], at, place) for i, place in uses):
         return None
     names = [*dict.fromkeys((*code.co_varnames, *code.co_cellvars))]
-    live = {*_live(code)[body[0].offset], *code.co_cellvars} - {number}
+    live = {*_live(code)[body[0].offset], *code.co_cellvars} - {number, *code.co_freevars}
     return LoopCode(bool(uses), sorted(map(names.index, live)))
 
 
