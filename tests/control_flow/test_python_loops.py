@@ -483,6 +483,14 @@ def gradients_of_a_leaf(w: Any, x: Any) -> Any:
     return v.detach()
 
 
+def gradients_of_what_the_carry_follows_from(w: Any, x: Any) -> Any:
+    x = x * w.sum()
+    for _ in range(ROUNDS):
+        (g,) = lucid.autograd.grad((w @ x).sum(), w, retain_graph=True)
+        x = x - 0.1 * g[0]
+    return x
+
+
 def a_gradient(w: Any, x: Any) -> Any:
     (w * w).sum().backward()
     for _ in range(ROUNDS):
@@ -672,6 +680,10 @@ def a_comprehension(w: Any, x: Any) -> Any:
 )
 def test_rounds_that_differ_or_keep_something_are_pythons(program: Program) -> None:
     assert recorded(program) == 0
+
+
+def test_rounds_that_differentiate_what_was_before_them_are_pythons() -> None:
+    assert recorded(gradients_of_what_the_carry_follows_from, restarts=1) == 0
 
 
 def test_rounds_that_call_python_are_pythons() -> None:
