@@ -820,6 +820,17 @@ def test_a_gradient_in_a_round_goes_on_into_the_rounds_before(program, is_record
     assert bool(compiled.stats.restarts) is not is_recorded
 
 
+def test_a_carry_that_gets_a_history_in_a_round_has_none_in_the_first():
+    w = lucid.full((3,), 0.9, dtype=f64, requires_grad=True)
+
+    def step(x):
+        return looped(lambda c: c * w - gradient_of(c * w, c), x)
+
+    for each in (step, lucid.compile(step)):
+        with pytest.raises(RuntimeError, match="does not require grad"):
+            each(lucid.ones(3, dtype=f64))
+
+
 def test_what_no_result_depends_on_has_no_gradient():
     """Not even zeros, which an infinite derivative would make NaN."""
 

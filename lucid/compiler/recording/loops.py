@@ -404,8 +404,10 @@ class Frame:
         leaves, ends = body.leaves()
         alive = _depending(body, leaves, [_edge_outside(leaf, body) for leaf in leaves], ends)
         beyond = [n for n in reached if given[n] is not None or (n < body.carried and n in alive)]
-        if asked is None or not beyond:
+        if asked is None:
             return bool(beyond)
+        if any(edge is None and x in asked for edge, x in zip(given, body.inputs, strict=True)):
+            return True  # what gets a history by a round only has none in the first
         carried = body.results[: body.carried]
         for n, before in ((n, x) for n in beyond if n < body.carried for x in (given, carried)):
             known = _edges_behind(before[n])  # a tensor of the same round
