@@ -831,6 +831,26 @@ def test_a_carry_that_gets_a_history_in_a_round_has_none_in_the_first():
             each(lucid.ones(3, dtype=f64))
 
 
+@pytest.mark.parametrize("is_while", [False, True])
+def test_a_loop_gives_the_leaf_that_its_last_round_has_made(is_while):
+    def body(c):
+        return (c - 0.1 * gradient_of(c * c, c)).detach().requires_grad_()
+
+    def step(x):
+        c = x.clone().requires_grad_()
+        if is_while:
+            (c,) = lucid.while_loop(lambda c: c.sum() > 1, lambda c: (body(c),), (c,))
+        else:
+            c = looped(body, c)
+        (c**3).sum().backward()
+        return c.detach(), c.grad, c.is_leaf
+
+    compiled, x = lucid.compile(step), lucid.tensor([0.1, 0.5, 1.2], dtype=f64)
+    for one, expected in zip(compiled(x), step(x), strict=True):
+        np.testing.assert_allclose(one, expected)
+    assert compiled.stats.restarts == is_while and not compiled.stats.eager_reasons
+
+
 def test_what_no_result_depends_on_has_no_gradient():
     """Not even zeros, which an infinite derivative would make NaN."""
 

@@ -427,6 +427,12 @@ class Frame:
         """Whether the round that runs has made it."""
         return self._age.is_new(thing)
 
+    def leaves_made(self, tensors: Sequence[TensorCore]) -> list[int]:
+        """Which of these are leaves that require grad, and that the round has made."""
+        ends = [edge_of(x) for x in tensors]
+        found = [i for i, end in enumerate(ends) if end and isinstance(end[0], AccumulateGrad)]
+        return [i for i in found if self.is_new(tensors[i])]
+
     def is_from_before(self, storage: Storage) -> bool:
         """Whether memory that was written was there before the round."""
         before = self.written[storage][0]
@@ -638,6 +644,9 @@ class Loops:
             scan = Scan(tensors[:carries], tensors[carries:])
             with frame.watching():
                 yield scan
+                leaves = [] if variables is not None else frame.leaves_made(scan.made[0])
+            if leaves and op is ops.while_loop:
+                self.unroll("gives a leaf that it has made, if there is a round,")
             new, ys = scan.made
             body.enter_results([*new, *ys])
             values = [recorder.value_of(x) for x in (*new, *ys)]
@@ -685,6 +694,8 @@ class Loops:
         found = [*results[:carries], *results[body.carries :]]
         if context.grad_enabled:
             LoopNode.enter(body, found, read, name)
+        for i in leaves:
+            found[i] = found[i].detach().requires_grad_()
         body.given.clear()  # the tensors of a trace end with it, its nodes may not
         scan.carry, scan.rows = found[:carries], found[carries:]
 
