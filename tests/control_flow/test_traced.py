@@ -820,11 +820,16 @@ def test_a_gradient_in_a_round_goes_on_into_the_rounds_before(program, is_record
     assert bool(compiled.stats.restarts) is not is_recorded
 
 
-def test_a_carry_that_gets_a_history_in_a_round_has_none_in_the_first():
+@pytest.mark.parametrize("has_first", [False, True])
+def test_a_carry_that_gets_or_loses_its_history_in_a_round_has_none_in_others(has_first):
     w = lucid.full((3,), 0.9, dtype=f64, requires_grad=True)
 
     def step(x):
-        return looped(lambda c: c * w - gradient_of(c * w, c), x)
+        def body(c):
+            new = c * w - gradient_of(c * w, c)
+            return new.detach() if has_first else new
+
+        return looped(body, x * w if has_first else x)
 
     for each in (step, lucid.compile(step)):
         with pytest.raises(RuntimeError, match="does not require grad"):

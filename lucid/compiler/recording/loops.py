@@ -406,9 +406,11 @@ class Frame:
         beyond = [n for n in reached if given[n] is not None or (n < body.carried and n in alive)]
         if asked is None:
             return bool(beyond)
-        if any(edge is None and x in asked for edge, x in zip(given, body.inputs, strict=True)):
-            return True  # what gets a history by a round only has none in the first
         carried = body.results[: body.carried]
+        if any(
+            body.inputs[n] in asked and None in (given[n], carried[n]) for n in range(len(carried))
+        ):
+            return True  # the carry has no history in the first round, or none in those after it
         for n, before in ((n, x) for n in beyond if n < body.carried for x in (given, carried)):
             known = _edges_behind(before[n])  # a tensor of the same round
             others = [m for m in range(body.carried) if m != n and body.inputs[m] in asked]
