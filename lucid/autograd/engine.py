@@ -98,8 +98,8 @@ class BackwardRun:
         self.root_edges = [edge for edge, _ in roots]
         if self.wanted is not None:
             self.needed = self._unheard(self._needed_nodes)(self.roots)
-            if context.recorder is not None and not self.is_part:
-                context.recorder.refuse_paths_outside(self)
+        if context.recorder is not None and not self.is_part:
+            context.recorder.refuse_paths_outside(self)
         before = context.grad_enabled, context.forward, context.backward_run
         context.grad_enabled = self.create_graph
         context.forward, context.backward_run = None, self

@@ -100,6 +100,8 @@ class Finding(HostCall):
         return tuple(map(type_of_array, found))
 
     def said(self, now: tuple[TensorType, ...]) -> str:
+        if len(now) != len(self.expected):
+            return f"{len(self.expected)} results -> {len(now)}"
         pairs = zip(self.expected, now, strict=True)
         return next(f"{a} -> {b}" for a, b in pairs if str(a) != str(b))
 

@@ -103,6 +103,22 @@ def test_objects_are_chosen_at_each_call():
     assert stats.traces == 2 and not stats.eager_reasons
 
 
+@pytest.mark.parametrize("items", [range(4), [0, 2, 1, 2], ["a", "b"]])
+@pytest.mark.parametrize("method", [random.sample, random.choices])
+def test_as_many_are_drawn_as_a_draw_says(items, method):
+    """A program has a list of one length; a call that draws another one is another's."""
+
+    def make(_):
+        def step(x):
+            found = method(items, k=random.randint(1, 2))
+            return x * len(found), found
+
+        return step
+
+    stats = agrees(make)
+    assert stats.traces > 1 and not stats.eager_reasons
+
+
 @pytest.mark.parametrize("options", [{}, {"max_paths": 3}])
 def test_draws_of_a_run_that_took_another_path_are_made_once(options):
     def make(rng):

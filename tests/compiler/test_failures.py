@@ -106,6 +106,76 @@ def test_an_exception_keeps_type_message_and_line():
     assert "raise MineError" in str(found.traceback[-1].statement)
 
 
+class DivergedError(Exception):
+    """What training loops raise: with the loss, and what else the caller looks at."""
+
+    def __init__(self, loss, **found):
+        super().__init__("diverged")
+        self.__dict__.update(found, loss=loss)
+
+
+class Report:
+    def __init__(self, worst):
+        self.worst = worst
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        lambda loss, x: DivergedError(loss),
+        lambda loss, x: DivergedError(None, rows=[{"row": x[0], "before": loss.detach()}]),
+        lambda loss, x: DivergedError(None, report=Report(loss.detach())),
+        lambda loss, x: DivergedError(None, report=Report(loss.item())),
+        lambda loss, x: ValueError("too large", loss, x),
+    ],
+)
+@pytest.mark.parametrize("is_cause", [False, True])
+def test_an_exception_holds_the_tensors_that_eager_mode_gives_it(error, is_cause):
+    """So a call that ends in one runs op by op; other calls don't."""
+
+    def run(compile):
+        lucid.manual_seed(1)
+        model = nn.Linear(3, 1)
+        opt = lucid.optim.SGD(model.parameters(), lr=0.01)
+
+        @compile
+        def step(x):
+            opt.zero_grad()
+            loss = model(x).pow(2).mean()
+            if loss > 100:
+                if is_cause:
+                    raise RuntimeError("failed") from error(loss, x)
+                raise error(loss, x)
+            loss.backward()
+            opt.step()
+            return loss
+
+        found = []
+        for i in range(8):
+            x = lucid.arange(6.0).reshape(2, 3) * (100 if i % 3 == 2 else 0.1)
+            try:
+                found.append(step(x).item())
+            except (DivergedError, ValueError, RuntimeError) as raised:
+                cause = raised.__cause__ if is_cause else raised
+                shown = {k: vars(v) if type(v) is Report else v for k, v in vars(cause).items()}
+                found += [repr(cause.args), repr(shown)]
+                if getattr(cause, "loss", None) is not None:
+                    cause.loss.backward()
+                    found.append(repr([p.grad for p in model.parameters()]))
+        return found, step
+
+    expected, _ = run(lambda function: function)
+    found, step = run(lucid.compile)
+    numbers = re.compile(r"-?\d+\.?\d*")
+    for now, then in zip(found, expected, strict=True):
+        if isinstance(now, str):
+            assert numbers.sub("#", now) == numbers.sub("#", then)
+            now, then = (np.array(numbers.findall(x), float) for x in (now, then))
+        np.testing.assert_allclose(now, then, rtol=1e-3)
+    assert step.stats.calls == 6 and step.stats.traces == 1
+    assert "which it has computed" in step.stats.eager_reasons[0]
+
+
 def test_the_program_may_catch_its_own_exceptions(agree):
     def scenario(compile):
         @compile

@@ -341,6 +341,60 @@ def test_a_text_that_is_looked_into_runs_op_by_op(agree: Any) -> None:
 NAMES = ("left", "right", "up")
 
 
+@pytest.mark.parametrize("kept", [lambda k: frozenset([k, 1]), lambda k: (1, frozenset([(k, 2)]))])
+def test_a_set_with_a_number_of_the_step_is_put_back_where_a_trace_ends(
+    agree: Any, kept: Any
+) -> None:
+    """One that ends early: a dict gets an entry at a key that it looks at."""
+
+    def scenario(compile: Any) -> Any:
+        state, counts = SimpleNamespace(seen=kept(7)), Counter()
+
+        @compile
+        def step(x: Any) -> None:
+            state.seen = kept(x.argmax().item())
+            counts[x.argmin().tolist()] += 1
+
+        found = []
+        for row in ([3.0, 1.0, 2.0], [1.0, 2.0, 3.0], [4.0, 3.0, 2.0], [3.0, 1.0, 2.0]):
+            step(lucid.tensor(row))
+            found.append((state.seen, dict(counts)))
+        return found
+
+    natively(agree(scenario))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        lambda k: f"act{k}",
+        lambda k: "act%d" % k,  # noqa: UP031
+        lambda k: "act" + str(k),
+        lambda k: "{}{:d}".format("act", k),
+        lambda k: "".join(["act", str(k + 0)]),
+    ],
+)
+def test_a_name_that_an_int_says_is_looked_up_as_that_int_would_be(agree: Any, name: Any) -> None:
+    """In dicts, modules, attributes: a path for each, as of a branch on the int."""
+
+    def scenario(compile: Any) -> Any:
+        layers = nn.ModuleDict({"act0": nn.ReLU(), "act1": nn.Tanh()})
+        weights = SimpleNamespace(act0=2.0, act1=3.0)
+        counts = Counter(act0=0, act1=0, second=0)
+
+        @compile
+        def step(x: Any) -> Any:
+            found = name((x.sum() > 0).long().item())
+            counts[found] += 1
+            if found == "act1":
+                counts["second"] += 1
+            return layers[found](x) * getattr(weights, found), len(found), dict(counts)
+
+        return [step(lucid.tensor([v, 1.0])) for v in (1.0, 2.0, -3.0, -4.0, 2.0, -2.0)]
+
+    natively(agree(scenario, traces=3))
+
+
 def test_texts_of_a_table_are_those_of_each_call(agree: Any, capsys: Any) -> None:
     by_number = dict(enumerate(NAMES))
 

@@ -216,6 +216,40 @@ def a_variable_of_an_inner_function(w: Any, x: Any) -> Any:
     return x
 
 
+def inner_functions_with_variables_of_enclosing_ones() -> Program:
+    scale, factors = 0.9, [0.1, 0.2, 0.3, 0.4]
+
+    def step(w: Any, x: Any) -> Any:
+        for _ in range(ROUNDS):
+            x = lucid.stack(list(x.sum() * k * scale for k in factors)) @ w.tanh()  # noqa: C400
+            apply = lambda t: t * scale + 0.1  # noqa: E731
+            x = apply(x)
+        x.sum().backward()
+        return x
+
+    return step
+
+
+def a_variable_of_an_enclosing_function() -> Program:
+    total = [lucid.zeros(WIDTH, dtype=f64)]
+
+    def step(w: Any, x: Any) -> Any:
+        h = total[0]
+
+        def advance(x: Any) -> Any:
+            nonlocal h
+            for _ in range(ROUNDS):
+                h = list(h * 0.5 + k * x for k in (1.0, 2.0))[0]  # noqa: C400, RUF015
+                x = lucid.tanh(w @ x)
+            return x
+
+        x = advance(x)
+        (x * h).sum().backward()
+        return x, h
+
+    return step
+
+
 def a_comprehension_in_a_round(w: Any, x: Any) -> Any:
     for _ in range(ROUNDS):
         x = lucid.stack([x.sum() * k for k in (0.1, 0.2, 0.3, 0.4)]) @ w.tanh()
@@ -456,6 +490,7 @@ def a_comparison_with_its_number(w: Any, x: Any) -> Any:
         *(numbered_rows, pairs_of_rows, other_rows, from_the_last_to_the_first),
         *(what_is_written_at_its_number, a_comparison_with_its_number),
         *(a_number_that_grows, ranges_at_its_number),
+        inner_functions_with_variables_of_enclosing_ones(),
     ],
 )
 def test_one_round_is_recorded_for_all(program: Program) -> None:
@@ -650,6 +685,14 @@ def gradients_of_a_leaf(w: Any, x: Any) -> Any:
     return v.detach()
 
 
+def gradients_of_what_the_carry_follows_from(w: Any, x: Any) -> Any:
+    x = x * w.sum()
+    for _ in range(ROUNDS):
+        (g,) = lucid.autograd.grad((w @ x).sum(), w, retain_graph=True)
+        x = x - 0.1 * g[0]
+    return x
+
+
 def a_gradient(w: Any, x: Any) -> Any:
     (w * w).sum().backward()
     for _ in range(ROUNDS):
@@ -801,7 +844,7 @@ def a_comprehension(w: Any, x: Any) -> Any:
             an_error,
             a_look,
         ),
-        *(all_variables, a_generator, a_comprehension),
+        *(all_variables, a_generator, a_comprehension, a_variable_of_an_enclosing_function()),
     ],
 )
 def test_rounds_that_differ_or_keep_something_are_pythons(program: Program) -> None:
@@ -819,6 +862,10 @@ def test_rounds_that_differ_or_keep_something_are_pythons(program: Program) -> N
 )
 def test_rounds_that_turn_out_to_differ_begin_again(program: Program, restarts: int) -> None:
     assert recorded(program, restarts) == 0
+
+
+def test_rounds_that_differentiate_what_was_before_them_are_pythons() -> None:
+    assert recorded(gradients_of_what_the_carry_follows_from, restarts=1) == 0
 
 
 def test_rounds_that_call_python_are_pythons() -> None:

@@ -711,6 +711,151 @@ def test_a_round_that_differentiates_is_differentiated():
     assert step.dump_ir().count(" = scan ") == 2
 
 
+def gradient_of(y: Any, *inputs: Any, **options: Any) -> Any:
+    found = lucid.autograd.grad(y.sum(), inputs, retain_graph=True, **options)
+    return found if len(found) > 1 else found[0]
+
+
+def rows_of_what_a_weight_scales(w, x):
+    """With the gradient of a weight, through the row."""
+    step = lambda c, row: (c - 0.1 * gradient_of(row * c * w, w), c.sum())  # noqa: E731
+    return lucid.scan(step, x, lucid.stack([x * w] * 5))
+
+
+def a_loop_in_a_loop(w, x):
+    inner = lambda c: looped(lambda c: c - 0.1 * gradient_of(c * w, w), c * 0.9)  # noqa: E731
+    return looped(inner, x * w)
+
+
+def what_a_loop_has_made(w, x):
+    """In each round, of a loop's own result."""
+    return looped(lambda c: c - 0.1 * gradient_of(looped(lambda d: d * w * 0.9, c), w), x * w)
+
+
+def a_carry_of_the_other_from_the_start(w, x):
+    c = x * w
+    return looped(lambda c, d: (c - 0.1 * gradient_of(c * d, c), d), c, c * 2)
+
+
+def a_carry_of_the_other_from_then_on(w, x):
+    def body(c, d):
+        c = c - 0.1 * gradient_of(c * d * w, c)
+        return c, c * 2
+
+    return looped(body, x * w, x * w * 2)
+
+
+def a_leaf_that_the_step_has_made(w, x):
+    v = x.clone().requires_grad_()
+    return looped(lambda c: c - 0.1 * gradient_of(c * c, v), v * 2)
+
+
+def all_leaves_of_a_backward(w, x):
+    def body(c):
+        (c * w).sum().backward(retain_graph=True)
+        return c * 0.9
+
+    return looped(body, x * w), w.grad
+
+
+def a_weight_that_the_next_carry_follows_from(w, x):
+    y = looped(lambda c: c * w - 0.1 * gradient_of(c * w, w), x)
+    return y, gradient_of(y, w)
+
+
+def the_carry_alone(w, x):
+    """By both numbers carried; one that no carry follows from; and of what a round makes."""
+    u = lucid.full((3,), 0.4, dtype=f64, requires_grad=True)
+
+    def body(c, d):
+        of_c, of_d = gradient_of((c * x + d) ** 2, c, d, create_graph=True)
+        return c - 0.1 * of_c, d - 0.1 * of_d * gradient_of(c * u, u)
+
+    c, d = looped(body, w * 1, w * 2)
+    return c, d, gradient_of(c * d, w)
+
+
+def what_is_detached(w, x):
+    def body(c):
+        c = c.detach().requires_grad_()
+        return (c - 0.1 * gradient_of(c * c * w, c)).detach() - 0.1 * gradient_of(c.data * w, w)
+
+    return looped(body, x * w)
+
+
+def looped(body: Any, *carry: Any) -> Any:
+    def step(_: Any, carry: Any) -> Any:
+        found = body(*carry)
+        return found if isinstance(found, tuple) else (found,)
+
+    found = lucid.fori_loop(0, 4, step, carry)
+    return found if len(found) > 1 else found[0]
+
+
+@pytest.mark.parametrize(
+    ("program", "is_recorded"),
+    [
+        (rows_of_what_a_weight_scales, False),
+        (a_loop_in_a_loop, False),
+        (what_a_loop_has_made, False),
+        (a_carry_of_the_other_from_the_start, False),
+        (a_carry_of_the_other_from_then_on, False),
+        (a_leaf_that_the_step_has_made, False),
+        (all_leaves_of_a_backward, False),
+        (a_weight_that_the_next_carry_follows_from, False),
+        (the_carry_alone, True),
+        (what_is_detached, True),
+    ],
+)
+def test_a_gradient_in_a_round_goes_on_into_the_rounds_before(program, is_recorded):
+    """Where what is asked for lies beyond the carry or the row, all rounds are recorded."""
+    compiled, found = lucid.compile(program), []
+    for step in (program, compiled):
+        w = lucid.full((3,), 0.9, dtype=f64, requires_grad=True)
+        made = step(w, lucid.tensor([0.1, 0.5, -0.3], dtype=f64))
+        found.append([x.detach().numpy() for x in flatten(made)[0]])
+    for expected, one in zip(*found, strict=True):
+        np.testing.assert_allclose(one, expected, rtol=1e-12)
+    assert not compiled.stats.eager_reasons
+    assert bool(compiled.stats.restarts) is not is_recorded
+
+
+@pytest.mark.parametrize("has_first", [False, True])
+def test_a_carry_that_gets_or_loses_its_history_in_a_round_has_none_in_others(has_first):
+    w = lucid.full((3,), 0.9, dtype=f64, requires_grad=True)
+
+    def step(x):
+        def body(c):
+            new = c * w - gradient_of(c * w, c)
+            return new.detach() if has_first else new
+
+        return looped(body, x * w if has_first else x)
+
+    for each in (step, lucid.compile(step)):
+        with pytest.raises(RuntimeError, match="does not require grad"):
+            each(lucid.ones(3, dtype=f64))
+
+
+@pytest.mark.parametrize("is_while", [False, True])
+def test_a_loop_gives_the_leaf_that_its_last_round_has_made(is_while):
+    def body(c):
+        return (c - 0.1 * gradient_of(c * c, c)).detach().requires_grad_()
+
+    def step(x):
+        c = x.clone().requires_grad_()
+        if is_while:
+            (c,) = lucid.while_loop(lambda c: c.sum() > 1, lambda c: (body(c),), (c,))
+        else:
+            c = looped(body, c)
+        (c**3).sum().backward()
+        return c.detach(), c.grad, c.is_leaf
+
+    compiled, x = lucid.compile(step), lucid.tensor([0.1, 0.5, 1.2], dtype=f64)
+    for one, expected in zip(compiled(x), step(x), strict=True):
+        np.testing.assert_allclose(one, expected)
+    assert compiled.stats.restarts == is_while and not compiled.stats.eager_reasons
+
+
 def test_what_no_result_depends_on_has_no_gradient():
     """Not even zeros, which an infinite derivative would make NaN."""
 

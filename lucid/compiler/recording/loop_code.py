@@ -21,7 +21,8 @@ class LoopCode(NamedTuple):
     Attributes:
         uses_number: whether a round reads what it is given.
         live: the variables that a round, or what follows it, reads as they are before it, or that
-            inner functions share, by their places in a frame.
+            inner functions share, by their places in a frame; those of enclosing functions aren't
+            the frame's.
         lists: those that show lists which a round, at most, appends to, and which nobody else has.
     """
 
@@ -53,7 +54,7 @@ def code_of_loop(code: types.CodeType, offset: int) -> LoopCode | None:
         wanted -= len(stored)
     uses_number = any(name in targets for x in body for name in _variables(x)[0])
     names = [*dict.fromkeys((*code.co_varnames, *code.co_cellvars))]
-    live = {*_live(code)[body[0].offset], *code.co_cellvars} - {*targets}
+    live = {*_live(code)[body[0].offset], *code.co_cellvars} - {*targets, *code.co_freevars}
     lists = live.intersection(code.co_varnames).difference(code.co_cellvars)
     filled = [x for x in lists if _is_filled(code, instructions, x, body[0].offset, advance.argval)]
     return LoopCode(uses_number, sorted(map(names.index, live)), [*map(names.index, filled)])

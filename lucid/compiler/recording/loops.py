@@ -41,7 +41,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from lucid.autograd.engine import BackwardRun, zeros_of
-from lucid.autograd.node import Edge, Gradients, Node, edge_of, origin_line, sequence_numbers
+from lucid.autograd.node import (
+    AccumulateGrad,
+    Edge,
+    Gradients,
+    Node,
+    edge_of,
+    iterate_graph,
+    origin_line,
+    sequence_numbers,
+)
 from lucid.autograd.saved import FREED, SavedTensor
 from lucid.compiler.guards.age import Age
 from lucid.compiler.guards.restarts import RestartTrace
@@ -288,6 +297,9 @@ class Frame:
         refused: why its rounds aren't all the same, as far as that was found out meanwhile.
         own: stand-ins for a carry that nobody else has, which may be written.
         hidden: memory from before that has got another history, in a round that Python makes.
+        walks: of those that came to stand-ins to which of them, and what from before the round they
+            ask for; None: all leaves.
+        first: the number of its first autograd node.
     """
 
     def __init__(self, recorder: Recorder, body: Body, variables: Collection[object] = ()) -> None:
@@ -304,6 +316,8 @@ class Frame:
         self.refused: str | None = None
         self.own: list[Value] = []
         self.hidden: set[Storage] = set()
+        self.walks: list[tuple[list[int], list[Node] | None]] = []
+        self.first = 0
         self._recorder = recorder
         self._age = Age()
         self._told = self._what_was_told()
@@ -363,11 +377,60 @@ class Frame:
             return "writes its carry, or a row, in place"
         if any(x is not None and (x._tensor_hooks or x._retained) for x in self.body.inputs):
             return "has a hook on its carry, or a row"
+        if any(self._is_cut_short(*walk) for walk in self.walks):
+            return "asks for the gradient of what its carry, or a row, was computed from"
         return None
+
+    def note_walk(self, run: BackwardRun, roots: Sequence[Node]) -> None:
+        """Note a walk that comes to stand-ins, if it asks for what was there before the round."""
+        found = set(iterate_graph(roots))
+        reached = [number for number, node in enumerate(self.body.inputs) if node in found]
+        asked = None if run.wanted is None else [*filter(self._is_older, run.targets)]
+        if reached and asked != []:
+            self.walks.append((reached, asked))
+
+    def _is_older(self, node: Node) -> bool:
+        if isinstance(node, AccumulateGrad):
+            return not self.is_new(node.variable)
+        return node._sequence < self.first
+
+    def _is_cut_short(self, reached: Sequence[int], asked: Sequence[Node] | None) -> bool:
+        """Whether a walk ended at stand-ins, beyond which eager mode finds what is asked for."""
+        body = self.body
+        given = [*map(edge_of, body.given)]
+        leaves, ends = body.leaves()
+        alive = _depending(body, leaves, [_edge_outside(leaf, body) for leaf in leaves], ends)
+        beyond = [n for n in reached if given[n] is not None or (n < body.carried and n in alive)]
+        if asked is None:
+            return bool(beyond)
+        carried = body.results[: body.carried]
+        if any(
+            body.inputs[n] in asked and None in (given[n], carried[n]) for n in range(len(carried))
+        ):
+            return True  # the carry has no history in the first round, or none in those after it
+        for n, before in ((n, x) for n in beyond if n < body.carried for x in (given, carried)):
+            known = _edges_behind(before[n])  # a tensor of the same round
+            others = [m for m in range(body.carried) if m != n and body.inputs[m] in asked]
+            if any(before[m] in known for m in others):
+                return True
+        for n in beyond:  # which grows by those of the round before
+            known = _edges_behind(given[n], *carried[n : n + 1])
+            if any(node in asked and node not in body.inputs for node, _ in known):
+                return True
+            ends_here = {node for node, _ in known if isinstance(node, BodyInput)}
+            new = [m for m, node in enumerate(body.inputs) if node in ends_here]
+            beyond += [m for m in new if m not in beyond]
+        return False
 
     def is_new(self, thing: object) -> bool:
         """Whether the round that runs has made it."""
         return self._age.is_new(thing)
+
+    def leaves_made(self, tensors: Sequence[TensorCore]) -> list[int]:
+        """Which of these are leaves that require grad, and that the round has made."""
+        ends = [edge_of(x) for x in tensors]
+        found = [i for i, end in enumerate(ends) if end and isinstance(end[0], AccumulateGrad)]
+        return [i for i in found if self.is_new(tensors[i])]
 
     def is_from_before(self, storage: Storage) -> bool:
         """Whether memory that was written was there before the round."""
@@ -574,6 +637,9 @@ class Loops:
             scan = Scan(tensors[:carries], tensors[carries:])
             with frame.watching():
                 yield scan
+                leaves = [] if variables is not None else frame.leaves_made(scan.made[0])
+            if leaves and op is ops.while_loop:
+                self.unroll("gives a leaf that it has made, if there is a round,")
             new, ys = scan.made
             body.enter_results([*new, *ys])
             values = [recorder.value_of(x) for x in (*new, *ys)]
@@ -621,6 +687,8 @@ class Loops:
         found = [*results[:carries], *results[body.carries :]]
         if context.grad_enabled:
             LoopNode.enter(body, found, read, name)
+        for i in leaves:
+            found[i] = found[i].detach().requires_grad_()
         body.given.clear()  # the tensors of a trace end with it, its nodes may not
         scan.carry, scan.rows = found[:carries], found[carries:]
 
@@ -653,7 +721,7 @@ class Loops:
     @contextmanager
     def recording(self, frame: Frame) -> Iterator[None]:
         """Record the body of a frame; where that is none, begin again and unroll it."""
-        first = next(sequence_numbers)
+        first = frame.first = next(sequence_numbers)
         self.frames.append(frame)
         self.recorder.hosts.rounds += 1
         try:
@@ -684,6 +752,14 @@ class Loops:
         tensor = of_value(value)
         self.recorder.made.append(weakref.ref(tensor))
         return tensor
+
+    def note_walk(self, run: BackwardRun) -> None:
+        """Note in the bodies that are being recorded that a walk begins."""
+        roots = [*run.roots]
+        for frame in reversed(self.frames):
+            frame.note_walk(run, roots)
+            given = filter(None, map(edge_of, frame.body.given))
+            roots += [node for node, _ in given]  # as eager mode goes on from the inner one
 
     def note_write(self, target: TensorCore, value: TensorCore) -> None:
         """Note that a tensor is about to be written."""
@@ -1174,6 +1250,18 @@ def _edge_outside(leaf: Edge, body: Body) -> Edge | None:
     if number < forward.carried:
         return loop, len(forward.results) + number
     return loop._edges[loop._leaves.index(leaf)] if leaf in loop._leaves else None
+
+
+def _edges_behind(*edges: Edge | None) -> set[Edge]:
+    """These, and all that a walk from there comes to."""
+    found = {edge for edge in edges if edge is not None}
+    pending = [*found]
+    while pending:
+        node, _ = pending.pop()
+        new = {x for x in node._edges if x is not None} - found
+        found |= new
+        pending += new
+    return found
 
 
 def _depending(

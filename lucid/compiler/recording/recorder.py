@@ -612,10 +612,11 @@ class Recorder(TracedMemory):
 
     def refuse_paths_outside(self, run: BackwardRun) -> None:
         """Give up when gradients are asked for that may go through the history of an argument."""
-        if not self.has_histories_outside:
+        self.loops.note_walk(run)
+        if not self.has_histories_outside or run.wanted is None:
             return
         found = [x for x in nodes.iterate_graph(run.roots) if isinstance(x, ExternalGradFn)]
-        if found and any(self._is_out(x) for x, _ in run.wanted or () if x not in found):
+        if found and any(self._is_out(x) for x, _ in run.wanted if x not in found):
             self.run_op_by_op(
                 "it asks for the gradient with respect to a tensor that an argument may be "
                 f"computed from, outside, by {found[0]._short_name()}"

@@ -604,8 +604,11 @@ def _can_be_drawn(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> boo
     if not args or not isinstance(args[0], _SEQUENCES) or "counts" in kwargs:
         return False
     count = kwargs.get("k", args[1] if name == "sample" and len(args) > 1 else 1)
-    is_small = type(count) is int and count <= _FEW
-    return _are_numbers(args[0]) or (is_small and len(args[0]) ** count <= _FEW)
+    if _are_numbers(args[0]):
+        return True
+    if count.__class__ is int:
+        count = int(count)  # of objects the trace has as many as it knows
+    return type(count) is int and count <= _FEW and len(args[0]) ** count <= _FEW
 
 
 def _are_numbers(items: Sequence[Any]) -> bool:

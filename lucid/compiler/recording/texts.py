@@ -25,6 +25,7 @@ from lucid.compiler.inputs.late import (
 )
 from lucid.compiler.inputs.scalars import Formula, is_known_before, is_live
 from lucid.compiler.recording.late_numbers import LateScalar, number_in
+from lucid.compiler.results import pytree
 from lucid.ir.whose_code import is_librarys
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
@@ -216,16 +217,39 @@ def settle(error: BaseException) -> None:
 
     So do those that led to it, and what they have as attributes.
     """
-    pending: list[BaseException | None] = [error]
-    seen: set[int] = set()
-    while pending:
-        found = pending.pop()
-        if found is None or id(found) in seen:
-            continue
-        seen.add(id(found))
+    for found in _with_what_led_to(error):
         found.args = tuple(map(tree_now, found.args))
         vars(found).update({name: tree_now(value) for name, value in vars(found).items()})
-        pending += (found.__cause__, found.__context__)
+
+
+def unsettled(error: BaseException) -> Any:
+    """What an exception, or one that led to it, still holds though it is of the trace; or None.
+
+    Such are tensors that the step has computed, and numbers in the user's objects.
+    """
+    pending: list[Any] = []
+    for found in _with_what_led_to(error):
+        pending += (*found.args, *vars(found).values())
+    seen: set[int] = set()
+    while pending:
+        value = pending.pop()
+        if is_number_or_text(value) or (isinstance(value, TensorCore) and value._array is None):
+            return value
+        if id(value) not in seen and pytree.is_node(value):
+            seen.add(id(value))
+            pending += pytree.flatten(value)[0]
+    return None
+
+
+def _with_what_led_to(error: BaseException) -> list[BaseException]:
+    found: dict[int, BaseException] = {}
+    pending: list[BaseException | None] = [error]
+    while pending:
+        one = pending.pop()
+        if one is not None and id(one) not in found:
+            found[id(one)] = one
+            pending += (one.__cause__, one.__context__)
+    return [*found.values()]
 
 
 def tree_now(value: Any) -> Any:
@@ -250,11 +274,17 @@ def written(function: Callable[..., str], /, *args: Any, **kwargs: Any) -> str:
         return now
     # Where ints say all of it, as of names in a table, whoever looks into it looks at these.
     given = flatten((args, kwargs))[0]
-    late = [x for x in given if is_number_or_text(x)]
-    are_texts = all(type(x) is LateText and x.numbers for x in late)
-    is_all = are_texts and all(isinstance(x, _PLAIN) for x in given)
-    numbers = [number for text in late for number in text.numbers] if is_all else ()
+    said_by = [_ints_of(x) for x in given if is_number_or_text(x)]
+    is_all = all(said_by) and all(isinstance(x, _PLAIN) for x in given)
+    numbers = [number for ints in said_by for number in ints] if is_all else ()
     return LateText(now, bases, parts.formula, numbers)
+
+
+def _ints_of(late: Any) -> Sequence[Any]:
+    """The ints that say all of a number or text that only a call knows; empty: others do."""
+    if type(late) is LateText:
+        return late.numbers
+    return [late] if type(late) is LateScalar and issubclass(late.kind, int) else ()
 
 
 def entry_of(table: Sequence[Any], number: LateScalar) -> Any:

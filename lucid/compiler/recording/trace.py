@@ -360,7 +360,19 @@ def _run(
             context.grad_enabled = grad_enabled
             settle(failed=True)
             raise
+        _refuse_in_error(error)
         raise
+
+
+def _refuse_in_error(error: BaseException) -> None:
+    """Give a trace up that has ended by an error of the user's with a tensor of the trace."""
+    if isinstance(error, LucidError) or not isinstance(error, Exception):
+        return
+    found = texts.unsettled(error)
+    if found is not None:
+        kind = type(error).__name__
+        what = f"a tensor, {found._describe()}" if isinstance(found, TensorCore) else "a number"
+        raise EagerOnlyError(f"it raises {kind} with {what}, which it has computed") from None
 
 
 def _settle(
