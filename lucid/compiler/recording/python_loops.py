@@ -21,7 +21,7 @@ from __future__ import annotations
 import operator
 import sys
 import types
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -346,22 +346,26 @@ def rounds(
         return None
     if not is_live(count):
         least = max(_LEAST_ROUNDS, recorder.loops.looked_at.get(id(found), 0))
-        return _rounds(recorder.loops, found, things) if count > least else None
+        is_enough = count > least
+        return chain.from_iterable(_rounds(recorder.loops, found, things)) if is_enough else None
     if count.now > _MOST_LOOKS + 1 and count > _MOST_LOOKS + 1:
-        return _rounds(recorder.loops, found, things)
+        return chain.from_iterable(_rounds(recorder.loops, found, things))
     if type(count) is LateSize:
         recorder.exits.refuse_short(count.extent)
     return None
 
 
-def _rounds(loops: Loops, code: LoopCode, things: LateIterable) -> Iterator[Any]:
-    """Rounds of a known number, or of as many as each call says, but enough to be looked at."""
+def _rounds(loops: Loops, code: LoopCode, things: LateIterable) -> Iterator[Iterable[Any]]:
+    """Rounds of a known number, or of as many as each call says, but enough to be looked at.
+
+    Those of which nothing is left to say come together, so that nothing runs between them.
+    """
     done, count = (yield from _looked_at(loops, code, things)), things.length
     start, step = things.first, things.stride
     if is_live(count) and done == count.now - 1:
-        yield things.at(start + step * (count - 1))
+        yield (things.at(start + step * (count - 1)),)
     else:
-        yield from things.rest(start + step * done, start + step * operator.index(count))
+        yield things.rest(start + step * done, start + step * operator.index(count))
 
 
 def _looked_at(loops: Loops, code: LoopCode, things: LateIterable) -> Generator[Any, None, int]:
@@ -376,7 +380,7 @@ def _looked_at(loops: Loops, code: LoopCode, things: LateIterable) -> Generator[
     while done < most and loops_here() is loops:
         with loops.looking(state.variables) as noted:
             number = start + step * done
-            yield things.at(Count.of(number, loops) if code.uses_number else number)
+            yield (things.at(Count.of(number, loops) if code.uses_number else number),)
             done, before, state = done + 1, state, _State(code, sys._getframe(2), loops)
             kinds = (float,) if is_known else (float, int)  # an int may be one of few
             carry = state.carry(before, noted, kinds=kinds)
@@ -455,7 +459,7 @@ def _round(
     entered = before.enter(sys._getframe(4), carry, stand_ins)
     try:
         with before.away(loops):
-            yield number
+            yield (number,)
     except GeneratorExit:
         loops.left.append(place)
         raise
