@@ -59,7 +59,7 @@ def tensor(
     wanted = None if dtype is None else as_dtype(dtype, "tensor")
     shown: type = data.__class__
     if type(data) is not shown and shown in (np.ndarray, range):  # which only a call knows
-        is_empty = shown is range and not data.number > 0  # then it is one of floats
+        is_empty = shown is range and not data.length > 0  # then it is one of floats
         data = range(0) if is_empty else data.as_tensor()
     if isinstance(data, Tensor):
         result = clone(cast(data.detach(), wanted or data._type.dtype)).detach()

@@ -156,15 +156,7 @@ class LateArray(LateObject):
     """
 
     __slots__ = (
-        "_generation",
-        "_shown",
-        "found",
-        "is_made",
-        "key",
-        "line",
-        "owner",
-        "tensor",
-        *("key", "line", "owner", "tensor", "whole"),
+        *("_generation", "_shown", "found", "is_made", "key", "line", "owner", "tensor", "whole"),
     )
 
     def __init__(
