@@ -453,6 +453,19 @@ def a_number_that_grows(w: Any, x: Any) -> Any:
     return x, t
 
 
+def a_number_that_an_inner_function_reads(w: Any, x: Any) -> Any:
+    time = 0.0
+
+    def slope() -> Any:
+        return lucid.tanh(w @ x) * time
+
+    for _ in range(ROUNDS):
+        x = x + 0.1 * slope()
+        time += 0.1
+    x.sum().backward()
+    return x, time
+
+
 def ranges_at_its_number(w: Any, x: Any) -> Any:
     """Of a length that is known."""
     for t in range(1, LENGTH - 2):
@@ -489,7 +502,7 @@ def a_comparison_with_its_number(w: Any, x: Any) -> Any:
         *(a_sum_that_was_there_before, rows_of_a_class_of_its_own, a_list, rows_one_by_one),
         *(numbered_rows, pairs_of_rows, other_rows, from_the_last_to_the_first),
         *(what_is_written_at_its_number, a_comparison_with_its_number),
-        *(a_number_that_grows, ranges_at_its_number),
+        *(a_number_that_grows, ranges_at_its_number, a_number_that_an_inner_function_reads),
         inner_functions_with_variables_of_enclosing_ones(),
     ],
 )
@@ -887,6 +900,21 @@ def test_a_hook_that_counts_is_called_for_each_round() -> None:
         return x, count[0]
 
     assert recorded(step, restarts=1) == 0  # the backward tells, after the round was recorded
+
+
+def test_what_keeps_the_number_of_a_round_has_an_int() -> None:
+    kept = []
+
+    def step(w: Any, x: Any) -> Any:
+        for i in range(ROUNDS):
+            x = lucid.tanh(w @ x)
+            kept.append(i)
+        return x, i
+
+    wanted, made = found(step), found(lucid.compile(step))
+    assert made[1] == wanted[1] == ROUNDS - 1
+    assert kept == [*range(ROUNDS)] * 4
+    assert {*map(type, (*kept, made[1]))} == {int}
 
 
 def test_rounds_that_train_are_pythons() -> None:

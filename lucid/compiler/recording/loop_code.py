@@ -6,6 +6,7 @@ import dis
 import functools
 import inspect
 import types
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from lucid.compiler.guards.events import depths, steps
@@ -52,12 +53,26 @@ def code_of_loop(code: types.CodeType, offset: int) -> LoopCode | None:
             return None
         targets += stored
         wanted -= len(stored)
-    uses_number = any(name in targets for x in body for name in _variables(x)[0])
+    uses = [i for i, x in enumerate(body) if not {*targets}.isdisjoint(_variables(x)[0])]
+    if any(_branches(body[i + 1 :]) for i in uses):
+        return None
+    uses_number = bool(uses)
     names = [*dict.fromkeys((*code.co_varnames, *code.co_cellvars))]
     live = {*_live(code)[body[0].offset], *code.co_cellvars} - {*targets, *code.co_freevars}
     lists = live.intersection(code.co_varnames).difference(code.co_cellvars)
     filled = [x for x in lists if _is_filled(code, instructions, x, body[0].offset, advance.argval)]
     return LoopCode(uses_number, sorted(map(names.index, live)), [*map(names.index, filled)])
+
+
+def _branches(following: Sequence[dis.Instruction]) -> bool:
+    """Whether what comes next branches on a value, by itself or compared with others."""
+    for x in following:
+        if x.opname.startswith("POP_JUMP") or x.opname == "TO_BOOL":
+            return True
+        is_operand = x.opname.startswith(("LOAD_FAST", "LOAD_CONST", "LOAD_GLOBAL", "LOAD_DEREF"))
+        if not is_operand and x.opname not in ("BINARY_OP", "COMPARE_OP", "CONTAINS_OP"):
+            break
+    return False
 
 
 def loop_behind(code: types.CodeType, offset: int) -> LoopCode | None:

@@ -300,6 +300,8 @@ class Frame:
         walks: of those that came to stand-ins to which of them, and what from before the round they
             ask for; None: all leaves.
         first: the number of its first autograd node.
+        number: of a round that Python makes; keys: where something was read by an int, and by how
+            much that was more than the number.
     """
 
     def __init__(self, recorder: Recorder, body: Body, variables: Collection[object] = ()) -> None:
@@ -318,6 +320,8 @@ class Frame:
         self.hidden: set[Storage] = set()
         self.walks: list[tuple[list[int], list[Node] | None]] = []
         self.first = 0
+        self.number: int | None = None
+        self.keys: set[Any] = set()
         self._recorder = recorder
         self._age = Age()
         self._told = self._what_was_told()
@@ -491,6 +495,12 @@ class Loops:
         """Let the rounds that Python makes now be Python's."""
         for frame in self.looks:
             frame.refused = reason
+
+    def note_key(self, key: int, at: Any) -> None:
+        """Note where something else than a tensor is read at an index, in rounds of Python's."""
+        for frame in self.looks:
+            if frame.number is not None:
+                frame.keys.add((at, key - frame.number))
 
     def unroll(self, reason: str) -> None:
         """Begin again, with the innermost loop that is being recorded unrolled, if there is one."""

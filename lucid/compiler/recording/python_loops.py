@@ -1,19 +1,20 @@
 """Rounds of a `for`: when they are alike, one is recorded for all that are left.
 
 While a step is traced, Python makes the rounds, and each of them would be recorded. So something
-else is iterated in place of a `range`, or of what else has its things by numbers (`iterables.py`),
-which looks, before a round, at the variables that are
-read before they are written, by the function's code (`loop_code.py`). If a round has changed
-nothing in Python but such variables, and these to tensors of the same types, then the next one does
-what it did with other tensors, and so do all that follow: Python's rounds depend on nothing else.
-The next round then is recorded on stand-ins, as the body of a `scan` (`loops.py`), and the
-variables become its last carry. The last round is Python's again: what is read behind the loop is
-what that has made. The number of a round is a row of the scan, and for Python one that only a call
-knows (`late_numbers.py`).
+else is iterated in place of a `range`, or of what else has its things by numbers (`iterables.py`).
+It looks, before a round, at the variables that are read before they are written, by the function's
+code (`loop_code.py`). If a round has changed nothing in Python but such variables, and these to
+tensors of the same types, or to other numbers, then the next one does what it did with other ones,
+and so do all that follow: Python's rounds depend on nothing else. The next round then is recorded
+on stand-ins, as the body of a `scan` (`loops.py`), and the variables become its last carry. The
+last round is Python's again: what is read behind the loop is what that has made. The number of a
+round is a row of the scan, and for Python one that only a call knows (`late_numbers.py`): who looks
+at it begins the trace again. What the code, or an index that says the number in each round, tells
+of that in time needs no such beginning.
 
-What doesn't fit, such as rounds that keep what they have made in a list or look at a value, is left
-to Python; a pass finds equal rounds of that as well (`ir/passes/roll_up.py`), and it makes better
-code of short ones, so that these are left to it.
+What doesn't fit, such as rounds that change objects or look at a value, is left to Python; a pass
+finds equal rounds of that as well (`ir/passes/roll_up.py`), and it makes better code of short ones,
+so that these are left to it.
 """
 
 from __future__ import annotations
@@ -38,7 +39,6 @@ from lucid.ir import ops
 from lucid.ir.location import here
 from lucid.ir.region_ops import CONTROL
 from lucid.ir.types import f64, i64
-from lucid.ir.whose_code import is_followed
 from lucid.tensor.core import TensorCore, constant
 from lucid.tensor.storage import Storage
 from lucid.tensor.tensor import Tensor
@@ -222,18 +222,21 @@ class _State:
         for place in self._changing:
             value = self._values[place]
             new = map_tree(lambda x, _: instead.get(id(x), x), value, known=known)
-            if place in self.cells:
-                self.cells[place].cell_contents = new
-            else:
-                stack[place] = new
+            self._put(stack, place, new)
         for place, filled in self.filled.items():
             stack[place] = filled
         numbers = {place: instead[id(x)] for place, x in self._numbers.items()}
         for place, x in numbers.items():
-            stack[place] = _number(self._loops, x)
+            self._put(stack, place, _number(self._loops, x))
         entered = _State(self.code, frame, self._loops)
         entered._numbers = numbers
         return entered
+
+    def _put(self, stack: Stack, place: int, value: Any) -> None:
+        if place in self.cells:
+            self.cells[place].cell_contents = value
+        else:
+            stack[place] = value
 
     @unheard
     def next_carry(self, frame: types.FrameType, carry: Sequence[TensorCore]) -> list[Any] | None:
@@ -294,46 +297,6 @@ def _alike(old: Any, new: Any, meet: Callable[[Any, Any], object]) -> bool:
     return all(_alike(before[key], value, meet) for key, value in after.items())
 
 
-class Count(int):
-    """The number of a round that Python makes, which notes who looks at it."""
-
-    loops: Loops
-
-    @classmethod
-    def of(cls, number: int, loops: Loops) -> Count:
-        made = cls(number)
-        made.loops = loops
-        return made
-
-
-def _looking(name: str) -> Callable[..., Any]:
-    """An operation by which the user's code decides, unless that is a tensor's."""
-
-    def look(number: Count, *others: Any) -> Any:
-        of_tensor = any(isinstance(x, TensorCore) for x in others)
-        if not of_tensor and is_followed(sys._getframe(1).f_code):
-            number.loops.refuse("looks at its number")
-        return getattr(int, name)(number, *others)
-
-    return look
-
-
-def _counting(name: str) -> Callable[..., Any]:
-    """Arithmetic that gives another number of the round."""
-
-    def count(number: Count, *others: Any) -> Any:
-        found = getattr(int, name)(number, *others)
-        return Count.of(found, number.loops) if type(found) is int else found
-
-    return count
-
-
-for _name in ("eq", "ne", "lt", "le", "gt", "ge", "bool", "hash", "str", "repr", "format"):
-    setattr(Count, f"__{_name}__", _looking(f"__{_name}__"))
-for _name in ("add", "radd", "sub", "rsub", "mul", "rmul", "floordiv", "mod", "neg"):
-    setattr(Count, f"__{_name}__", _counting(f"__{_name}__"))
-
-
 def rounds(
     recorder: Recorder, things: LateIterable, code: types.CodeType, offset: int
 ) -> Iterator[Any] | None:
@@ -376,20 +339,24 @@ def _looked_at(loops: Loops, code: LoopCode, things: LateIterable) -> Generator[
     state, done, start, step = _State(code, sys._getframe(2), loops), 0, things.first, things.stride
     is_known = not is_live(things.length)
     count: int = things.length if is_known else things.length.now
+    looks: set[Any] | None = None
     most = min(_MOST_LOOKS, count - _LEAST_ROUNDS) if is_known else _MOST_LOOKS
     while done < most and loops_here() is loops:
         with loops.looking(state.variables) as noted:
             number = start + step * done
-            yield (things.at(Count.of(number, loops) if code.uses_number else number),)
+            noted.number = number
+            yield (things.at(number),)
             done, before, state = done + 1, state, _State(code, sys._getframe(2), loops)
             kinds = (float,) if is_known else (float, int)  # an int may be one of few
             carry = state.carry(before, noted, kinds=kinds)
         nodes = loops.recorder.graph.nodes[noted.start :]
         least = _LEAST_NODES if is_known else 0
-        if not _is_plain(noted, nodes) or len(nodes) * (count - done - 1) < least:
+        looks = noted.keys if looks is None else looks & noted.keys  # of all rounds
+        is_too_short = len(nodes) * (count - done - 1) < least
+        if not _is_plain(noted, nodes) or is_too_short or (looks and done > 1):
             loops.looked_at[id(code)] = count
             break
-        if carry is not None:
+        if carry is not None and not looks:
             if is_known or type(things.length) is LateSize:
                 yield from _recorded(loops, state, carry, things, done)
             elif state.filled:

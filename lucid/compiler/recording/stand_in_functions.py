@@ -61,7 +61,7 @@ from lucid.compiler.recording.late_numbers import (
     is_close,
 )
 from lucid.compiler.recording.loop_code import loop_behind
-from lucid.compiler.recording.python_loops import Count, rounds
+from lucid.compiler.recording.python_loops import rounds
 from lucid.compiler.recording.texts import (
     TEXTS,
     WRITERS,
@@ -433,8 +433,8 @@ class StandInFunctions:
 
     def entry(self, owner: Any, key: Any) -> Any:
         """What `owner[key]` gives of a table of texts, at such a key; None: it is looked at."""
-        if type(key) is Count and not isinstance(owner, TensorCore):
-            self._recorder.loops.refuse("looks at its number")
+        if type(key) is int and not isinstance(owner, TensorCore):
+            self._recorder.loops.note_key(key, self._collector.at)
         if type(key) is not LateScalar or key.kind is not int:
             return None
         table = table_of(owner)
