@@ -84,14 +84,14 @@ class Holder:
 holder = Holder()
 
 
-class Box:
+class Box(map):
     """An iterator: what it has given by now is not in its attributes alone."""
+
+    def __new__(cls, content):
+        return super().__new__(cls, str, ())
 
     def __init__(self, content):
         self.content = content
-
-    def __next__(self):
-        return self.content
 
 
 def keep_in_attribute(x):
@@ -191,7 +191,6 @@ def through(items):
         lambda: itertools.chain([1, 2], [3, 4]),
         lambda: itertools.islice(counting(9), 4),
         lambda: itertools.cycle([1, 2]),
-        lambda: iter(lucid.utils.data.DataLoader([1, 2, 3, 4])),
     ],
 )
 @pytest.mark.parametrize("advanced", [0, 1, 2])

@@ -514,6 +514,10 @@ def test_what_a_loop_has_put_in_a_list_is_gone_over_by_another() -> None:
     assert recorded(a_list_that_is_gone_over) == 2
 
 
+def test_a_list_that_two_loops_fill_is_the_stack_of_the_first_one() -> None:
+    assert recorded(a_list_of_two_loops) == 1
+
+
 def test_loops_in_loops() -> None:
     def step(w: Any, x: Any) -> Any:
         for _ in range(6):
@@ -557,6 +561,75 @@ def test_a_loop_in_a_custom_backward() -> None:
 def ranges_that_end_outside(w: Any, x: Any) -> Any:
     for t in range(1, LENGTH):
         x = lucid.tanh(w @ x) + XS[t : t + 3].sum(0)
+    x.sum().backward()
+    return x
+
+
+def a_list_of_two_loops(w: Any, x: Any) -> Any:
+    made = []
+    for _ in range(ROUNDS):
+        x = lucid.tanh(w @ x)
+        made.append(x)
+    for _ in range(ROUNDS):
+        x = lucid.sin(x)
+        made.append(x)
+    joined = lucid.stack(made)
+    joined.sum().backward()
+    return joined
+
+
+def a_list_of_what_is_written_later(w: Any, x: Any) -> Any:
+    made, field = [], XS[0].clone()
+    for _ in range(ROUNDS):
+        x = lucid.tanh(w @ x)
+        made.append(field)
+    field += 1
+    return lucid.stack(made), x
+
+
+def a_list_of_other_sizes(w: Any, x: Any) -> Any:
+    made = [x[:2]]
+    for _ in range(ROUNDS):
+        x = lucid.tanh(w @ x)
+        made.append(x)
+    joined = lucid.cat(made)
+    joined.sum().backward()
+    return joined
+
+
+def a_carry_that_the_next_round_writes(w: Any, x: Any) -> Any:
+    made, x = [], x * 1
+    for _ in range(ROUNDS):
+        x += 1
+        x = 0.5 * x.roll(1)
+        made.append(x)
+    return lucid.stack(made)
+
+
+def a_list_of_the_callers(w: Any, x: Any) -> Any:
+    def fill(x: Any, made: list[Any] | None = None) -> Any:
+        if made is None:
+            made = []
+        for _ in range(ROUNDS):
+            x = lucid.tanh(w @ x)
+            made.append(x)
+        return lucid.stack(made).sum()
+
+    kept = [x]
+    (fill(x, kept) + fill(x)).backward()
+    return lucid.stack(kept)
+
+
+def a_branch_on_its_number(w: Any, x: Any) -> Any:
+    for i in range(ROUNDS):
+        x = lucid.tanh(w @ x) if i % 3 == 0 else lucid.sin(w @ x)
+    x.sum().backward()
+    return x
+
+
+def pairs_of_other_lengths(w: Any, x: Any) -> Any:
+    for row, other in zip(XS, XS[:9], strict=False):
+        x = lucid.tanh(w @ x + row - other)
     x.sum().backward()
     return x
 
@@ -846,7 +919,8 @@ def a_comprehension(w: Any, x: Any) -> Any:
             a_generator_of_its_own,
         ),
         *(memory_that_is_shared_and_written, rows_at_other_numbers, the_item_before),
-        a_carry_that_is_written_behind_a_list,
+        *(a_carry_that_is_written_behind_a_list, a_list_of_the_callers, a_branch_on_its_number),
+        pairs_of_other_lengths,
         *(
             a_history_that_is_written,
             gradients_of_a_leaf,
@@ -871,6 +945,8 @@ def test_rounds_that_differ_or_keep_something_are_pythons(program: Program) -> N
         *((a_list_backwards, 1), (rows_that_are_written, 2)),
         *((what_is_written_behind_a_list, 1), (what_is_written_by_another_name, 1)),
         *((its_number_in_a_call, 1), (ranges_that_end_outside, 1)),
+        *((a_list_of_what_is_written_later, 1), (a_list_of_other_sizes, 1)),
+        (a_carry_that_the_next_round_writes, 1),
     ],
 )
 def test_rounds_that_turn_out_to_differ_begin_again(program: Program, restarts: int) -> None:
@@ -938,6 +1014,23 @@ def test_rounds_that_get_a_gradient_after_all_begin_again() -> None:
         return x
 
     assert recorded(step, restarts=1) == 0
+
+
+def test_a_number_that_becomes_another_kind_begins_again() -> None:
+    hidden: dict[str, Any] = {}
+    exec(compile(HIDDEN, python_loops.__file__, "exec"), hidden)
+    is_late = hidden["is_late"]
+
+    def step(w: Any, x: Any) -> Any:
+        time: Any = 0.0
+        for _ in range(ROUNDS):
+            x = lucid.tanh(w.detach() @ x) * time
+            time = lucid.tensor(1.0, dtype=f64) if is_late() else time + 1
+        return x
+
+    compiled = lucid.compile(step)
+    compiled(*given())  # the second round, which is recorded, gives a tensor
+    assert compiled.stats.restarts == 1
 
 
 @pytest.mark.parametrize("leaves", ["breaks", "raises", "returns"])
@@ -1217,6 +1310,17 @@ def test_sequences_of_any_length_are_one_program(program: Callable[[Any], Any]) 
             np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
     assert not compiled.stats.eager_reasons
     assert compiled.stats.traces <= 6, str(compiled.stats)
+
+
+def test_a_list_of_as_many_as_a_call_says_is_pythons() -> None:
+    def step(w: Any, x: Any, n: int) -> Any:
+        made = []
+        for _ in range(np.random.randint(6, 8)):
+            x = lucid.tanh(w @ x)
+            made.append(x)
+        return lucid.stack(made)
+
+    assert require_same(step, [0] * 5, traces=2).stats.restarts == 0
 
 
 def test_a_count_beside_the_rows_that_it_counts_is_one_program_with_them() -> None:

@@ -164,9 +164,7 @@ class _State:
             now, earlier = self._values[place], before.lists.get(place)
             if now is not before._values[place] or earlier is None:
                 continue
-            added = items[len(earlier) :]
-            if not all(map(operator.is_, earlier, items)) or len(items) < len(earlier):
-                return False
+            added = items[len(earlier) :]  # for all that is done to it is to append
             if len(added) > 1 or any(type(x) is not Tensor for x in added):
                 return False
             if added:
@@ -353,7 +351,7 @@ def _looked_at(loops: Loops, code: LoopCode, things: LateIterable) -> Generator[
         least = _LEAST_NODES if is_known else 0
         looks = noted.keys if looks is None else looks & noted.keys  # of all rounds
         is_too_short = len(nodes) * (count - done - 1) < least
-        if not _is_plain(noted, nodes) or is_too_short or (looks and done > 1):
+        if not _is_plain(noted, nodes) or is_too_short:
             loops.looked_at[id(code)] = count
             break
         if carry is not None and not looks:

@@ -173,7 +173,9 @@ def _object(kind: type, names: Sequence[str], in_slots: set[str], values: list[A
 def _is_data(value: Any) -> bool:
     """Whether an object that is no container is known by its attributes."""
     kind = type(value)
-    if isinstance(value, (type, enum.Enum)):
+    advances = getattr(kind, "__next__", None)  # in C: by what no attribute shows
+    is_pythons = advances is None or isinstance(advances, types.FunctionType)
+    if isinstance(value, (type, enum.Enum)) or not is_pythons:
         return False
     if kind is types.SimpleNamespace:
         return True
