@@ -518,6 +518,14 @@ def test_a_list_that_two_loops_fill_is_the_stack_of_the_first_one() -> None:
     assert recorded(a_list_of_two_loops) == 1
 
 
+def test_versions_count_the_writes_of_all_rounds() -> None:
+    versions = [
+        [x._version for x in run(*given())]
+        for run in (what_is_written_at_its_number, lucid.compile(what_is_written_at_its_number))
+    ]
+    assert versions[0] == versions[1] == [3 * LENGTH, LENGTH]
+
+
 def test_loops_in_loops() -> None:
     def step(w: Any, x: Any) -> Any:
         for _ in range(6):

@@ -68,6 +68,7 @@ class _State:
         _own: memory of theirs that rounds have made, and nobody else has.
         _written: tensors from before the loop that rounds write, with a history, by identity.
         _numbers: what is carried for numbers that the last round has changed, by their places.
+        writes: how often the recorded round has written each of the carry.
     """
 
     @unheard
@@ -85,6 +86,7 @@ class _State:
         self._own: set[Storage] = set()
         self._written: dict[int, TensorCore] = {}
         self._numbers: dict[int, TensorCore] = {}
+        self.writes: list[int] = []
 
     def _follows(self, before: _State, meet: Callable[[Any, Any], object]) -> bool:
         """Whether nothing but tensors is another one than before; `meet` gets these, and those.
@@ -202,12 +204,16 @@ class _State:
             loops.away -= memory
 
     def written_back(
-        self, carry: Sequence[TensorCore], others: Sequence[TensorCore]
+        self, carry: Sequence[TensorCore], others: Sequence[TensorCore], rounds: Any
     ) -> list[TensorCore]:
-        """What the variables hold behind the loop: what was written is what it was."""
-        for x, other in zip(carry, others, strict=True):
+        """What the variables hold behind the loop: what was written is what it was.
+
+        rounds: how many are recorded by one, of each of which versions count the writes.
+        """
+        for x, other, writes in zip(carry, others, self.writes, strict=True):
             if id(x) in self._written:
                 write_(x, other)
+                x._counter.value += writes * rounds - 1 if type(rounds) is int else 0
         return [x if id(x) in self._written else y for x, y in zip(carry, others, strict=True)]
 
     @unheard
@@ -381,7 +387,7 @@ def _recorded(
         rows = before.appended(made, scan.carry)
         scan.made = made, rows
         later = {x._storage for x in made}
-    before.enter(sys._getframe(3), carry, before.written_back(carry, scan.carry))
+    before.enter(sys._getframe(3), carry, before.written_back(carry, scan.carry, length))
     count = loops.recorder.exits.shown(length)
     for filled, row, stack in zip(before.filled.values(), rows, scan.rows, strict=True):
         filled.fill(stack, count, row, are_read=row._storage in later)
@@ -401,7 +407,7 @@ def _recorded_while(
         number = things.at(things.first + things.stride * (_number(loops, scan.carry[1]) + done))
         made = yield from _round(loops, before, carry, scan.carry[CONTROL:], number)
         scan.made = [ops.lt(counted, limit), counted, *made], []
-    before.enter(sys._getframe(3), carry, before.written_back(carry, scan.carry[CONTROL:]))
+    before.enter(sys._getframe(3), carry, before.written_back(carry, scan.carry[CONTROL:], None))
 
 
 def _number(loops: Loops, counter: TensorCore, ends: tuple[Any, Any] | None = None) -> LateScalar:
@@ -422,6 +428,7 @@ def _round(
     """Let Python make a round on what stands for its carry; the next carry."""
     place = here()
     entered = before.enter(sys._getframe(4), carry, stand_ins)
+    versions = [x._counter.value for x in stand_ins]
     try:
         with before.away(loops):
             yield (number,)
@@ -431,6 +438,8 @@ def _round(
     made = entered.next_carry(sys._getframe(4), stand_ins)
     if made is None:
         raise unrolling("has rounds that differ", [place])
+    pairs = zip(stand_ins, versions, strict=True)
+    before.writes = [x._counter.value - version for x, version in pairs]
     return made
 
 
