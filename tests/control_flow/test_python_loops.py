@@ -377,7 +377,13 @@ def a_list(w: Any, x: Any) -> Any:
         made.append(x)
         sums.append(x.sum())
     joined = lucid.stack(made, -1)
-    (joined.sum() + lucid.cat(made).sin().sum() + sum(sums) / len(sums) + made[-1].sum()).backward()
+    (
+        joined.sum()
+        + lucid.cat(made).sin().sum()
+        + sum(sums) / len(sums)
+        + made[-1].sum()
+        + made[1].sum()
+    ).backward()
     return joined, lucid.stack(sums), len(made)
 
 
@@ -648,7 +654,7 @@ def items_of_a_list(w: Any, x: Any) -> Any:
         x = lucid.tanh(w @ x)
         made.append(x)
     lucid.stack(made).sum().backward()
-    return made[3]
+    return made[5]
 
 
 def a_list_that_is_returned(w: Any, x: Any) -> Any:

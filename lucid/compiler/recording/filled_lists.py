@@ -86,6 +86,8 @@ class FilledList(LateIterable):
         return self.whole[number]
 
     def __getitem__(self, index: Any) -> Any:
+        if type(index) is int and 0 <= index < len(self._before) and self._rows is not None:
+            return self._before[index]
         is_last = type(index) is int and index == -1  # which this round has made
         return self._behind[-1] if is_last and self._behind else self._look()
 
