@@ -39,6 +39,7 @@ from lucid.ir.errors import (
 )
 from lucid.random import Generator
 from lucid.tensor.arrays import plain_array
+from lucid.tensor.context import context
 from lucid.tensor.tensor import Tensor
 
 
@@ -855,6 +856,7 @@ class _Iteration:
     def __init__(self, loader: DataLoader) -> None:
         self.loader, self.at = loader, 0
         self.order: Tensor | None = None  # known once the first batch is asked for
+        self.listed: list[int] | None = None  # the same, outside of a compiled step
         self.parts: Iterator[Any] | None = None  # where it isn't the loader that says the order
         self.info: WorkerInfo | None = None
 
@@ -890,11 +892,18 @@ class _Iteration:
             raise StopIteration
         if size is None:
             self.at = at + 1
-            return loader.collate_fn(loader.dataset[order[at].item()])
+            return loader.collate_fn(loader.dataset[self._index(order, at)])
         self.at = at + size
         indices = order[at : at + size]
         rows = loader._rows(indices)
         return loader._collated(indices.tolist()) if rows is None else rows
+
+    def _index(self, order: Tensor, at: int) -> Any:
+        if context.recorder is not None:
+            return order[at].item()
+        if self.listed is None:
+            self.listed = order.tolist()
+        return self.listed[at]
 
 
 # Where PyTorch has parts of this module.
