@@ -15,7 +15,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextvars import ContextVar
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -77,6 +77,19 @@ VIEWS: Any = (type({}.keys()), type({}.values()), type({}.items()))
 MOST_COMPARED = 1 << 22  # bytes of an array that each call compares
 _NOTED_OF_ERRORS = ("__traceback__", "__context__", "__cause__", "__suppress_context__")
 _PARTS_OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__")
+
+
+class Change(NamedTuple):
+    """That an object is about to be changed.
+
+    Attributes:
+        is_tracked: by Python's collector now, so that its age can be told later.
+        length: of a list, before.
+    """
+
+    owner: Any
+    is_tracked: bool
+    length: int | None
 
 
 class Substitutes:
@@ -163,7 +176,7 @@ class Collector:
         self.restart: RestartTrace | None = None
         self.changed_later: dict[tuple[int, str], Callable[[], str | None]] = {}
         self._joining: Sequence[str] = ()  # of the f-string that is being made
-        self.changed: list[tuple[Any, bool]] | None = None  # for who asks: see `_note_change`
+        self.changed: list[Change] | None = None  # for who asks: see `_note_change`
 
     # ------------------------------------------------------------------ entering
 
@@ -238,6 +251,24 @@ class Collector:
                 "step"
             )
 
+    def referrers_to(self, thing: object) -> tuple[int, list[Any]]:
+        """How many references to an object that the trace has made are the compiler's own.
+
+        And what has the others, as far as Python's collector knows that.
+        """
+        own: dict[int, Any] = {id(x): x for x in vars(self).values() if type(x) in (list, dict)}
+        others = []
+        for referrer in gc.get_referrers(thing):
+            if type(referrer).__module__.startswith("lucid.compiler."):
+                own[id(referrer)] = referrer
+            elif id(referrer) not in own:
+                others.append(referrer)
+        count = 0
+        for referrer in own.values():
+            for referent in gc.get_referents(referrer):
+                count += referent is thing
+        return count, others
+
     def written(self) -> Set[Identity]:
         """The places that have been changed so far."""
         return {*self._lines}
@@ -266,7 +297,8 @@ class Collector:
         """
         if self.changed is not None:
             owner = owner.of if isinstance(owner, Attributes) else owner
-            self.changed.append((owner, gc.is_tracked(owner)))
+            length = len(owner) if type(owner) is list else None
+            self.changed.append(Change(owner, gc.is_tracked(owner), length))
 
     def _take_from_whole(self, guard: EntryGuard) -> None:
         """Let an entry of a container that is known be guarded for what it was from the start."""

@@ -402,6 +402,9 @@ class AnswerGuard(Guard):
     ask: Callable[..., Any]
     args: tuple[Any, ...] = ()
 
+    def __post_init__(self) -> None:
+        self.args = _Asked(self.args)
+
     def found(self) -> Any:
         try:
             answer = self.ask(*self.args)
@@ -413,6 +416,12 @@ class AnswerGuard(Guard):
         if self.ask is layout_of:  # numbers, which are compared at each call
             return bool(layout_of(*self.args) == self.expected)
         return is_same(self.found(), self.expected, by_content=self.ask is not value_in)
+
+
+class _Asked(tuple[Any, ...]):
+    """What a guard asks about, as is told apart from the user's tuples."""
+
+    __slots__ = ()
 
 
 # How an array shows its memory, which the user may set in place.

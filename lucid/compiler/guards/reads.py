@@ -633,7 +633,7 @@ class Reads(Collector):
             if later is not None:
                 return later
             self.append(self.path_of(left), left, "extend", (list(right),))
-        elif isinstance(left, PLAIN):
+        elif isinstance(left, PLAIN) and not is_late(left):
             self.rewrite(self.path_of(left), left)
         else:
             self.operate(left, None, methods)

@@ -53,6 +53,10 @@ class LateIterable(Applied):
         """What there is at a number."""
         raise NotImplementedError
 
+    def backwards(self) -> LateIterable | None:
+        """What `reversed` gives of it, if that is such a thing as well."""
+        return None
+
     def rest(self, first: int, end: int) -> Iterable[Any]:
         """What there is at these numbers."""
         return map(self.at, range(first, end, self.stride))
@@ -120,7 +124,6 @@ class LateRange(LateIterable):
         return range(first, end, self.stride) if is_plain else super().rest(first, end)
 
     def backwards(self) -> LateRange | None:
-        """What `reversed` gives of it."""
         first, stride = self._begin, self._by
         if type(self.length) is int:
             return LateRange(*(first + (self.length - 1) * stride, first - stride, -stride))
@@ -202,7 +205,7 @@ def iterable_made(
     if not is_looped or len(found) < len(parts) or not found:
         return None
     if function is reversed:
-        return found[0].backwards() if type(found[0]) is LateRange else None
+        return found[0].backwards()
     if function is enumerate:
         first = [*args[1:], *kwargs.values(), 0][0]
         return LateZip(enumerate, args, found, first) if type(first) is int else None

@@ -209,11 +209,17 @@ class LateScalar(SymScalar, Late):
             self._whole = self._called(i64)
         return self._whole
 
-    def is_within(self, low: int, high: Any) -> bool:
-        """Whether an int is known to be one of these in all rounds of a loop."""
+    @property
+    def ends(self) -> tuple[Any, Any] | None:
+        """The least and the greatest number that an int is in any round of a loop, if known."""
         base, added = self._shift
         bounds = None if base is None else base.bounds
-        return bounds is not None and bounds[0] + added >= low and bounds[1] + added <= high
+        return None if bounds is None else (bounds[0] + added, bounds[1] + added)
+
+    def is_within(self, low: int, high: Any) -> bool:
+        """Whether an int is known to be one of these in all rounds of a loop."""
+        ends = self.ends
+        return ends is not None and ends[0] >= low and ends[1] <= high
 
     @property
     def is_recorded(self) -> bool:
@@ -334,6 +340,9 @@ class LateScalar(SymScalar, Late):
         if isinstance(other, np.generic) and not is_live(other):
             other = other.item()
         both = issubclass(self.kind, int) and isinstance(other, WHOLE)
+        answer = self._answer(meaning, other) if both else None
+        if answer is not None:
+            return answer
         dtype = i64 if both and _is_small(other) else f64
         with self.recorder.annotated():
             sides = [_side(x, dtype, self.recorder) for x in (self, other)]
@@ -341,6 +350,20 @@ class LateScalar(SymScalar, Late):
         shown = other.text if is_live(other) else repr(other)
         holds = self.exits.holds(condition, f"{self.text} {symbol} {shown}")
         return np.bool_(holds) if of_numpy else holds
+
+    def _answer(self, meaning: Callable[..., Any], other: Any) -> bool | None:
+        """What a comparison gives in all rounds of a loop; None: it isn't the same, or unknown."""
+        one, two = self.ends, getattr(other, "ends", None) if is_live(other) else (other, other)
+        if one is None or two is None:
+            return None
+        less, more = one[1] < two[0], one[0] > two[1]
+        if meaning in (operator.eq, operator.ne):
+            return meaning is operator.ne if less or more else None
+        if meaning in (operator.lt, operator.ge):
+            is_so = less or (False if one[0] >= two[1] else None)
+        else:
+            is_so = more or (False if one[1] <= two[0] else None)
+        return None if is_so is None else is_so is (meaning in (operator.lt, operator.gt))
 
     def __bool__(self) -> bool:
         return bool(self != 0)
@@ -445,6 +468,10 @@ class LateSize(LateScalar):
     __slots__ = ("extent",)
 
     extent: Extent
+
+    @property
+    def ends(self) -> tuple[Any, Any]:
+        return self.extent, self.extent
 
     def applied(self, text: str, meaning: Callable[..., Any], args: Sequence[Any]) -> Any:
         if is_of_sizes(meaning, args) and all(map(_is_known, args)):

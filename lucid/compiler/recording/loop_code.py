@@ -5,6 +5,7 @@ from __future__ import annotations
 import dis
 import functools
 import inspect
+import itertools
 import types
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -13,6 +14,9 @@ from lucid.compiler.guards.events import depths, steps
 
 _SHOW_VARIABLES = ("locals", "vars", "dir", "eval", "exec")
 _MOST_CALLS = 3  # between what is made and the loop that goes over it
+# Before the first round of a comprehension, within the function that it is in.
+_OPENS = ("LOAD_FAST_AND_CLEAR", "SWAP", "BUILD_LIST", "PRECALL")
+_PUTS = ("LIST_APPEND", "SET_ADD", "MAP_ADD")  # of a comprehension, into what is on the stack
 _NO_FUNCTION = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
@@ -20,25 +24,40 @@ class LoopCode(NamedTuple):
     """What the code of a loop tells.
 
     Attributes:
-        uses_number: whether a round reads what it is given.
+        uses_number: whether a round reads what it is given; compares: and branches on how large
+            that is, as in `if t > 0`.
         live: the variables that a round, or what follows it, reads as they are before it, or that
             inner functions share, by their places in a frame; those of enclosing functions aren't
             the frame's.
-        lists: those that show lists which a round, at most, appends to, and which nobody else has.
+        makes: of a comprehension, where on the stack its list is.
+        yields: whether it is a generator expression's, which gives each of its items away.
     """
 
     uses_number: bool
+    compares: bool
     live: list[int]
-    lists: list[int]
+    makes: int | None
+    yields: bool
 
 
 @functools.lru_cache(maxsize=1024)
 def code_of_loop(code: types.CodeType, offset: int) -> LoopCode | None:
-    """That of the loop which iterates over what an instruction gives; None: it stays Python's."""
-    instructions = [x for x in dis.get_instructions(code) if x.opname != "EXTENDED_ARG"]
-    advance = next(x for x in instructions if x.offset > offset)
+    """That of the loop which iterates over what an instruction gives; None: it stays Python's.
+
+    Or which a comprehension does, or a generator expression, that is a function of its own.
+    """
+    instructions = _instructions(code)
+    following = (x for x in instructions if x.offset > offset and x.opname not in _OPENS)
+    advance = next(following)
+    if advance.opname == "CALL" and advance.arg == 0:
+        inner = _function_below(code, offset)
+        if inner is None:
+            return None
+        code, instructions = inner, _instructions(inner)
+        advance = next(x for x in instructions if x.opname == "FOR_ITER")
     shows = any(x.argval in _SHOW_VARIABLES for x in instructions if _loads_global(x))
-    if code.co_flags & _NO_FUNCTION or shows or advance.opname != "FOR_ITER":
+    yields = code.co_name == "<genexpr>"
+    if (code.co_flags & _NO_FUNCTION and not yields) or shows or advance.opname != "FOR_ITER":
         return None
     body = [x for x in instructions if advance.offset < x.offset < advance.argval]
     targets, wanted = [], 1
@@ -54,25 +73,54 @@ def code_of_loop(code: types.CodeType, offset: int) -> LoopCode | None:
         targets += stored
         wanted -= len(stored)
     uses = [i for i, x in enumerate(body) if not {*targets}.isdisjoint(_variables(x)[0])]
-    if any(_branches(body[i + 1 :]) for i in uses):
+    branches = [_branches(body[i + 1 :]) for i in uses]
+    if False in branches:
         return None
-    uses_number = bool(uses)
     names = [*dict.fromkeys((*code.co_varnames, *code.co_cellvars))]
     live = {*_live(code)[body[0].offset], *code.co_cellvars} - {*targets, *code.co_freevars}
-    lists = live.intersection(code.co_varnames).difference(code.co_cellvars)
-    filled = [x for x in lists if _is_filled(code, instructions, x, body[0].offset, advance.argval)]
-    return LoopCode(uses_number, sorted(map(names.index, live)), [*map(names.index, filled)])
+    at, top = depths(code), depths(code)[advance.offset]
+    puts = [x for x in body if x.opname in _PUTS and at[x.offset] - 1 - (x.arg or 0) < top]
+    makes = None
+    if puts and [x.opname for x in puts] == ["LIST_APPEND"]:
+        below = at[puts[0].offset] - 1 - (puts[0].arg or 0)
+        makes = len({*names, *code.co_freevars}) + below if below == top - 2 else None
+    if puts and makes is None:
+        return None
+    places = sorted(map(names.index, live))
+    return LoopCode(bool(uses), True in branches, places, makes, yields)
 
 
-def _branches(following: Sequence[dis.Instruction]) -> bool:
-    """Whether what comes next branches on a value, by itself or compared with others."""
+def _instructions(code: types.CodeType) -> list[dis.Instruction]:
+    return [x for x in dis.get_instructions(code) if x.opname != "EXTENDED_ARG"]
+
+
+def _function_below(code: types.CodeType, offset: int) -> types.CodeType | None:
+    """That of the comprehension which is on the stack below what an instruction makes."""
+    at, found = depths(code), None
+    for one, two in itertools.pairwise(x for x in _instructions(code) if x.offset <= offset):
+        is_made = one.opname in ("MAKE_FUNCTION", "SET_FUNCTION_ATTRIBUTE")
+        if isinstance(one.argval, types.CodeType):
+            made = one.argval
+        elif is_made and at[two.offset] == at[offset] - 1:
+            found = made
+    return found if found is not None and found.co_name in ("<listcomp>", "<genexpr>") else None
+
+
+def _branches(following: Sequence[dis.Instruction]) -> bool | None:
+    """Whether what comes next branches on how large a number is, as most rounds of a loop agree.
+
+    False: on it in another way, such as `t % 2`; None: it doesn't branch.
+    """
+    compares = True
     for x in following:
         if x.opname.startswith("POP_JUMP") or x.opname == "TO_BOOL":
-            return True
+            return compares
         is_operand = x.opname.startswith(("LOAD_FAST", "LOAD_CONST", "LOAD_GLOBAL", "LOAD_DEREF"))
-        if not is_operand and x.opname not in ("BINARY_OP", "COMPARE_OP", "CONTAINS_OP"):
+        if x.opname == "CONTAINS_OP" or (x.opname == "BINARY_OP" and x.argrepr not in ("+", "-")):
+            compares = False
+        elif not is_operand and x.opname not in ("BINARY_OP", "COMPARE_OP"):
             break
-    return False
+    return None
 
 
 def loop_behind(code: types.CodeType, offset: int) -> LoopCode | None:
@@ -90,53 +138,6 @@ def loop_behind(code: types.CodeType, offset: int) -> LoopCode | None:
         if x.opname not in ("CALL", "CALL_KW") or calls > _MOST_CALLS:
             break
     return None
-
-
-def _is_filled(
-    code: types.CodeType, instructions: list[dis.Instruction], name: str, start: int, end: int
-) -> bool:
-    """Whether a variable has a new list before a loop, which the code up to its end appends to.
-
-    So nobody else has it: it is made by a display, and between that and the end of the loop there
-    is no way in, and no other use than `name.append(…)`.
-    """
-    before = [x for x in instructions if x.offset < start]
-    stores = [i for i, x in enumerate(before) if name in _variables(x)[1]]
-    if not stores or _maker(code, before[: stores[-1] + 1], name) != "BUILD_LIST":
-        return False
-    first = before[stores[-1]].offset
-    for i, x in enumerate(instructions):
-        is_within = first < x.offset < end
-        if is_within and name in _variables(x)[1]:
-            return False
-        following = instructions[i + 1] if i + 1 < len(instructions) else x
-        gets = following.opname in ("LOAD_METHOD", "LOAD_ATTR") and following.argval == "append"
-        if is_within and name in _variables(x)[0] and not (gets and _variables(x)[0][-1] == name):
-            return False
-    ways = [(x, y.target) for x, others in steps(code).items() for y in others]
-    return not any(first < y < end and not first <= x < end for x, y in ways)
-
-
-def _maker(code: types.CodeType, instructions: list[dis.Instruction], name: str) -> str:
-    """The name of the instruction that has made what the last one of some stores in a variable."""
-    *before, last = instructions
-    at = depths(code)
-    place, after = at[last.offset] - 1 - _variables(last)[1].index(name), at[last.offset]
-    for x in reversed(before):
-        depth = at.get(x.offset, after)
-        if x.opname == "SWAP":
-            swapped = {after - 1: depth - (x.arg or 0), depth - (x.arg or 0): after - 1}
-            place = swapped.get(place, place)
-        elif depth <= place < after or (after == place + 1 and not _leaves_top(x)):
-            made: str = x.opname
-            return made
-        after = depth
-    return ""
-
-
-def _leaves_top(instruction: dis.Instruction) -> bool:
-    """Whether what is on top behind an instruction was there before it."""
-    return bool(_variables(instruction)[1]) or instruction.opname in ("POP_TOP", "NOP")
 
 
 def _loads_global(instruction: dis.Instruction) -> bool:

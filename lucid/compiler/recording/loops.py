@@ -32,11 +32,13 @@ Reference: Griewank and Walther, "Evaluating Derivatives", 2008, on the adjoints
 from __future__ import annotations
 
 import weakref
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NoReturn
+from types import FrameType, GeneratorType
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -53,6 +55,7 @@ from lucid.autograd.node import (
 )
 from lucid.autograd.saved import FREED, SavedTensor
 from lucid.compiler.guards.age import Age
+from lucid.compiler.guards.collector import Change
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.recording.carried_checks import CarriedCheck, carry_checks
 from lucid.compiler.recording.hooks import running
@@ -300,8 +303,8 @@ class Frame:
         walks: of those that came to stand-ins to which of them, and what from before the round they
             ask for; None: all leaves.
         first: the number of its first autograd node.
-        number: of a round that Python makes; keys: where something was read by an int, and by how
-            much that was more than the number.
+        number: of a round that Python makes; keys: by how much the ints were more than the number
+            by which something was read, by where; reads_last: whether one was -1.
     """
 
     def __init__(self, recorder: Recorder, body: Body, variables: Collection[object] = ()) -> None:
@@ -314,17 +317,23 @@ class Frame:
         self.again: dict[Value, Value] = {}
         self.repeated: dict[GraphNode, GraphNode] = {}
         self.checked: set[GraphNode] = set()
-        self.changed: list[tuple[Any, bool]] = []
+        self.changed: list[Change] = []
         self.refused: str | None = None
         self.own: list[Value] = []
         self.hidden: set[Storage] = set()
         self.walks: list[tuple[list[int], list[Node] | None]] = []
         self.first = 0
         self.number: int | None = None
-        self.keys: set[Any] = set()
+        self.keys: defaultdict[Any, set[int]] = defaultdict(set)
+        self.reads_last = False
         self._recorder = recorder
         self._age = Age()
         self._told = self._what_was_told()
+
+    @property
+    def numbered(self) -> set[Any]:
+        """Where something was read by one int, and by how much that was more than the number."""
+        return {(at, *found) for at, found in self.keys.items() if len(found) == 1}
 
     def _what_was_told(self) -> tuple[int, ...]:
         """How much there is that each call does in Python."""
@@ -348,9 +357,10 @@ class Frame:
             if watched is not None:
                 watched += self.changed
             self.changed = [
-                (x, is_tracked)
-                for x, is_tracked in self.changed
-                if id(x) not in self.variables and not (is_tracked and self._age.is_new(x))
+                change
+                for change in self.changed
+                if id(change.owner) not in self.variables
+                and not (change.is_tracked and self._age.is_new(change.owner))
             ]
             self._age.end()
 
@@ -359,7 +369,7 @@ class Frame:
         if self.refused is not None:
             return self.refused
         if self.changed:
-            return f"changes a {type(self.changed[0][0]).__name__} from outside in each round"
+            return f"changes a {type(self.changed[0].owner).__name__} from outside in each round"
         if self._told != self._what_was_told():
             return "does something in Python in each round"
         ranges, nodes = Ranges(), self._recorder.graph.nodes[self.start :]
@@ -468,6 +478,33 @@ class Scan:
     made: tuple[list[Any], list[Any]] = field(init=False)
 
 
+class _LentRow(NamedTuple):
+    """A row of a stack that Python has got for an item of a list.
+
+    Attributes:
+        node: of its history; requires_grad: whether it has one.
+        generation: how often its memory was written when it was made.
+        place: the line of the loop that has filled the list.
+    """
+
+    tensor: TensorCore
+    node: Node | None
+    requires_grad: bool
+    generation: int
+    place: Location | None
+
+    def check(self, wanted: Collection[Node] = ()) -> None:
+        """Begin again, with the loop unrolled, if something is done to it that the item must see.
+
+        wanted: where gradients are asked for.
+        """
+        tensor, node = self.tensor, self.tensor._grad_fn
+        is_changed = tensor._storage.generation != self.generation or node is not self.node
+        is_changed = is_changed or tensor.requires_grad is not self.requires_grad
+        if is_changed or (node is not None and (node._is_observed or node in wanted)):
+            raise unrolling("fills a list whose items are changed, or differentiated", [self.place])
+
+
 class Loops:
     """The loops of one trace.
 
@@ -478,6 +515,9 @@ class Loops:
         away: memory that the variables of Python's rounds don't show while one is recorded.
         looked_at: loops of Python's with so many rounds that aren't worth another look, by the
             identity of what their code tells.
+        lent: rows of stacks that Python has got for items of lists.
+        gathering: the frames of generator expressions whose items are put in a list, and what holds
+            that; offered: what others are going over.
     """
 
     def __init__(self, recorder: Recorder) -> None:
@@ -487,6 +527,9 @@ class Loops:
         self.left: list[Location | None] = []
         self.away: set[Storage] = set()
         self.looked_at: dict[int, int] = {}
+        self.lent: list[_LentRow] = []
+        self.gathering: list[tuple[FrameType | None, list[Any]]] = []
+        self.offered: dict[int, Iterator[Any]] = {}
         self.places: dict[Location | None, None] = {}
         self.bodies: dict[GraphNode, list[Body]] = {}
         self._derived: set[GraphNode] = set()  # checks before loops of what these check
@@ -500,13 +543,39 @@ class Loops:
         """Note where something else than a tensor is read at an index, in rounds of Python's."""
         for frame in self.looks:
             if frame.number is not None:
-                frame.keys.add((at, key - frame.number))
+                frame.keys[at].add(key - frame.number)
+                frame.reads_last = frame.reads_last or key == -1
 
     def unroll(self, reason: str) -> None:
         """Begin again, with the innermost loop that is being recorded unrolled, if there is one."""
         self.refuse(reason)
         if self.frames:
             raise unrolling(reason, [self.frames[-1].body.place])
+
+    def gather(self, generator: GeneratorType[Any, Any, Any]) -> Any:
+        """The items of a generator expression that goes over something offered: a list, or so."""
+        row: list[Any] = [[]]
+        self.gathering.append((generator.gi_frame, row))
+        try:
+            for item in generator:
+                row[0].append(item)
+        finally:
+            self.gathering.pop()
+        return row[0]
+
+    def gathered(self, frame: FrameType) -> list[Any]:
+        """The list into which the items are put that a frame yields, if they are."""
+        return [
+            row[0] for each, row in self.gathering[-1:] if each is frame and type(row[0]) is list
+        ]
+
+    def offers(self, generator: object) -> bool:
+        """Whether something is a generator expression that goes over what was offered."""
+        if type(generator) is not GeneratorType or generator.gi_code.co_name != "<genexpr>":
+            return False
+        return (
+            generator.gi_frame is not None and id(generator.gi_frame.f_locals[".0"]) in self.offered
+        )
 
     def check_left(self) -> None:
         """Begin again where Python has left a loop, whose rounds can't be the same."""
@@ -517,9 +586,18 @@ class Loops:
         """Begin again without loops."""
         raise unrolling(reason, self.places)
 
+    def lend(self, row: TensorCore, place: Location | None) -> TensorCore:
+        """Give Python a row of a stack for an item of a list; it may not tell that from an item."""
+        generation = row._storage.generation
+        self.lent.append(_LentRow(row, row._grad_fn, row.requires_grad, generation, place))
+        return row
+
     def finish(self) -> None:
         """Begin again where the graph reads a value of a body."""
         graph = self.recorder.graph
+        for lent in self.lent:
+            lent.check()
+        self.lent.clear()
         if self.places:
             read = chain(graph.results(), *(node.operands for node in graph.nodes))
             if any(value.graph is not graph for value in read):
@@ -765,6 +843,8 @@ class Loops:
 
     def note_walk(self, run: BackwardRun) -> None:
         """Note in the bodies that are being recorded that a walk begins."""
+        for lent in self.lent:
+            lent.check(run.targets)
         roots = [*run.roots]
         for frame in reversed(self.frames):
             frame.note_walk(run, roots)

@@ -24,7 +24,7 @@ from lucid.compiler.inputs.present import evaluate
 from lucid.compiler.inputs.scalars import SymScalar, is_live, seen
 from lucid.compiler.recording import texts
 from lucid.compiler.recording.exits import Exits
-from lucid.compiler.recording.filled_lists import FilledList
+from lucid.compiler.recording.filled_lists import is_stacked
 from lucid.compiler.recording.foreseen import Foreseen
 from lucid.compiler.recording.iterables import LateRows
 from lucid.compiler.recording.late_arrays import (
@@ -154,7 +154,7 @@ class Recorder(TracedMemory):
 
     def rows_in(self, tensors: Any) -> Tensor | None:
         """The tensors of a list that a loop has filled, stacked; None: it is another one."""
-        return tensors.whole if type(tensors) is FilledList else None
+        return tensors.whole if is_stacked(tensors) else None
 
     def size_of(self, tensor: TensorCore) -> Any:
         """The number in a tensor as an open size, if it is looked at as one here; else itself."""

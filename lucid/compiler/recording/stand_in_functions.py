@@ -37,7 +37,7 @@ from lucid.compiler.guards.events import used_in, without_first
 from lucid.compiler.inputs.late import is_late
 from lucid.compiler.inputs.scalars import ONLY_COMPUTE, is_known_before, is_live, live_function
 from lucid.compiler.recording.deferred_calls import Augmented
-from lucid.compiler.recording.filled_lists import FilledList
+from lucid.compiler.recording.filled_lists import StackedList, is_stacked
 from lucid.compiler.recording.growing_lists import of_lists
 from lucid.compiler.recording.iterables import (
     MAKERS,
@@ -263,10 +263,12 @@ class StandInFunctions:
                 return functools.partial(self._said, says, function)
         if function is type and (is_live(only) or is_late(only)):
             return lambda value: value.__class__
-        if type(only) is FilledList and function is len:
+        if function in (sum, list) and args and self._recorder.loops.offers(args[0]):
+            return functools.partial(self._gathered, function)
+        if is_stacked(only) and function is len:
             return lambda filled: filled.length
-        if function is sum and args and type(args[0]) is FilledList:
-            return FilledList.summed
+        if function is sum and args and is_stacked(args[0]):
+            return StackedList.summed
         made = self._iterable(function, args, kwargs)
         if made is not None:
             return lambda *_, **__: made
@@ -318,6 +320,13 @@ class StandInFunctions:
         found = None if at is None else iterable_of(things, self._exits)
         instead = None if at is None or found is None else rounds(self._recorder, found, *at)
         return things if instead is None and is_iterable(things) else instead  # which tells itself
+
+    def _gathered(self, function: Any, generator: Any, *start: Any) -> Any:
+        """What `sum` or `list` gives of a generator expression, one round of which is recorded."""
+        made = self._recorder.loops.gather(generator)
+        if not is_stacked(made):
+            return function(made, *start)
+        return made if function is list else made.summed(*start)
 
     def _iterable(
         self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]
@@ -433,7 +442,7 @@ class StandInFunctions:
 
     def entry(self, owner: Any, key: Any) -> Any:
         """What `owner[key]` gives of a table of texts, at such a key; None: it is looked at."""
-        if type(key) is int and not isinstance(owner, TensorCore):
+        if type(key) is int and not (isinstance(owner, TensorCore) or is_stacked(owner)):
             self._recorder.loops.note_key(key, self._collector.at)
         if type(key) is not LateScalar or key.kind is not int:
             return None

@@ -1,0 +1,449 @@
+"""What the rounds of a Python loop may change, where one of them is recorded for all.
+
+That is the variables of the frame, and what is in the containers, objects and cells that rounds
+change: places, each of which holds something before a round and after it. A round that has only put
+tensors of the same types, or other numbers, in places does to the next one what that does to its
+own next one.
+"""
+
+from __future__ import annotations
+
+import operator
+import sys
+import types
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from typing import Any
+
+from lucid.compiler.guards.collector import Change
+from lucid.compiler.guards.events import Stack, unheard
+from lucid.compiler.guards.guard import instance_dict
+from lucid.compiler.guards.reads import REGISTERS
+from lucid.compiler.inputs.scalars import is_live
+from lucid.compiler.recording.filled_lists import FilledList
+from lucid.compiler.recording.late_numbers import LateScalar
+from lucid.compiler.recording.loop_code import LoopCode
+from lucid.compiler.recording.loops import Frame, Loops, unrolling
+from lucid.ir.location import here
+from lucid.ir.types import f64, i64
+from lucid.ir.whose_code import is_librarys
+from lucid.tensor.core import TensorCore
+from lucid.tensor.storage import Storage
+from lucid.tensor.tensor import Tensor
+from lucid.tensor.tree import children_of, flatten, map_tree
+from lucid.tensor.writing import write_
+
+_CONTAINERS = (list, dict, OrderedDict, defaultdict, Counter, types.CellType)
+_MOST_ENTRIES = 4096
+_LAST = -1  # in the place of a container's number: the last item of a list
+_PLAIN = (int, float, complex, bool, str, bytes)
+
+
+class _Plain:
+    """Has attributes, and nothing else."""
+
+
+class _Held(dict[Any, Any]):
+    """What the compiler holds, as is told apart from what the user's objects do."""
+
+
+def _references() -> int:
+    """How many a list has that only a variable of a function shows, as `getrefcount` sees it."""
+    x: list[Any] = []
+    return sys.getrefcount(x)
+
+
+_REFERENCES = _references()
+
+
+_Place = int | tuple[int, int, Any]
+"""Of a frame; or of an object: its identity, which of its containers, and a key in that."""
+
+
+class LoopState:
+    """What there is before a round that it, or what follows the loop, may read.
+
+    That is variables, and all that is in objects which rounds change.
+
+    Attributes:
+        code: what the code of the loop tells.
+        opened: these objects, by identity; the cells that inner functions share among them.
+        growing: lists that get longer, not all of which variables show; reads_last: whether rounds
+            read the last items of lists, which are places then.
+        _lists, _items: these, and all that variables show; and what is in them.
+        _values: what is in all places.
+        _changing: the places of those that the last round has changed.
+        filled: what stands for the lists in which it has put a tensor; _shown: where the only
+            reference to each is, a container and a key in that, or the frame.
+        _own: memory of theirs that rounds have made, and nobody else has.
+        _written: tensors from before the loop that rounds write, with a history, by identity.
+        _numbers: what is carried for numbers that the last round has changed, by their places.
+        writes: how often the recorded round has written each of the carry.
+    """
+
+    @unheard
+    def __init__(
+        self, code: LoopCode, frame: types.FrameType, loops: Loops, like: LoopState | None = None
+    ) -> None:
+        stack = Stack(frame)
+        self.code, self._loops = code, loops
+        variables: dict[_Place, Any] = {place: stack[place] for place in code.live}
+        cells = {place: x for place, x in variables.items() if type(x) is types.CellType}
+        self.opened: dict[int, Any] = {id(x): x for x in cells.values()}
+        self.growing = _Held()
+        self.reads_last = False
+        if like is not None:
+            self.opened |= like.opened
+            self.growing.update(like.growing)
+            self.reads_last = like.reads_last
+        found = [
+            (identity, number, holder)
+            for identity, owner in self.opened.items()
+            for number, holder in enumerate(_holders(owner) or ())
+        ]
+        is_first = {id(holder): (i, n) for i, n, holder in reversed(found)}  # of an object and its
+        self._holders = {(i, n): x for i, n, x in found if is_first[id(x)] == (i, n)}  # __dict__
+        self._values = _Held({x: y for x, y in variables.items() if x not in cells})
+        if code.makes is not None:
+            self._values[code.makes] = stack[code.makes]
+        lists = [x for x in self._values.values() if type(x) is list and id(x) not in self.opened]
+        lists += loops.gathered(frame)
+        self._lists = _Held({id(x): x for x in lists if len(x) <= _MOST_ENTRIES} | self.growing)
+        self._items = {identity: [*x] for identity, x in self._lists.items()}
+        for of, holder in self._holders.items():
+            self._values.update({(*of, key): value for key, value in _entries(holder)})
+        tensors = [(x, y) for x, y in self._values.items() if isinstance(y, TensorCore)]
+        self._versions = {place: tensor._counter.value for place, tensor in tensors}
+        self._show_last({identity: x[-1] for identity, x in self._items.items() if x})
+        self.filled: dict[int, FilledList] = {}
+        self._shown: dict[int, tuple[Any, Any]] = {}
+        self._changing: list[_Place] = []
+        self._own: set[Storage] = set()
+        self._written: dict[int, TensorCore] = {}
+        self._numbers: dict[_Place, TensorCore] = {}
+        self.writes: list[int] = []
+
+    def _follows(self, before: LoopState, meet: Callable[[Any, Any], object]) -> bool:
+        """Whether nothing but tensors is another one than before; `meet` gets these, and those.
+
+        Or numbers for which tensors are carried.
+        """
+        if [*self._values] != [*before._values]:
+            return False
+        pairs = {x: (before._values[x], y) for x, y in self._values.items()}
+        return all(_alike(*pairs[x], meet) for x in pairs if x not in before._numbers)
+
+    def _number(self, value: Any) -> Tensor:
+        """What is carried for a number."""
+        kind = f64 if value.__class__ is float else i64
+        return self._loops.recorder.constant(value, kind)
+
+    def _is_changed(self, place: _Place, before: LoopState) -> bool:
+        """Whether a variable holds another value, or a tensor that got another history."""
+        value = self._values[place]
+        if value is not before._values[place]:
+            return True
+        version = self._versions.get(place)
+        return version != before._versions.get(place) and value.requires_grad
+
+    @unheard
+    def carry(
+        self, before: LoopState, noted: Frame, *, kinds: tuple[type, ...]
+    ) -> list[TensorCore] | None:
+        """The tensors that the round since `before` has put in the place of others of their types.
+
+        None: it has done more, or their memory is seen elsewhere as well.
+
+        kinds: of numbers that are carried as well.
+        """
+        if noted.reads_last and not self.reads_last:
+            self.reads_last = True
+            self._show_last({identity: x[-1] for identity, x in self._items.items() if x})
+        if [*self._values] != [*before._values] or not self._note_filled(before):
+            return None
+        values = self._values.items()
+        numbers = [x for x, new in values if _is_another(before._values[x], new, kinds)]
+        before._numbers = {x: self._number(before._values[x]) for x in numbers}
+        self._numbers = {x: self._number(self._values[x]) for x in numbers}
+        changed = [place for place in self._values if self._is_changed(place, before)]
+        self._changing = [place for place in changed if place not in self._numbers]
+        leaves = chain.from_iterable(flatten(self._values[x])[0] for x in self._changing)
+        held = {id(x): x for x in (*self._values.values(), *leaves) if isinstance(x, TensorCore)}
+        memory = [x._storage for x in held.values()]
+        self._own = {x for x in memory if x in before._own or noted.is_new(x)}
+        places = [x for x in self._changing if self._values[x] is before._values[x]]
+        pairs = [(self._values[place], self._values[place]) for place in places]
+        pairs += zip(before._numbers.values(), self._numbers.values(), strict=True)
+        if not self._follows(before, lambda *pair: pairs.append(pair)):
+            return None
+        pairs = [*{(id(old), id(new)): (old, new) for old, new in pairs}.values()]  # of each once
+        found = {id(new): new for _, new in pairs}
+        has_settled = all(id(old) in found or id(old) not in held for old, _ in pairs)
+        written = [x for x in found.values() if x._storage in noted.written]
+        same = {id(old) for old, new in pairs if old is new}
+        is_own = all(
+            memory.count(x._storage) == 1 and (x._storage in self._own or id(x) in same)
+            for x in written
+        )
+        self._written = {id(x): x for x in written if x._storage not in self._own}
+        keeps = all(x.requires_grad or not x.dtype.is_floating_point for x in found.values())
+        keeps = keeps or all(old.requires_grad is new.requires_grad for old, new in pairs)
+        fits = len(found) == len(pairs) and all(_fits(old, new) for old, new in pairs)
+        fits = fits and noted.hidden <= {x._storage for x in found.values()}
+        is_carry = has_settled and is_own and keeps and fits
+        return [*found.values()] if is_carry and self._are_own() else None
+
+    @property
+    def objects(self) -> list[Any]:
+        """What rounds may change beside variables, and lists that they fill."""
+        return [*self.opened.values(), *self._holders.values()]
+
+    def opens(self, changes: Iterable[Change]) -> bool:
+        """Look into objects that a round has changed, if that is all that these are."""
+        for owner, _, length in changes:
+            if length is not None and len(owner) > length:
+                self.growing.setdefault(id(owner), owner)
+            elif id(owner) not in self.growing:
+                self.opened[id(owner)] = owner
+        return all(_holders(x) is not None for x in self.opened.values())
+
+    @unheard
+    def _note_filled(self, before: LoopState) -> bool:
+        """Note lists with one more tensor in them; False: others differ."""
+        for identity, items in self._items.items():
+            earlier = before._items.get(identity)
+            more = 0 if earlier is None else len(items) - len(earlier)
+            if earlier is None or more == 0:
+                continue
+            ends = (items[:more], items[more:]), (items[len(earlier) :], items[: len(earlier)])
+            new = next((new for new, kept in ends if _are_same(kept, earlier)), [])
+            if [*map(type, new)] != [Tensor]:
+                return False
+            x = self._lists[identity]
+            made = x if x is self._values.get(self.code.makes) else None
+            self.filled[identity] = FilledList([*items], self._loops, here(), made)
+        return True
+
+    def _are_own(self) -> bool:
+        """Whether nobody else has the lists that rounds fill; then it is known where they are."""
+        found = {identity: self._shown_at(self._lists[identity]) for identity in self.filled}
+        self._shown = {identity: at for identity, at in found.items() if at is not None}
+        return len(self._shown) == len(found)
+
+    def _shown_at(self, x: list[Any]) -> tuple[Any, Any] | None:
+        """Where the only reference of the user's to a list is that the trace has made, if it is."""
+        collector = self._loops.recorder.collector
+        if collector is None or collector.was_there(x):
+            return None
+        count, others = collector.referrers_to(x)
+        theirs = sys.getrefcount(x) - _REFERENCES - count
+        holders = [holder for other in others for holder in _holders(other) or ()]
+        places = []  # no inner function may share the variable
+        for holder in (None, *holders):
+            for key, value in self._values.items() if holder is None else _entries(holder):
+                if value is x and (holder is not None or type(key) is int):
+                    places.append((holder, key))
+        return places[0] if theirs == len(places) == 1 else None
+
+    def _show_last(self, items: Mapping[int, Any]) -> None:
+        """Let the last items of lists be places."""
+        if self.reads_last:
+            self._values.update({(identity, _LAST, None): x for identity, x in items.items()})
+
+    def _last_of_filled(self) -> dict[int, Any]:
+        return {identity: filled.last for identity, filled in self.filled.items()}
+
+    def appended(self, made: Sequence[Any], stand_ins: Sequence[TensorCore]) -> list[TensorCore]:
+        """What the recorded round has appended to lists, which nothing may write after that.
+
+        made: the next carry; stand_ins: for what the round began with.
+        """
+        items = [filled.take() for filled in self.filled.values()]
+        rows: list[TensorCore] = [x for each in items for x in each if type(x) is Tensor]
+        if any(len(each) != 1 for each in items) or len(rows) != len(items):
+            raise unrolling("fills a list not alike", [here()])
+        noted = self._loops.frames[-1]
+        written = {x for x in noted.written if noted.is_from_before(x)}
+        held, seen = {x._storage for x in rows}, set[Storage]()
+        while held - seen:  # by the same round, or a later one
+            seen |= held
+            pairs = zip(made, stand_ins, strict=True)
+            held = {x._storage for new, x in pairs if new._storage in held}
+        if seen & written:
+            raise unrolling("writes what it has put in a list", [here()])
+        return rows
+
+    def settle(self, frame: types.FrameType) -> None:
+        """Let what stands for a comprehension's list be in its place, behind the loop."""
+        for filled in self.filled.values():
+            if filled.made is not None and self.code.makes is not None:
+                filled.settle()
+                Stack(frame)[self.code.makes] = filled
+
+    @contextmanager
+    def away(self, loops: Loops) -> Iterator[None]:
+        """Record a round in the block, which sees what it writes by its variables alone."""
+        memory = {x._storage for x in self._written.values()} - loops.away
+        loops.away |= memory
+        try:
+            yield
+        finally:
+            loops.away -= memory
+
+    def written_back(
+        self, carry: Sequence[TensorCore], others: Sequence[TensorCore], rounds: Any
+    ) -> list[TensorCore]:
+        """What the variables hold behind the loop: what was written is what it was.
+
+        rounds: how many are recorded by one, of each of which versions count the writes.
+        """
+        for x, other, writes in zip(carry, others, self.writes, strict=True):
+            if id(x) in self._written:
+                write_(x, other)
+                x._counter.value += writes * rounds - 1 if type(rounds) is int else 0
+        return [x if id(x) in self._written else y for x, y in zip(carry, others, strict=True)]
+
+    @unheard
+    def enter(
+        self, frame: types.FrameType, carry: Sequence[TensorCore], others: Sequence[TensorCore]
+    ) -> LoopState:
+        """Let others be in the place of the tensors that are carried; the state that this is."""
+        instead = {id(x): other for x, other in zip(carry, others, strict=True)}
+        stack, known = Stack(frame), dict[int, Any]()
+        for place in self._changing:
+            value = self._values[place]
+            new = map_tree(lambda x, _: instead.get(id(x), x), value, known=known)
+            self._put(stack, place, new)
+        shown = [x for x in self.filled.items() if x[1].made is None]
+        for identity, filled in shown:
+            _store(stack, *self._shown[identity], filled)
+        numbers = {place: instead[id(x)] for place, x in self._numbers.items()}
+        for place, x in numbers.items():
+            self._put(stack, place, number_of(self._loops, x))
+        entered = LoopState(self.code, frame, self._loops, self)
+        entered._numbers, entered._changing, entered.filled = numbers, self._changing, self.filled
+        entered._show_last(self._last_of_filled())
+        return entered
+
+    def _put(self, stack: Stack, place: _Place, value: Any) -> None:
+        if isinstance(place, int):
+            stack[place] = value
+        elif place[1] == _LAST:
+            self.filled[place[0]].last = value
+        else:
+            _store(stack, self._holders[place[:2]], place[2], value)
+
+    @unheard
+    def next_carry(self, frame: types.FrameType, carry: Sequence[TensorCore]) -> list[Any] | None:
+        """What a round that began with this state has put in the place of its carry.
+
+        None: it has done more, after all.
+        """
+        made: dict[int, Any] = {id(x): x for x in carry}
+        others: list[TensorCore] = []
+
+        def meet(old: TensorCore, new: TensorCore) -> None:
+            if id(old) in made and _fits(old, new) and new.requires_grad <= old.requires_grad:
+                made[id(old)] = new
+            else:
+                others.append(new)
+
+        now = LoopState(self.code, frame, self._loops, self)
+        now._show_last(self._last_of_filled())
+        if [*now._values] != [*self._values]:
+            return None
+        for place, x in self._numbers.items():
+            value, kind = now._values[place], float if x.dtype is f64 else int
+            if value.__class__ is not kind:
+                return None
+            made[id(x)] = self._number(value)
+        follows = now._follows(self, meet) and not others
+        return [*made.values()] if follows and self._stay_one(now) else None
+
+    def _stay_one(self, now: LoopState) -> bool:
+        """Whether places that hold the same tensor hold the same one again."""
+        moved: dict[int, Any] = {}
+        for place in self._changing:
+            pairs = zip(
+                flatten(self._values[place])[0], flatten(now._values[place])[0], strict=True
+            )
+            for old, new in pairs:
+                if isinstance(old, TensorCore) and moved.setdefault(id(old), new) is not new:
+                    return False
+        return True
+
+
+def _holders(owner: Any) -> list[Any] | None:
+    """The containers of all that an object is; None: it is more than these, or a large one."""
+    kind = type(owner)
+    if kind in _CONTAINERS:
+        return [owner] if kind is types.CellType or len(owner) <= _MOST_ENTRIES else None
+    attributes = instance_dict(owner)
+    if attributes is None or kind.__basicsize__ != _Plain.__basicsize__:
+        return None
+    registers = [attributes[name] for name in REGISTERS if name in attributes]
+    is_modules = len(registers) == len(REGISTERS)
+    return [attributes, *registers] if is_modules or not any(map(is_librarys, kind.mro())) else None
+
+
+def _entries(holder: Any) -> Iterable[tuple[Any, Any]]:
+    if type(holder) is types.CellType:
+        try:
+            return [(None, holder.cell_contents)]
+        except ValueError:  # nothing
+            return [(None, None)]
+    return enumerate(holder) if type(holder) is list else holder.items()
+
+
+def _store(stack: Stack, holder: Any, key: Any, value: Any) -> None:
+    """Let something else be in a container, or in the frame, which is None."""
+    if type(holder) is types.CellType:
+        holder.cell_contents = value
+    else:
+        (stack if holder is None else holder)[key] = value
+
+
+def _are_same(some: Sequence[Any], others: Sequence[Any]) -> bool:
+    return len(some) == len(others) and all(map(operator.is_, some, others))
+
+
+def _is_another(old: Any, new: Any, kinds: tuple[type, ...]) -> bool:
+    """Whether both are numbers of one of these types, and not the same one."""
+    if old is new or new.__class__ not in kinds or old.__class__ is not new.__class__:
+        return False
+    return is_live(old) or is_live(new) or type(old) is not type(new) or old != new
+
+
+def _fits(old: TensorCore, new: TensorCore) -> bool:
+    return type(new) is Tensor and new._type == old._type
+
+
+def _alike(old: Any, new: Any, meet: Callable[[Any, Any], object]) -> bool:
+    """Whether a value is what it was but for the tensors in it, which `meet` gets."""
+    if old is new:
+        return True
+    if type(old) is not type(new):
+        return False
+    if isinstance(new, TensorCore):
+        meet(old, new)
+        return True
+    if type(new) in _PLAIN:
+        return repr(old) == repr(new)
+    before, after = children_of(old), children_of(new)
+    if before is None or after is None or [*before] != [*after]:
+        return False
+    return all(_alike(before[key], value, meet) for key, value in after.items())
+
+
+def number_of(loops: Loops, counter: TensorCore, ends: tuple[Any, Any] | None = None) -> LateScalar:
+    """A number that a tensor holds.
+
+    ends: what it is in the first and in the last round that is recorded.
+    """
+    value = loops.recorder.value_of(counter)
+    number = loops.recorder.exits.number(value, value, (), "a number of a round")
+    if ends is not None:
+        number.bounds = ends if ends[0] <= ends[1] else ends[::-1]
+    return number
