@@ -1066,14 +1066,26 @@ def a_sum_from_the_sixth_round_on(w: Any, x: Any) -> Any:
 
 
 def names_that_part(w: Any, x: Any) -> Any:
-    """Both are one tensor until a round in which one of them is left behind."""
-    y, counts = x, [0]
-    for _ in range(ROUNDS):
+    """Both are one tensor in the first rounds, and none of the others."""
+    y = x
+    for t in range(ROUNDS):
         x = lucid.tanh(w @ x)
-        counts[0] += 1
-        y = x if counts[0] < 6 else y
+        if t < 3:
+            y = x
     (x * y).sum().backward()
     return x, y
+
+
+KEPT = State([])
+
+
+def a_list_that_was_there_before(w: Any, x: Any) -> Any:
+    KEPT.value.clear()
+    for _ in range(ROUNDS):
+        x = lucid.tanh(w @ x)
+        KEPT.value.append(x.detach())
+    x.sum().backward()
+    return lucid.stack(KEPT.value)
 
 
 def keys_that_come(w: Any, x: Any) -> Any:
@@ -1117,6 +1129,16 @@ def a_table_that_is_comprehended(w: Any, x: Any) -> Any:
     made = {t: lucid.tanh(w @ x) * t for t in range(ROUNDS)}
     lucid.stack([*made.values()]).sum().backward()
     return made[3]
+
+
+def the_length_in_each_round(w: Any, x: Any) -> Any:
+    made, count = [], 0.0
+    for _ in range(ROUNDS):
+        x = lucid.tanh(w @ x)
+        made.append(x)
+        count += len(made)
+    lucid.stack(made).sum().backward()
+    return x, count
 
 
 def all_pairs_comprehended(w: Any, x: Any) -> Any:
@@ -1233,7 +1255,7 @@ def a_comprehension(w: Any, x: Any) -> Any:
             rows_of_a_list,
             a_generator_of_its_own,
         ),
-        *(memory_that_is_shared_and_written, rows_at_other_numbers, names_that_part),
+        *(memory_that_is_shared_and_written, rows_at_other_numbers),
         *(a_carry_that_is_written_behind_a_list, a_branch_on_its_number, pairs_of_other_lengths),
         *(keys_that_come, an_object_with_a_deque, a_list_that_another_list_has),
         *(a_list_that_an_iterator_has, a_table_that_is_comprehended, all_pairs_comprehended),
@@ -1261,7 +1283,7 @@ def test_rounds_that_differ_or_keep_something_are_pythons(program: Program) -> N
         *((a_list_whose_item_is_written, 1), (a_list_one_of_whose_items_is_written, 1)),
         *((a_hook_on_an_item, 1), (a_gradient_that_an_item_retains, 1)),
         *((the_gradient_of_an_item, 1), (an_item_that_is_detached, 1)),
-        (a_sum_from_the_sixth_round_on, 1),
+        *((a_sum_from_the_sixth_round_on, 1), (the_length_in_each_round, 1), (names_that_part, 1)),
         *((what_is_written_behind_a_list, 1), (what_is_written_by_another_name, 1)),
         *((its_number_in_a_call, 1), (ranges_that_end_outside, 1)),
         *((a_list_of_what_is_written_later, 1), (a_list_of_other_sizes, 1)),
@@ -1270,6 +1292,11 @@ def test_rounds_that_differ_or_keep_something_are_pythons(program: Program) -> N
 )
 def test_rounds_that_turn_out_to_differ_begin_again(program: Program, restarts: int) -> None:
     assert recorded(program, restarts) == 0
+
+
+def test_a_list_that_was_there_before_gets_all_items() -> None:
+    assert recorded(a_list_that_was_there_before, restarts=2) == 0  # that changes it, in rounds
+    assert len(KEPT.value) == ROUNDS
 
 
 def test_rounds_that_differentiate_what_was_before_them_are_pythons() -> None:

@@ -106,7 +106,7 @@ class FilledList(StackedList):
 
     __slots__ = (
         *("_ahead", "_before", "_behind", "_depth", "_grows_ahead", "_items", "_last"),
-        *("_loops", "_place", "_rows", "_shown", "made"),
+        *("_length", "_loops", "_place", "_rows", "_shown", "made"),
     )
 
     def __init__(
@@ -116,6 +116,7 @@ class FilledList(StackedList):
         place: Location | None,
         made: list[Any] | None = None,
     ) -> None:
+        self._rows: TensorCore | None = None
         super().__init__(list, (), len(before))
         self.made = made
         self._before, self._loops, self._place = before, loops, place
@@ -125,12 +126,20 @@ class FilledList(StackedList):
         self._grows_ahead = False
         self._items: dict[Any, tuple[StackedList, Any]] = {}
         self._last: Any = None
-        self._rows: TensorCore | None = None
         self._shown: list[tuple[Storage, int]] = []
 
     @property
     def filled(self) -> FilledList:
         return self
+
+    @property
+    def length(self) -> Any:  # type: ignore[override]
+        """How many items there are, behind the loop; each round has another number."""
+        return self._look() if self._rows is None else self._length
+
+    @length.setter
+    def length(self, count: Any) -> None:
+        self._length = count
 
     @property
     def is_alone(self) -> bool:
