@@ -1105,6 +1105,30 @@ def an_object_with_a_deque(w: Any, x: Any) -> Any:
     return [*last]
 
 
+class Meter(list[Any]):
+    total: Any = 0
+
+
+def an_object_that_is_a_list_as_well(w: Any, x: Any) -> Any:
+    meter = Meter()
+    for _ in range(ROUNDS):
+        x = lucid.tanh(w @ x)
+        meter.append(x)
+        meter.total = meter.total + x.sum()
+    meter.total.backward()
+    return meter.total, lucid.stack(list(meter))
+
+
+def a_key_from_the_fourth_round_on(w: Any, x: Any) -> Any:
+    state = {"x": x}
+    for t in range(ROUNDS):
+        state["x"] = lucid.tanh(w @ state["x"])
+        if t >= 3:
+            state["last"] = state["x"]
+    state["x"].sum().backward()
+    return state
+
+
 def a_list_that_another_list_has(w: Any, x: Any) -> Any:
     made = []
     lists = [made, made]
@@ -1258,6 +1282,7 @@ def a_comprehension(w: Any, x: Any) -> Any:
         *(memory_that_is_shared_and_written, rows_at_other_numbers),
         *(a_carry_that_is_written_behind_a_list, a_branch_on_its_number, pairs_of_other_lengths),
         *(keys_that_come, an_object_with_a_deque, a_list_that_another_list_has),
+        an_object_that_is_a_list_as_well,
         *(a_list_that_an_iterator_has, a_table_that_is_comprehended, all_pairs_comprehended),
         *(what_a_condition_leaves, the_largest_of_a_generator_expression),
         *(
@@ -1284,6 +1309,7 @@ def test_rounds_that_differ_or_keep_something_are_pythons(program: Program) -> N
         *((a_hook_on_an_item, 1), (a_gradient_that_an_item_retains, 1)),
         *((the_gradient_of_an_item, 1), (an_item_that_is_detached, 1)),
         *((a_sum_from_the_sixth_round_on, 1), (the_length_in_each_round, 1), (names_that_part, 1)),
+        (a_key_from_the_fourth_round_on, 1),
         *((what_is_written_behind_a_list, 1), (what_is_written_by_another_name, 1)),
         *((its_number_in_a_call, 1), (ranges_that_end_outside, 1)),
         *((a_list_of_what_is_written_later, 1), (a_list_of_other_sizes, 1)),

@@ -130,8 +130,6 @@ class LoopState:
 
         Or numbers for which tensors are carried.
         """
-        if [*self._values] != [*before._values]:
-            return False
         pairs = {x: (before._values[x], y) for x, y in self._values.items()}
         return all(_alike(*pairs[x], meet) for x in pairs if x not in before._numbers)
 
