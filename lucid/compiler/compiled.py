@@ -51,7 +51,6 @@ from lucid.compiler.reports.statistics import (
     kind_of_change,
     signature_text,
 )
-from lucid.compiler.results.replayed_effects import begin_call
 from lucid.ir.clone import copy_graph
 from lucid.ir.errors import (
     ArgumentError,
@@ -511,8 +510,6 @@ class Compiled:
 
         differs: what a run of a program has found that doesn't fit; it isn't asked again.
         """
-        if self._is_paced:  # others are part of the user's call
-            begin_call()
         looks = looks_of(args)
         self._pace.refuse_look(looks, self._looks(args) in self._recent)
         if differs is None and self._latest is not None and self._audits.is_due():

@@ -96,13 +96,15 @@ class Foreseen:
     def _try(self, effect: ReplayedEffect) -> None:
         """Do it once for nothing, and give up where it reads what the step has changed by now.
 
-        It is found out before the native step what effects leave. Errors are for the call.
+        Or where code of the user's, a function of epochs, changes more than its entries: it is
+        found out before the native step what effects leave. Errors are for the call.
         """
         around = Surroundings(self.recorder, effect.what, (), (), 0)
-        with _holding(_as_found(effect.owners)):
+        known = {*map(id, effect.owners)}
+        with _holding(_as_found(effect.owners)), around.untouched(known):
             before = [*map(Entries, effect.owners)]
             try:
-                with around.untouched(are_writes_known=True), suppress(Exception):
+                with suppress(Exception):
                     effect.call()
             finally:
                 for entries in before:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -74,78 +73,17 @@ class Entries:
             counter.now = version
 
 
-class _Told(threading.local):
-    """What effects have left or raised in the call that is on, by what came before them.
-
-    A trace that begins again, an audit, the program's call and one op by op are one call to the
-    functions of the user's that a schedule asks.
-    """
-
-    def __init__(self) -> None:
-        self.results: dict[Any, tuple[list[Entries], list[Entries] | Exception]] = {}
-
-
-_told = _Told()
-
-
-def begin_call() -> None:
-    """Another call may find other results."""
-    if _told.results:
-        _told.results.clear()
-
-
-def let_frames_go() -> None:
-    """Let errors that are to be raised again hold no frames, in which traced tensors may be."""
-    for _, found in _told.results.values():
-        if isinstance(found, Exception):
-            found.__traceback__ = None
-
-
-def _key_of(call: partial[Any]) -> Any:
-    return call.func, call.args
-
-
-def _do(call: partial[Any], key: Any, owners: Sequence[dict[str, Any]]) -> None:
-    """Let an effect set entries, or raise an error, as it has done before in this call."""
-    known = _told.results.get(key)
-    if known is None or not all(entries.are_there() for entries in known[0]):
-        before = [*map(Entries, owners)]
-        try:
-            call()
-            _told.results[key] = before, [*map(Entries, owners)]
-        except Exception as error:
-            _told.results[key] = before, error
-            raise
-    elif isinstance(known[1], Exception):
-        raise known[1]
-    else:
-        for entries in known[1]:
-            entries.put()
-
-
-def do_at_once(call: partial[Any], owners: Sequence[dict[str, Any]]) -> None:
-    """The same op by op, where the effect takes place."""
-    if not _told.results:
-        call()
-        return
-    try:
-        _do(call, (_key_of(call),), owners)
-    finally:
-        _told.results.clear()
-
-
 class Forecast:
     """What some effects, one after the other, will leave in their dicts.
 
     It is found out before a call, and once: who asks again and finds the dicts as they were is told
-    the same. Functions of the user's that are called for it run once in a call, as in eager mode.
+    the same.
     """
 
-    __slots__ = ("_after", "_before", "_earlier", "_effect", "_key", "_owners")
+    __slots__ = ("_after", "_before", "_earlier", "_effect", "_owners")
 
     def __init__(self, effects: Sequence[ReplayedEffect]) -> None:
         *earlier, self._effect = effects
-        self._key = tuple(_key_of(effect.call) for effect in effects)
         self._earlier: Forecast | None = earlier[-1].forecast if earlier else None
         owners = self._earlier.owners() if self._earlier is not None else []
         self._owners = [*{id(owner): owner for owner in (*owners, *self._effect.owners)}.values()]
@@ -190,7 +128,7 @@ class Forecast:
         """
         for entries in before if self._earlier is None else self._earlier._after:
             entries.put()
-        _do(self._effect.call, self._key, self._owners)
+        self._effect.call()
         count = len(self._owners)
         self._after = [*map(Entries, self._owners)]
         self._before = before[:count]
@@ -209,4 +147,3 @@ class Forecast:
     def forget(self) -> None:
         """The call has come to its end: the next one may find others."""
         self._before, self._after = [], []
-        _told.results.clear()
