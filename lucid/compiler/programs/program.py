@@ -43,9 +43,8 @@ from lucid.compiler.recording.trace import Trace
 from lucid.compiler.results.gradients import Gradients
 from lucid.compiler.results.output_specs import (
     Constant,
+    Found,
     GraphOutput,
-    InputContainer,
-    InputNumber,
     LateOutput,
     Run,
     counter_of,
@@ -530,7 +529,8 @@ class Program:
         for deferred in self._deferred:
             made += [*deferred.args, *deferred.kwargs.values()]
         self._constants = [spec for spec in made if isinstance(spec, Constant)]
-        self._has_given = any(isinstance(leaf, InputContainer) for leaf in epilogue.leaves)
+        found = [leaf for leaf in epilogue.leaves if isinstance(leaf, Found)]
+        self._has_given = any(leaf.what == "container" for leaf in found)
         specs = (*epilogue.leaves, *(spec for _, spec in self.grads if spec is not None))
         self.gradients = Gradients(self.executable, epilogue.grads, specs)
 
@@ -633,7 +633,7 @@ class Program:
             any(id(cell.leaf) not in leaves for _, cell in self._found),
             any(isinstance(x, int) for x, _ in self.counters),
             any(id(x.leaf) not in leaves for x, _ in counted),
-            not all(type(early) is InputNumber for early in self.early),
+            not all(type(early) is Found and early.what == "number" for early in self.early),
             any(use.leaf is None for use, _ in self.gradients.others),
             self._has_given,
             self._claimed_memory,
