@@ -676,7 +676,7 @@ class Program:
         for spec in self.early:
             spec.of(run)
         if self._effects:
-            run.changed = self._effects[-1].forecast.entries()
+            run.changed = self._effects[-1].entries()
         self._begun = run
 
     def finish(self, outputs: Any, args: Sequence[Any]) -> Any:
@@ -712,7 +712,7 @@ class Program:
             run.roots[made.slot] = result
         found = self._deliver(run, None, record)
         if self._effects:
-            self._effects[-1].forecast.forget()
+            self._effects[-1].forget()
         self._begun = None  # last of all: without it, done again, lists would grow again
         return (found, run) if self._deferred else found
 
@@ -859,7 +859,7 @@ class Program:
     def foresees(self) -> bool:
         """Whether what is repeated after a call raises nothing; else the call is about to."""
         try:
-            return not self._effects or bool(self._effects[-1].forecast.entries())
+            return not self._effects or bool(self._effects[-1].entries())
         except Exception:
             return False
 
@@ -873,7 +873,7 @@ class Program:
             counter = counter_of(target, call)
             run.versions[counter] = run.versions.get(counter, counter.now) + delta
         if self._effects:
-            run.changed = self._effects[-1].forecast.take()
+            run.changed = self._effects[-1].take()
 
     def _run_native(self, run: Run, memory: Reusable | None) -> None:
         """Raises `NonFiniteError` where the step would leave what it has made a NaN or inf of."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -11,27 +10,6 @@ import numpy as np
 
 from lucid.tensor.core import TensorCore
 from lucid.tensor.storage import VersionCounter
-
-
-@dataclass(slots=True)
-class ReplayedEffect:
-    """What is repeated after each call.
-
-    Attributes:
-        call: does it, as a function and its arguments; what: its name, for messages.
-        owners: the dicts whose entries it sets.
-        anew: the keys of lists that it makes anew, each as long as before.
-        is_foreseen: whether all that it leaves may be read later in the step, not only numbers:
-            code of the user's may do more than set entries.
-        forecast: what it and those before it leave.
-    """
-
-    call: partial[Any]
-    what: str
-    owners: Sequence[dict[str, Any]]
-    anew: Collection[str] = ()
-    is_foreseen: bool = True
-    forecast: Forecast = field(init=False)
 
 
 class Entries:
@@ -73,26 +51,42 @@ class Entries:
             counter.now = version
 
 
-class Forecast:
-    """What some effects, one after the other, will leave in their dicts.
+class ReplayedEffect:
+    """What is repeated after each call, and what it will leave in dicts.
 
-    It is found out before a call, and once: who asks again and finds the dicts as they were is told
-    the same.
+    That is found out before a call, and once: who asks again and finds the dicts as they were is
+    told the same.
+
+    Attributes:
+        call: does it, as a function and its arguments; what: its name, for messages.
+        owners: the dicts whose entries it sets, and those that effects before it set.
+        anew: the keys of lists that it makes anew, each as long as before.
+        is_foreseen: whether all that it leaves may be read later in the step, not only numbers:
+            code of the user's may do more than set entries.
     """
 
-    __slots__ = ("_after", "_before", "_earlier", "_effect", "_owners")
-
-    def __init__(self, effects: Sequence[ReplayedEffect]) -> None:
-        *earlier, self._effect = effects
-        self._earlier: Forecast | None = earlier[-1].forecast if earlier else None
-        owners = self._earlier.owners() if self._earlier is not None else []
-        self._owners = [*{id(owner): owner for owner in (*owners, *self._effect.owners)}.values()]
+    def __init__(
+        self,
+        call: partial[Any],
+        what: str,
+        owners: Sequence[dict[str, Any]],
+        anew: Collection[str] = (),
+        is_foreseen: bool = True,
+    ) -> None:
+        self.call = call
+        self.what = what
+        self.owners = owners
+        self.anew = anew
+        self.is_foreseen = is_foreseen
+        self._earlier: ReplayedEffect | None = None
         self._before: list[Entries] = []
         self._after: list[Entries] = []
 
-    def owners(self) -> list[dict[str, Any]]:
-        """The dicts."""
-        return self._owners
+    def follow(self, earlier: ReplayedEffect) -> None:
+        """Take place after another one."""
+        self._earlier = earlier
+        known = {id(owner): owner for owner in (*earlier.owners, *self.owners)}
+        self.owners = [*known.values()]
 
     def entries(self) -> list[Entries]:
         """What will be in the dicts, which are as before.
@@ -100,16 +94,16 @@ class Forecast:
         What an effect raises comes before the call has changed anything, and the call has nothing
         to do at its end that could fail.
         """
-        missing: list[Forecast] = []
-        known: Forecast | None = self
+        missing: list[ReplayedEffect] = []
+        known: ReplayedEffect | None = self
         while known is not None and not known._is_found():
             missing.append(known)
             known = known._earlier
         if missing:
-            before = [*map(Entries, self._owners)]
+            before = [*map(Entries, self.owners)]
             try:
-                for forecast in reversed(missing):
-                    forecast._find(before)
+                for effect in reversed(missing):
+                    effect._find(before)
                 for entries in before:
                     entries.put()
             except BaseException:  # an interrupt as well, while they are put back
@@ -128,10 +122,9 @@ class Forecast:
         """
         for entries in before if self._earlier is None else self._earlier._after:
             entries.put()
-        self._effect.call()
-        count = len(self._owners)
-        self._after = [*map(Entries, self._owners)]
-        self._before = before[:count]
+        self.call()
+        self._after = [*map(Entries, self.owners)]
+        self._before = before[: len(self.owners)]
 
     def value(self, owner: dict[str, Any], key: str) -> Any:
         """One entry."""
