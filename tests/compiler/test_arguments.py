@@ -592,7 +592,7 @@ def test_a_call_runs_op_by_op_that_writes_overlapping_memory_which_lucid_cannot_
 
     (step,) = agree(scenario, traces=1)
     reason = (
-        "two inputs of the step share memory, and one is written: x and w\n"
+        "two inputs of the step share memory, and one is written: w and x\n"
         "hint: clone() one of them"
     )
     assert step.stats.eager_reasons == [reason, reason]

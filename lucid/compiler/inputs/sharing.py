@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
@@ -26,6 +27,7 @@ class Sharing:
         written, read: what the step does with them; what it does nothing with may lie anywhere.
 
     Attributes:
+        writes_arguments: whether an input is written that is not bound once.
         written_spans: addresses of what is written of the state, and its input; sorted.
     """
 
@@ -42,11 +44,13 @@ class Sharing:
         self._idle = frozenset(i for i, e in enumerate(entries) if e.value not in used)
         bound = [(i, array) for i, array in enumerate(arrays) if array is not None]
         bound = [(i, array) for i, array in bound if i not in self._idle]
-        self._identities = {id(array) for _, array in bound}
+        self._identities = {id(array): i for i, array in bound}
         self._are_owners = all(array.base is None for _, array in bound)
         spans = sorted((*_span(array), i) for i, array in bound if array.size)
         self._spans = spans
         self.written_spans = [entry for entry in spans if entry[2] in self._written]
+        self._starts = [low for low, _, _ in self.written_spans]
+        self.writes_arguments = any(arrays[i] is None for i in self._written)
         self._refuse_overlaps(spans)
 
     def is_written(self, number: int) -> bool:
@@ -73,13 +77,22 @@ class Sharing:
         if self._idle:
             given = [(number, array) for number, array in given if number not in self._idle]
         for number, array in given:
-            if number in self._written and not array.flags.writeable:
+            is_written = number in self._written
+            if is_written and not array.flags.writeable:
                 raise EagerOnlyError(f"it writes {self._names[number]}, which is read-only")
+            known = self._identities.get(id(array))
+            if known is not None and (is_written or known in self._written):
+                self._refuse(known, number)
+            if array.base is not None or not self._are_owners:
+                low, high = _span(array)
+                last = bisect_left(self._starts, high)  # of those that are written, which lie apart
+                nearest = self.written_spans[max(last - 1, 0) : last]
+                for start, stop, other in self._spans if is_written else nearest:
+                    if low < stop and start < high:
+                        self._refuse(other, number)
         owners = {id(array) for _, array in given if array.base is None}
-        is_own = self._are_owners and len(owners) == len(given)  # each has memory of its own
-        if not (is_own and owners.isdisjoint(self._identities)):
-            shown = [(*_span(array), i) for i, array in given if array.size]
-            self._refuse_overlaps([*self._spans, *shown])
+        if self.writes_arguments and len(owners) < len(given):
+            self._refuse_overlaps([(*_span(array), i) for i, array in given if array.size])
 
     def _refuse_overlaps(self, spans: Iterable[tuple[int, int, int]]) -> None:
         """Raise where two overlap of which one is written."""
