@@ -29,7 +29,6 @@ from lucid.compiler.guards.mutable_sources import GrowingList
 from lucid.compiler.guards.restarts import MOST_RESTARTS, Known, RestartTrace, undo_all
 from lucid.compiler.inputs.objects import SETS, is_set_of_values, owners_of, walk
 from lucid.compiler.inputs.signature import (
-    MOVES,
     Call,
     Description,
     axes_of_arguments,
@@ -52,7 +51,6 @@ from lucid.compiler.reports.statistics import (
     kind_of_change,
     signature_text,
 )
-from lucid.compiler.results.replayed_effects import begin_call
 from lucid.ir.clone import copy_graph
 from lucid.ir.errors import (
     ArgumentError,
@@ -106,6 +104,7 @@ LIMIT_BYTES = 1 << 29  # that they keep, as `Program.nbytes` says; two of any si
 # What a run raises that has found another thing than its trace.
 DEPARTS = (HostCallMismatch, LeavesPath)
 MOST_KEPT = 16  # lists that grow, of which it holds the last ones
+SHORTEST = 4  # such a list, where there has been another one
 RECENT = 3  # programs that native code tries for arguments that look alike
 ATTEMPTS = 16  # of one call to run a program before another thread changes what it depends on
 
@@ -511,8 +510,6 @@ class Compiled:
 
         differs: what a run of a program has found that doesn't fit; it isn't asked again.
         """
-        if self._is_paced:  # others are part of the user's call
-            begin_call()
         looks = looks_of(args)
         self._pace.refuse_look(looks, self._looks(args) in self._recent)
         if differs is None and self._latest is not None and self._audits.is_due():
@@ -1064,7 +1061,7 @@ class Compiled:
         self._lists += [(x, [*x]) for _, x in sets]
         if changed:
             raise RestartTrace("is given a set that changes", "counts", changed)
-        least = MOVES if self._kept else 1
+        least = SHORTEST if self._kept else 1
         grown = {
             id(x): GrowingList(path, x)
             for path, x in lists

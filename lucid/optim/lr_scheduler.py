@@ -27,7 +27,7 @@ from typing import Any, ClassVar, SupportsFloat, TypeVar
 from lucid.autograd.modes import no_grad
 from lucid.choices import check_choice
 from lucid.compiler.recording import hooks
-from lucid.compiler.results.replayed_effects import ReplayedEffect, do_at_once
+from lucid.compiler.results.replayed_effects import ReplayedEffect
 from lucid.docstrings import ending, like
 from lucid.functions.arguments import integer, kind_of
 from lucid.functions.border import constructors_at_border
@@ -189,7 +189,7 @@ class LRScheduler:
             effect = ReplayedEffect(call, f"{name}.step()", owners, anew, is_foreseen)
             hooks.after_call(effect, changes)
         else:
-            do_at_once(call, owners)
+            call()
 
     def _parts(self) -> Iterator[LRScheduler]:
         """This scheduler, and those inside of it."""

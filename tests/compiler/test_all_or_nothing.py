@@ -19,7 +19,7 @@ import lucid
 from lucid import nn
 from lucid.autograd.native import Code
 from lucid.compiler.guards import events
-from lucid.compiler.results.replayed_effects import Forecast, ReplayedEffect
+from lucid.compiler.results.replayed_effects import ReplayedEffect
 from lucid.ir import Graph, ops
 from lucid.ir.types import TensorType, f32
 from lucid.runtime import cache
@@ -519,7 +519,7 @@ def test_an_interrupt_while_effects_are_taken_back_leaves_none() -> None:
     owner = Interrupted(rate=0)
     effect = ReplayedEffect(partial(owner.update, rate=1), "a schedule", [owner])
     with pytest.raises(Interrupt):
-        Forecast([effect]).entries()
+        effect.entries()
     assert owner == {"rate": 0}
 
 

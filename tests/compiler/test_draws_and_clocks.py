@@ -230,6 +230,13 @@ def test_what_has_no_numbers_for_results_runs_op_by_op(use):
 
 
 LABELS: list[str] = []
+SYSTEM = random.SystemRandom()
+
+
+def test_a_generator_of_the_system_runs_op_by_op():
+    step = lucid.compile(lambda x: x * SYSTEM.random())
+    assert len({step(lucid.ones((), dtype=F64)).item() for _ in range(3)}) == 3
+    assert "it draws random numbers, by SystemRandom.random()" in step.stats.eager_reasons[0]
 
 
 def test_a_generator_of_the_steps_own_gives_the_same_numbers_at_each_call():

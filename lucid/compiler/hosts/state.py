@@ -7,7 +7,7 @@ import sys
 import types
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from threading import get_ident
 from typing import Any, NoReturn
@@ -121,14 +121,15 @@ class Surroundings:
                 self._take_up(f"{path}.grad", gradient, first)
 
     @contextmanager
-    def untouched(self, *, are_writes_known: bool = False) -> Iterator[None]:
+    def untouched(self, known: Set[int] | None = None) -> Iterator[None]:
         """Undo what the block changes in Python: it is an evaluation more than eager has.
 
         Gives the trace up where traced code reads or changes the same, or has changed what the
         block reads, or where the block fails since it needs what another one has changed so.
         The trace is suspended: another one may run inside, on the same tensors.
 
-        are_writes_known: whether the trace knows by itself what the block changes.
+        known: the identities of dicts that the block puts back by itself, of which the trace knows
+            what it does with them: where it changes more, the call runs op by op.
         """
         outer = self._recorder.collector
         assert outer is not None
@@ -168,11 +169,15 @@ class Surroundings:
             self._forget_lent(collector.guards)
             guards = [x for x in collector.guards.values() if isinstance(x, _KINDS)]
             changed = [guard for guard in guards if not guard.holds()]
+            if known is not None:
+                changed = [guard for guard in changed if id(guard.owner) not in known]
             collector.put_back()
             epoch.count += 1  # which objects of the library's go by
-            if not are_writes_known:
-                given = {id(value) for path, value in self._roots if path}
-                outer.note_host(self._name, changed, given)
+            if known is not None and (changed or collector.has_drawn):
+                what = f"changes {changed[0].path}" if changed else "draws random numbers"
+                self._recorder.run_op_by_op(f"it calls {self._name}, which {what}")
+            given = {id(value) for path, value in self._roots if path}
+            outer.note_host(self._name, changed, given)
             for guard in collector.guards.values():
                 if outer.has_changed_for(guard) or self._looks_at(guard):
                     self._recorder.run_op_by_op(
@@ -230,6 +235,11 @@ class _Writes(GuardCollector):
         """Each call draws anew."""
         if id(generator) not in self._generators:
             self._generators[id(generator)] = generator, state_of(generator)
+
+    @property
+    def has_drawn(self) -> bool:
+        """Whether it has drawn random numbers."""
+        return bool(self._generators)
 
     def put_back_generators(self) -> None:
         """Let the random generators draw again what they drew."""

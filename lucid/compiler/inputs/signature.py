@@ -8,7 +8,6 @@ import re
 import types
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,12 +49,11 @@ if TYPE_CHECKING:
 Description = dict[str, str]
 PlainType = tuple[TensorType, Shape, int]
 TENSOR = re.compile(r"(\w+)(\[[n\d,]*\])(.*)")  # a tensor in a description: dtype, shape, the rest
-_WHOLE = re.compile(r"u?int\d* ")  # a whole number there
+_MOVING = re.compile(r"(str|u?int\d*) ")  # a whole number or a text there
 _FUNCTION = re.compile(r"the (function|partial) \S.* at ")  # one that a line makes each time
 _ENTRY = re.compile(r"\[\d+\](?=[\[.])")  # of a list, in which something stands
 MOST_IN_MESSAGES = 4  # changes, or arguments, that a message names
-MOVES = 4  # programs that differ only in ints: one more is made for all of their values
-MOVES_OF_TEXTS = 2
+MOVES = 2  # programs for other ints or texts: one more is made for all of their values
 MOVES_OF_SIZES = 3  # sizes of an axis: the last of these is one of any
 _ARGUMENT = "argument"
 _OFTEN = frozenset((bool, str, type(None)))  # of those that are known by their values
@@ -108,34 +106,20 @@ def with_live_arguments(
 
 
 def moving_arguments(now: Description, earlier: Iterable[Description]) -> set[str]:
-    """The ints, texts and functions in which a call and earlier ones differ; else flags and sizes.
+    """The ints, texts and functions in which a call differs from some earlier ones.
 
-    Of ints many: shapes may depend on them. One that counts calls says sooner that it's another one
-    in each, and so does a text; a function of the same code at once. A flag is often made of such
-    an int, as in `step(x, i, verbose=i % 10 == 0)`.
+    Of ints and texts from two: shapes and branches may depend on them. A function of the same code
+    is another one in each call, at once.
     """
-    texts = {path for path, text in now.items() if text.startswith("str ")}
-    moving = texts | {path for path, text in now.items() if _WHOLE.match(text)}
-    functions = {path for path, text in now.items() if _FUNCTION.match(text)}
+    remade: set[str] = set()
     moved: list[set[str]] = []
-    calls = [now]  # the latest first
-    for before in reversed([*earlier]) if moving or functions else ():
-        names = set(differences(now, before))
-        remade = {x for x in names & functions if _code_in(now[x]) == _code_in(before.get(x, ""))}
-        if remade and names <= remade:
-            return remade
-        others = names - moving
-        if names & moving and all(map(_is_beside, map(now.get, others), map(before.get, others))):
-            moved.append(names & moving)
-            calls.append(before)
-    of_texts = [names for names in moved if names <= texts]
-    found: set[str] = set()
-    if len(moved) >= MOVES or _count(calls[:3]):
-        found = found.union(*moved)
-    elif len(of_texts) >= MOVES_OF_TEXTS:
-        found = found.union(*of_texts)
+    for before in earlier:
+        alike = {x for x in differences(now, before) if _are_alike(now.get(x), before.get(x))}
+        remade |= {path for path in alike if _FUNCTION.match(now[path])}
+        moved += [alike - remade] if alike - remade else []
+    found = remade.union(*moved) if len(moved) >= MOVES else remade
     places = {_place_in_sample(path) for path in found} - {None}
-    return found | {path for path in moving if _place_in_sample(path) in places}
+    return found | {x for x in now if _place_in_sample(x) in places and _MOVING.match(now[x])}
 
 
 def _place_in_sample(path: str) -> str | None:
@@ -202,36 +186,13 @@ def _may_be_open(size: int) -> bool:
     return LEAST <= size <= MOST
 
 
-def _count(calls: Sequence[Description]) -> bool:
-    """Whether ints that differ between three calls count them, up or down."""
-    pairs = [*pairwise(calls)]
-    steps = {
-        _step(now.get(path, ""), before.get(path, ""))
-        for now, before in pairs
-        for path in differences(now, before)
-        if not (now.get(path, "").startswith("str ") or _is_beside(now.get(path), before.get(path)))
-    }
-    return len(pairs) == 2 and steps in ({1}, {-1})
-
-
-def _is_beside(text: str | None, before: str | None) -> bool:
-    """Whether what differs is a bool in both calls, or a tensor of other sizes."""
+def _are_alike(text: str | None, before: str | None) -> bool:
+    """Whether two values are whole numbers of one kind, texts, or functions of the same code."""
     if text is None or before is None:
         return False
-    now, then = TENSOR.fullmatch(text), TENSOR.fullmatch(before)
-    if now is None or then is None:
-        return text.startswith("bool ") and before.startswith("bool ")
-    return (now[1], now[3], now[2].count(",")) == (then[1], then[3], then[2].count(","))
-
-
-def _step(text: str, before: str) -> int:
-    """By how much an int has changed; 0: it is none."""
-    are_ints = text.startswith("int ") and before.startswith("int ")
-    return int(text[4:]) - int(before[4:]) if are_ints else 0
-
-
-def _code_in(text: str) -> str:
-    return text.rpartition(" at ")[0]
+    kind = _FUNCTION.match(text) or _MOVING.match(text)
+    begin = text.rpartition(" at ")[0] if _FUNCTION.match(text) else kind and kind[0]
+    return bool(begin) and before.startswith(f"{begin}")
 
 
 class Call:

@@ -43,9 +43,8 @@ from lucid.compiler.recording.trace import Trace
 from lucid.compiler.results.gradients import Gradients
 from lucid.compiler.results.output_specs import (
     Constant,
+    Found,
     GraphOutput,
-    InputContainer,
-    InputNumber,
     LateOutput,
     Run,
     counter_of,
@@ -530,7 +529,8 @@ class Program:
         for deferred in self._deferred:
             made += [*deferred.args, *deferred.kwargs.values()]
         self._constants = [spec for spec in made if isinstance(spec, Constant)]
-        self._has_given = any(isinstance(leaf, InputContainer) for leaf in epilogue.leaves)
+        found = [leaf for leaf in epilogue.leaves if isinstance(leaf, Found)]
+        self._has_given = any(leaf.what == "container" for leaf in found)
         specs = (*epilogue.leaves, *(spec for _, spec in self.grads if spec is not None))
         self.gradients = Gradients(self.executable, epilogue.grads, specs)
 
@@ -633,7 +633,7 @@ class Program:
             any(id(cell.leaf) not in leaves for _, cell in self._found),
             any(isinstance(x, int) for x, _ in self.counters),
             any(id(x.leaf) not in leaves for x, _ in counted),
-            not all(type(early) is InputNumber for early in self.early),
+            not all(type(early) is Found and early.what == "number" for early in self.early),
             any(use.leaf is None for use, _ in self.gradients.others),
             self._has_given,
             self._claimed_memory,
@@ -676,7 +676,7 @@ class Program:
         for spec in self.early:
             spec.of(run)
         if self._effects:
-            run.changed = self._effects[-1].forecast.entries()
+            run.changed = self._effects[-1].entries()
         self._begun = run
 
     def finish(self, outputs: Any, args: Sequence[Any]) -> Any:
@@ -712,7 +712,7 @@ class Program:
             run.roots[made.slot] = result
         found = self._deliver(run, None, record)
         if self._effects:
-            self._effects[-1].forecast.forget()
+            self._effects[-1].forget()
         self._begun = None  # last of all: without it, done again, lists would grow again
         return (found, run) if self._deferred else found
 
@@ -859,7 +859,7 @@ class Program:
     def foresees(self) -> bool:
         """Whether what is repeated after a call raises nothing; else the call is about to."""
         try:
-            return not self._effects or bool(self._effects[-1].forecast.entries())
+            return not self._effects or bool(self._effects[-1].entries())
         except Exception:
             return False
 
@@ -873,7 +873,7 @@ class Program:
             counter = counter_of(target, call)
             run.versions[counter] = run.versions.get(counter, counter.now) + delta
         if self._effects:
-            run.changed = self._effects[-1].forecast.take()
+            run.changed = self._effects[-1].take()
 
     def _run_native(self, run: Run, memory: Reusable | None) -> None:
         """Raises `NonFiniteError` where the step would leave what it has made a NaN or inf of."""

@@ -32,22 +32,17 @@ from lucid.compiler.recording.texts import is_of_call
 from lucid.compiler.results.histories import Histories, History, calls_users, lost_graph
 from lucid.compiler.results.memory import TracedMemory
 from lucid.compiler.results.output_specs import (
-    ArrayCopy,
-    ArrayOf,
     Constant,
-    FoundGrad,
+    Found,
     GradMetadata,
     GraphOutput,
     GraphOutputView,
-    InputAlias,
-    InputArray,
-    InputContainer,
-    InputNumber,
     InputView,
     LateOutput,
     MemoryAlias,
     OutputSpec,
     Views,
+    leaf_of,
 )
 from lucid.compiler.results.pytree import BuiltContainer, flatten, is_node
 from lucid.compiler.results.side_effects import SideEffects
@@ -244,21 +239,24 @@ class EpilogueBuilder:
             if type(leaf) is LateArray:
                 position = self._recorder.positions.get(id(leaf.tensor), -1)
                 if position >= 0 and leaf.whole is None:
-                    return InputArray(position)
+                    return Found("array", lambda run: run.call.tensors[position]._array)
                 if (found := leaf.found) is not None:
-                    return LateOutput(lambda _: found(), {}, {})
+                    return Found("array", lambda _: found())
                 leaf.settle()
                 if leaf.tensor is not None and leaf.whole is None:
-                    return ArrayOf(self._spec_of(leaf.tensor))
+                    whole = self._spec_of(leaf.tensor)
+                    return Found("array", lambda run: whole.of(run).numpy())
             slots = {key: self._slot(x, x) for key, x in leaf.bases.items() if not is_live(x)}
             early = {key: self._spec_of(x) for key, x in leaf.bases.items() if is_live(x)}
             return LateOutput(leaf.formula, slots, early)
         if is_live(leaf):
-            return InputNumber(leaf.formula)
+            formula = leaf.formula
+            return Found("number", lambda run: formula(run.call.floats))
         if isinstance(leaf, TensorCore):
             return self._outside(leaf) or self._inside(leaf)
         if id(leaf) in self._recorder.containers:
-            return InputContainer(self._recorder.containers[id(leaf)])
+            number = self._recorder.containers[id(leaf)]
+            return Found("container", lambda run: run.call.owners()[number])
         if id(leaf) in self._recorder.dicts:
             know_by_identity([self._recorder.dicts[id(leaf)]])
             raise RestartTrace("keeps the __dict__ of an object that it is given")
@@ -271,7 +269,7 @@ class EpilogueBuilder:
             if stand_in is not leaf:
                 return self._spec_of(stand_in)
             self._collector.refuse_beside(leaf)
-            return ArrayCopy(leaf)
+            return Found("copy", lambda _: leaf.copy())
         if (isinstance(leaf, _SHARED) or _is_value(leaf)) and self._is_fixed(leaf):
             return Constant(leaf)
         source, what = self._source, f"an object of {type(leaf).__name__} that it made"
@@ -297,9 +295,11 @@ class EpilogueBuilder:
         """How to get at a tensor that is from outside, or shows memory from there."""
         recorder, storage = self._recorder, leaf._storage
         if id(leaf) in recorder.positions:
-            return InputAlias(recorder.positions[id(leaf)])
+            position = recorder.positions[id(leaf)]
+            return Found("argument", lambda run: run.call.tensors[position])
         if id(leaf) in self._originals:
-            return FoundGrad(self._originals[id(leaf)])
+            use = self._originals[id(leaf)]
+            return Found("gradient", lambda run: leaf_of(use, run.call.tensors)._grad)
         if id(leaf) in recorder.aliases:
             recorder.value_of(leaf)  # it is new at each call, though no op has read its memory
         cell = recorder.cells.get(storage)

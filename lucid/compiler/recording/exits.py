@@ -229,9 +229,8 @@ class Exits:
         value = self.only(self.recorder.value_of(tensor, what))
         if what == "bool()" or value.dtype.kind == "bool":
             return self.truth(value, what)
-        if what == "int()":
-            return self._whole(value, what)
-        return self.number(value, value, (), f"a tensor's {what}")
+        number = self.number(value, value, (), f"a tensor's {what}")
+        return int(number) if what == "int()" else number
 
     def list_of(self, whole: Value) -> Any:
         """`tolist()`: numbers that are known after the call; truths are exits each.
@@ -277,14 +276,6 @@ class Exits:
             if value.dtype.kind != "bool":
                 value = ops.ne(value, self.recorder.graph.constant(0, value.dtype))
         return self.holds(value, what)
-
-    def _whole(self, value: Value, what: str) -> int:
-        if value.dtype.kind == "float":
-            now = self._now(value)
-            if not abs(now) < 2.0**63:
-                return int(now) if not np.isfinite(now) else self.op_by_op(f"it asks for {what}")
-        with self.recorder.annotated():
-            return self.ask(self._as(value, i64), what, is_number=True)
 
     def _as(self, value: Value, dtype: DType) -> Value:
         return value if value.dtype is dtype else ops.cast(value, dtype=dtype)

@@ -21,7 +21,7 @@ from lucid.compiler.inputs.scalars import Number, SymScalar, is_live
 from lucid.compiler.recording.hooks import item_of
 from lucid.compiler.recording.late_arrays import computed
 from lucid.compiler.recording.texts import tree_now
-from lucid.compiler.results.replayed_effects import Entries, Forecast, ReplayedEffect
+from lucid.compiler.results.replayed_effects import Entries, ReplayedEffect
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
 
@@ -53,11 +53,13 @@ class Foreseen:
             )
         self.put_back()
         self._try(effect)
-        self.recorder.effects.append(effect)
-        forecast = effect.forecast = Forecast(self.recorder.effects)
+        effects = self.recorder.effects
+        if effects:
+            effect.follow(effects[-1])
+        effects.append(effect)
         collector = self.recorder.collector
         assert collector is not None
-        found = _left_by(forecast)
+        found = _left_by(effect)
         for owner, key in entries:
             before = dict.__getitem__(owner, key)
             if not found:
@@ -66,7 +68,7 @@ class Foreseen:
             collector.expect(f"{key!r} of {effect.what}", owner, key)
             text = f"{key.lstrip('_')} after {effect.what}"
             after = next(entries for entries in found if entries.owner is owner)[key]
-            read = partial(forecast.value, owner, key)
+            read = partial(effect.value, owner, key)
             if (is_number(before) or is_live(before)) and is_number(after):
                 standing: Any = self._number(text, after, read)
             elif (
@@ -96,13 +98,15 @@ class Foreseen:
     def _try(self, effect: ReplayedEffect) -> None:
         """Do it once for nothing, and give up where it reads what the step has changed by now.
 
-        It is found out before the native step what effects leave. Errors are for the call.
+        Or where code of the user's, a function of epochs, changes more than its entries: it is
+        found out before the native step what effects leave. Errors are for the call.
         """
         around = Surroundings(self.recorder, effect.what, (), (), 0)
-        with _holding(_as_found(effect.owners)):
+        known = {*map(id, effect.owners)}
+        with _holding(_as_found(effect.owners)), around.untouched(known):
             before = [*map(Entries, effect.owners)]
             try:
-                with around.untouched(are_writes_known=True), suppress(Exception):
+                with suppress(Exception):
                     effect.call()
             finally:
                 for entries in before:
@@ -142,14 +146,14 @@ class Foreseen:
     ) -> list[Any]:
         """What a function will leave in some entries: it is tried in each call, and taken back."""
         effects = self.recorder.effects
-        earlier = effects[-1].forecast if effects else None
+        earlier = effects[-1] if effects else None
         told = [
             (owner, key, standing)
             for (_, key), (owner, standing, _) in self._standing.items()
             if (id(owner), key) in self._told
         ]
         concerned = [owner for owner, _ in entries] + [owner for owner, *_ in told]
-        concerned += [] if earlier is None else earlier.owners()
+        concerned += [] if earlier is None else earlier.owners
         owners = [*{id(owner): owner for owner in concerned}.values()]
 
         def found(args: Sequence[Any], values: Sequence[Any]) -> list[Any]:
@@ -242,11 +246,11 @@ class Foreseen:
         return None
 
 
-def _left_by(forecast: Forecast) -> list[Entries]:
-    """What effects leave; nothing if one raises an error, which is for the call."""
+def _left_by(effect: ReplayedEffect) -> list[Entries]:
+    """What effects up to one leave; nothing if one raises an error, which is for the call."""
     try:
-        with _holding(_as_found(forecast.owners())):
-            return forecast.entries()
+        with _holding(_as_found(effect.owners)):
+            return effect.entries()
     except Exception:
         return []
 

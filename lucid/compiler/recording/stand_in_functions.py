@@ -432,6 +432,8 @@ class StandInFunctions:
         generator, name = function.__self__, function.__name__
         if name.startswith("_") or name in _NO_DRAWS or not hasattr(type(generator), name):
             return False
+        if isinstance(generator, random.SystemRandom):  # which has no state to be put back
+            return False
         if name == "shuffle" and type(written_by(function, args, kwargs)) is not LateArray:
             is_list = isinstance(generator, random.Random) and len(args) == 1 and not kwargs
             if not (is_list and type(args[0]) is list and _are_numbers(args[0])):

@@ -41,7 +41,7 @@ from lucid.compiler.recording.recorder import Recorder, recording
 from lucid.compiler.recording.stand_in_functions import StandInFunctions
 from lucid.compiler.results.gradients import shared_gradients
 from lucid.compiler.results.output_specs import Views
-from lucid.compiler.results.replayed_effects import ReplayedEffect, let_frames_go
+from lucid.compiler.results.replayed_effects import ReplayedEffect
 from lucid.compiler.results.side_effects import SideEffects
 from lucid.ir.errors import EagerOnlyError, LucidError, TraceError
 from lucid.ir.extents import NotOpenError, Sizes, replaced
@@ -410,7 +410,6 @@ def _refuse_escaped(recorder: Recorder, handles: list[weakref.ref[TensorCore]]) 
     """Raise when a traced tensor is still held by somebody."""
     recorder.forget_arguments()
     recorder.remembered.clear()
-    let_frames_go()
     references = [*handles, *recorder.made]
     for generation in range(3):  # cycles of the trace are young, so the first look mostly is enough
         if _alive(references):

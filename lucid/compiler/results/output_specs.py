@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
@@ -110,13 +110,20 @@ class Constant(OutputSpec):
 
 
 @dataclass(eq=False, slots=True)
-class ArrayCopy(OutputSpec):
-    """A NumPy array that the step made; two calls don't share it."""
+class Found(OutputSpec):
+    """What each call finds, or makes of what it finds without the native step.
 
-    value: np.ndarray
+    Attributes:
+        what: "argument", "array", "container" or "copy"; or what is to be taken before the step
+            runs, a "number" that follows from those of the call, or the "gradient" of a leaf.
+        find: gives it.
+    """
+
+    what: str
+    find: Callable[[Run], Any]
 
     def make(self, run: Run) -> Any:
-        return self.value.copy()
+        return self.find(run)
 
 
 class GradMetadata(NamedTuple):
@@ -220,16 +227,6 @@ class GraphOutputView(GraphOutput):
 
 
 @dataclass(eq=False, slots=True)
-class InputNumber(OutputSpec):
-    """A Python number that follows from those that the call finds; taken before the step runs."""
-
-    formula: Formula
-
-    def make(self, run: Run) -> Any:
-        return self.formula(run.call.floats)
-
-
-@dataclass(eq=False, slots=True)
 class LateOutput(OutputSpec):
     """A Python number or text that follows from outputs of the step and from what a call finds.
 
@@ -246,56 +243,6 @@ class LateOutput(OutputSpec):
         known: Any = {key: run.outputs[slot] for key, slot in self.slots.items()}
         known |= {key: spec.of(run) for key, spec in self.early.items()}
         return self.formula(known)
-
-
-@dataclass(eq=False, slots=True)
-class InputAlias(OutputSpec):
-    """An argument itself."""
-
-    position: int
-
-    def make(self, run: Run) -> TensorCore:
-        return run.call.tensors[self.position]
-
-
-class InputArray(InputAlias):
-    """An argument that is an array."""
-
-    __slots__ = ()
-
-    def make(self, run: Run) -> Any:
-        return run.call.tensors[self.position]._array
-
-
-@dataclass(eq=False, slots=True)
-class ArrayOf(OutputSpec):
-    """A NumPy array on the memory of a tensor, as `t.numpy()` gives it."""
-
-    tensor: OutputSpec
-
-    def make(self, run: Run) -> np.ndarray:
-        found: np.ndarray = self.tensor.of(run).numpy()
-        return found
-
-
-@dataclass(eq=False, slots=True)
-class InputContainer(OutputSpec):
-    """A container or an object in an argument or a place: the one of this call."""
-
-    number: int
-
-    def make(self, run: Run) -> Any:
-        return run.call.owners()[self.number]
-
-
-@dataclass(eq=False, slots=True)
-class FoundGrad(OutputSpec):
-    """The gradient that the call found; it is taken before the step sets a new one."""
-
-    use: GradUse
-
-    def make(self, run: Run) -> TensorCore | None:
-        return leaf_of(self.use, run.call.tensors)._grad
 
 
 @dataclass(eq=False, slots=True)
@@ -344,7 +291,7 @@ def is_early(spec: OutputSpec) -> bool:
         return is_early(spec.base)
     if isinstance(spec, MemoryAlias):
         return spec.cell.kind == "grad"
-    return isinstance(spec, (FoundGrad, InputNumber))
+    return isinstance(spec, Found) and spec.what in ("number", "gradient")
 
 
 def leaf_of(use: GradUse, arguments: Sequence[TensorCore]) -> TensorCore:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -12,27 +10,6 @@ import numpy as np
 
 from lucid.tensor.core import TensorCore
 from lucid.tensor.storage import VersionCounter
-
-
-@dataclass(slots=True)
-class ReplayedEffect:
-    """What is repeated after each call.
-
-    Attributes:
-        call: does it, as a function and its arguments; what: its name, for messages.
-        owners: the dicts whose entries it sets.
-        anew: the keys of lists that it makes anew, each as long as before.
-        is_foreseen: whether all that it leaves may be read later in the step, not only numbers:
-            code of the user's may do more than set entries.
-        forecast: what it and those before it leave.
-    """
-
-    call: partial[Any]
-    what: str
-    owners: Sequence[dict[str, Any]]
-    anew: Collection[str] = ()
-    is_foreseen: bool = True
-    forecast: Forecast = field(init=False)
 
 
 class Entries:
@@ -74,87 +51,42 @@ class Entries:
             counter.now = version
 
 
-class _Told(threading.local):
-    """What effects have left or raised in the call that is on, by what came before them.
+class ReplayedEffect:
+    """What is repeated after each call, and what it will leave in dicts.
 
-    A trace that begins again, an audit, the program's call and one op by op are one call to the
-    functions of the user's that a schedule asks.
+    That is found out before a call, and once: who asks again and finds the dicts as they were is
+    told the same.
+
+    Attributes:
+        call: does it, as a function and its arguments; what: its name, for messages.
+        owners: the dicts whose entries it sets, and those that effects before it set.
+        anew: the keys of lists that it makes anew, each as long as before.
+        is_foreseen: whether all that it leaves may be read later in the step, not only numbers:
+            code of the user's may do more than set entries.
     """
 
-    def __init__(self) -> None:
-        self.results: dict[Any, tuple[list[Entries], list[Entries] | Exception]] = {}
-
-
-_told = _Told()
-
-
-def begin_call() -> None:
-    """Another call may find other results."""
-    if _told.results:
-        _told.results.clear()
-
-
-def let_frames_go() -> None:
-    """Let errors that are to be raised again hold no frames, in which traced tensors may be."""
-    for _, found in _told.results.values():
-        if isinstance(found, Exception):
-            found.__traceback__ = None
-
-
-def _key_of(call: partial[Any]) -> Any:
-    return call.func, call.args
-
-
-def _do(call: partial[Any], key: Any, owners: Sequence[dict[str, Any]]) -> None:
-    """Let an effect set entries, or raise an error, as it has done before in this call."""
-    known = _told.results.get(key)
-    if known is None or not all(entries.are_there() for entries in known[0]):
-        before = [*map(Entries, owners)]
-        try:
-            call()
-            _told.results[key] = before, [*map(Entries, owners)]
-        except Exception as error:
-            _told.results[key] = before, error
-            raise
-    elif isinstance(known[1], Exception):
-        raise known[1]
-    else:
-        for entries in known[1]:
-            entries.put()
-
-
-def do_at_once(call: partial[Any], owners: Sequence[dict[str, Any]]) -> None:
-    """The same op by op, where the effect takes place."""
-    if not _told.results:
-        call()
-        return
-    try:
-        _do(call, (_key_of(call),), owners)
-    finally:
-        _told.results.clear()
-
-
-class Forecast:
-    """What some effects, one after the other, will leave in their dicts.
-
-    It is found out before a call, and once: who asks again and finds the dicts as they were is told
-    the same. Functions of the user's that are called for it run once in a call, as in eager mode.
-    """
-
-    __slots__ = ("_after", "_before", "_earlier", "_effect", "_key", "_owners")
-
-    def __init__(self, effects: Sequence[ReplayedEffect]) -> None:
-        *earlier, self._effect = effects
-        self._key = tuple(_key_of(effect.call) for effect in effects)
-        self._earlier: Forecast | None = earlier[-1].forecast if earlier else None
-        owners = self._earlier.owners() if self._earlier is not None else []
-        self._owners = [*{id(owner): owner for owner in (*owners, *self._effect.owners)}.values()]
+    def __init__(
+        self,
+        call: partial[Any],
+        what: str,
+        owners: Sequence[dict[str, Any]],
+        anew: Collection[str] = (),
+        is_foreseen: bool = True,
+    ) -> None:
+        self.call = call
+        self.what = what
+        self.owners = owners
+        self.anew = anew
+        self.is_foreseen = is_foreseen
+        self._earlier: ReplayedEffect | None = None
         self._before: list[Entries] = []
         self._after: list[Entries] = []
 
-    def owners(self) -> list[dict[str, Any]]:
-        """The dicts."""
-        return self._owners
+    def follow(self, earlier: ReplayedEffect) -> None:
+        """Take place after another one."""
+        self._earlier = earlier
+        known = {id(owner): owner for owner in (*earlier.owners, *self.owners)}
+        self.owners = [*known.values()]
 
     def entries(self) -> list[Entries]:
         """What will be in the dicts, which are as before.
@@ -162,16 +94,16 @@ class Forecast:
         What an effect raises comes before the call has changed anything, and the call has nothing
         to do at its end that could fail.
         """
-        missing: list[Forecast] = []
-        known: Forecast | None = self
+        missing: list[ReplayedEffect] = []
+        known: ReplayedEffect | None = self
         while known is not None and not known._is_found():
             missing.append(known)
             known = known._earlier
         if missing:
-            before = [*map(Entries, self._owners)]
+            before = [*map(Entries, self.owners)]
             try:
-                for forecast in reversed(missing):
-                    forecast._find(before)
+                for effect in reversed(missing):
+                    effect._find(before)
                 for entries in before:
                     entries.put()
             except BaseException:  # an interrupt as well, while they are put back
@@ -190,10 +122,9 @@ class Forecast:
         """
         for entries in before if self._earlier is None else self._earlier._after:
             entries.put()
-        _do(self._effect.call, self._key, self._owners)
-        count = len(self._owners)
-        self._after = [*map(Entries, self._owners)]
-        self._before = before[:count]
+        self.call()
+        self._after = [*map(Entries, self.owners)]
+        self._before = before[: len(self.owners)]
 
     def value(self, owner: dict[str, Any], key: str) -> Any:
         """One entry."""
@@ -209,4 +140,3 @@ class Forecast:
     def forget(self) -> None:
         """The call has come to its end: the next one may find others."""
         self._before, self._after = [], []
-        _told.results.clear()
