@@ -49,12 +49,11 @@ def cond(
 
     Gradients are those of the branch that ran. A compiled step records both branches, as one op of
     which one runs natively; so both are called while it is traced. It has a path for each branch
-    that its calls have taken instead where the two give different types, change something in Python
-    (see `scan`), or write memory from outside, as a draw of random numbers does. A result of the op
-    requires grad if that of either branch does, in eager mode if that of the branch that ran does.
-    In a vmap that gives each example a `pred` of its own both branches run, and `where` chooses:
-    they must give the same types. Don't write into what a branch passes on: in eager mode it is an
-    operand itself, in a compiled step a copy.
+    that its calls have taken instead where the two give different types, or change something in
+    Python (see `scan`). A result of the op requires grad if that of either branch does, in eager
+    mode if that of the branch that ran does. In a vmap that gives each example a `pred` of
+    its own both branches run, and `where` chooses: they must give the same types. Don't write into
+    what a branch passes on: in eager mode it is an operand itself, in a compiled step a copy.
 
     Args:
         pred: a bool, or a tensor of one element.

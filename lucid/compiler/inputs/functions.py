@@ -36,10 +36,14 @@ class FunctionContents(tuple[Any, ...]):
 
     Each code has a class of its own, a node of trees as a named tuple is; to rebuild one from other
     contents is to make a function that holds those.
+
+    Attributes:
+        changes: whether a step has changed a container that such a function holds; then it's state.
     """
 
     _fields: ClassVar[tuple[str, ...]]
     _make: ClassVar[Callable[[Sequence[Any]], Any]]
+    changes: ClassVar[bool] = False
 
 
 _kinds: dict[tuple[Any, ...], type[FunctionContents]] = {}  # by code and number of contents
@@ -105,7 +109,8 @@ def with_contents(function: Any, path: str, mark: Mark, around: tuple[int, ...] 
             return Kept(value) if made is value else made
         if isinstance(value, PLAIN_DATA) or type(value) is np.ndarray:
             return mark(value, path)
-        return map_tree(mark, value, path) if _is_batch(value) else Kept(value)
+        is_batch = (type(value) is tuple or not kind.changes) and _is_batch(value)
+        return map_tree(mark, value, path) if is_batch else Kept(value)
 
     named = zip(kind._fields, contents, strict=True)
     return tuple.__new__(kind, [marked(value, f"{path}.{name}") for name, value in named])
@@ -194,6 +199,14 @@ def functions_in(tree: Any, but: Iterable[Any]) -> Iterator[Any]:
             seen.add(id(value))
             yield value
             stack += found[1]
+
+
+def know_as_state(tree: Any) -> None:
+    """From now on containers that these functions hold are state: a step changes one."""
+    for function in functions_in(tree, ()):
+        found = _held(function)
+        assert found is not None
+        found[0].changes = True
 
 
 def cells_in(tree: Any, but: Iterable[Any]) -> set[int]:

@@ -16,7 +16,7 @@ from lucid.compiler.guards.guard import ABSENT, CONTENTS
 from lucid.compiler.guards.moving_entries import MovingEntry, is_data, leaves_of
 from lucid.compiler.guards.mutable_sources import MutableSource
 from lucid.compiler.guards.restarts import RestartTrace
-from lucid.compiler.inputs.functions import Kept
+from lucid.compiler.inputs.functions import Kept, know_as_state
 from lucid.compiler.inputs.objects import (
     data_of,
     entries_of,
@@ -222,7 +222,8 @@ class StandIns:
         changed: list[int] = []
         has_grown = False
         if any(any(changed_entries("", x, before, 0)) for x, before in self._in_functions):
-            self._recorder.run_op_by_op("it changes what a function that it is given holds")
+            know_as_state((self.args, self.kwargs))
+            raise RestartTrace("changes what a function that it is given holds")
         for number, (path, owner, before) in enumerate(self._held):
             entries = list(changed_entries(path, owner, before, number))
             if entries:

@@ -1,11 +1,11 @@
 """Branches in a trace: both sides of a `cond` are recorded, and one node runs one of them.
 
 A side is recorded like the body of a loop (`loops.py`), of no carry and no rows: what it reads of
-the graph before are captures. The gradient is a `cond` of the two walks, which give the gradients
-of whatever either side reads, zeros where its own doesn't. Values of a side that its walk reads
-become further results, zeros where the other side runs. Sides that change something in Python,
-write memory from before, as a draw of random numbers does, or give different types, are no bodies:
-the trace starts again, and Python looks at the condition.
+the graph before are captures, and memory from before that it has written is one more result, of
+the other side what it was. The gradient is a `cond` of the two walks, which give the gradients of
+whatever either side reads, zeros where its own doesn't. Values of a side that its walk reads become
+further results, zeros where the other side runs. Sides that change something in Python, or that
+give different types, are no bodies: the trace starts again, and Python looks at the condition.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from lucid.ir.passes.loops import Loop
 from lucid.ir.region_ops import calls_python
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, constant, of_value
+from lucid.tensor.storage import Storage, VersionCounter
 
 Side = Callable[[], tuple[list[Any], Any]]
 """A side: its tensors, and what else it gives, in which both sides must agree."""
@@ -54,6 +55,8 @@ class _Recorded:
 
     Attributes:
         tensors: what it gives, and values: what these are; other: what besides.
+        states: memory from before that it has written: what it held, and what it holds then.
+        versions: of that memory, the counters, and what they counted then.
         graph: what it has become; captures: what that reads of the graph around.
     """
 
@@ -66,11 +69,27 @@ class _Recorded:
                 self.tensors, self.other = side()
             body.enter_results(self.tensors)
             self.values = [recorder.value_of(x) for x in self.tensors]
-        if loops.written(frame, 1):
-            raise unrolling("has a branch that writes memory from before", [body.place])
-        self.graph, self.captures = cut(recorder.graph, frame.start, name, [], {}, self.values)
+        self.states: dict[Storage, tuple[Value, Value]] = {}
+        self.versions: list[tuple[VersionCounter, int]] = []
+        for storage, before, now in loops.written(frame, 1):
+            self.states[storage] = before, now
+            _, counter, version = frame.written[storage]
+            self.versions.append((counter, counter.value))
+            counter.value = version
+            storage.value = before
+            storage.generation += 1
+        outputs = [*self.values, *(now for _, now in self.states.values())]
+        self.graph, self.captures = cut(recorder.graph, frame.start, name, [], {}, outputs)
         body.graph = self.graph
         self._note(0)
+
+    def give_states(self, states: dict[Storage, Value]) -> None:
+        """Let what it gives end with what these hold: what it has written, or what they held."""
+        outputs = self.graph.outputs
+        held = dict(zip(self.states, outputs[len(self.values) :], strict=True))
+        del outputs[len(self.values) :]
+        for storage, before in states.items():
+            outputs.append(held[storage] if storage in held else self._capture(before))
 
     def _capture(self, value: Value) -> Value:
         for number, known in enumerate(self.captures):
@@ -116,9 +135,12 @@ def branch(
         body = Body(place, 0, 0, 1, False, forward, False)
         found.append(_Recorded(loops, side, body, name + suffix))
     then, otherwise = found
+    states = {storage: x[0] for each in found for storage, x in each.states.items()}
     types = [[x._type for x in each.tensors] for each in found]
     if types[0] != types[1] or then.other != otherwise.other:
         raise unrolling(_DIFFERENT, [place])
+    for each in found:
+        each.give_states(states)
     captures = [*dict.fromkeys([*then.captures, *otherwise.captures])]
     for each in found:
         each.read(captures)
@@ -131,9 +153,16 @@ def branch(
     loops.take_replayed(node)
     results = [of_value(x) for x in node.results]
     recorder.made += map(weakref.ref, results)
+    count = len(then.values)
+    for storage, value in zip(states, node.results[count:], strict=True):
+        storage.value = value
+        storage.generation += 1
+    for counter, version in (*then.versions, *otherwise.versions):
+        counter.value = max(counter.value, version)
+    made = results[:count]
     if context.grad_enabled:
-        CondNode.enter(pred, bodies, results, name)
-    return results, then.other
+        CondNode.enter(pred, bodies, made, name)
+    return made, then.other
 
 
 def _append(loops: Loops, operands: Sequence[Value], bodies: Sequence[Graph]) -> GraphNode:
