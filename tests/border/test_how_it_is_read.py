@@ -395,7 +395,7 @@ def test_the_getattr_of_a_module(compile):
 # ------------------------------------------------------------------ views and references
 
 
-@same_as_eager(or_said=True)
+@same_as_eager
 def test_a_mapping_proxy(compile):
     table = {"scale": 1.0}
     proxy = types.MappingProxyType(table)
@@ -403,7 +403,7 @@ def test_a_mapping_proxy(compile):
     return calls(step, lambda: table.update(scale=2.0), lambda: table.update(shift=3.0))
 
 
-@same_as_eager(or_said=True)
+@same_as_eager
 def test_a_mapping_proxy_that_is_iterated(compile):
     table = {"a": 1.0}
     proxy = types.MappingProxyType(table)
@@ -498,7 +498,7 @@ def test_a_weak_set_one_of_whose_listeners_dies(compile, name):
     return calls(step, listeners.pop)
 
 
-@same_as_eager(or_said=True)
+@same_as_eager
 def test_a_context_variable(compile):
     scale = contextvars.ContextVar("scale", default=1.0)
     step = compile(lambda x: x * scale.get())
@@ -510,7 +510,7 @@ def test_a_context_variable(compile):
     )
 
 
-@same_as_eager(or_said=True)
+@same_as_eager
 def test_a_context_variable_in_another_context(compile):
     scale = contextvars.ContextVar("scale", default=1.0)
     step = compile(lambda x: x * scale.get())
@@ -522,7 +522,7 @@ def test_a_context_variable_in_another_context(compile):
     return [step(X), step(X), contextvars.copy_context().run(in_another), step(X)]
 
 
-@same_as_eager(or_said=True)
+@same_as_eager
 def test_an_object_in_a_context_variable(compile):
     current = contextvars.ContextVar("current")
     current.set(Config())

@@ -27,12 +27,13 @@ import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any, NoReturn
 
 import numpy as np
 
 from lucid.autograd.generators import GENERATORS
-from lucid.compiler.guards.collector import PLAIN, VIEWS
+from lucid.compiler.guards.collector import OPAQUE, PLAIN, VIEWS
 from lucid.compiler.guards.events import ARITHMETIC, are_single
 from lucid.compiler.guards.following import is_known_by_place
 from lucid.compiler.guards.guard import ABSENT, CONTENTS, brief, closure_of, instance_dict
@@ -703,6 +704,8 @@ class GuardCollector(Reads):
             self._look_into(args, kwargs)
         elif name in _AS_INSTRUCTIONS:
             self._as_instruction(name, (owner, *args))
+        elif isinstance(owner, ContextVar) and name != "get":
+            self._op_by_op(f"it sets {path}, a ContextVar")
         else:
             self._ask_unknown(owner, name)
             self._look_into(args, kwargs)
@@ -776,7 +779,7 @@ class GuardCollector(Reads):
     def _ask_unknown(self, owner: Any, name: str) -> None:
         """A method of an object whose state nobody can see: of one from outside, op by op."""
         path, package = self._paths.get(id(owner)), type(owner).__module__.partition(".")[0]
-        is_data = package in _VALUES or isinstance(owner, _DATA)
+        is_data = package in _VALUES or isinstance(owner, (*_DATA, *OPAQUE))
         if path is None or is_data or is_librarys(type(owner)) or name.startswith("__"):
             return
         if self.was_there(owner):

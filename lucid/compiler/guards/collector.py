@@ -40,6 +40,7 @@ from lucid.compiler.guards.guard import (
     identity_of_key,
     item_at,
     size_of,
+    value_in,
 )
 from lucid.compiler.guards.moving_entries import MovingEntry
 from lucid.compiler.guards.mutable_sources import (
@@ -66,7 +67,12 @@ from lucid.tensor.core import TensorCore
 from lucid.tensor.tree import is_record
 
 PLAIN = (list, dict, set, deque)  # containers whose entries can change
-_SILENT = (bytearray, memoryview, array.array, mmap.mmap, ContextVar, types.MappingProxyType)
+_BUFFERS = (bytearray, memoryview, array.array, mmap.mmap)
+# What only C looks into: all that they hold is asked for anew at each call.
+OPAQUE: dict[type, Callable[[Any], Any]] = {
+    ContextVar: value_in,
+    types.MappingProxyType: lambda proxy: tuple(proxy.items()),
+}
 VIEWS: Any = (type({}.keys()), type({}.values()), type({}.items()))
 MOST_COMPARED = 1 << 22  # bytes of an array that each call compares
 _NOTED_OF_ERRORS = ("__traceback__", "__context__", "__cause__", "__suppress_context__")
@@ -663,11 +669,13 @@ class Collector:
             self.contents(f"{path}.keywords", value.keywords)
         elif isinstance(value, types.BuiltinMethodType):
             self.value(value.__self__, f"{path}.__self__", holder)
-        elif isinstance(value, _SILENT) and self.was_there(value):
+        elif isinstance(value, tuple(OPAQUE)):
+            self._opaque(value, path)
+        elif isinstance(value, _BUFFERS) and self.was_there(value):
             kind = type(value).__name__
             self._op_by_op(
                 f"it uses {path}, a {kind}, of which nothing tells when it changes",
-                "use a list, a dict, an array of NumPy's or a tensor",
+                "use a list, an array of NumPy's or a tensor",
             )
         elif isinstance(value, VIEWS):
             viewed = next(x for x in gc.get_referents(value) if isinstance(x, dict))
@@ -675,6 +683,17 @@ class Collector:
             self.contents(path, viewed)
         elif is_librarys(type(value)) and not isinstance(value, (type, dict)):
             self.meet(path, value)
+
+    def _opaque(self, value: Any, path: str) -> None:
+        ask = next(ask for kind, ask in OPAQUE.items() if isinstance(value, kind))
+        if not self.answer(f"all of {path}", ask, value):
+            self._op_by_op(f"{path} holds something else each time")
+        found = ask(value)
+        for item in found if isinstance(found, tuple) else ():
+            for part in item if isinstance(item, tuple) else (item,):
+                if is_live(part):
+                    self._op_by_op(f"it looks at {path}, which holds a number that moves")
+                self.value(part, f"an entry of {path}", value)
 
     def _function(self, function: types.FunctionType, path: str) -> None:
         """A function is what its code and its defaults are."""

@@ -13,6 +13,7 @@ import types
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Set
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -409,12 +410,12 @@ class AnswerGuard(Guard):
             answer = self.ask(*self.args)
         except Exception as error:
             return type(error)
-        return frozen(answer)
+        return answer if self.ask is value_in else frozen(answer)
 
     def holds(self) -> bool:
         if self.ask is layout_of:  # numbers, which are compared at each call
             return bool(layout_of(*self.args) == self.expected)
-        return is_same(self.found(), self.expected, by_content=True)
+        return is_same(self.found(), self.expected, by_content=self.ask is not value_in)
 
 
 class _Asked(tuple[Any, ...]):
@@ -425,6 +426,11 @@ class _Asked(tuple[Any, ...]):
 
 # How an array shows its memory, which the user may set in place.
 layout_of = operator.attrgetter("shape", "strides", "dtype")
+
+
+def value_in(variable: ContextVar[Any]) -> Any:
+    """What a context variable holds, a container itself; `ABSENT`: nothing."""
+    return variable.get(ABSENT)
 
 
 _FLAGS = type(np.empty(0).flags)

@@ -133,7 +133,7 @@ class FilledList(StackedList):
         return self
 
     @property
-    def length(self) -> Any:  # type: ignore[override]
+    def length(self) -> Any:
         """How many items there are, behind the loop; each round has another number."""
         return self._look() if self._rows is None else self._length
 
