@@ -454,3 +454,150 @@ def test_lists_that_are_made_for_each_call_are_contents(agree):
         return [step(lucid.ones(3) * k, each, [0.5 * k]) for k, each in enumerate(found)], found
 
     agree(scenario, traces=1)
+
+
+def _row(i):
+    return lucid.sin(lucid.arange(3.0) + i)
+
+
+def _takes_two(q, i):
+    return q.pop() + q.pop()
+
+
+def _puts_back(q, i):
+    x = q.pop()
+    q.append(0.5 * x)
+    return x
+
+
+def _takes_what_it_adds(q, i):
+    q.append(_row(i))
+    return q.pop() + q[-1]
+
+
+def _takes_what_it_sets(q, i):
+    q[-1] = _row(i)
+    return q.pop() + q[1]
+
+
+def _sets_behind(q, i):
+    x = q.pop()
+    q[-1] = 0.1 * x
+    return x
+
+
+def _takes_both_ends(q, i):
+    return q.pop() + (q.pop(0) if type(q) is list else q.popleft())
+
+
+def _reads_the_third(q, i):
+    x = q.pop()
+    return x + q[2] * len(q)
+
+
+def _may_be_empty(q, i):
+    return q.pop() if q else _row(i)
+
+
+def _handles_the_end(q, i):
+    try:
+        return q.pop()
+    except IndexError:
+        return _row(i)
+
+
+def _pops_or_adds(q, i):
+    if i % 3 == 0:
+        return q.pop()
+    q.append(_row(i))
+    return q[-1]
+
+
+def _deletes(q, i):
+    x = q[-1]
+    if type(q) is list:
+        del q[-1]
+    else:
+        q.pop()
+    return x
+
+
+TAKE_LAST = {
+    f"{kind.__name__}{use.__name__}": (kind, use, count)
+    for kind in (list, deque)
+    for use, count in (
+        *((_takes_two, 40), (_puts_back, 20), (_takes_what_it_adds, 20), (_takes_what_it_sets, 30)),
+        *((_sets_behind, 30), (_takes_both_ends, 40), (_reads_the_third, 30), (_may_be_empty, 9)),
+        *((_handles_the_end, 9), (_pops_or_adds, 9), (_deletes, 30)),
+    )
+}
+
+
+@pytest.mark.parametrize("name", TAKE_LAST)
+def test_the_last_entry_is_taken_by_each_call(agree, name):
+    kind, use, count = TAKE_LAST[name]
+
+    def scenario(compile):
+        todo = kind([_row(i) for i in range(count)])
+
+        @compile
+        def step(x, i):
+            x *= 0.9
+            return x + use(todo, i), len(todo)
+
+        x = lucid.ones(3)
+        return [step(x, i) for i in range(14)], [*todo]
+
+    (step,) = agree(scenario)
+    assert step.stats.traces <= 4 and not step.stats.eager_reasons, step.stats
+
+
+@pytest.mark.parametrize("kind", [list, deque])
+def test_an_entry_that_is_gone_by_then_is_not_read(kind):
+    todo = kind(map(float, range(12)))
+
+    @lucid.compile
+    def step(x):
+        todo.pop()
+        return x * todo[5]
+
+    x = lucid.ones(2)
+    assert [step(x).tolist() for _ in range(6)] == [[5, 5]] * 6 and len(todo) == 6
+    with pytest.raises(IndexError):
+        step(x)
+
+
+@pytest.mark.parametrize("kind", [list, deque])
+def test_an_entry_that_is_set_from_the_end_may_be_the_one_that_is_read_from_the_start(agree, kind):
+    def scenario(compile):
+        todo = kind(map(float, range(12)))
+
+        @compile
+        def step(x):
+            todo.pop()
+            todo[-3] = -todo[-1]
+            return x * todo[2] + todo[4], x * todo[1]
+
+        x = lucid.ones(2)
+        return [step(x) for _ in range(6)], [*todo]
+
+    (step,) = agree(scenario)
+    assert not step.stats.eager_reasons
+
+
+@pytest.mark.parametrize("kind", [list, deque])
+def test_what_was_added_and_taken_again_leaves_the_first_ones_to_be_taken(agree, kind):
+    def scenario(compile):
+        todo = kind(map(float, range(9)))
+        first = (lambda: todo.pop(0)) if kind is list else todo.popleft
+
+        @compile
+        def step(x):
+            todo.append(7.0)
+            return x * todo.pop() + first()
+
+        x = lucid.ones(2)
+        return [step(x) for _ in range(9)], [*todo]
+
+    (step,) = agree(scenario, traces=1)
+    assert not step.stats.eager_reasons

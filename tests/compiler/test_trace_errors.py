@@ -183,7 +183,7 @@ def through(items):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: iter([1, 2, 3, 4]),
+        lambda: iter({1: 0, 2: 0, 3: 0, 4: 0}),
         lambda: counting(4),
         lambda: through(counting(4)),
         lambda: enumerate("abcd", 1),

@@ -889,10 +889,11 @@ class GuardCollector(Reads):
                 self.iterate(value, given=given)
                 if may_write:
                     self.hand(value)
-            elif objects and not isinstance(value, GENERATORS):
-                stack += self._parts(value)
-            elif hasattr(type(value), "__next__"):
-                self.advance(value)
+            else:
+                if _is_iterator(value):
+                    self.advance(value)
+                if objects and not isinstance(value, GENERATORS):
+                    stack += self._parts(value)
 
     def _hand_function(self, function: Any) -> bool:
         """A function in C is given to code that may call it unheard; False: it is none.

@@ -352,7 +352,12 @@ def _tell(listener: GuardCollector, frame: types.FrameType, row: _Row) -> None:
             listener.iterate(args)
             listener.iterate(kwargs)
             args = args if isinstance(args, (tuple, list)) else tuple(args)
-            if hasattr(type(stack[operands[0] - 1 - (argument[0] & 1)]), "__next__"):
+            last = operands[0] - 1 - (argument[0] & 1)
+            given = stack[last]
+            if hasattr(type(given), "__next__"):
+                stack[last] = ()  # Python takes all that it gives, whatever is called
+                listener.advance(given)
+                stack[last] = given
                 instead = functools.partial(listener.tell, function)
         instead = instead or listener.call(function, args, kwargs)
         if instead is not None:

@@ -21,11 +21,13 @@ from typing import Any
 import numpy as np
 
 from lucid.compiler.guards.guard import (
+    ITERATORS,
     AnswerGuard,
     Attributes,
     ContentsGuard,
     EntryGuard,
     Guard,
+    Progress,
     TensorGuard,
     closure_of,
     copy_of,
@@ -40,7 +42,7 @@ from lucid.tensor.core import TensorCore
 
 _PYTHONS = frozenset(
     (object, list, dict, set, deque, OrderedDict, defaultdict, Counter, types.SimpleNamespace)
-)
+) | frozenset(ITERATORS)
 _GUARDED = (*SCALARS, TensorCore, type, types.ModuleType, types.FunctionType, types.CodeType)
 _BASES = ("abc", "typing", "collections.abc")
 
@@ -125,9 +127,9 @@ class Images:
 
     def of(self, thing: Any) -> Any:
         """What stands for it now: itself, mostly."""
-        if type(thing) is Attributes:
+        if type(thing) in (Attributes, Progress):
             owner = self.of(thing.of)
-            return thing if owner is thing.of else Attributes(owner)
+            return thing if owner is thing.of else type(thing)(owner)
         found = self._pairs.get(id(thing))
         return thing if found is None else found[1]
 

@@ -15,7 +15,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Set
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -210,6 +210,36 @@ class ClassAttributes(Attributes):
 
     def __getitem__(self, name: str) -> Any:
         return vars(self.of)[name]
+
+
+ITERATORS: tuple[type, ...] = (type(iter([])), type(iter(())))  # that say how far they have come
+
+
+class Progress(Attributes):
+    """How far an iterator of a list or tuple has come, as an entry: `at`; and of which: `items`.
+
+    While a step is traced, a live number may stand there, which the iterator can't hold.
+    """
+
+    __slots__ = ()
+
+    _standing: ClassVar[dict[int, Any]] = {}  # by the identity of the iterator
+
+    def __getitem__(self, name: str) -> Any:
+        of: Any = self.of
+        _, given, *at = of.__reduce__()
+        if name == "items":
+            return given[0]
+        return self._standing.get(id(self.of), *at or [len(given[0])])
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if name == "items":
+            return  # which stay, unless it is at its end
+        if type(value) is int:
+            self._standing.pop(id(self.of), None)
+            self.of.__setstate__(value)  # type: ignore[attr-defined]
+        else:
+            self._standing[id(self.of)] = value
 
 
 def is_number(value: Any) -> bool:

@@ -534,6 +534,8 @@ class Reads(Collector):
 
     def taken(self, items: Any, look: Callable[[Any], None]) -> Iterator[Any]:
         """What an iterator gives to code that looks at it."""
+        if hasattr(type(items), "__next__"):
+            self.advance(items)
         for value in items:
             if not self.is_over:
                 look(value)

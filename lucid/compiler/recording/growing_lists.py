@@ -216,7 +216,7 @@ class GrowingView(ListPart):
         self._size = self.size_at_start = recorder.live_scalar(text, count, lambda _: size(), size)
         self.is_from_end = True
         self._listed = None
-        self._added = 0  # entries at the end that the step has added
+        self._added = 0  # entries at the end among which are all that the step has put there
         self._taken = 0  # entries at the start that are gone
 
     @property  # type: ignore[misc]
@@ -323,16 +323,14 @@ class GrowingView(ListPart):
     def __getitem__(self, key: Any) -> Any:
         if not isinstance(key, slice):
             at = self.collector.index_of(seen(key))
-            if at is not None and 0 <= at < len(self.places) and self.places[at][0] is not None:
+            is_known = at is not None and 0 <= at < len(self.places)
+            if is_known and self.places[at][0] is not None and self.size - self._added > at:
                 return self._from_start(at)
         return super().__getitem__(key)
 
     def _from_start(self, key: int) -> Any:
         """An entry that the step has found there, counted from the start."""
-        at = self._taken + key
-        if not self.size_at_start > at:
-            return None  # which the answer rules out
-        return self.found([(at, self.places[key][1])])[0]
+        return self.found([(self._taken + key, self.places[key][1])])[0]
 
     def append(self, value: Any) -> None:
         """Add an entry; a deque that is full loses its first one."""
@@ -370,11 +368,13 @@ class GrowingView(ListPart):
 
     def pop(self, *index: int) -> Any:
         """Take an entry of a list, or the last one."""
-        return self._take_first("pop", 0) if index == (0,) else self._refuse()
+        if index == (0,) and isinstance(self.owner, list):
+            return self._take_first("pop", 0)
+        return self._take_last() if index in ((), (-1,)) else self._refuse()
 
     def __delitem__(self, key: Any) -> None:
-        if key == 0 and isinstance(self.owner, list):
-            self._take_first("pop", 0)
+        if key in (0, -1) and isinstance(self.owner, list):
+            self.pop(key)
         else:
             self._refuse()
 
@@ -398,6 +398,16 @@ class GrowingView(ListPart):
         del self.places[0]
         self._size = self.size - 1
         self._taken += 1
+        return value
+
+    def _take_last(self) -> Any:
+        if not is_live(self.size) or not self.size >= 1:
+            return self._refuse()
+        value = self[-1]
+        self._change("pop")
+        del self.places[-1]
+        self._size = self.size - 1
+        self._added = max(self._added - 1, 0)
         return value
 
     def _refuse(self) -> NoReturn:

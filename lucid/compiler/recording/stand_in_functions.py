@@ -34,6 +34,7 @@ from lucid.compiler.guards.age import owner_of
 from lucid.compiler.guards.calls import GuardCollector, is_heard, written_by
 from lucid.compiler.guards.collector import PLAIN
 from lucid.compiler.guards.events import used_in, without_first
+from lucid.compiler.guards.guard import ITERATORS, Progress
 from lucid.compiler.inputs.late import is_late
 from lucid.compiler.inputs.scalars import ONLY_COMPUTE, is_known_before, is_live, live_function
 from lucid.compiler.recording.deferred_calls import Augmented
@@ -218,6 +219,8 @@ class StandInFunctions:
         if telling is not None:
             return telling
         owner, given = getattr(function, "__self__", None), (*args, *kwargs.values())
+        if type(owner) in ITERATORS and self._collector.was_there(owner):
+            self._collector.advance(owner)  # or asks how far it has come
         only: Any = args[0] if len(args) == 1 and not kwargs else None
         is_known = here() in self._recorder.at_start.looked_at
         added = None if is_known else self._outside.added(function, only)
@@ -228,6 +231,8 @@ class StandInFunctions:
                 value._look()
         if (function is float or function is int) and self._is_number(only):
             return functools.partial(_as_number, function)
+        if function is next and self._goes_on(args[0] if args else None):
+            return self._taken
         if function in _OF_FLOATS and any(map(self._is_number, args)):
             return functools.partial(_of_floats, function)
         if isinstance(owner, str):
@@ -421,6 +426,36 @@ class StandInFunctions:
             return self._recorder.known(value) is None
         return type(value) in (LateArray, LateScalar)
 
+    def _goes_on(self, iterator: Any) -> bool:
+        """Whether the next item of an iterator from outside is at a place that moves by one."""
+        if type(iterator) is zip:
+            parts: Any = iterator.__reduce__()
+            return bool(parts[1]) and all(map(self._goes_on, parts[1]))
+        if type(iterator) not in ITERATORS or not self._collector.was_there(iterator):
+            return False
+        place = Progress(iterator)
+        return bool(place["at"] < len(place["items"]))
+
+    def _taken(self, iterator: Any, *_: Any) -> Any:
+        """The next item: each call finds it at the place that it begins with, and goes on."""
+        collector = self._collector
+        path = collector.path_of(iterator)
+        if type(iterator) is zip:
+            parts = iterator.__reduce__()[1]
+            for i in range(len(parts)):
+                collector.answer(f"{path}, part {i}", _part_of_zip, iterator, i)
+            return (*map(self._taken, parts),)
+        place = Progress(iterator)
+        collector.entry(f"the items of {path}", place, "items", holder=iterator)
+        collector.entry(f"the place of {path}", place, "at", holder=iterator)
+        items, at = place["items"], place["at"]
+        collector.length(f"the items of {path}", items)
+        is_more = at < len(items)  # which each call is asked
+        assert is_more
+        collector.entry(f"the place of {path}", place, "at", write=True, holder=iterator)
+        place["at"] = at + 1
+        return (collector.load_item(items, at) or items)[at]
+
     def _called_anew(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         """A clock is read at each call, when all that comes before it has been computed."""
         name = f"{function.__module__ or function.__self__.__name__}.{function.__name__}"
@@ -530,6 +565,10 @@ class StandInFunctions:
             return True  # of a named tuple
         module = getattr(function, "__module__", None) or getattr(owner, "__name__", "")
         return str(module).partition(".")[0] in _MODULES
+
+
+def _part_of_zip(iterator: Any, number: int) -> Any:
+    return iterator.__reduce__()[1][number]
 
 
 def _keeps(function: Any) -> bool:

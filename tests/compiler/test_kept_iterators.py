@@ -1,0 +1,200 @@
+"""Iterators that outlive a call: a step takes their next item, and a failed call loses none."""
+
+from __future__ import annotations
+
+import collections
+import heapq
+import itertools
+import operator
+import random
+
+import pytest
+
+import lucid
+import lucid.nn.functional as F
+from lucid import nn, optim
+
+
+def _pairs(count, sizes=(4,)):
+    rows = [lucid.sin(lucid.arange(3.0 * sizes[i % len(sizes)]) + i) for i in range(count)]
+    return [(x.reshape(-1, 3), x.reshape(-1, 3).sum(1, keepdim=True)) for x in rows]
+
+
+class Trainer:
+    """Takes batches from an iterator of its own."""
+
+    def __init__(self, items):
+        self.items, self.epoch = items, 0
+        self.model = nn.Linear(3, 1)
+        self.optimizer = optim.SGD(self.model.parameters(), lr=0.05)
+        self.start()
+
+    def start(self):
+        self.it = iter(self.items)
+
+    def train(self, x, y):
+        self.optimizer.zero_grad()
+        loss = F.mse_loss(self.model(x), y)
+        loss.backward()
+        self.optimizer.step()
+        return loss
+
+    def step(self):
+        return self.train(*next(self.it))
+
+    def left(self):
+        return operator.length_hint(self.it)
+
+
+class Zipped(Trainer):
+    def start(self):
+        self.x = iter([x for x, _ in self.items])
+        self.it = zip(self.x, iter([y for _, y in self.items]), strict=False)
+
+    def left(self):
+        return operator.length_hint(self.x)
+
+
+class TakesPairsOfBatches(Trainer):
+    def step(self):
+        return self.train(*next(self.it)) + self.train(*next(self.it)).detach()
+
+
+class WritesWhatItTakes(Trainer):
+    def step(self):
+        x, y = next(self.it)
+        x *= 0.5
+        self.last = x
+        return self.train(x, y)
+
+    def left(self):
+        return [(x, x is self.last) for x, _ in self.items], super().left()
+
+
+TAKES = {
+    "a list": lambda: Trainer(_pairs(12)),
+    "a tuple": lambda: Trainer(tuple(_pairs(12))),
+    "sizes that keep changing": lambda: Trainer(_pairs(12, (4, 5, 6, 2))),
+    "two at once": lambda: TakesPairsOfBatches(_pairs(24)),
+    "pairs": lambda: Zipped(_pairs(12)),
+    "it is written": lambda: WritesWhatItTakes(_pairs(12)),
+}
+
+
+@pytest.mark.parametrize("name", TAKES)
+def test_the_next_item_is_one_of_each_call(agree, name):
+    def scenario(compile):
+        trainer = TAKES[name]()
+        step, found = compile(trainer.step), []
+        for call in range(10):
+            found.append((step(), trainer.left()))
+            if call == 6:  # others may take an item as well
+                next(trainer.it)
+        return found, trainer.model.weight
+
+    (step,) = agree(scenario)
+    assert step.stats.traces <= 3 and not step.stats.eager_reasons, step.stats
+
+
+@pytest.mark.parametrize("way", ["the same list", "a shuffled copy"])
+def test_an_epoch_begins_anew_between_the_calls(agree, way):
+    def scenario(compile):
+        trainer, draws = Trainer(_pairs(5)), random.Random(3)
+        step, found = compile(trainer.step), []
+        for call in range(20):
+            found.append((step(), trainer.left()))
+            if call % 5 == 4:
+                if way == "a shuffled copy":
+                    trainer.items = draws.sample(trainer.items, 5)
+                trainer.start()
+        return found, trainer.model.weight
+
+    agree(scenario, traces=1)
+
+
+@pytest.mark.parametrize("way", ["except", "default"])
+def test_only_the_call_that_begins_an_epoch_runs_op_by_op(agree, way):
+    class Again(Trainer):
+        def step(self):
+            if way == "except":
+                try:
+                    batch = next(self.it)
+                except StopIteration:
+                    self.it, self.epoch = iter(self.items), self.epoch + 1
+                    batch = next(self.it)
+            else:
+                batch = next(self.it, None)
+                if batch is None:
+                    self.it, self.epoch = iter(self.items), self.epoch + 1
+                    batch = next(self.it)
+            return self.train(*batch)
+
+    def scenario(compile):
+        trainer = Again(_pairs(7))
+        step = compile(trainer.step)
+        return [(step(), trainer.epoch, trainer.left()) for _ in range(22)]
+
+    (step,) = agree(scenario)
+    assert step.stats.traces == 1 and len(step.stats.eager_reasons) == 3, step.stats
+
+
+def test_a_call_that_fails_takes_nothing():
+    rows = lucid.arange(12.0).reshape(4, 3)
+    items = [lucid.tensor([i]) for i in (0, 1, 2, 9, 3)]
+    it = iter(items)
+
+    @lucid.compile
+    def step():
+        return rows[next(it)].sum()
+
+    assert [step().item() for _ in range(3)] == [3, 12, 21]
+    for _ in range(2):
+        with pytest.raises(IndexError):
+            step()
+        assert operator.length_hint(it) == 2
+    next(it)
+    assert step().item() == 30 and operator.length_hint(it) == 0
+    with pytest.raises(StopIteration):
+        step()
+
+
+LOOKS = {
+    "sum": lambda it: sum(it),
+    "max": lambda it: max(it),
+    "in": lambda it: 5.0 in it,
+    "unpacked into a call": lambda it: (lambda first, *_: first)(*it),
+    "list": lambda it: list(it),
+    "heapq.merge": lambda it: next(heapq.merge(it)),
+    "heapq.nsmallest": lambda it: heapq.nsmallest(1, it),
+    "Counter": lambda it: len(collections.Counter(it)),
+    "islice": lambda it: [*itertools.islice(it, 2)],
+    "zip": lambda it: next(zip(it, it, strict=False)),
+    "iter": lambda it: next(iter(it)),
+    "for": lambda it: [x + 1 for x in it],
+    "__next__": lambda it: it.__next__(),
+    "length_hint": lambda it: operator.length_hint(it),
+    "__length_hint__": lambda it: it.__length_hint__(),
+    "__reduce__": lambda it: it.__reduce__()[2],
+    "__setstate__": lambda it: it.__setstate__(3),
+}
+
+
+@pytest.mark.parametrize("is_behind_next", [False, True])
+@pytest.mark.parametrize("name", LOOKS)
+def test_what_else_takes_items_runs_op_by_op(agree, name, is_behind_next):
+    def scenario(compile):
+        items = [float(i) for i in range(9)]
+        it = iter(items)
+
+        @compile
+        def step(x):
+            if is_behind_next:
+                x = x + next(it)
+            return x, LOOKS[name](it)
+
+        found = [step(lucid.ones(2)), operator.length_hint(it)]
+        it = iter(items)
+        return found, step(lucid.ones(2)), operator.length_hint(it)
+
+    (step,) = agree(scenario)
+    assert len(step.stats.eager_reasons) == 2, step.stats
