@@ -168,6 +168,46 @@ def test_what_is_usual_is_applied_by_machine_code() -> None:
         assert is_native(op, operands, attributes), op
 
 
+@pytest.mark.parametrize("count", [8, 9, 32, 33])
+@pytest.mark.parametrize("wanted", ["none", "all", "first", "last"])
+def test_many_operands(count: int, wanted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = [lucid.full((2, 3), float(n)) for n in range(count)]
+    asked = {"none": [], "all": parts, "first": parts[:1], "last": parts[-1:]}[wanted]
+    for part in asked:
+        part.requires_grad_()
+
+    def call() -> Any:
+        return described(core.apply_op(ops.concat, tuple(parts), {"axis": 1}))
+
+    expected = in_python(monkeypatch, call)
+    for _ in range(4):
+        assert call() == expected
+    is_known = count <= 8 or (count <= 32 and wanted in ("none", "all"))
+    assert is_native(ops.concat, tuple(parts), {"axis": 1}) == is_known
+
+
+@pytest.mark.parametrize("count", [2, 12, 40])
+@pytest.mark.parametrize("join", [lucid.cat, lucid.stack, lucid.hstack])
+def test_gradients_of_what_is_joined_have_memory_of_their_own(
+    count: int, join: Callable[..., lucid.Tensor]
+) -> None:
+    parts = [lucid.full((3, 2), float(n), requires_grad=True) for n in range(count)]
+    weights = lucid.arange(count * 6.0)
+    split = np.hsplit if join is lucid.hstack else np.split
+    for _ in range(3):
+        joined = join([parts[0], parts[1] * 1.0, *parts[2:]])
+        weighted = weights.reshape(joined.shape)
+        (joined * weighted).sum().backward()
+        for part, row in zip(parts, split(weighted.numpy(), count), strict=True):
+            assert part.grad is not None
+            np.testing.assert_array_equal(part.grad.numpy(), row.reshape(3, 2))
+            whole: Any = part.grad._array
+            while whole.base is not None:
+                whole = whole.base
+            assert whole.size == part._type.size
+            part.grad = None
+
+
 def test_what_is_to_be_seen_is_left_to_python() -> None:
     x, w = lucid.ones(2, requires_grad=True), lucid.ones(2)
     warm(ops.mul, (x, w), {})
@@ -327,7 +367,7 @@ def test_nodes_of_ops_are_run_by_machine_code(monkeypatch: pytest.MonkeyPatch) -
     x = lucid.ones(2, 3, requires_grad=True)
 
     def step() -> lucid.Tensor:
-        return (x * x + x).transpose(0, 1).exp().sum()
+        return lucid.cat([x * x + x, x, x.exp()], 1).transpose(0, 1).exp().sum()
 
     step().backward()
     ran.clear()
