@@ -47,6 +47,21 @@ def test_mode_of_nans_is_what_is_there() -> None:
     assert np.isnan(value.item()) and index.item() == 0
 
 
+@pytest.mark.parametrize("shape", [(40_000,), (300, 200), (1, 40_000), (40_000, 1), (5, 0), ()])
+def test_equal_looks_at_every_element(shape: tuple[int, ...]) -> None:
+    x = np.random.default_rng(0).integers(0, 9, shape).astype(np.float32)
+    for array in (x, x.T, np.broadcast_to(x, (2, *shape))):
+        given = lucid.from_numpy(array.copy())
+        assert lucid.equal(given, lucid.from_numpy(array.copy()))
+        for place in (0, array.size // 2, -1) if array.size else ():
+            other = array.copy()
+            other.reshape(-1)[place] = np.nan
+            assert not lucid.equal(given, lucid.from_numpy(other))
+            assert not lucid.equal(lucid.from_numpy(other), lucid.from_numpy(other))
+    turned = lucid.from_numpy(x.T.copy()).mT if x.ndim > 1 else lucid.from_numpy(x)
+    assert lucid.equal(turned, lucid.from_numpy(x))
+
+
 @RUNS
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("count", [0, 3, 32, 33, 100])
