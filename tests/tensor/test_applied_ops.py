@@ -161,6 +161,7 @@ def test_what_is_usual_is_applied_by_machine_code() -> None:
         (ops.sum, (y,), {"axes": (1,)}),
         (ops.transpose, (y,), {"perm": (1, 0)}),
         (ops.slice, (w,), {"starts": (0, 1), "stops": (2, 2), "steps": (1, 1)}),
+        (ops.windows, (w,), {"axes": (1,), "sizes": (2,), "steps": (1,), "dilations": (1,)}),
         (ops.lt, (x, w), {}),
         (ops.add, (lucid.nn.Parameter(w), w), {}),
         (ops.concat, (x, w, y, w, x), {"axis": 0}),

@@ -89,3 +89,19 @@ def test_large_ones_take_little_memory(run: Callable[..., Any]) -> None:
     assert run(lucid.isin)(x, x[: LARGE // 2]).all()
     value, index = run(lucid.mode)(x)
     assert (value.item(), index.item()) == (3, LARGE - 997)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
+@pytest.mark.parametrize("batches", [((), ()), ((3,), ()), ((), (3,)), ((2, 1), (3,))])
+def test_products_of_columns_and_rows_are_numpys(batches: Any, dtype: Any) -> None:
+    rng = np.random.default_rng(0)
+    column, row = (rng.integers(-5, 5, 300).astype(dtype) for _ in range(2))
+    if dtype is not np.int64:
+        column[:3], row[:3] = (-0.0, np.inf, np.nan), (-0.0, np.inf, np.nan)
+    a = np.broadcast_to(column[:, None], (*batches[0], 300, 1)).copy()
+    b = np.broadcast_to(row, (*batches[1], 1, 300)).copy()
+    with np.errstate(all="ignore"):
+        expected = a @ b
+    found = (lucid.from_numpy(a) @ lucid.from_numpy(b)).numpy()
+    np.testing.assert_array_equal(found, expected)
+    assert found.dtype == dtype and not np.signbit(found[found == 0]).any()
