@@ -242,10 +242,11 @@ class Code:
         read = {operand for node in graph.nodes for operand in node.operands}
         self.reads = [entry.value in read for entry in graph.inputs]
         try:
-            family, skeleton, strides = families.of(graph, [None] * len(graph.inputs))
             found = None
-            if family is not None:
-                found = family.executable(graph, strides, skeleton, simplify, PassLog())
+            if not families.knows_sizes(graph):
+                family, skeleton, strides = families.of(graph, [None] * len(graph.inputs))
+                if family is not None:
+                    found = family.executable(graph, strides, skeleton, simplify, PassLog())
             if found is None:
                 simplify(graph)
                 self._executable: Executable = compile_graph(graph)
