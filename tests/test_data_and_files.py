@@ -120,6 +120,35 @@ def test_parts_of_datasets() -> None:
         TensorDataset(X, X[:3])
 
 
+def test_a_loader_gives_a_dataset_plain_ints() -> None:
+    """Of its own order, of a subset's, and where a batch is taken from a tensor's rows besides."""
+
+    class Noting(Dataset):
+        def __init__(self) -> None:
+            self.asked: list[Any] = []
+
+        def __len__(self) -> int:
+            return 7
+
+        def __getitem__(self, index: int) -> int:
+            self.asked.append(index)
+            return index
+
+    for size in (3, None):
+        for shuffle in (False, True):
+            noting = Noting()
+            given = list(DataLoader(noting, batch_size=size, shuffle=shuffle))
+            assert sorted(noting.asked) == list(range(7))
+            assert {type(index) for index in noting.asked} == {int}
+            assert size is None or [len(batch) for batch in given] == [3, 3, 1]
+    noting = Noting()
+    part = Subset(noting, [5, 2, 4])
+    batches = DataLoader(part, batch_size=2, drop_last=True)
+    assert [batch.tolist() for batch in batches] == [[5, 2]] and noting.asked == [5, 2]
+    nested = Subset(Subset(TensorDataset(X), [9, 8, 7]), [2, 0])
+    assert rows(DataLoader(nested, batch_size=2)) == [[7, 9]]
+
+
 def test_an_endless_dataset() -> None:
     class Count(IterableDataset):
         def __iter__(self) -> Any:

@@ -24,6 +24,14 @@ def _signature(forward: Callable[..., Any], two_methods: bool) -> inspect.Signat
     return signature.replace(parameters=parameters)
 
 
+@functools.lru_cache(maxsize=4096)
+def _count(forward: Callable[..., Any]) -> int:
+    """How many arguments by position are all that a forward of two methods takes; -1: it varies."""
+    kinds = [parameter.kind for parameter in _signature(forward, True).parameters.values()]
+    known = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return len(kinds) if all(kind in known for kind in kinds) else -1
+
+
 def bind_arguments(
     cls: type[Function], two_methods: bool, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -32,7 +40,7 @@ def bind_arguments(
     In the two-method style defaults count as arguments, in the one-method style those that come
     after the last argument passed don't.
     """
-    if not kwargs and not two_methods:
+    if not kwargs and (not two_methods or len(args) == _count(cls.forward)):
         return args, {}
     signature = _signature(cls.forward, two_methods)
     try:

@@ -4,7 +4,8 @@ What most of them do with their tensors follows from dtypes, shapes and the othe
 So the first call with such arguments is run op by op and noted, as a graph; it is compiled, and
 from then on serves all calls with arguments of these types, the first one included: a value never
 depends on how often it was computed. The backward is noted and compiled likewise when it first
-runs. A graph that comes back with other sizes shares plan and code (`runtime/open_programs.py`).
+runs. A graph that comes back with other sizes shares plan and code (`runtime/open_programs.py`),
+but for a few that compute much more than they read.
 
 Calls that are alike but for their sizes share a function once they have come with many
 (`any_size.py`).
@@ -242,10 +243,11 @@ class Code:
         read = {operand for node in graph.nodes for operand in node.operands}
         self.reads = [entry.value in read for entry in graph.inputs]
         try:
-            family, skeleton, strides = families.of(graph, [None] * len(graph.inputs))
             found = None
-            if family is not None:
-                found = family.executable(graph, strides, skeleton, simplify, PassLog())
+            if not families.knows_sizes(graph):
+                family, skeleton, strides = families.of(graph, [None] * len(graph.inputs))
+                if family is not None:
+                    found = family.executable(graph, strides, skeleton, simplify, PassLog())
             if found is None:
                 simplify(graph)
                 self._executable: Executable = compile_graph(graph)

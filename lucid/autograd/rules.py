@@ -102,7 +102,8 @@ class Rule:
         serves_values: the same where the cotangent is a value of a trace's graph: whoever is to see
             a gradient gets a tensor of its own.
         serves_arrays: the same where the cotangent is an array of the walk's, which may be several
-            gradients, but none shows another one's memory.
+            gradients, but none shows another one's memory: parts of it are copied where elements
+            are few.
         copied: the numbers of gradients that may not be contiguous, and are to be.
         types: of the arrays, by number.
 
@@ -114,6 +115,7 @@ class Rule:
 
     __slots__ = (
         "_code",
+        "_copies",
         "_nodes",
         "_of_many",
         "copied",
@@ -162,12 +164,29 @@ class Rule:
         is_itself = found.count(0) == self.passed
         self.serves_values = is_own
         self.serves_tensors = is_own and is_itself
-        self.serves_arrays = is_own and (is_itself or self.passed <= 1)
+        are_many = is_many((*types, type_of_result))
+        are_parts = not is_itself and self.passed > 1
+        self.serves_arrays = is_own and not (are_parts and are_many)
         self.copied = [n for n in found if n in shown and _root(n, shown)]
-        has_code = len(self.steps) - len(shown) > 1 and is_many((*types, type_of_result))
+        has_code = len(self.steps) - len(shown) > 1 and are_many
         self._of_many = (of.op, wanted, kept) if has_code else None
         self._code: Code | None = None
         self._nodes: list[_NodeStep] | None = None
+        self._copies: dict[int, int] = {}  # steps of arrays alone: of what each is a copy
+        if are_parts and self.serves_arrays:
+            self._copy_parts(shown)
+
+    def _copy_parts(self, shown: dict[int, int]) -> None:
+        """Let gradients that show the cotangent's memory have memory of their own."""
+        results: list[int | None] = []
+        for number in self.results:
+            if number and not _root(number, shown):
+                self._copies[self.count] = number
+                self.steps.append((self.count, np.ndarray.copy, (number,), {}, False))
+                self.types.append(self.types[number])
+                number, self.count = self.count, self.count + 1
+            results.append(number)
+        self.results = tuple(results)
 
     def _drop_dead(self, used: set[int]) -> None:
         """Leave out the steps of gradients that nobody wants."""
@@ -211,7 +230,7 @@ class Rule:
         Raises what the ops of the steps raise.
         """
         if self._nodes is None:
-            self._nodes = [self._node(*step) for step in self.steps]
+            self._nodes = [self._node(*step) for step in self.steps if step[0] in self.ops]
         found: dict[int, Value] = dict(enumerate(values))
         nodes = graph.nodes
         for number, op, operands, attributes, type in self._nodes:
@@ -219,7 +238,7 @@ class Rule:
             node = Node(op, read, attributes, (type,), graph)
             nodes.append(node)
             found[number] = node.results[0]
-        return [None if n is None else found[n] for n in self.results]
+        return [None if n is None else found[self._copies.get(n, n)] for n in self.results]
 
     def _node(
         self, number: int, _: object, operands: tuple[int, ...], attributes: Attributes, __: object

@@ -29,6 +29,8 @@ __all__ = [
     "logical_not", "logical_or", "logical_xor", "lt", "ne", "not_equal",
 ]  # fmt: skip
 
+_AT_ONCE = 1 << 14  # elements that `equal` compares before it looks for a difference
+
 Operand = Tensor | Number
 _COMPARED = (Tensor, bool, int, float, np.generic, np.ndarray, Extent)  # by `==`
 
@@ -150,7 +152,10 @@ def equal(input: Tensor, other: Tensor) -> bool:
         return False
     x, y = at_hand(input), at_hand(other)
     if x is not None and y is not None and x.dtype == y.dtype:
-        return bool((x == y).all())
+        if x.size <= _AT_ONCE:
+            return bool((x == y).all())
+        rows = max(_AT_ONCE * len(x) // x.size, 1)
+        return all((x[n : n + rows] == y[n : n + rows]).all() for n in range(0, len(x), rows))
     return bool(_whole(ops.all, eq(input, other)).item())
 
 

@@ -21,6 +21,7 @@ from lucid.functions.gradients import with_gradient
 from lucid.functions.tensors import Tensor
 from lucid.ir.errors import DTypeError, LinAlgError, ShapeError
 from lucid.ir.memory import require_blas
+from lucid.tensor.core import is_unrecorded
 
 
 class _Decorator(Protocol):
@@ -55,7 +56,16 @@ def lapack(
         decorate = with_gradient(vjp, fixed=fixed, materialize=materialize, natively=False)
         applied: Any = decorate(on_tensors)
         applied.__self__.vmap = staticmethod(_batched(applied))
-        return applied  # type: ignore[no-any-return]
+
+        @wraps(value)
+        def called(*given: Any) -> Any:
+            """Its node and what it saves are made where somebody may ask for them."""
+            for x in given:
+                if isinstance(x, Tensor) and not is_unrecorded(x):
+                    return applied(*given)
+            return on_tensors(*given)
+
+        return called
 
     return complete
 
@@ -83,7 +93,7 @@ def call(name: str, function: Callable[..., Any], *tensors: Tensor) -> Any:
 
     Raises: `LinAlgError` where LAPACK does.
     """
-    kinds = ", ".join(str(tensor._type) for tensor in tensors)
+    types = [tensor._type for tensor in tensors]
 
     def find(*arrays: np.ndarray) -> list[np.ndarray]:
         require_blas()
@@ -91,6 +101,7 @@ def call(name: str, function: Callable[..., Any], *tensors: Tensor) -> Any:
             with few_threads(arrays), np.errstate(all="ignore"):
                 found = function(*arrays)
         except np.linalg.LinAlgError as error:
+            kinds = ", ".join(map(str, types))
             raise LinAlgError(f"{name}: {error} (of {kinds})") from None
         parts = found if isinstance(found, tuple) else (found,)
         return [np.array(part, order="C") for part in parts]
@@ -147,6 +158,9 @@ def few_threads(arrays: Iterable[np.ndarray]) -> Iterator[None]:
     read, write = functions
     is_small = all(size < _LARGE for array in arrays for size in array.shape[-2:])
     most = 1 if is_small else _threads()
+    if read() <= most:
+        yield
+        return
     with _lock:
         if not _before[0]:
             _before[1] = read()

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from lucid import return_types
-from lucid.autograd.native import fused
+from lucid.autograd.native import fused, program
 from lucid.docstrings import like, maps
 from lucid.functions.arguments import common_shape, tensor_of
 from lucid.functions.elementwise import abs as absolute, choose, maximum
@@ -81,7 +81,7 @@ def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
     )
 
 
-@fused
+@program
 @maps("[0.0, 2.0]", "[0.0, 3.0]", "[0.0000, 2.1972]")
 def xlogy(input: Tensor | Number, other: Tensor | Number) -> Tensor:
     """Return `input * log(other)`, a float, and 0 where `input` is 0 unless `other` is NaN.
@@ -139,7 +139,7 @@ def signbit(input: Tensor) -> Tensor:
     return (input < 0) | ((input == 0) & (1 / input < 0))
 
 
-@fused
+@program
 @maps("[1.0, -2.0]", "[-0.0, 3.0]", "[-1.,  2.]")
 def copysign(input: Tensor, other: Any) -> Tensor:
     """Return the absolute value of `input` with the sign of `other`, that of -0.0 too; a float.

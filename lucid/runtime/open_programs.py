@@ -53,6 +53,8 @@ from lucid.runtime.threads import pool
 
 logger = logging.getLogger("lucid")
 _MOST_FAMILIES = 64
+_MUCH = 1 << 24  # elements of a value
+_MOST_KNOWN = 4  # graphs with so much work that are planned for their own sizes
 _SAMPLES = 4  # graphs from which formulas are found
 _MOST_FAILURES = 2  # of plans with open sizes, before a family has no more of them
 _RANGE = 8
@@ -341,6 +343,21 @@ class Families:
 
     def __init__(self) -> None:
         self._families: dict[bytes, Family] = {}
+        self._known = 0
+
+    def knows_sizes(self, graph: Graph) -> bool:
+        """Whether to plan a graph for its own sizes, not to share code with others.
+
+        That is where it computes much more than it reads and writes, as the distances of all pairs
+        do, and few such have come: what is gained there by tiles is worth a compilation.
+        """
+        values = [*(entry.value for entry in graph.inputs), *graph.outputs]
+        data = sum(value.type.size for value in values)
+        work = max((value.type.size for value in graph.values()), default=0)
+        if work < max(_MUCH, 4 * data) or self._known == _MOST_KNOWN:
+            return False
+        self._known += 1
+        return True
 
     def of(
         self, graph: Graph, strides: Sequence[Strides | None]

@@ -27,6 +27,7 @@ from lucid.runtime.entry.apply import (
     KEPT,
     MADE,
     MOST_OPERANDS,
+    MOST_TOLD_APART,
     NO_HISTORY,
     SLOTS,
     UNKNOWN_HISTORY,
@@ -58,7 +59,8 @@ class _Record(Tables):
     def __init__(self, offsets: Offsets, known: Application) -> None:
         super().__init__(offsets)
         self._known = known
-        count = Record.HISTORIES + (1 << len(known.types))
+        histories = 1 << len(known.types) if len(known.types) <= MOST_TOLD_APART else 2
+        count = Record.HISTORIES + histories
         words = self.words = np.zeros(count, np.int64)
         op, type = known.op, known.result_type
         words[Record.OP] = id(op)
@@ -75,8 +77,13 @@ class _Record(Tables):
 
     def add_history(self, wanted: tuple[bool, ...]) -> None:
         """Enter what a node needs if the gradients of some of the operands are wanted."""
-        place = Record.HISTORIES + sum(1 << i for i, is_wanted in enumerate(wanted) if is_wanted)
-        if self.words[place] != UNKNOWN_HISTORY:
+        place: int = Record.HISTORIES
+        if len(wanted) <= MOST_TOLD_APART:
+            place += sum(1 << i for i, is_wanted in enumerate(wanted) if is_wanted)
+        elif any(wanted):
+            place += 1
+        is_told = len(wanted) <= MOST_TOLD_APART or all(wanted)
+        if not is_told or self.words[place] != UNKNOWN_HISTORY:
             return
         known = self._known
         result = template_of(known.result_type)

@@ -21,7 +21,6 @@ from lucid.ir.location import takers
 from lucid.ir.op import Attributes, Op
 from lucid.runtime.entry.calls import (
     CALL_SLOTS,
-    CALL_STEP_WORDS,
     IS_NONE,
     IS_TENSOR,
     IS_TUPLE,
@@ -321,8 +320,7 @@ class _Record(Tables):
                 step = self._overwrite(op, operands)
             else:
                 step = self._write(*operands) if op is None else self._op(op, attributes, operands)
-            steps += *step, *places, *[0] * (MOST_CALL_OPERANDS - len(places))
-        assert len(steps) == len(notes.steps) * CALL_STEP_WORDS
+            steps += *step, self._words(places)
         words = self.words
         words[Call.STEPS], words[Call.STEPS_AT] = len(notes.steps), self._words(steps)
         words[Call.WRITES] = len(writes)

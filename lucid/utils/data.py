@@ -137,17 +137,21 @@ def _samples(dataset: Any, indices: Sequence[Any]) -> list[Any]:
     return [dataset[index] for index in indices]
 
 
-def _rows(dataset: Any, indices: Any) -> list[Tensor] | None:
+def _rows(dataset: Any, indices: Any) -> list[Tensor]:
     """A batch of the rows of a `TensorDataset`, or of a subset of one: one gather for each tensor.
 
-    indices: a list, or a tensor. None: the dataset is another one.
+    indices: a list, or a tensor.
     """
     if type(dataset) is Subset:
         listed = indices.tolist() if isinstance(indices, Tensor) else indices
         return _rows(dataset.dataset, [dataset.indices[index] for index in listed])
-    if getattr(type(dataset), "__getitem__", None) is not TensorDataset.__getitem__:
-        return None
     return list(dataset[lucid.as_tensor(indices, dtype=lucid.int64)])
+
+
+def _has_rows(dataset: Any) -> bool:
+    while type(dataset) is Subset:
+        dataset = dataset.dataset
+    return getattr(type(dataset), "__getitem__", None) is TensorDataset.__getitem__
 
 
 class ConcatDataset(Dataset):
@@ -826,16 +830,17 @@ class DataLoader:
                 return
             groups = _groups(self.sampler, size, self.drop_last)
         for group in groups:
-            indices = list(group)
-            rows = self._rows(indices)
-            yield self._collated(indices) if rows is None else rows
+            yield self._batch(list(group))
 
-    def _rows(self, indices: Any) -> list[Tensor] | None:
-        """A batch of rows, where the dataset has such."""
-        return _rows(self.dataset, indices) if self.collate_fn is default_collate else None
+    def _batch(self, indices: Any) -> Any:
+        """The batch of the samples at these indices, a list or a tensor."""
+        if self._takes_rows():
+            return _rows(self.dataset, indices)
+        listed = indices.tolist() if isinstance(indices, Tensor) else indices
+        return self.collate_fn(_samples(self.dataset, listed))
 
-    def _collated(self, indices: list[Any]) -> Any:
-        return self.collate_fn(_samples(self.dataset, indices))
+    def _takes_rows(self) -> bool:
+        return self.collate_fn is default_collate and _has_rows(self.dataset)
 
     def __len__(self) -> int:
         if self.batch_sampler is not None:
@@ -885,25 +890,28 @@ class _Iteration:
     def _next(self) -> Any:
         if self.parts is not None:
             return next(self.parts)
-        loader, order, at = self.loader, self.order, self.at
-        assert order is not None
+        loader, at = self.loader, self.at
         size = loader.batch_size
+        order = self._places(size is not None and loader._takes_rows())
         if at + (size if size is not None and loader.drop_last else 1) > len(order):
             raise StopIteration
         if size is None:
             self.at = at + 1
-            return loader.collate_fn(loader.dataset[self._index(order, at)])
+            index = order[at]
+            if isinstance(index, Tensor):
+                index = index.item()
+            return loader.collate_fn(loader.dataset[index])
         self.at = at + size
-        indices = order[at : at + size]
-        rows = loader._rows(indices)
-        return loader._collated(indices.tolist()) if rows is None else rows
+        return loader._batch(order[at : at + size])
 
-    def _index(self, order: Tensor, at: int) -> Any:
-        if context.recorder is not None:
-            return order[at].item()
+    def _places(self, as_rows: bool) -> Any:
+        """The order: a list where samples are taken one by one, outside of a compiled step."""
+        if as_rows or context.recorder is not None:
+            return self.order
         if self.listed is None:
-            self.listed = order.tolist()
-        return self.listed[at]
+            assert self.order is not None
+            self.listed = self.order.tolist()
+        return self.listed
 
 
 # Where PyTorch has parts of this module.

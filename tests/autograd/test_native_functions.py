@@ -18,6 +18,7 @@ from lucid.autograd import native
 from lucid.autograd.rounds import Recurrence
 from lucid.ir.types import shared_type
 from lucid.nn.modules.recurrent import gru_step, lstm_step, rounds_of
+from lucid.runtime import open_programs
 from lucid.runtime.executable import Executable
 
 f32, f64 = lucid.float32, lucid.float64
@@ -571,3 +572,38 @@ def test_the_first_calls_tensors_do_not_stay() -> None:
 def test_the_type_of_a_result_is_the_object_that_machine_code_knows() -> None:
     for made in (lucid.histc(lucid.ones(3), 37), lucid.ones(3, 41).mode(1).indices):
         assert made._type is shared_type(made.dtype, tuple(made.shape))
+
+
+def test_the_first_few_of_much_work_are_planned_for_their_sizes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Others share code; what only goes over its data does so from the second size on."""
+    shared: list[str] = []
+    executable = open_programs.Family.executable
+
+    def noting(self: Any, graph: Any, *rest: Any) -> Any:
+        found = executable(self, graph, *rest)
+        shared.append(graph.name if found else "")
+        return found
+
+    monkeypatch.setattr(open_programs.Family, "executable", noting)
+    monkeypatch.setattr(open_programs, "_MUCH", 1 << 12)
+
+    @native.composite
+    def all_pairs(x: lucid.Tensor, y: lucid.Tensor) -> lucid.Tensor:
+        return (x.unsqueeze(1) - y).abs().sum(0)
+
+    @native.composite
+    def each(x: lucid.Tensor, y: lucid.Tensor) -> lucid.Tensor:
+        return (x - y).abs() * x
+
+    rng = np.random.default_rng(0)
+    for n in (3, 20, 21, 22, 23, 24, 25):
+        x, y = (rng.normal(size=(n, 17)).astype(np.float32) for _ in range(2))
+        found = all_pairs(lucid.from_numpy(x), lucid.from_numpy(y)).numpy()
+        np.testing.assert_allclose(found, np.abs(x[:, None] - y).sum(0), rtol=1e-5)
+    assert shared == ["AllPairs"] * 2  # with 24 and 25 rows
+    shared.clear()
+    for n in (600, 601, 602):
+        each(lucid.ones(n, 17), lucid.ones(n, 17))
+    assert shared == ["Each"] * 2

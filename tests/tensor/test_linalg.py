@@ -506,3 +506,29 @@ def test_singular_values_of_low_rank_take_pytorchs_options(prepared: Any) -> Non
     assert np.abs(center.numpy() - np.linalg.svd(a - a.mean(0))[1][:2]).max() < 1e-9
     with pytest.raises(ValueError, match="niter must be at least 0, not -1"):
         lucid.svd_lowrank(x, niter=-1)
+
+
+@pytest.mark.parametrize("name", ["inv", "cholesky", "det", "eigvalsh", "svdvals", "qr", "solve"])
+def test_factorizations_are_nodes_just_where_a_gradient_may_be_asked_for(name: str) -> None:
+    a = np.array([[3.0, 1.0], [1.0, 2.0]])
+    function = getattr(lucid.linalg, name)
+
+    def found(x: lucid.Tensor) -> lucid.Tensor:
+        result = (
+            function(x, lucid.ones(2, 1, dtype=lucid.float64)) if name == "solve" else function(x)
+        )
+        return result if isinstance(result, lucid.Tensor) else result[0]
+
+    plain, asked = lucid.tensor(a), lucid.tensor(a, requires_grad=True)
+    view = (asked * 1.0).mT.mT
+    with lucid.no_grad():
+        unrecorded = found(asked)
+    results = [found(plain), unrecorded, found(asked), found(view)]
+    assert [y.grad_fn is not None for y in results] == [False, False, True, True]
+    assert {y.numpy().tobytes() for y in (results[0], unrecorded)} == {
+        y.detach().numpy().tobytes() for y in results[2:]
+    }
+    assert all(y.data_ptr() != plain.data_ptr() for y in results)
+    with lucid.autograd.forward_ad.dual_level():
+        dual = lucid.autograd.forward_ad.make_dual(plain, lucid.ones_like(plain))
+        assert lucid.autograd.forward_ad.unpack_dual(found(dual)).tangent is not None

@@ -47,6 +47,21 @@ def test_mode_of_nans_is_what_is_there() -> None:
     assert np.isnan(value.item()) and index.item() == 0
 
 
+@pytest.mark.parametrize("shape", [(40_000,), (300, 200), (1, 40_000), (40_000, 1), (5, 0), ()])
+def test_equal_looks_at_every_element(shape: tuple[int, ...]) -> None:
+    x = np.random.default_rng(0).integers(0, 9, shape).astype(np.float32)
+    for array in (x, x.T, np.broadcast_to(x, (2, *shape))):
+        given = lucid.from_numpy(array.copy())
+        assert lucid.equal(given, lucid.from_numpy(array.copy()))
+        for place in (0, array.size // 2, -1) if array.size else ():
+            other = array.copy()
+            other.reshape(-1)[place] = np.nan
+            assert not lucid.equal(given, lucid.from_numpy(other))
+            assert not lucid.equal(lucid.from_numpy(other), lucid.from_numpy(other))
+    turned = lucid.from_numpy(x.T.copy()).mT if x.ndim > 1 else lucid.from_numpy(x)
+    assert lucid.equal(turned, lucid.from_numpy(x))
+
+
 @RUNS
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("count", [0, 3, 32, 33, 100])
@@ -74,3 +89,19 @@ def test_large_ones_take_little_memory(run: Callable[..., Any]) -> None:
     assert run(lucid.isin)(x, x[: LARGE // 2]).all()
     value, index = run(lucid.mode)(x)
     assert (value.item(), index.item()) == (3, LARGE - 997)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
+@pytest.mark.parametrize("batches", [((), ()), ((3,), ()), ((), (3,)), ((2, 1), (3,))])
+def test_products_of_columns_and_rows_are_numpys(batches: Any, dtype: Any) -> None:
+    rng = np.random.default_rng(0)
+    column, row = (rng.integers(-5, 5, 300).astype(dtype) for _ in range(2))
+    if dtype is not np.int64:
+        column[:3], row[:3] = (-0.0, np.inf, np.nan), (-0.0, np.inf, np.nan)
+    a = np.broadcast_to(column[:, None], (*batches[0], 300, 1)).copy()
+    b = np.broadcast_to(row, (*batches[1], 1, 300)).copy()
+    with np.errstate(all="ignore"):
+        expected = a @ b
+    found = (lucid.from_numpy(a) @ lucid.from_numpy(b)).numpy()
+    np.testing.assert_array_equal(found, expected)
+    assert found.dtype == dtype and not np.signbit(found[found == 0]).any()

@@ -11,6 +11,7 @@ import numpy as np
 
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, ShapeError
+from lucid.ir.inference import MANY_ELEMENTS
 from lucid.ir.memory import require_blas
 from lucid.ir.op import Op, Operand, Sample, declare
 from lucid.ir.ops import batching
@@ -48,10 +49,18 @@ def _matmul_vjp(g: Operand, y: Operand, a: Operand, b: Operand) -> tuple[Any, ..
     return ga, ops.matmul(ops.swap_axes(a, -1, -2), g)
 
 
-_quiet_matmul = quiet(np.matmul)
+_quiet_matmul, _quiet_multiply = quiet(np.matmul), quiet(np.multiply)
 
 
 def _evaluate_matmul(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The product. Of columns with rows BLAS makes little: they are multiplied.
+
+    A sum of one term begins with 0 as well, so it is never -0.
+    """
+    if a.shape[-1] == 1 and a.dtype.kind == "f" and a.size * b.shape[-1] >= MANY_ELEMENTS:
+        products: np.ndarray = _quiet_multiply(a, b)
+        products += 0.0
+        return products
     require_blas()
     return _quiet_matmul(a, b)
 

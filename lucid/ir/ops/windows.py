@@ -71,7 +71,11 @@ def _windows(x: np.ndarray, **place: Ints) -> np.ndarray:
     are_apart = [  # one after the other, or woven into each other without a place in common
         step > (n - 1) * apart or apart > (shape[axis] - 1) * step for axis, n, step, apart in axes
     ]
-    return as_strided(x, shape, strides, writeable=all(are_apart))
+    if not x.flags.c_contiguous:
+        return as_strided(x, shape, strides, writeable=all(are_apart))
+    view = np.ndarray(shape, x.dtype, x, 0, strides)  # whose base is known
+    view.flags.writeable = x.flags.writeable and all(are_apart)
+    return view
 
 
 def _windows_vjp(g: Operand, y: Operand, x: Operand, **place: Ints) -> tuple[Any, ...]:

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import lucid
+from lucid.autograd.native import fused, program
 from lucid.docstrings import like, maps
 from lucid.functions import rectifiers
 from lucid.functions.arguments import axis_of
@@ -95,6 +96,37 @@ def _silu(x: Tensor) -> Tensor:
 def _log_sigmoid(x: Tensor) -> Tensor:
     """log(sigmoid(x)) without overflow: min(x, 0) - log1p(exp(-|x|))."""
     return x.clamp(max=0) - (-x.abs()).exp().log1p()
+
+
+@program
+def _hardsigmoid(x: Tensor) -> Tensor:
+    return hardtanh(x + 3.0, 0.0, 6.0) / 6.0
+
+
+@program
+def _hardswish(x: Tensor) -> Tensor:
+    inner = hardtanh(x, -3.0, 3.0)
+    return where(x < 3.0, inner * (inner + 3.0) / 6.0, x)
+
+
+@program
+def _mish(x: Tensor) -> Tensor:
+    return x * softplus(x).tanh()
+
+
+@program
+def _selu(x: Tensor) -> Tensor:
+    return elu(x, SELU_ALPHA) * SELU_SCALE
+
+
+@program
+def _celu(x: Tensor, alpha: float) -> Tensor:
+    return where(x > 0.0, x, (x.clamp(max=0.0) / alpha).expm1() * alpha)
+
+
+@fused
+def _threshold(x: Tensor, threshold: float, value: float) -> Tensor:
+    return where(x <= threshold, value, x)
 
 
 def result_of(x: Tensor, y: Tensor, inplace: bool) -> Tensor:
@@ -192,8 +224,7 @@ def logsigmoid(input: Tensor) -> Tensor:
 @maps("[-2.0, 0.5, 3.0]", "[-0.2525,  0.3752,  2.9865]")
 def mish(input: Tensor, inplace: bool = False) -> Tensor:
     """input * tanh(softplus(input)), elementwise."""
-    x = source_of(input, inplace)
-    return result_of(input, x * softplus(x).tanh(), inplace)
+    return result_of(input, _mish(source_of(input, inplace)), inplace)
 
 
 @like(relu)
@@ -228,16 +259,14 @@ hardtanh_ = in_place(hardtanh)
 @maps("[-2.0, 0.5, 3.0]", "[0.1667, 0.5833, 1.0000]")
 def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
     """input / 6 + 1 / 2, brought into [0, 1]; the derivative at -3 and 3 is 0."""
-    return result_of(input, hardtanh(input + 3.0, 0.0, 6.0) / 6.0, inplace)
+    return result_of(input, _hardsigmoid(input), inplace)
 
 
 @like(relu)
 @maps("[-2.0, 0.5, 3.0]", "[-0.3333,  0.2917,  3.0000]")
 def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
     """input * hardsigmoid(input)."""
-    x = source_of(input, inplace)
-    inner = hardtanh(x, -3.0, 3.0)
-    return result_of(input, where(x < 3.0, inner * (inner + 3.0) / 6.0, x), inplace)
+    return result_of(input, _hardswish(source_of(input, inplace)), inplace)
 
 
 @like(relu)
@@ -249,8 +278,7 @@ def threshold(input: Tensor, threshold: float, value: float, inplace: bool = Fal
         threshold: what the input must be above.
         value: what stands for the rest.
     """
-    x = source_of(input, inplace)
-    return result_of(input, where(x <= threshold, value, x), inplace)
+    return result_of(input, _threshold(source_of(input, inplace), threshold, value), inplace)
 
 
 threshold_ = in_place(threshold)
@@ -260,7 +288,7 @@ threshold_ = in_place(threshold)
 @maps("[-2.0, 0.5, 3.0]", "[-1.5202,  0.5254,  3.1521]")
 def selu(input: Tensor, inplace: bool = False) -> Tensor:
     """elu with the two constants that keep mean 0 and variance 1."""
-    return result_of(input, elu(source_of(input, inplace), SELU_ALPHA) * SELU_SCALE, inplace)
+    return result_of(input, _selu(source_of(input, inplace)), inplace)
 
 
 selu_ = in_place(selu)
@@ -273,14 +301,13 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     Args:
         alpha: how fast it falls, and to what.
     """
-    x = source_of(input, inplace)
-    low = (x.clamp(max=0.0) / alpha).expm1() * alpha
-    return result_of(input, where(x > 0.0, x, low), inplace)
+    return result_of(input, _celu(source_of(input, inplace), alpha), inplace)
 
 
 celu_ = in_place(celu)
 
 
+@fused
 @like(relu)
 @maps("[-2.0, 0.5, 3.0]", "[-0.6667,  0.3333,  0.7500]")
 def softsign(input: Tensor) -> Tensor:
@@ -288,6 +315,7 @@ def softsign(input: Tensor) -> Tensor:
     return input / (input.abs() + 1.0)
 
 
+@fused
 @like(relu)
 @maps("[-2.0, 0.5, 3.0]", "[-1.0360,  0.0379,  2.0049]")
 def tanhshrink(input: Tensor) -> Tensor:
@@ -295,6 +323,7 @@ def tanhshrink(input: Tensor) -> Tensor:
     return input - input.tanh()
 
 
+@program
 @maps("[-2.0, 0.5, 3.0]", "[-1.5000,  0.0000,  2.5000]")
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """input moved towards 0 by lambd, not beyond it.
@@ -312,6 +341,7 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     return where(input > lambd, input - lambd, where(input < -lambd, input + lambd, input * 0.0))
 
 
+@program
 @like(softshrink)
 @maps("[-2.0, 0.5, 3.0]", "[-2.,  0.,  3.]")
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
@@ -319,6 +349,7 @@ def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     return where((input >= -lambd) & (input <= lambd), 0.0, input)
 
 
+@program
 @maps("[-2.0, 3.0]", "[0.25]", "[-0.5000,  3.0000]")
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """input where it is positive, else `weight * input`; one weight, or one per channel (axis 1).
@@ -341,6 +372,7 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
     return where(input > 0.0, input, input * weight)
 
 
+@program
 @maps("[1.0, 2.0, 0.0, 0.0]", "[0.5000, 1.0000]")
 def glu(input: Tensor, dim: int = -1) -> Tensor:
     """The first half along `dim` times the sigmoid of the second.

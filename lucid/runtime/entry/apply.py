@@ -22,7 +22,8 @@ from lucid.runtime.entry.words import EntryBuilder, Layout, entry_function
 APPLY = "lucid_apply"
 MADE = "lucid_made"
 KEPT = "lucid_kept"
-MOST_OPERANDS = 8
+MOST_OPERANDS = 32
+MOST_TOLD_APART = 8  # operands of which any may require grad; of more all, or none
 SLOTS = 4096  # of the table of records: each is found in one of two, whose last bits differ
 _EQUAL = 2  # Py_EQ
 
@@ -39,7 +40,7 @@ class Record(IntEnum):
     TENSOR = 4
     STEP = 8  # of a view: the chain that it adds, a tuple of one pair; else 0
     TYPES = 9  # a word for each operand
-    HISTORIES = 17  # by the operands that require grad, as bits: the words of one, or as below
+    HISTORIES = 41  # by the operands that require grad, as bits: the words of one, or as below
 
 
 NO_HISTORY, UNKNOWN_HISTORY = range(2)
@@ -108,6 +109,11 @@ def _define_applied(module: Module, layout: Layout) -> None:
         _leave_unless(b, plan, b.ne(record, 0))
         wanted = b.call("wanted", "i64", plan, grad, operands, count)
         _leave_unless(b, plan, b.compare("sge", wanted, 0))
+        is_some = b.and_(b.compare("sgt", count, MOST_TOLD_APART), b.ne(wanted, 0))
+        with b.if_(is_some):
+            is_all = b.eq(b.add(wanted, 1), b.shl(const("i64", 1), count))
+            _leave_unless(b, plan, is_all)
+        wanted = b.select(is_some, const("i64", 1), wanted)
         history = b.word(b.add(record, b.mul(wanted, 8)), Record.HISTORIES)
         with b.if_(b.eq(history, UNKNOWN_HISTORY)):
             b.own(missed := b.word(plan, Common.MISSED))

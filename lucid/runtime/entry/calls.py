@@ -21,8 +21,8 @@ from lucid.runtime.entry.words import CONTIGUOUS, WRITEABLE, EntryBuilder, Layou
 CALL = "lucid_call"
 CALL_SLOTS = 4096  # of the table of records, two of which may have a key; then of keys without one
 MOST_TIMES = 7  # that these are counted, in the last bits of hashes
-MOST_WORDS, MOST_TENSORS, MOST_VALUES = 64, 8, 64
-MOST_CALL_OPERANDS = 8
+MOST_WORDS, MOST_TENSORS, MOST_VALUES = 128, 32, 128
+MOST_CALL_OPERANDS = 32
 _SHIFT = 29
 
 
@@ -68,10 +68,7 @@ class CallStep(IntEnum):
     ATTRIBUTES = 1  # 0: it is a callable of a tuple; of a write the bytes of a value of that shape
     COUNT = 2  # of operands; of a write 0: the value is to be cast or refused
     # Below 0 of a callable that writes into the first operand: ATTRIBUTES does so with arrays.
-    OPERANDS = 3
-
-
-CALL_STEP_WORDS = CallStep.OPERANDS + MOST_CALL_OPERANDS
+    OPERANDS_AT = 3
 
 
 def define_call(module: Module, layout: Layout) -> None:
@@ -357,7 +354,7 @@ def _define_step(module: Module, layout: Layout) -> None:
     with entry_function(module, "call_step", "plan", "step", "values") as b:
         plan, step, values = b.args
         op, count = b.word(step), b.word(step, CallStep.COUNT)
-        numbers = b.add(step, 8 * CallStep.OPERANDS)
+        numbers = b.word(step, CallStep.OPERANDS_AT)
         given = b.cast("ptrtoint", b.alloca("i64", 3), "i64")
         with b.if_(b.eq(op, 0)):
             target, value = (b.word(values, b.word(numbers, i)) for i in range(2))
@@ -478,7 +475,7 @@ def _define_steps(module: Module, layout: Layout) -> None:
         steps, table = b.word(record, Call.STEPS), b.word(record, Call.STEPS_AT)
         made_ones = b.sub(steps, b.word(record, Call.WRITES))
         with b.loop(0, steps) as loop:
-            step = b.record(table, loop.index, CALL_STEP_WORDS)
+            step = b.record(table, loop.index, len(CallStep))
             made = b.call("call_step", "i64", plan, step, values)
             with b.if_(b.eq(made, 0)):
                 is_write = b.compare("sgt", loop.index, made_ones)

@@ -14,7 +14,7 @@ from lucid.runtime.entry.common import Common
 from lucid.runtime.entry.words import EntryBuilder, Layout, entry_function
 
 WALK = "lucid_walk"
-MOST_ARRAYS = 48  # of a rule: the cotangent, what is saved, and what its steps give
+MOST_ARRAYS = 96  # of a rule: the cotangent, what is saved, and what its steps give
 STEP_OPERANDS = 3
 _OWN = 0x405  # of an array's flags: row-major, the owner of its memory, and that can be written
 
