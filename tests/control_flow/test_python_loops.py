@@ -409,8 +409,11 @@ def parts_of_a_list(w: Any, x: Any) -> Any:
         made.append(x)
     joined = lucid.stack(made[::-1]), lucid.cat(made[2:-1]), sum(made[1:]), lucid.stack(made[:3])
     sum(part.square().sum() for part in joined).backward()
+    items = made[1], made[-2]
     made.reverse()
-    return (*joined, lucid.stack(made), made[0], len(made[1:]))
+    items = (*items, made[1], made[-2])
+    made.append(x * 2)
+    return (*joined, lucid.stack(made), *items, made[1], made[-2], len(made[1:]))
 
 
 def items_of_a_list(w: Any, x: Any) -> Any:
@@ -889,9 +892,25 @@ def the_gradient_of_an_item(w: Any, x: Any) -> Any:
 
 def an_item_that_is_detached(w: Any, x: Any) -> Any:
     made = items_made(w, x)
-    made[5].detach_()
+    made[5].detach_().requires_grad_()
     lucid.stack(made).square().sum().backward()
-    return x
+    return x, made[5].grad
+
+
+def an_item_that_is_written_at_last(w: Any, x: Any) -> Any:
+    w.sum().backward()
+    with lucid.no_grad():
+        made = items_made(w, x)
+        joined = lucid.stack(made)
+        made[5].mul_(2)
+        return joined, lucid.stack(made)
+
+
+def an_item_that_becomes_a_leaf(w: Any, x: Any) -> Any:
+    made = items_made(w.detach(), x)
+    item = made[5].requires_grad_()
+    (lucid.stack(made).square().sum() + w.sum()).backward()
+    return item.grad
 
 
 def items_made(w: Any, x: Any) -> list[Any]:
@@ -1155,6 +1174,16 @@ def a_table_that_is_comprehended(w: Any, x: Any) -> Any:
     return made[3]
 
 
+def a_list_that_each_round_turns(w: Any, x: Any) -> Any:
+    made = []
+    for _ in range(ROUNDS):
+        x = lucid.tanh(w @ x)
+        made.append(x)
+        made.reverse()
+    lucid.stack(made).square().sum().backward()
+    return lucid.stack(made)
+
+
 def the_length_in_each_round(w: Any, x: Any) -> Any:
     made, count = [], 0.0
     for _ in range(ROUNDS):
@@ -1308,7 +1337,9 @@ def test_rounds_that_differ_or_keep_something_are_pythons(program: Program) -> N
         *((a_list_whose_item_is_written, 1), (a_list_one_of_whose_items_is_written, 1)),
         *((a_hook_on_an_item, 1), (a_gradient_that_an_item_retains, 1)),
         *((the_gradient_of_an_item, 1), (an_item_that_is_detached, 1)),
+        *((an_item_that_is_written_at_last, 1), (an_item_that_becomes_a_leaf, 1)),
         *((a_sum_from_the_sixth_round_on, 1), (the_length_in_each_round, 1), (names_that_part, 1)),
+        (a_list_that_each_round_turns, 1),
         (a_key_from_the_fourth_round_on, 1),
         *((what_is_written_behind_a_list, 1), (what_is_written_by_another_name, 1)),
         *((its_number_in_a_call, 1), (ranges_that_end_outside, 1)),
@@ -1318,6 +1349,15 @@ def test_rounds_that_differ_or_keep_something_are_pythons(program: Program) -> N
 )
 def test_rounds_that_turn_out_to_differ_begin_again(program: Program, restarts: int) -> None:
     assert recorded(program, restarts) == 0
+
+
+@pytest.mark.parametrize("index", [ROUNDS, -ROUNDS - 1])
+def test_an_item_that_is_not_there_is_an_error(index: int) -> None:
+    def step(w: Any, x: Any) -> Any:
+        return items_made(w, x)[index]
+
+    with pytest.raises(IndexError, match="list index out of range"):
+        lucid.compile(step)(*given())
 
 
 def test_a_list_that_was_there_before_gets_all_items() -> None:
