@@ -75,6 +75,7 @@ OPAQUE: dict[type, Callable[[Any], Any]] = {
 }
 VIEWS: Any = (type({}.keys()), type({}.values()), type({}.items()))
 MOST_COMPARED = 1 << 22  # bytes of an array that each call compares
+_OWN = ("lucid.compiler.guards.", "lucid.compiler.recording.")  # modules of what refers to objects
 _NOTED_OF_ERRORS = ("__traceback__", "__context__", "__cause__", "__suppress_context__")
 _PARTS_OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__")
 
@@ -259,7 +260,7 @@ class Collector:
         own: dict[int, Any] = {id(x): x for x in vars(self).values() if type(x) in (list, dict)}
         others = []
         for referrer in gc.get_referrers(thing):
-            if type(referrer).__module__.startswith("lucid.compiler."):
+            if type(referrer).__module__.startswith(_OWN):
                 own[id(referrer)] = referrer
             elif id(referrer) not in own:
                 others.append(referrer)
