@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import lucid
-from lucid.compiler.guards import events
 
 
 def error_of(function, *args):
@@ -382,9 +381,3 @@ def test_an_object_that_is_kept_with_the_attributes_of_others():
     assert set(step.stats.eager_reasons) == {
         "it makes and returns or keeps a Sharing, whose __dict__ was there before"
     }
-
-
-def test_frames_that_lie_otherwise_are_not_read(monkeypatch):
-    assert events.is_supported()
-    monkeypatch.setattr(events, "_LOCALS", events._LOCALS - 8)
-    assert not events.is_supported.__wrapped__()

@@ -6,8 +6,8 @@ alone, and so does the place of each operand. What an instruction reads, writes 
 to a `GuardCollector`, the listener: to `call`, or to the method that the table below names. What
 that returns takes the place of the first operand on the stack, or of what is called.
 
-Reading a frame's stack depends on CPython's layout of frames. `is_supported` tries it on a frame of
-its own, so that an interpreter with another one is told, not read wrongly.
+Reading a frame's stack depends on CPython's layout of frames. `is_supported` tries it on a function
+of its own, so that an interpreter with another one is told, not read wrongly.
 """
 
 from __future__ import annotations
@@ -844,13 +844,66 @@ class UnsupportedError(Exception):
     """Others have taken what tells of instructions."""
 
 
+class _Recorded:
+    """Takes down what it is told of `_tried`."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[Any, ...]] = []
+        self.stand_ins: dict[int, Any] = {}
+        self.at: tuple[types.CodeType, int] | None = None
+
+    def listens_to(self, code: types.CodeType, names: dict[str, Any]) -> bool:
+        return code is _tried.__code__
+
+    def listens_in(self, frame: types.FrameType) -> bool:
+        return True
+
+    def call(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        self.told.append(("call", function, [*args], kwargs))
+        return (lambda items: f"{len(items)} counted") if function is len else None
+
+    def joined(self, text: str) -> Any:
+        return f"not {text}"
+
+    def __getattr__(self, method: str) -> Callable[..., None]:
+        return lambda *operands: self.told.append((method, *operands))
+
+
+class _Sample:
+    def method(self, *args: Any, **kwargs: Any) -> Any:
+        return args
+
+
+def _tried(sample: Any, items: Any, key: str) -> Any:
+    def inner() -> Any:
+        return items
+
+    found = [x for x in items]  # noqa: C416 - a frame of its own, until 3.12
+    sample.method(sample, items[key], more=len(found))
+    sample.kept = inner()
+    return f"{key} of {sample.method(*found)}"
+
+
 @functools.cache
 def is_supported() -> bool:
-    """Whether variables and operands of frames are found where they are looked for."""
+    """Whether the operands of instructions are found, and are those that are used.
+
+    Raises `UnsupportedError` where nobody can be told of them now.
+    """
     is_known = (3, 11) <= sys.version_info < (3, 14)
     if sys.implementation.name != "cpython" or not is_known:
         return False
-    sought, frame = object(), sys._getframe()
-    stack, variables = Stack(frame), frame.f_code.co_varnames
-    operands = sought, stack[len(variables)]  # the first one lies there meanwhile
-    return stack[variables.index("sought")] is operands[1] is sought
+    sample, items, key = _Sample(), {"a key": object()}, "a key"
+    listener: Any = _Recorded()
+    expected = [
+        ("load_attribute", sample, "method"),
+        ("load_item", items, key),
+        ("call", sample.method, [sample, items[key]], {"more": "1 counted"}),
+        ("call", len, [[key]], {}),
+        ("store_attribute", sample, "kept"),
+        ("call", sample.method, [key], {}),
+    ]
+    with listening(listener):
+        text = _tried(sample, items, key)
+    is_replaced = text == f"not {key} of {(key,)}"
+    return is_replaced and all(event in listener.told for event in expected)
