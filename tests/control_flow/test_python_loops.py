@@ -382,6 +382,16 @@ def the_item_before(w: Any, x: Any) -> Any:
     return made[-1], lucid.stack(made[1:])
 
 
+def the_items_at_its_number(w: Any, x: Any) -> Any:
+    made, other = [x], [x * 2, x * 3]
+    for t in range(1, ROUNDS):
+        scale = other[t] * 0.5
+        made.append(lucid.tanh(w @ made[t - 1]) + scale)
+        other.append(scale + made[-1])
+    (lucid.stack(made).sum() + lucid.stack(other).square().sum()).backward()
+    return made[-1], made[ROUNDS - 2], lucid.stack(other)
+
+
 def at_the_front(w: Any, x: Any) -> Any:
     made = [x * 3]
     for _ in range(ROUNDS):
@@ -719,7 +729,8 @@ def a_comparison_with_its_number(w: Any, x: Any) -> Any:
         *(an_attribute, entries_of_a_dict, items_of_a_list_of_states),
         *(two_names_of_one, the_first_round_is_another, the_last_round_is_another),
         *(lists_in_a_dict, a_list_of_an_object, a_list_of_the_callers, the_item_before),
-        *(at_the_front, added_one_by_one, parts_of_a_list, a_list_backwards, items_of_a_list),
+        *(the_items_at_its_number, at_the_front, added_one_by_one),
+        *(parts_of_a_list, a_list_backwards, items_of_a_list),
         *(what_is_comprehended, a_sum_of_a_generator_expression, a_list_of_a_generator_expression),
     ],
 )
@@ -1174,6 +1185,24 @@ def a_table_that_is_comprehended(w: Any, x: Any) -> Any:
     return made[3]
 
 
+def the_item_before_the_last(w: Any, x: Any) -> Any:
+    made = [x, x * 2]
+    for t in range(1, ROUNDS):
+        made.append(lucid.tanh(w @ made[t - 1]) + made[-1])
+    lucid.stack(made).sum().backward()
+    return made[-1]
+
+
+def what_was_the_last_item(w: Any, x: Any) -> Any:
+    made, total = [x], lucid.zeros((), dtype=f64)
+    for t in range(ROUNDS):
+        made.append(lucid.tanh(w @ made[-1]))
+        if t >= 3:
+            total = total + made[t].sum()
+    (lucid.stack(made).sum() + total).backward()
+    return made[-1], total
+
+
 def a_list_that_each_round_turns(w: Any, x: Any) -> Any:
     made = []
     for _ in range(ROUNDS):
@@ -1311,7 +1340,7 @@ def a_comprehension(w: Any, x: Any) -> Any:
         *(memory_that_is_shared_and_written, rows_at_other_numbers),
         *(a_carry_that_is_written_behind_a_list, a_branch_on_its_number, pairs_of_other_lengths),
         *(keys_that_come, an_object_with_a_deque, a_list_that_another_list_has),
-        an_object_that_is_a_list_as_well,
+        *(an_object_that_is_a_list_as_well, the_item_before_the_last),
         *(a_list_that_an_iterator_has, a_table_that_is_comprehended, all_pairs_comprehended),
         *(what_a_condition_leaves, the_largest_of_a_generator_expression),
         *(
@@ -1340,6 +1369,7 @@ def test_rounds_that_differ_or_keep_something_are_pythons(program: Program) -> N
         *((an_item_that_is_written_at_last, 1), (an_item_that_becomes_a_leaf, 1)),
         *((a_sum_from_the_sixth_round_on, 1), (the_length_in_each_round, 1), (names_that_part, 1)),
         (a_list_that_each_round_turns, 1),
+        (what_was_the_last_item, 1),
         (a_key_from_the_fourth_round_on, 1),
         *((what_is_written_behind_a_list, 1), (what_is_written_by_another_name, 1)),
         *((its_number_in_a_call, 1), (ranges_that_end_outside, 1)),

@@ -863,6 +863,7 @@ class GuardCollector(Reads):
         is_asked: whether the class of an object has Python code that reads it.
         """
         stack, seen = [*args, *kwargs.values()], set()
+        held = set[int]()  # by objects that are given, from which only they may take
         while stack:
             value = stack.pop()
             if isinstance(value, (*SCALARS, TensorCore, type, types.ModuleType)):
@@ -890,10 +891,12 @@ class GuardCollector(Reads):
                 if may_write:
                     self.hand(value)
             else:
-                if _is_iterator(value):
+                if _is_iterator(value) and id(value) not in held:
                     self.advance(value)
                 if objects and not isinstance(value, GENERATORS):
-                    stack += self._parts(value)
+                    parts = [*self._parts(value)]
+                    held.update(map(id, parts))
+                    stack += parts
 
     def _hand_function(self, function: Any) -> bool:
         """A function in C is given to code that may call it unheard; False: it is none.

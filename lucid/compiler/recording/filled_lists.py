@@ -101,12 +101,13 @@ class FilledList(StackedList):
 
     Attributes:
         made: the list of a comprehension, into which Python itself puts what rounds make.
+        last_number: in the recorded round, the number of the last item; None: unknown.
         last: its last item, where rounds read that.
     """
 
     __slots__ = (
         *("_ahead", "_before", "_behind", "_depth", "_grows_ahead", "_items", "_last"),
-        *("_length", "_loops", "_place", "_rows", "_shown", "made"),
+        *("_length", "_loops", "_place", "_rows", "_shown", "last_number", "made"),
     )
 
     def __init__(
@@ -126,6 +127,7 @@ class FilledList(StackedList):
         self._grows_ahead = False
         self._items: dict[Any, tuple[StackedList, Any]] = {}
         self._last: Any = None
+        self.last_number: LateScalar | None = None
         self._shown: list[tuple[Storage, int]] = []
 
     @property
@@ -140,6 +142,11 @@ class FilledList(StackedList):
     @length.setter
     def length(self, count: Any) -> None:
         self._length = count
+
+    @property
+    def count_before(self) -> int:
+        """How many items there are before the recorded round."""
+        return len(self._before)
 
     @property
     def is_alone(self) -> bool:
@@ -238,12 +245,19 @@ class FilledList(StackedList):
         self._last = item
 
     def __getitem__(self, index: Any) -> Any:
-        if type(index) is int and index == -1 and self.last is not None:
+        is_minus_one = type(index) is int and index == -1
+        if self.last is not None and (is_minus_one or self._is_last(index)):
             return self.last
         is_first = type(index) is int and 0 <= index < len(self._before)
         if is_first and self._rows is not None and not (self._ahead or self._grows_ahead):
             return self._before[index]
         return super().__getitem__(index)
+
+    def _is_last(self, index: Any) -> bool:
+        """Whether a number of the recorded round is that of the last item."""
+        if self.last_number is None or type(index) is not LateScalar or self._behind or self._ahead:
+            return False
+        return index.is_same_as(self.last_number)
 
     def __bool__(self) -> bool:
         return True

@@ -216,6 +216,10 @@ class LateScalar(SymScalar, Late):
         bounds = None if base is None else base.bounds
         return None if bounds is None else (bounds[0] + added, bounds[1] + added)
 
+    def is_same_as(self, other: LateScalar) -> bool:
+        """Whether both are one number, by how it was computed."""
+        return self._shift[0] is other._shift[0] and self._shift[1] == other._shift[1]
+
     def is_within(self, low: int, high: Any) -> bool:
         """Whether an int is known to be one of these in all rounds of a loop."""
         ends = self.ends

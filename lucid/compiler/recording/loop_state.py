@@ -253,6 +253,11 @@ class LoopState:
     def _last_of_filled(self) -> dict[int, Any]:
         return {identity: filled.last for identity, filled in self.filled.items()}
 
+    def number_items(self, number: Any, first: int) -> None:
+        """Let filled lists know the number of their last item, by that of the recorded round."""
+        for filled in self.filled.values():
+            filled.last_number = number + (filled.count_before - 1 - first)
+
     def appended(self, made: Sequence[Any], stand_ins: Sequence[TensorCore]) -> list[TensorCore]:
         """What the recorded round has appended to lists, which nothing may write after that.
 

@@ -304,7 +304,7 @@ class Frame:
             ask for; None: all leaves.
         first: the number of its first autograd node.
         number: of a round that Python makes; keys: by how much the ints were more than the number
-            by which something was read, by where; reads_last: whether one was -1.
+            by which something was read, by where; reads_last: whether a list's last item was.
     """
 
     def __init__(self, recorder: Recorder, body: Body, variables: Collection[object] = ()) -> None:
@@ -539,12 +539,17 @@ class Loops:
         for frame in self.looks:
             frame.refused = reason
 
-    def note_key(self, key: int, at: Any) -> None:
-        """Note where something else than a tensor is read at an index, in rounds of Python's."""
+    def note_key(self, key: int, at: Any, size: int | None) -> None:
+        """Note where something else than a tensor is read at an index, in rounds of Python's.
+
+        size: of a list, how many items it has.
+        """
+        is_last = size is not None and key in (-1, size - 1)
         for frame in self.looks:
-            if frame.number is not None:
+            if frame.number is not None and is_last:
+                frame.reads_last = True
+            elif frame.number is not None:
                 frame.keys[at].add(key - frame.number)
-                frame.reads_last = frame.reads_last or key == -1
 
     def unroll(self, reason: str) -> None:
         """Begin again, with the innermost loop that is being recorded unrolled, if there is one."""

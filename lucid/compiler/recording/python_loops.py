@@ -149,9 +149,10 @@ def _recorded(
     xs, others = [numbers] if before.code.uses_number else [], before.objects
     length: Any = numbers._type.shape[0]
     with loops.scanned(carry, xs, length, False, "for", variables=others) as scan:
-        number = things.at(
-            number_of(loops, scan.rows[0], (first, last - things.stride)) if xs else first
-        )
+        number = number_of(loops, scan.rows[0], (first, last - things.stride)) if xs else first
+        if xs and things.stride == 1:
+            before.number_items(number, first)
+        number = things.at(number)
         made = yield from _round(loops, before, carry, scan.carry, number)
         rows = before.appended(made, scan.carry)
         scan.made = made, rows

@@ -480,7 +480,8 @@ class StandInFunctions:
     def entry(self, owner: Any, key: Any) -> Any:
         """What `owner[key]` gives of a table of texts, at such a key; None: it is looked at."""
         if type(key) is int and not (isinstance(owner, TensorCore) or is_stacked(owner)):
-            self._recorder.loops.note_key(key, self._collector.at)
+            size = len(owner) if type(owner) is list else None
+            self._recorder.loops.note_key(key, self._collector.at, size)
         if type(key) is not LateScalar or key.kind is not int:
             return None
         table = table_of(owner)
