@@ -35,6 +35,7 @@ from lucid.functions.joining import (
     meshgrid,
     pad,
     pad as _padded,
+    parts_along,
     split,
     stack,
 )
@@ -283,7 +284,7 @@ def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple
             raise OptionError(f"tensor_split: the number of sections must be > 0, got {count}")
         require_listable(count, "tensor_split")
         longer, length = size % count, size // count
-        ends = [(i + 1) * length + min(i + 1, longer) for i in range(count)]
+        return parts_along(x, axis, [length + (i < longer) for i in range(count)])
     parts, start = [], 0
     for end in ends:
         end = min(end + size if end < 0 else end, size)
