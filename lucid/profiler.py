@@ -24,7 +24,7 @@ from typing import Any, Self
 import numpy as np
 
 from lucid.autograd.native import Code
-from lucid.autograd.node import OpNode
+from lucid.autograd.node import Node, OpNode, PartsNode
 from lucid.choices import check_flags, check_kind
 from lucid.compiler.compiled import Compiled
 from lucid.compiler.reports.events import event, write_events
@@ -244,7 +244,8 @@ class profile:  # noqa: N801 - the name PyTorch gives it
         self._replace(core, "call", lambda _: core.leave_call)
         self._replace(core, "_evaluate", self._noting(_of_op))
         self._replace(Code, "run", self._noting(_of_program))
-        self._replace(OpNode, "_on_arrays", self._noting(_of_rule))
+        for kind in (OpNode, PartsNode):
+            self._replace(kind, "_on_arrays", self._noting(_of_rule))
 
     def _replace(self, owner: Any, name: str, noting: Callable[[Any], Any]) -> None:
         """Let a function note its calls until the block ends."""
@@ -434,10 +435,10 @@ def _of_program(code: Code, arrays: list[np.ndarray], _: Any) -> tuple[str, Any,
     return code.name, line_of(user_spot()), [x.shape for x in arrays]
 
 
-def _of_rule(node: OpNode, gradients: Any, result: Any) -> tuple[str, Any, Iterable[Any]] | None:
+def _of_rule(node: Node, gradients: Any, result: Any) -> tuple[str, Any, Iterable[Any]] | None:
     if result is None:
         return None  # its ops follow, one by one
-    return node.name(), node._line, [gradients[0].shape]
+    return node.name(), node._line, [x.shape for x in gradients if x is not None]
 
 
 def _place(line: Any) -> str:

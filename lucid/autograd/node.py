@@ -440,6 +440,76 @@ def is_plain(gradient: TensorCore) -> bool:
     )
 
 
+class PartsNode(Node):
+    """The backward of views that together are a tensor, side by side along an axis.
+
+    Views one by one have each a gradient of the whole tensor, zero but for a part. These n arrays
+    were made and added up; joined, the parts are each moved once.
+
+    Attributes:
+        op: the last view op of each part, after which the node is called.
+        axis: of the tensor.
+        are_rows: whether the parts have lost that axis.
+    """
+
+    __slots__ = ("are_rows", "axis", "op")
+    _asks_what_is_wanted = True  # there is one edge
+    _has_separate_outputs = True
+
+    def __init__(
+        self, op: Op, of: TensorCore, parts: Sequence[TensorCore], axis: int, are_rows: bool
+    ) -> None:
+        super().__init__((), tuple([part._type for part in parts]))
+        self._led_to, self._ends = None, (end_of(of),)
+        self._spot = parts[0]._spot
+        self.op, self.axis, self.are_rows = op, axis, are_rows
+        for number, part in enumerate(parts):
+            part._grad_fn, part._output_nr, part._requires_grad = self, number, True
+
+    def _name(self) -> str:
+        return backward_name(self.op)
+
+    def apply(self, gradients: Gradients) -> Gradients:
+        from lucid.autograd.engine import zeros_of
+
+        count = len(gradients) - gradients.count(None)
+        if not count:
+            return (None,)
+        parts: list[Any] = [
+            zeros_of(type) if gradient is None else gradient
+            for gradient, type in zip(gradients, self._output_types, strict=True)
+        ]
+        if self.are_rows:
+            shape = self._output_types[0].shape
+            longer = (*shape[: self.axis], 1, *shape[self.axis :])
+            parts = [ops.reshape(part, shape=longer) for part in parts]
+        joined = ops.concat(*parts, axis=self.axis)
+        return (joined if count == 1 else ops.add(joined, ops.zeros_like(joined)),)
+
+    def _on_arrays(self, gradients: Sequence[Gradient | None]) -> Sequence[Gradient | None] | None:
+        from lucid.autograd.engine import data_of
+
+        arrays, count = list[np.ndarray](), 0
+        for gradient, type in zip(gradients, self._output_types, strict=True):
+            if gradient is None:
+                arrays.append(np.broadcast_to(type.dtype.numpy.type(0), type.shape))
+                continue
+            count += 1
+            array = data_of(gradient)
+            if array is None:
+                return None
+            arrays.append(array)
+        if not count:
+            return None
+        if not self.are_rows:
+            joined = np.concatenate(arrays, self.axis)
+        else:
+            joined = np.stack(arrays, self.axis) if self.axis else np.array(arrays)
+        if count > 1:
+            joined += 0  # -0.0 becomes 0.0, as in sums with the zeros of other parts
+        return (joined,)
+
+
 class CopySlices(Node):
     """The history of a base after a write through one of its views."""
 

@@ -35,6 +35,7 @@ from lucid.functions.joining import (
     meshgrid,
     pad,
     pad as _padded,
+    parts_along,
     split,
     stack,
 )
@@ -283,7 +284,7 @@ def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple
             raise OptionError(f"tensor_split: the number of sections must be > 0, got {count}")
         require_listable(count, "tensor_split")
         longer, length = size % count, size // count
-        ends = [(i + 1) * length + min(i + 1, longer) for i in range(count)]
+        return parts_along(x, axis, [length + (i < longer) for i in range(count)])
     parts, start = [], 0
     for end in ends:
         end = min(end + size if end < 0 else end, size)
@@ -391,7 +392,7 @@ def rot90(input: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:
     if turns == 2:
         return flip(x, (first, second))
     if turns == 1:
-        return transpose(flip(x, (second,)), first, second).clone()
+        return flip(clone(transpose(x, first, second)), (first,))
     return flip(transpose(x, first, second), (second,))
 
 
@@ -509,7 +510,9 @@ def tril_indices(
     shape_of((row, col), "tril_indices")
     check_device(device, "tril_indices")
     check_layout(layout, "tril_indices")
-    return _indices(np.tril_indices(row, integer(offset, "tril_indices", "offset"), col), dtype)
+    diagonal = integer(offset, "tril_indices", "offset")
+    ends = np.clip(np.arange(1, row + 1) + min(diagonal, col), 0, col)
+    return _indices(np.zeros_like(ends), ends, as_dtype(dtype, "tril_indices"))
 
 
 @like(tril_indices)
@@ -525,11 +528,20 @@ def triu_indices(
     shape_of((row, col), "triu_indices")
     check_device(device, "triu_indices")
     check_layout(layout, "triu_indices")
-    return _indices(np.triu_indices(row, integer(offset, "triu_indices", "offset"), col), dtype)
+    diagonal = integer(offset, "triu_indices", "offset")
+    starts = np.clip(np.arange(row) + min(diagonal, col), 0, col)
+    return _indices(starts, np.full_like(starts, col), as_dtype(dtype, "triu_indices"))
 
 
-def _indices(places: Any, dtype: Any) -> Tensor:
-    return from_numpy(np.stack(places).astype(as_dtype(dtype, "tril_indices").numpy))
+def _indices(starts: np.ndarray, ends: np.ndarray, dtype: Any) -> Tensor:
+    """The rows and the columns of what is in a range of each row."""
+    counts = ends - starts
+    places = np.empty((2, int(counts.sum())), dtype.numpy)
+    places[0] = np.repeat(np.arange(len(counts)), counts)
+    columns = np.arange(ends.max(initial=0)).astype(dtype.numpy)
+    ranges = zip(starts.tolist(), ends.tolist(), strict=True)
+    np.concatenate([columns[:0], *(columns[i:j] for i, j in ranges)], out=places[1])
+    return from_numpy(places)
 
 
 @maps("[0, 5]", "(2, 3)", "(tensor([0, 1]), tensor([0, 2]))")

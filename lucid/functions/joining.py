@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from lucid.autograd.native import fused
+from lucid.autograd.node import PartsNode
 from lucid.choices import check_choice
 from lucid.docstrings import like, maps
 from lucid.functions.arguments import (
@@ -45,8 +46,8 @@ from lucid.ir.memory import read_only
 from lucid.ir.ops.rules import broadcast_all
 from lucid.ir.strides import reshape_strides
 from lucid.ir.types import DType, Shape, i64
-from lucid.tensor.context import context
-from lucid.tensor.core import constant, emit, of_array
+from lucid.tensor.context import context, within
+from lucid.tensor.core import constant, emit, is_recorded_alone, of_array
 from lucid.tensor.levels import note_turn
 
 __all__ = [
@@ -220,9 +221,7 @@ def split(tensor: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Te
             raise OptionError(f"split: expects split_size be non-negative, but got {step}")
         require_listable(size // (step or 1), "split")
         sizes = [min(step, size - at) for at in range(0, size, step or 1)] or [0]
-    ends = list(accumulate(sizes))
-    pairs = zip([0, *ends], ends, strict=False)
-    return tuple(sliced(x, axis, start, stop) for start, stop in pairs)
+    return parts_along(x, axis, sizes)
 
 
 def split_method(self: Tensor, split_size: Any, dim: int = 0) -> tuple[Tensor, ...]:
@@ -299,9 +298,35 @@ def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
 
 def rows_along(x: Tensor, axis: int) -> tuple[Tensor, ...]:
     """The same for an axis from the front, whose size is known."""
+    return parts_along(x, axis, [1] * x._type.shape[axis], are_rows=True)
+
+
+def parts_along(
+    x: Tensor, axis: int, sizes: list[int], *, are_rows: bool = False
+) -> tuple[Tensor, ...]:
+    """Views of all of a tensor, one beside the other along an axis, with one history.
+
+    Args:
+        sizes: of the parts; they sum to that of the axis.
+        are_rows: whether the parts, all of size 1, lose the axis.
+    """
+    if len(sizes) > 1 and is_recorded_alone(x):
+        note_turn()
+        if not context.levels:
+            parts = within({"grad_enabled": False}, _views_along, x, axis, sizes, are_rows)
+            PartsNode(ops.reshape if are_rows else ops.slice, x, parts, axis, are_rows)
+            return parts
+    return _views_along(x, axis, sizes, are_rows)
+
+
+def _views_along(x: Tensor, axis: int, sizes: list[int], are_rows: bool) -> tuple[Tensor, ...]:
     shape = x._type.shape
     rest = (*shape[:axis], *shape[axis + 1 :])
-    return tuple([reshaped(sliced(x, axis, i, i + 1), rest) for i in range(shape[axis])])
+    ends = list(accumulate(sizes))
+    ranges = zip([0, *ends], ends, strict=False)
+    if not are_rows:
+        return tuple([sliced(x, axis, start, stop) for start, stop in ranges])
+    return tuple([reshaped(sliced(x, axis, start, stop), rest) for start, stop in ranges])
 
 
 @maps("[[1, 2], [3, 4], [5, 6]]", "-1", "0", "[[3, 4], [5, 6], [1, 2]]")

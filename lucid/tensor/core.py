@@ -905,6 +905,14 @@ def is_unrecorded(tensor: TensorCore) -> bool:
     return not (state["grad_enabled"] and tensor.requires_grad)
 
 
+def is_recorded_alone(tensor: TensorCore) -> bool:
+    """Whether gradients are all that ops on the tensor are kept for, levels aside."""
+    state: dict[str, Any] = context.__dict__
+    if state["recorder"] is not None or state["forward"] is not None or not state["grad_enabled"]:
+        return False
+    return tensor._array is not None and tensor._guard is None and tensor.requires_grad
+
+
 def view_of_memory(operand: TensorCore, array: np.ndarray, *steps: tuple[Op, Attributes]) -> Tensor:
     """The tensor that view ops make of an operand one after another, where that is unrecorded.
 

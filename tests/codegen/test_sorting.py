@@ -57,6 +57,43 @@ def test_equal_elements_keep_their_order(dtype: DType, rng: np.random.Generator)
     assert_orders([elements(rng, dtype, (3, length)) for length in LENGTHS], 1)
 
 
+SPREADS = {
+    "normal": lambda x: x,
+    "ties": lambda x: np.round(8 * x),
+    "one far away": lambda x: np.where(x == x.max(), 1e30, x),
+    "nan": lambda x: np.where(x > 2, np.nan, x),
+    "infinite": lambda x: np.where(abs(x) > 2, np.sign(x) * np.inf, x),
+    "least": lambda x: np.round(x) * np.finfo(x.dtype).smallest_subnormal,
+    "all of the range": lambda x: np.clip(x / 3, -1, 1) * np.finfo(x.dtype).max,
+    "zeros": lambda x: 0 * x,
+}
+
+
+def assert_orders_stably(x: Array) -> None:
+    """What eager mode computes is the one stable order, upwards and downwards."""
+    upwards = ops.argsort.evaluate(x, axis=0, descending=False)
+    assert np.array_equal(upwards, np.argsort(x, kind="stable"))
+    downwards = ops.argsort.evaluate(x, axis=0, descending=True)
+    assert np.array_equal(downwards, len(x) - 1 - np.argsort(x[::-1], kind="stable")[::-1])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("spread", SPREADS.values(), ids=SPREADS)
+def test_long_vectors_are_ordered_stably(
+    spread: Any, dtype: type[np.floating[Any]], rng: np.random.Generator
+) -> None:
+    assert_orders_stably(spread(rng.standard_normal(5000).astype(dtype)).astype(dtype))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_long_vectors_of_extreme_elements_are_ordered_stably(
+    dtype: DType, rng: np.random.Generator
+) -> None:
+    x = elements(rng, dtype, (5000,))
+    assert_orders_stably(x)
+    assert_orders_stably(np.nan_to_num(x, posinf=1, neginf=-1))
+
+
 @pytest.mark.parametrize("width", [16, 32, 64])
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_any_axis_is_sorted_with_any_width(width: int, axis: int, rng: np.random.Generator) -> None:

@@ -12,7 +12,15 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from lucid.autograd.node import AccumulateGrad, Edge, Node, OpNode, edge_of, sequence_numbers
+from lucid.autograd.node import (
+    AccumulateGrad,
+    Edge,
+    Node,
+    OpNode,
+    PartsNode,
+    edge_of,
+    sequence_numbers,
+)
 from lucid.compiler.guards.age import owner_of
 from lucid.compiler.guards.calls import GuardCollector
 from lucid.compiler.guards.collector import at_line
@@ -292,7 +300,8 @@ class TracedMemory(SymNumbers):
 
         It may where the node saved nothing, which a backward would free, and nobody looks at it.
         """
-        if type(node) is not OpNode or node.saved != {} or node._is_observed:
+        is_empty = type(node) is PartsNode or (type(node) is OpNode and node.saved == {})
+        if not is_empty or node._is_observed:
             return False
         if not self.followed:
             found, followed = self.outer, self.followed
