@@ -66,6 +66,9 @@ SPREADS = {
     "least": lambda x: np.round(x) * np.finfo(x.dtype).smallest_subnormal,
     "all of the range": lambda x: np.clip(x / 3, -1, 1) * np.finfo(x.dtype).max,
     "zeros": lambda x: 0 * x,
+    "sorted": lambda x: np.sort(np.round(8 * x)),
+    "sorted but for the last one": lambda x: np.append(np.sort(x)[:-1], x.min()),
+    "sorted but for a nan": lambda x: np.append(np.nan, np.sort(x)[1:]),
 }
 
 

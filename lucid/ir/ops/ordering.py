@@ -58,7 +58,10 @@ def _stable_order(x: np.ndarray, axis: int) -> np.ndarray:
     Numbers of a long vector are first ordered by equal steps of their range, 16 bits, for which
     NumPy has a radix sort. What is left is nearly in order, and merge sorts are fast then.
     """
-    steps = _steps(x) if x.ndim == 1 and x.size >= _LONG and x.dtype.itemsize > 2 else None
+    is_long = x.ndim == 1 and x.size >= _LONG and x.dtype.itemsize > 2
+    if is_long and bool((x[:-1] <= x[1:]).all()):
+        return np.arange(x.size)
+    steps = _steps(x) if is_long else None
     if steps is None:
         return np.argsort(x, axis, kind="stable")
     order = np.argsort(steps, kind="stable")
