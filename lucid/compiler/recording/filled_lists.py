@@ -9,11 +9,11 @@ add, cut and go over, begins the trace again, and the loop is unrolled.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
 
 from lucid.compiler.recording.iterables import LateIterable
-from lucid.compiler.recording.late_numbers import LateScalar, LateSize
+from lucid.compiler.recording.late_numbers import LateScalar, LateSize, extent_of
 from lucid.compiler.recording.loops import unrolling
 from lucid.functions.joining import cat, stack
 from lucid.functions.reduction import sum as sum_along
@@ -72,6 +72,9 @@ class StackedList(LateIterable):
 
     def _look(self) -> NoReturn:
         self.filled.refuse()
+
+
+Sequence.register(StackedList)  # `match` looks at the type itself
 
 
 class _Rows(StackedList):
@@ -222,12 +225,36 @@ class FilledList(StackedList):
         own = (*self._before, *self._ahead, *self._behind)
         if rows is None or any(not _fits(x, rows) for x in own):
             self._look()
-        if any(memory.generation != generation for memory, generation in self._shown):
-            self._look()
+        for memory, generation in self._shown:
+            self._loops.recorder.parts.read(memory)  # of what may have been written since
+            if memory.generation != generation:
+                self._look()
         before = [stack(self._before)] if self._before else []
         filled = [flip(rows, (0,)), *before] if self._grows_ahead else [*before, rows]
         added = [[stack(x)] if x else [] for x in (self._ahead, self._behind)]
         return cat([*added[0], *filled, *added[1]])
+
+    def at(self, number: Any) -> Any:
+        own = self._own_at(number)
+        if own is not None:
+            return own
+        is_between = type(number) is type(self.length) is int
+        whole = self.whole
+        if is_between and self._rows is not None and not self._rows.requires_grad:
+            whole = whole.detach()  # that others require a gradient isn't said of this one
+        return self.lend(whole[number].clone())
+
+    def _own_at(self, number: Any) -> Any:
+        """The item that Python has made at a number; None: the recorded rounds have made that."""
+        ahead, before, behind = self._ahead, self._before, self._behind
+        first = ahead if self._grows_ahead else [*ahead, *before]
+        last = [*before, *behind] if self._grows_ahead else behind
+        if type(number) is int and 0 <= number < len(first):
+            return first[number]
+        wanted, counts = extent_of(number), range(1, len(last) + 1)
+        ends = [extent_of(self.length - count) for count in counts]
+        found = [x for end, x in zip(ends, reversed(last), strict=True) if _is_same(end, wanted)]
+        return found[0] if found else None
 
     @property
     def last(self) -> Any:
@@ -260,6 +287,10 @@ def is_stacked(x: object) -> TypeGuard[StackedList]:
 
 def _is_known(bound: Any) -> bool:
     return bound is None or type(bound) in (int, LateSize)
+
+
+def _is_same(size: Any, other: Any) -> bool:
+    return type(size) is type(other) and bool(size == other)
 
 
 def _depth(loops: Loops) -> int:
