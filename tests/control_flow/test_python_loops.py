@@ -1343,9 +1343,25 @@ def test_items_that_python_has_made_stay_themselves() -> None:
             x = lucid.tanh(w @ x + row)
             hs.append(x)
         (lucid.stack(made).sum() + x.sum()).backward()
-        return [v.requires_grad for v in made], any(h is x for h in hs)
+        return [v.requires_grad for v in made], any(h is x for h in hs), hs[1] is hs[1 - len(hs)]
 
     assert recorded(step) == 2
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_the_first_item_of_a_list_is_the_last_one_behind_a_reverse(times: int) -> None:
+    def step(w: Any, x: Any) -> Any:
+        hs = [x]
+        for row in XS:
+            x = lucid.tanh(w @ x + row)
+            hs.insert(0, x)
+        for _ in range(times):
+            hs.reverse()
+            hs.append(w @ row)
+        lucid.stack(hs).sum().backward()
+        return hs[0], hs[-1], hs[3], hs[times - 1].requires_grad, lucid.stack(hs)
+
+    assert recorded(step) == 1
 
 
 def test_a_list_that_rounds_have_filled_matches_a_pattern() -> None:

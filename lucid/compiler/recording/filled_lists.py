@@ -62,7 +62,10 @@ class StackedList(LateIterable):
         is_number = type(index) in (int, LateScalar, LateSize) and self.has_numbers
         if not is_number or not (-self.length <= index and index < self.length):
             return self._look()
-        return self.filled.item(self, index) if type(index) is int else self.at(index)
+        if type(index) is not int:
+            return self.at(index)
+        is_behind = index < 0 and type(self.length) is int
+        return self.filled.item(self, self.length + index if is_behind else index)
 
     def backwards(self) -> LateIterable:
         return _Rows(flip(self.whole, (0,)), self.filled)
@@ -203,8 +206,12 @@ class FilledList(StackedList):
         """Let the last item be the first one, behind the loop."""
         if self._rows is None or _depth(self._loops) >= self._depth:
             self._look()
-        self._rows, self._before, self._ahead, self._behind = flip(self.whole, (0,)), [], [], []
-        self._grows_ahead, self._last = False, None
+        ahead, before, behind = (x[::-1] for x in (self._ahead, self._before, self._behind))
+        if self._grows_ahead:
+            self._ahead, self._before, self._behind = [], behind + before, ahead
+        else:
+            self._ahead, self._before, self._behind = behind, before + ahead, []
+        self._grows_ahead, self._last = not self._grows_ahead, None
         self._items.clear()
 
     def __iadd__(self, items: Iterable[Any]) -> FilledList:
@@ -251,10 +258,12 @@ class FilledList(StackedList):
         last = [*before, *behind] if self._grows_ahead else behind
         if type(number) is int and 0 <= number < len(first):
             return first[number]
-        wanted, counts = extent_of(number), range(1, len(last) + 1)
-        ends = [extent_of(self.length - count) for count in counts]
-        found = [x for end, x in zip(ends, reversed(last), strict=True) if _is_same(end, wanted)]
-        return found[0] if found else None
+        is_behind = type(number) is int and number < 0
+        wanted = extent_of(self.length + number if is_behind else number)
+        for count, item in enumerate(reversed(last), 1):
+            if _is_same(extent_of(self.length - count), wanted):
+                return item
+        return None
 
     @property
     def last(self) -> Any:
