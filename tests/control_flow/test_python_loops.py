@@ -1364,6 +1364,15 @@ def test_the_first_item_of_a_list_is_the_last_one_behind_a_reverse(times: int) -
     assert recorded(step) == 1
 
 
+def test_a_sum_may_begin_at_something_named() -> None:
+    def step(w: Any, x: Any) -> Any:
+        total = sum((w @ row for row in XS), start=x) + sum([w @ row for row in XS], start=x)
+        total.sum().backward()
+        return total, sum((row for row in XS[:2]), start=x)
+
+    assert recorded(step) == 2
+
+
 def test_a_list_that_rounds_have_filled_matches_a_pattern() -> None:
     def step(w: Any, x: Any) -> Any:
         match [w @ row for row in XS]:
