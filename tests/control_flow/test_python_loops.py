@@ -1395,6 +1395,87 @@ def test_a_list_that_was_there_before_gets_all_items() -> None:
     assert len(KEPT.value) == ROUNDS
 
 
+def test_items_that_are_views_show_what_is_written_later() -> None:
+    def step(w: Any, x: Any) -> Any:
+        xs = XS.clone()
+        rows = [row for row in xs]  # noqa: C416
+        xs.mul_(3)
+        return lucid.stack(rows)
+
+    assert recorded(step, restarts=2) == 0
+
+
+def test_items_that_python_has_made_stay_themselves() -> None:
+    def step(w: Any, x: Any) -> Any:
+        made = [w @ row if t < 2 else row for t, row in enumerate(XS)]
+        hs = []
+        for row in XS:
+            x = lucid.tanh(w @ x + row)
+            hs.append(x)
+        (lucid.stack(made).sum() + x.sum()).backward()
+        return [v.requires_grad for v in made], any(h is x for h in hs), hs[1] is hs[1 - len(hs)]
+
+    assert recorded(step) == 2
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_the_first_item_of_a_list_is_the_last_one_behind_a_reverse(times: int) -> None:
+    def step(w: Any, x: Any) -> Any:
+        hs = [x]
+        for row in XS:
+            x = lucid.tanh(w @ x + row)
+            hs.insert(0, x)
+        for _ in range(times):
+            hs.reverse()
+            hs.append(w @ row)
+        lucid.stack(hs).sum().backward()
+        return hs[0], hs[-1], hs[3], hs[times - 1].requires_grad, lucid.stack(hs)
+
+    assert recorded(step) == 1
+
+
+def test_a_sum_may_begin_at_something_named() -> None:
+    def step(w: Any, x: Any) -> Any:
+        total = sum((w @ row for row in XS), start=x) + sum([w @ row for row in XS], start=x)
+        total.sum().backward()
+        return total, sum((row for row in XS[:2]), start=x)
+
+    assert recorded(step) == 2
+
+
+def test_a_list_that_rounds_have_filled_matches_a_pattern() -> None:
+    def step(w: Any, x: Any) -> Any:
+        match [w @ row for row in XS]:
+            case [first, *_, last]:
+                first.sum().backward()
+                return first, last
+
+    assert recorded(step, restarts=1) == 0
+
+
+def test_a_generator_of_which_some_items_are_left_is_let_go() -> None:
+    def step(w: Any, x: Any) -> Any:
+        xs = XS * w.sum()
+        first = next(row * 2 for row in xs)
+        first.sum().backward()
+        return first, any(float(row.sum()) > 1 for row in xs)
+
+    recorded(step)
+
+
+@pytest.mark.parametrize("count", range(1, 6))
+def test_rows_are_numbered_from_a_start(count: int) -> None:
+    def step(w: Any, x: Any) -> Any:
+        for t, row in enumerate(XS[:count], start=1):
+            x = lucid.tanh(w @ x) + t * row
+        for t, row in enumerate(XS[:count], 5):
+            x = w @ x + t * row
+        x.sum().backward()
+        return x
+
+    recorded(step)
+
+
 def test_rounds_that_differentiate_what_was_before_them_are_pythons() -> None:
     assert recorded(gradients_of_what_the_carry_follows_from, restarts=1) == 0
 

@@ -309,6 +309,16 @@ def test_a_matrix_that_rounds_assemble_is_a_loop(places: Callable[[Any], Any]) -
         compiled(randn(1, 9))
 
 
+def test_pairs_of_rows_are_at_two_places_each() -> None:
+    """Both begin at the same row; one of them stays there while the other goes on."""
+
+    def step(x: Any, w: Any) -> Any:
+        rows = [x[i] for i in range(7)]
+        return [lucid.tanh(w @ row) * x[j] for row in rows for j in range(7)]
+
+    require_equal(step, randn(1, 7, WIDTH), randn(2, WIDTH, WIDTH), loops=1)
+
+
 def test_an_index_out_of_range_in_a_round_is_still_an_error() -> None:
     table = randn(0, 5, WIDTH)
 

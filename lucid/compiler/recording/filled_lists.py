@@ -9,11 +9,11 @@ add, cut and go over, begins the trace again, and the loop is unrolled.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
 
 from lucid.compiler.recording.iterables import LateIterable
-from lucid.compiler.recording.late_numbers import LateScalar, LateSize
+from lucid.compiler.recording.late_numbers import LateScalar, LateSize, extent_of
 from lucid.compiler.recording.loops import unrolling
 from lucid.functions.joining import cat, stack
 from lucid.functions.reduction import sum as sum_along
@@ -62,7 +62,10 @@ class StackedList(LateIterable):
         is_number = type(index) in (int, LateScalar, LateSize) and self.has_numbers
         if not is_number or not (-self.length <= index and index < self.length):
             return self._look()
-        return self.filled.item(self, index) if type(index) is int else self.at(index)
+        if type(index) is not int:
+            return self.at(index)
+        is_behind = index < 0 and type(self.length) is int
+        return self.filled.item(self, self.length + index if is_behind else index)
 
     def backwards(self) -> LateIterable:
         return _Rows(flip(self.whole, (0,)), self.filled)
@@ -72,6 +75,9 @@ class StackedList(LateIterable):
 
     def _look(self) -> NoReturn:
         self.filled.refuse()
+
+
+Sequence.register(StackedList)  # `match` looks at the type itself
 
 
 class _Rows(StackedList):
@@ -207,8 +213,12 @@ class FilledList(StackedList):
         """Let the last item be the first one, behind the loop."""
         if self._rows is None or _depth(self._loops) >= self._depth:
             self._look()
-        self._rows, self._before, self._ahead, self._behind = flip(self.whole, (0,)), [], [], []
-        self._grows_ahead, self._last = False, None
+        ahead, before, behind = (x[::-1] for x in (self._ahead, self._before, self._behind))
+        if self._grows_ahead:
+            self._ahead, self._before, self._behind = [], behind + before, ahead
+        else:
+            self._ahead, self._before, self._behind = behind, before + ahead, []
+        self._grows_ahead, self._last = not self._grows_ahead, None
         self._items.clear()
 
     def __iadd__(self, items: Iterable[Any]) -> FilledList:
@@ -229,12 +239,38 @@ class FilledList(StackedList):
         own = (*self._before, *self._ahead, *self._behind)
         if rows is None or any(not _fits(x, rows) for x in own):
             self._look()
-        if any(memory.generation != generation for memory, generation in self._shown):
-            self._look()
+        for memory, generation in self._shown:
+            self._loops.recorder.parts.read(memory)  # of what may have been written since
+            if memory.generation != generation:
+                self._look()
         before = [stack(self._before)] if self._before else []
         filled = [flip(rows, (0,)), *before] if self._grows_ahead else [*before, rows]
         added = [[stack(x)] if x else [] for x in (self._ahead, self._behind)]
         return cat([*added[0], *filled, *added[1]])
+
+    def at(self, number: Any) -> Any:
+        own = self._own_at(number)
+        if own is not None:
+            return own
+        is_between = type(number) is type(self.length) is int
+        whole = self.whole
+        if is_between and self._rows is not None and not self._rows.requires_grad:
+            whole = whole.detach()  # that others require a gradient isn't said of this one
+        return self.lend(whole[number].clone())
+
+    def _own_at(self, number: Any) -> Any:
+        """The item that Python has made at a number; None: the recorded rounds have made that."""
+        ahead, before, behind = self._ahead, self._before, self._behind
+        first = ahead if self._grows_ahead else [*ahead, *before]
+        last = [*before, *behind] if self._grows_ahead else behind
+        if type(number) is int and 0 <= number < len(first):
+            return first[number]
+        is_behind = type(number) is int and number < 0
+        wanted = extent_of(self.length + number if is_behind else number)
+        for count, item in enumerate(reversed(last), 1):
+            if _is_same(extent_of(self.length - count), wanted):
+                return item
+        return None
 
     @property
     def last(self) -> Any:
@@ -274,6 +310,10 @@ def is_stacked(x: object) -> TypeGuard[StackedList]:
 
 def _is_known(bound: Any) -> bool:
     return bound is None or type(bound) in (int, LateSize)
+
+
+def _is_same(size: Any, other: Any) -> bool:
+    return type(size) is type(other) and bool(size == other)
 
 
 def _depth(loops: Loops) -> int:

@@ -208,7 +208,7 @@ def iterable_made(
         return found[0].backwards()
     if function is enumerate:
         first = [*args[1:], *kwargs.values(), 0][0]
-        return LateZip(enumerate, args, found, first) if type(first) is int else None
+        return LateZip(enumerate, (args[0], first), found, first) if type(first) is int else None
     counts = [extent_of(x.length) for x in found]
     is_same = all(type(x) is type(counts[0]) and x == counts[0] for x in counts)
     return LateZip(zip, args, found, None) if is_same and {*kwargs} <= {"strict"} else None

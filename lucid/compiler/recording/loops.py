@@ -603,6 +603,7 @@ class Loops:
         for lent in self.lent:
             lent.check()
         self.lent.clear()
+        self.offered.clear()  # which hold arguments, where some items are left
         if self.places:
             read = chain(graph.results(), *(node.operands for node in graph.nodes))
             if any(value.graph is not graph for value in read):

@@ -326,12 +326,12 @@ class StandInFunctions:
         instead = None if at is None or found is None else rounds(self._recorder, found, *at)
         return things if instead is None and is_iterable(things) else instead  # which tells itself
 
-    def _gathered(self, function: Any, generator: Any, *start: Any) -> Any:
+    def _gathered(self, function: Any, generator: Any, *start: Any, **named: Any) -> Any:
         """What `sum` or `list` gives of a generator expression, one round of which is recorded."""
         made = self._recorder.loops.gather(generator)
         if not is_stacked(made):
-            return function(made, *start)
-        return made if function is list else made.summed(*start)
+            return function(made, *start, **named)
+        return made if function is list else made.summed(*start, **named)
 
     def _iterable(
         self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]

@@ -49,8 +49,8 @@ class Column(NamedTuple):
     places: tuple[int, ...] = ()
 
     @property
-    def key(self) -> tuple[Step, Value]:
-        return self.step, self.first
+    def key(self) -> tuple[Step, Value, tuple[int, ...]]:
+        return self.step, self.first, self.places
 
     @property
     def nbytes(self) -> int:
