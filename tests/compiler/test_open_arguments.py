@@ -330,7 +330,7 @@ def test_a_loop_of_python_that_keeps_its_rows_from_the_last_knows_how_many_there
         def step(x: Tensor, y: Tensor) -> Tensor:
             kept = []
             for row in range(x.shape[0]):
-                kept.insert(0, lucid.tanh(x[row]))
+                kept = [lucid.tanh(x[row]), *kept]
             return lucid.stack(kept).sum(0) * y.mean()
 
         return step

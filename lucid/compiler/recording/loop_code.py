@@ -39,6 +39,11 @@ class LoopCode(NamedTuple):
     makes: int | None
     yields: bool
 
+    @property
+    def fills(self) -> bool:
+        """Whether each round makes an item of a list, as the code says."""
+        return self.makes is not None or self.yields
+
 
 @functools.lru_cache(maxsize=1024)
 def code_of_loop(code: types.CodeType, offset: int) -> LoopCode | None:

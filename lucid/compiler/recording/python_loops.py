@@ -61,6 +61,8 @@ def rounds(
     if found is None:
         return None
     loops, least = recorder.loops, _most_looks(found) + 1
+    if is_live(count) and type(count) is not LateSize and found.fills:
+        return None  # nobody knows how many items its list will have
     if not is_live(count):
         least = max(_LEAST_ROUNDS, loops.looked_at.get(id(found), 0))
     if (count.now if is_live(count) else count) > least and count > least:
