@@ -181,7 +181,7 @@ class PReLU(Module):
         init: the slope to start with.
 
     >>> nn.PReLU()(lucid.tensor([-2.0, 3.0]))
-    tensor([-0.5000,  3.0000], grad_fn=<WhereBackward>)
+    tensor([-0.5000,  3.0000], grad_fn=<PreluBackward>)
     """
 
     num_parameters: int = 1
