@@ -1095,6 +1095,24 @@ def a_sum_from_the_sixth_round_on(w: Any, x: Any) -> Any:
     return x
 
 
+def sums_up_to_a_round(w: Any, x: Any) -> Any:
+    total = x.sum()
+    for t in range(ROUNDS):
+        x = lucid.tanh(w @ x)
+        total = total + (x.sum() if t < 6 else x.sum() * 2)
+    total.backward()
+    return total
+
+
+def sums_from_a_round_on(w: Any, x: Any) -> Any:
+    total = x.sum()
+    for t in range(ROUNDS):
+        x = lucid.tanh(w @ x)
+        total = total + (x.sum() * 2 if t > 7 else x.sum())
+    total.backward()
+    return total
+
+
 def names_that_part(w: Any, x: Any) -> Any:
     """Both are one tensor in the first rounds, and none of the others."""
     y = x
@@ -1235,6 +1253,12 @@ def what_a_condition_leaves(w: Any, x: Any) -> Any:
     return lucid.stack(made)
 
 
+def a_tuple_of_a_generator_expression(w: Any, x: Any) -> Any:
+    made = tuple(lucid.tanh(w @ row + x) for row in XS)
+    lucid.stack(made).square().sum().backward()
+    return made
+
+
 def the_largest_of_a_generator_expression(w: Any, x: Any) -> Any:
     largest = max((lucid.tanh(w @ x) * t).sum().item() for t in range(ROUNDS))
     (w.sum() * largest).backward()
@@ -1343,6 +1367,7 @@ def a_comprehension(w: Any, x: Any) -> Any:
         *(an_object_that_is_a_list_as_well, the_item_before_the_last),
         *(a_list_that_an_iterator_has, a_table_that_is_comprehended, all_pairs_comprehended),
         *(what_a_condition_leaves, the_largest_of_a_generator_expression),
+        a_tuple_of_a_generator_expression,
         *(
             a_history_that_is_written,
             gradients_of_a_leaf,
@@ -1370,6 +1395,7 @@ def test_rounds_that_differ_or_keep_something_are_pythons(program: Program) -> N
         *((a_sum_from_the_sixth_round_on, 1), (the_length_in_each_round, 1), (names_that_part, 1)),
         (a_list_that_each_round_turns, 1),
         (what_was_the_last_item, 1),
+        *((sums_up_to_a_round, 1), (sums_from_a_round_on, 1)),
         (a_key_from_the_fourth_round_on, 1),
         *((what_is_written_behind_a_list, 1), (what_is_written_by_another_name, 1)),
         *((its_number_in_a_call, 1), (ranges_that_end_outside, 1)),
