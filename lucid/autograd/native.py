@@ -35,11 +35,11 @@ from lucid.ir import ops
 from lucid.ir.environment import NATIVE_FUNCTIONS, VERIFY
 from lucid.ir.errors import LucidError
 from lucid.ir.graph import Graph, Value
-from lucid.ir.inference import MANY_ELEMENTS
+from lucid.ir.inference import MANY_ELEMENTS, MANY_RUNS, SHORT
 from lucid.ir.location import user_spot
 from lucid.ir.op import Attributes, Op
 from lucid.ir.region_ops import stacked
-from lucid.ir.types import DType, TensorType, shared_type, type_of_array
+from lucid.ir.types import Shape, TensorType, shared_type, type_of_array
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, apply_op, machine_code, of_own_array
 from lucid.tensor.levels import Level, Result
@@ -278,31 +278,60 @@ class Code:
 
 
 def row_major(array: np.ndarray) -> np.ndarray:
-    """A copy whose elements lie in the order of its axes; of a large transposed one by native code.
+    """A copy whose elements lie in the order of its axes; by native code where NumPy is slow.
 
-    NumPy goes from line to line, of which it takes one element each: where lines are a power of
-    two apart, that takes ten times as long.
+    That is where `array` is a plain one that was transposed, flipped or broadcast.
     """
-    if array.size >= MANY_ELEMENTS and NATIVE_FUNCTIONS.read():
-        order = sorted(range(array.ndim), key=lambda n: (-array.strides[n], n))
-        base = array.transpose(order)
+    if _is_slow_to_copy(array) and NATIVE_FUNCTIONS.read():
+        steps = [
+            step if size > 1 else 0 for size, step in zip(array.shape, array.strides, strict=True)
+        ]
+        parts = [slice(None, None if step else 1, -1 if step < 0 else 1) for step in steps]
+        order = sorted(range(array.ndim), key=lambda n: (-abs(steps[n]), n))
+        base = array[tuple(parts)].transpose(order)
         if base.flags.c_contiguous:
             perm = tuple(sorted(range(array.ndim), key=order.__getitem__))
-            (turned,) = _turning(type_of_array(base), perm).run([base])
-            return turned
+            flipped = tuple([axis for axis, step in enumerate(steps) if step < 0])
+            (copied,) = _copying(type_of_array(base), perm, flipped, array.shape).run([base])
+            return copied
     return np.ascontiguousarray(array)
 
 
+def _is_slow_to_copy(array: np.ndarray) -> bool:
+    """Whether NumPy's innermost loop is short, or goes from line to line.
+
+    Of each line it takes one element; where lines are a power of two apart, that takes ten times as
+    long.
+    """
+    if array.size < MANY_RUNS:
+        return False
+    run, step = 1, 0
+    for size, next_step in zip(reversed(array.shape), reversed(array.strides), strict=True):
+        if size == 1:
+            continue
+        if run > 1 and next_step != step * run:
+            break
+        step, run = step if run > 1 else next_step, run * size
+    is_far = step not in (0, array.itemsize) and array.size >= MANY_ELEMENTS
+    return is_far or (run < SHORT and array.size >= run * MANY_RUNS)
+
+
 @lru_cache(32)
-def _turning(type: TensorType, perm: tuple[int, ...]) -> Code:
+def _copying(
+    type: TensorType, perm: tuple[int, ...], flipped: tuple[int, ...], shape: Shape
+) -> Code:
     from lucid.runtime.open_programs import Families
 
-    graph = Graph("transpose")
-    graph.outputs = [ops.transpose(graph.add_input(type), perm=perm)]
-    return Code(graph, (), _turned.setdefault((type.dtype, perm), Families()))
+    graph = Graph("contiguous")
+    value: Value = ops.transpose(graph.add_input(type), perm=perm)
+    for axis in flipped:
+        value = ops.flip(value, axis)
+    graph.outputs = [ops.broadcast(value, shape=shape)]
+    key = type.dtype, perm, flipped, value.shape == shape
+    return Code(graph, (), _copies.setdefault(key, Families()))
 
 
-_turned: dict[tuple[DType, tuple[int, ...]], Families] = {}
+_copies: dict[tuple[Any, ...], Families] = {}
 
 
 class Recording:

@@ -12,7 +12,7 @@ from lucid.ir import ops
 from lucid.ir.attributes import check_arguments
 from lucid.ir.environment import NATIVE_FUNCTIONS
 from lucid.ir.graph import Graph, Node, Value
-from lucid.ir.inference import Application, is_many, result_type
+from lucid.ir.inference import Application, is_many, is_slow, result_type
 from lucid.ir.op import Attributes, Op, Operand
 from lucid.ir.ops.composites import sum_to_shape
 from lucid.ir.types import DType, TensorType, shared_type
@@ -64,9 +64,15 @@ class _Noted(Operand):
             if not isinstance(operand, _Noted):  # one that is missing
                 return operand.emit(op, operands, attributes)
             numbers.append(operand.number)
-        type = op.infer(*[operand._type for operand in operands], **attributes)
+        types = [operand._type for operand in operands]
+        type = op.infer(*types, **attributes)
         self._rule.ops[self._rule.count] = op
-        return self._noted(type, op.evaluate, tuple(numbers), attributes, op.is_view)
+        evaluate = op.evaluate
+        if is_slow(op, types, type.shape, attributes):
+            from lucid.tensor import slow_ops
+
+            self._rule.has_slow, evaluate = True, slow_ops.evaluator(op, types, attributes)
+        return self._noted(type, evaluate, tuple(numbers), attributes, op.is_view)
 
     def constant(self, value: float, dtype: DType) -> Operand:
         make = partial(np.array, value, dtype.numpy)
@@ -92,6 +98,7 @@ class Rule:
     Attributes:
         count: how many arrays there are: the cotangent, what was saved, the results of the steps.
         kept: how many of these there are before the steps.
+        has_slow: whether NumPy is slow at one of the steps.
         steps: the number of its result, a function of arrays, the numbers of these, attributes, and
             whether the result may show an operand's memory.
         ops: what the steps apply, by the number of its result: an op, or a number and its dtype.
@@ -120,6 +127,7 @@ class Rule:
         "_of_many",
         "copied",
         "count",
+        "has_slow",
         "kept",
         "ops",
         "passed",
@@ -139,7 +147,7 @@ class Rule:
     ) -> None:
         types, type_of_result, attributes = of.types, of.result_type, of.attributes
         assert of.op.vjp is not None
-        self.count = 0
+        self.count, self.has_slow = 0, False
         self.types: list[TensorType] = []
         self.ops: dict[int, Op | tuple[float, DType]] = {}
         self.steps: list[tuple[int, Callable[..., np.ndarray], tuple[int, ...], Any, bool]] = []
@@ -168,7 +176,7 @@ class Rule:
         are_parts = not is_itself and self.passed > 1
         self.serves_arrays = is_own and not (are_parts and are_many)
         self.copied = [n for n in found if n in shown and _root(n, shown)]
-        has_code = len(self.steps) - len(shown) > 1 and are_many
+        has_code = len(self.steps) - len(shown) > 1 and (are_many or self.has_slow)
         self._of_many = (of.op, wanted, kept) if has_code else None
         self._code: Code | None = None
         self._nodes: list[_NodeStep] | None = None

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import starmap
+from itertools import starmap, takewhile
+from math import prod
 from typing import Any, Protocol
 
 import numpy as np
 
 from lucid.ir.errors import LucidError, ShapeError, SizeError, TooLargeError
 from lucid.ir.extents import hint
-from lucid.ir.op import Attributes, Op, Operand
+from lucid.ir.op import Attributes, Op, Operand, Trait
 from lucid.ir.ops.rules import failure
 from lucid.ir.strides import Strides, view_strides
 from lucid.ir.types import DType, Shape, TensorType, shared_type
@@ -37,9 +38,38 @@ MANY_ELEMENTS = 2**15
 LESS = "an op computes fewer than 2**40 elements"
 
 
+SHORT, MANY_RUNS = 32, 2**11
+"""A loop over fewer elements is short: each takes NumPy some 10 ns, and so many are many."""
+
+
 def is_many(types: Iterable[TensorType]) -> bool:
     """Whether one of these has `MANY_ELEMENTS`."""
     return any(hint(type.size) >= MANY_ELEMENTS for type in types)
+
+
+def is_slow(op: Op, types: Sequence[TensorType], result: Shape, attributes: Attributes) -> bool:
+    """Whether NumPy is slow at an op on such operands: native code is worth its call.
+
+    That is where elements are many, for some ops; and where NumPy's innermost loop runs many times
+    over few of them. So it does along the last axis of positions (n, 3) where that is reduced and
+    the one before isn't, or the other way round, and where an operand is broadcast along only one
+    of the two.
+    """
+    if Trait.SLOW in op.traits and is_many(types):
+        return True
+    if op.is_reduction or op.kind == "scan":
+        shape, along = types[0].shape, attributes.get("axes", (attributes.get("axis"),))
+        kinds: list[Any] = [axis in along for axis in range(len(shape))]
+    elif op.is_elementwise and any(type.shape != result for type in types):
+        shape = result
+        full = [(1,) * (len(shape) - len(type.shape)) + type.shape for type in types]
+        kinds = [[n == 1 for n in sizes] for sizes in zip(*full, strict=True)]
+    else:
+        return False
+    walked = [pair for pair in zip(map(hint, shape), kinds, strict=True) if pair[0] != 1]
+    alike = takewhile(lambda pair: pair[1] == walked[-1][1], reversed(walked))
+    run = prod([size for size, _ in alike])
+    return bool(run < SHORT and prod([size for size, _ in walked]) >= run * MANY_RUNS)
 
 
 def result_type(op: Op, types: Sequence[TensorType], attributes: Attributes) -> TensorType:
@@ -74,6 +104,7 @@ class Application:
             autograd keeps it here.
         checked: the attributes as a graph has compared them with the op's schema, for all its nodes
             to share; None: none has.
+        is_slow: whether NumPy is.
         has_numbers: whether equal attributes may still differ, in the sign of a zero.
         views: of a view op the strides of its result, by those of the operand.
         native: what machine code needs to know, or how far that was asked for.
@@ -84,6 +115,7 @@ class Application:
         "checked",
         "derivatives",
         "has_numbers",
+        "is_slow",
         "native",
         "op",
         "result_type",
@@ -95,6 +127,7 @@ class Application:
         self.op, self.attributes, self.types = op, attributes, types
         result = result_type(op, types, attributes)
         self.result_type = shared_type(result.dtype, result.shape)
+        self.is_slow = is_slow(op, types, result.shape, attributes)
         self.derivatives: dict[tuple[bool, ...], Any] = {}
         self.native: Any = None
         self.checked: Attributes | None = None

@@ -17,9 +17,9 @@ from lucid.codegen.llvm.target import host_target
 from lucid.dtypes import default_dtype_place
 from lucid.ir import location
 from lucid.ir.errors import LucidError
-from lucid.ir.inference import MOST_ELEMENTS, Application, is_many
+from lucid.ir.inference import MOST_ELEMENTS, Application
 from lucid.ir.location import Spot, user_spot
-from lucid.ir.op import Operand, Trait
+from lucid.ir.op import Operand
 from lucid.ir.ops.evaluation import quiet
 from lucid.ir.types import DType, TensorType, f32
 from lucid.runtime.entry.apply import (
@@ -223,7 +223,7 @@ class Applied(Tables):
 def _evaluator(known: Application) -> Callable[..., np.ndarray]:
     """The op on arrays of such types."""
     op = known.op
-    is_native = op.kind == "random" or (Trait.SLOW in op.traits and is_many(known.types))
+    is_native = op.kind == "random" or known.is_slow
     return slow_ops.evaluator(op, known.types, known.attributes) if is_native else op.evaluate
 
 

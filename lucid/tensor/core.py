@@ -23,7 +23,6 @@ from lucid.ir.inference import (
     MOST_ELEMENTS,
     Application,
     application,
-    is_many,
     no_memory,
     strides_of_view,
 )
@@ -38,7 +37,7 @@ from lucid.ir.location import (
     user_spot,
     warn,
 )
-from lucid.ir.op import Attributes, Op, Operand, Trait
+from lucid.ir.op import Attributes, Op, Operand
 from lucid.ir.ops.rules import with_birthplaces
 from lucid.ir.strides import Strides, contiguous_strides
 from lucid.ir.types import DType, TensorType, shared_type, type_of_array
@@ -723,7 +722,7 @@ def apply_op(op: Op, operands: Sequence[Operand], attributes: Attributes) -> Ope
         return recorded
     try:
         known = application(op, tensors, attributes)
-        result = _evaluate(op, tensors, attributes, known.result_type)
+        result = _evaluate(op, tensors, attributes, known)
     except LucidError as error:
         if op.kind == "check" or isinstance(error, IndexOutOfRangeError):
             raise at_line(error, here()) from None  # as a compiled step says it
@@ -765,12 +764,12 @@ def not_yet(op: Op, operands: Sequence[Operand], attributes: Attributes) -> None
         call = leave_call if found is None else found.call
 
 
-def _is_native(op: Op, operands: Sequence[TensorCore], type: TensorType) -> bool:
-    """Whether native code evaluates a slow op; of random numbers all count that there were."""
+def _is_native(known: Application) -> bool:
+    """Whether native code evaluates an op; of random numbers all count that there were."""
     global _drawn
-    if op.kind != "random":
-        return is_many(operand._type for operand in operands)
-    _drawn = min(_drawn + type.size, MANY_ELEMENTS)
+    if known.op.kind != "random":
+        return known.is_slow
+    _drawn = min(_drawn + known.result_type.size, MANY_ELEMENTS)
     return _drawn == MANY_ELEMENTS
 
 
@@ -841,18 +840,19 @@ def _enter(known: Application, operands: Sequence[TensorCore]) -> None:
 
 
 def _evaluate(
-    op: Op, operands: Sequence[TensorCore], attributes: Attributes, type: TensorType
+    op: Op, operands: Sequence[TensorCore], attributes: Attributes, known: Application
 ) -> Tensor:
-    """Evaluate with NumPy.
+    """Evaluate with NumPy, or with native code where NumPy is slow.
 
     Results that are no views are row-major, so that views of them agree with those of a trace.
     """
     for operand in operands:
         if operand._array is None:
             operand._concrete(op.name)
+    type = known.result_type
     if op.is_view:
         return _evaluate_view(op, operands[0], attributes, type)
-    if Trait.SLOW in op.traits and _is_native(op, operands, type):
+    if _is_native(known):
         array = _natively(op, operands, attributes)
     elif len(operands) == 2 and not attributes:
         array = op.evaluate(operands[0]._array, operands[1]._array)

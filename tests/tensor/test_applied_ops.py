@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import lucid
-from lucid.autograd.native import op_by_op
+from lucid.autograd.native import op_by_op, row_major
 from lucid.autograd.node import OpNode
 from lucid.autograd.rules import Derivative
 from lucid.autograd.saved import SavedTensor
@@ -493,6 +493,96 @@ def test_many_elements_go_through_native_code_where_numpy_is_slow(dtype: Any) ->
                 )
         else:
             np.testing.assert_array_equal(found, expected)
+
+
+def small_axes(rng: np.random.Generator, dtype: Any) -> dict[str, list[np.ndarray]]:
+    """Operands of 3,000 rows of three, over which NumPy goes row by row."""
+    rows = (rng.normal(size=(3000, 3)) * 3).astype(dtype)
+    if np.dtype(dtype).kind == "f":
+        rows[5, 1], rows[7, 0], rows[9], rows[11, 2] = np.nan, np.inf, -0.0, -np.inf
+    return {"rows": [rows], "a column": [rows, rows[:, :1]], "a row": [rows, rows[12]]}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64, np.uint8, np.bool_])
+def test_short_axes_go_through_native_code(dtype: Any) -> None:
+    """As axes that are folded, or along which an operand is broadcast; the numbers are the same."""
+    given = small_axes(np.random.default_rng(4), dtype)
+    folded: list[tuple[str, dict[str, Any]]] = [
+        (name, {"axes": (axis,)}) for name in ("sum", "prod", "amax", "amin") for axis in (0, 1)
+    ]
+    folded += [(name, {"axis": 1}) for name in ("argmax", "argmin", "cumsum", "cumprod", "cummax")]
+    cases = [("rows", name, attributes) for name, attributes in folded]
+    cases += [
+        (operands, name, {})
+        for operands in ("a column", "a row")
+        for name in ("add", "sub", "mul", "maximum", "lt")
+    ]
+    checked = 0
+    for operands, name, attributes in cases:
+        op, arrays = OPS[name], given[operands]
+        try:
+            evaluated = slow_ops._others.cache_info().misses
+            found = emit(op, [lucid.tensor(array) for array in arrays], **attributes).numpy()
+        except lucid.LucidError:  # not of this dtype
+            continue
+        assert slow_ops._others.cache_info().misses == evaluated + 1, name
+        with np.errstate(all="ignore"):
+            expected = op.evaluate(*arrays, **attributes)
+        rtol = 3000 * np.finfo(dtype).eps if np.dtype(dtype).kind == "f" else 0
+        np.testing.assert_allclose(found, expected, rtol=rtol, err_msg=name)
+        assert found.dtype == expected.dtype
+        checked += 1
+    assert checked >= 6
+
+
+@pytest.mark.parametrize("shape", [(1000, 3), (1000, 32), (20, 1000), (1, 1500), (1500, 1)])
+def test_few_rows_and_long_ones_are_left_to_numpy(shape: tuple[int, int]) -> None:
+    x = lucid.ones(*shape)
+    evaluated = slow_ops._others.cache_info()
+    for axis in (0, 1):
+        x.sum(axis)
+    assert (x - x[0]).shape == (x - x[:, :1]).shape == x.shape
+    assert slow_ops._others.cache_info() == evaluated
+
+
+@pytest.mark.parametrize("name", ["sub", "mul"])
+def test_so_do_their_derivatives(name: str) -> None:
+    """They agree with the rule run op by op, which a recorded backward does."""
+    rng = np.random.default_rng(5)
+    operands = [
+        lucid.tensor(rng.normal(size=shape), requires_grad=True) for shape in ((50, 1, 3), (50, 3))
+    ]
+    result = emit(OPS[name], operands)
+    assert result.grad_fn.derivative.rule.code is not None  # type: ignore[union-attr]
+    weights = lucid.tensor(rng.normal(size=result.shape))
+    found = lucid.autograd.grad(result, operands, weights, retain_graph=True)
+    recorded = lucid.autograd.grad(result, operands, weights, create_graph=True)
+    for native, by_ops in zip(found, recorded, strict=True):
+        np.testing.assert_allclose(native.numpy(), by_ops.detach().numpy(), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        lambda x: np.broadcast_to(x[:, None, :3], (70, 50, 3)),
+        lambda x: np.broadcast_to(x[:, :50, None], (70, 50, 3)),
+        lambda x: np.broadcast_to(x[:1, :50, None], (70, 50, 3)),
+        lambda x: x.T,
+        lambda x: x[:, ::-1],
+        lambda x: x[::-1, ::-1].T,
+        lambda x: np.broadcast_to(x[::-1, None, :3], (70, 50, 3)).transpose(1, 2, 0),
+        lambda x: x[:, ::2],
+        lambda x: x[:, :3],
+        lambda x: x[:0].T,
+    ],
+)
+def test_a_copy_of_any_layout_is_row_major(layout: Callable[[np.ndarray], np.ndarray]) -> None:
+    for dtype in (np.float32, np.float64, np.int32, np.bool_):
+        for columns in (600, 601):
+            array = layout(np.random.default_rng(6).normal(size=(70, columns)).astype(dtype))
+            found = row_major(array)
+            assert found.flags.c_contiguous and not np.shares_memory(found, array)
+            np.testing.assert_array_equal(found, array)
 
 
 @pytest.mark.parametrize("name", ["div", "maximum", "pow", "clamp", "prod", "rsqrt", "amax"])

@@ -27,6 +27,11 @@ def load(
         raw = b.load(type_, pointer)
     elif stride == 1:
         raw = b.load(type_, pointer) if mask is None else b.masked_load(type_, pointer, mask)
+    elif stride == -1:
+        first = _last_lane(b, element_of(type_), pointer, lanes)
+        mask = None if mask is None else _reversed(b, mask)
+        raw = b.load(type_, first) if mask is None else b.masked_load(type_, first, mask)
+        raw = _reversed(b, raw)
     elif is_near(stride, lanes):
         raw = _load_near(b, type_, pointer, stride, mask)
     else:
@@ -49,6 +54,12 @@ def store(
             b.store(raw, pointer)
         else:
             b.masked_store(raw, pointer, mask)
+    elif stride == -1:
+        first = _last_lane(b, raw.element, pointer, raw.lanes)
+        if mask is None:
+            b.store(_reversed(b, raw), first)
+        else:
+            b.masked_store(_reversed(b, raw), first, _reversed(b, mask))
     elif mask is None and b.target.vector_bytes < 64:
         for lane in range(value.lanes):
             b.store(b.extract(raw, lane), b.at(raw.element, pointer, lane * stride))
@@ -56,6 +67,15 @@ def store(
         _store_near(b, raw, pointer, stride, mask)
     else:
         scatter(b, raw, lane_pointers(b, raw.type, pointer, stride), mask)
+
+
+def _last_lane(b: FunctionBuilder, element: str, pointer: Val, lanes: int) -> Val:
+    """The address of the last of lanes that go backwards; outside of memory where it is masked."""
+    return b.emit("ptr", f"getelementptr {element}, {pointer}, i64 {1 - lanes}")
+
+
+def _reversed(b: FunctionBuilder, value: Val) -> Val:
+    return b.shuffle(value, value, range(value.lanes - 1, -1, -1))
 
 
 def is_near(stride: int, lanes: int) -> bool:

@@ -42,7 +42,7 @@ def choose_vector(
         total, far = 0.0, 0
         for is_store, address, rounds in accesses:
             stride, weight = hint(address.coefficient(dim)), rounds / most
-            if stride == 1:
+            if abs(stride) == 1:
                 total += weight * (4 if is_store else 2)
             elif stride:
                 total -= weight * (1 if 2 <= stride <= 4 else 4)
