@@ -22,6 +22,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -34,11 +35,13 @@ from lucid.dtypes import get_default_dtype
 from lucid.ir import ops
 from lucid.ir.environment import NATIVE_FUNCTIONS, VERIFY
 from lucid.ir.errors import LucidError
+from lucid.ir.extents import NotOpenError, symbol_of
 from lucid.ir.graph import Graph, Value
-from lucid.ir.inference import MANY_ELEMENTS, MANY_RUNS, SHORT
+from lucid.ir.inference import MANY_ELEMENTS, SHORT
 from lucid.ir.location import user_spot
 from lucid.ir.op import Attributes, Op
 from lucid.ir.region_ops import stacked
+from lucid.ir.strides import contiguous_strides
 from lucid.ir.types import Shape, TensorType, shared_type, type_of_array
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, apply_op, machine_code, of_own_array
@@ -277,6 +280,125 @@ class Code:
         return self._executable.call_known(given + self._constants)
 
 
+class Codes:
+    """The native code of graphs that follow from the types of their inputs: for each, and for all.
+
+    After some sizes one program serves all others that are alike, and finds out at each call what
+    follows from its sizes, which takes a quarter of what it takes to make code for these. Sizes
+    stay with the code that served them first: it may add numbers in another order.
+
+    Args:
+        graph_of: makes the graph.
+    """
+
+    def __init__(self, graph_of: Callable[[Sequence[TensorType]], Graph]) -> None:
+        from lucid.runtime.open_programs import Families
+
+        self._graph_of = graph_of
+        self._families = Families()
+        self._codes: dict[tuple[TensorType, ...], Code] = {}
+        self._earlier: dict[Any, list[tuple[TensorType, ...]]] = {}
+        self._failure: NotStraightError | None = None
+        self._of_any_size: dict[Any, list[_OfAnySize]] = {}
+
+    def run(self, arrays: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+        """The outputs for arrays, in memory of their own.
+
+        Raises what a check of the graph says, and `NotStraightError` where it can't be compiled.
+        """
+        types = tuple([type_of_array(array) for array in arrays])
+        code = self._codes.get(types)
+        if code is None:
+            found = self._run_open(types, arrays)
+            if found is not None:
+                return found
+            code = self._enter(types)
+        return code.run(list(arrays))
+
+    def _run_open(
+        self, types: tuple[TensorType, ...], arrays: Sequence[np.ndarray]
+    ) -> Sequence[np.ndarray] | None:
+        """The same by code for all sizes; None where there is none for these."""
+        for shared in self._of_any_size.get(_form(types), ()):
+            if shared.fits(types):
+                try:
+                    given = [a if a.flags.c_contiguous else row_major(a) for a in arrays]
+                    return shared.executable.call(given)
+                except NotOpenError:  # what the plan assumes doesn't hold for these
+                    return None
+        return None
+
+    def _enter(self, types: tuple[TensorType, ...]) -> Code:
+        if self._failure is not None:
+            raise self._failure
+        if len(self._codes) >= _MOST_CODES:  # which keep the memory that they work in
+            self._codes.pop(next(iter(self._codes)), None)
+        try:
+            code = self._codes[types] = Code(self._graph_of(types), (), self._families)
+        except NotStraightError as failure:
+            self._failure = failure
+            raise
+        form = _form(types)
+        earlier = self._earlier.setdefault(form, [])
+        earlier.append(types)
+        if len(earlier) == _SIZES_APART:
+            found = self._shared(self._earlier.pop(form))
+            self._of_any_size.setdefault(form, []).extend(found)
+        return code
+
+    def _shared(self, earlier: Sequence[tuple[TensorType, ...]]) -> list[_OfAnySize]:
+        """What runs sizes that differ as these do; nothing: all must be known."""
+        from lucid.ir.opening import opened, opening, skeleton_of
+        from lucid.ir.passes.pipeline import PassLog, simplify
+        from lucid.runtime.decided_sizes import decided_program
+
+        graphs = [self._graph_of(types) for types in earlier]
+        strides = [[contiguous_strides(x.value.shape) for x in graph.inputs] for graph in graphs]
+        try:
+            found = opening([*map(skeleton_of, graphs, strides)])
+            graph, steps = opened(graphs[-1], found.numbers)
+            program = decided_program(graph, steps, found.sizes, simplify, PassLog(), {})
+        except NotOpenError:
+            return []
+        shapes = [entry.value.shape for entry in graph.inputs]
+        homes: dict[int | None, tuple[int, int]] = {}
+        for number, shape in enumerate(shapes):
+            for axis, size in enumerate(shape):
+                homes.setdefault(symbol_of(size), (number, axis))
+        if not all(n in homes for n in range(len(found.sizes.symbols))):
+            return []
+        symbols = [homes[n] for n in range(len(found.sizes.symbols))]
+        sizes = found.sizes.evaluator(chain.from_iterable(shapes))
+        return [_OfAnySize(symbols, sizes, program.executable())]
+
+
+class _OfAnySize(NamedTuple):
+    """Code for sizes that differ as those did that it was found from.
+
+    Attributes:
+        symbols: where what is open is said, by the number of an input and its axis.
+        sizes: all sizes of the inputs, of what is open.
+        executable: what runs them.
+    """
+
+    symbols: Sequence[tuple[int, int]]
+    sizes: Callable[[Sequence[int]], Sequence[int]]
+    executable: Executable
+
+    def fits(self, types: Sequence[TensorType]) -> bool:
+        expected = self.sizes([types[number].shape[axis] for number, axis in self.symbols])
+        return [*expected] == [n for type in types for n in type.shape]
+
+
+def _form(types: Sequence[TensorType]) -> tuple[Any, ...]:
+    """What inputs have in common that differ in sizes alone, and in none of a short axis."""
+    return tuple([(x.dtype, tuple([n if n < SHORT else SHORT for n in x.shape])) for x in types])
+
+
+_MOST_CODES = 64
+_SIZES_APART = 16  # that have code of their own, and keep it, before there is one for all
+
+
 def row_major(array: np.ndarray) -> np.ndarray:
     """A copy whose elements lie in the order of its axes; by native code where NumPy is slow.
 
@@ -303,7 +425,7 @@ def _is_slow_to_copy(array: np.ndarray) -> bool:
     Of each line it takes one element; where lines are a power of two apart, that takes ten times as
     long.
     """
-    if array.size < MANY_RUNS:
+    if array.size < MANY_ELEMENTS:
         return False
     run, step = 1, 0
     for size, next_step in zip(reversed(array.shape), reversed(array.strides), strict=True):
@@ -312,8 +434,7 @@ def _is_slow_to_copy(array: np.ndarray) -> bool:
         if run > 1 and next_step != step * run:
             break
         step, run = step if run > 1 else next_step, run * size
-    is_far = step not in (0, array.itemsize) and array.size >= MANY_ELEMENTS
-    return is_far or (run < SHORT and array.size >= run * MANY_RUNS)
+    return run < SHORT or step not in (0, array.itemsize)
 
 
 @lru_cache(32)

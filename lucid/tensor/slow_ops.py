@@ -9,16 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from lucid.autograd.native import Code, NotStraightError
+from lucid.autograd.native import Code, Codes, NotStraightError
 from lucid.ir.environment import NATIVE_FUNCTIONS
 from lucid.ir.graph import Graph
 from lucid.ir.op import Attributes, Op
-from lucid.ir.types import DType, TensorType, type_of_array
+from lucid.ir.types import TensorType, type_of_array
 from lucid.runtime.open_programs import Families
 
 _MOST_ROUNDED = 1 << 16  # elements; to draw a few more of larger ones takes longer than their code
-
-_families: dict[tuple[Op, DType], Families] = {}
 
 
 def evaluate(op: Op, *arrays: np.ndarray, **attributes: Any) -> np.ndarray:
@@ -27,15 +25,17 @@ def evaluate(op: Op, *arrays: np.ndarray, **attributes: Any) -> np.ndarray:
     A random number takes NumPy some 200 ns, an array for each step of each round. Its bits don't
     depend on who draws it, nor does the order of a sort; an erf may round otherwise.
     """
-    types = tuple([type_of_array(array) for array in arrays])
     if op.kind == "random":
+        types = [type_of_array(array) for array in arrays]
         return evaluator(op, types, attributes)(*arrays)
-    code = _others(op, types, tuple(attributes.items()))
-    if code is None:
-        found: np.ndarray = op.evaluate(*arrays, **attributes)
-    else:
-        (found,) = code.run(list(arrays))
-    return found
+    if NATIVE_FUNCTIONS.read():
+        try:
+            (found,) = _codes(op, tuple(attributes.items())).run(arrays)
+            return found
+        except NotStraightError:
+            pass
+    evaluated: np.ndarray = op.evaluate(*arrays, **attributes)
+    return evaluated
 
 
 def evaluator(
@@ -64,18 +64,28 @@ def _rounded(count: int) -> int:
     return -(-count // step) * step
 
 
-def _code(op: Op, types: tuple[TensorType, ...], given: tuple[tuple[str, Any], ...]) -> Code | None:
+@lru_cache(256)
+def _draws(
+    op: Op, types: tuple[TensorType, ...], given: tuple[tuple[str, Any], ...]
+) -> Code | None:
     if not NATIVE_FUNCTIONS.read():
         return None
-    graph, attributes = Graph(op.name), dict(given)
-    operands = [graph.add_input(type) for type in types]
-    graph.outputs = [graph.append(op, operands, attributes).result]
-    families = _families.setdefault((op, graph.outputs[0].dtype), Families())
     try:
-        return Code(graph, (), families)
+        return Code(_graph(op, dict(given), types), (), _families.setdefault(op, Families()))
     except NotStraightError:
         return None
 
 
-_draws = lru_cache(256)(_code)
-_others = lru_cache(32)(_code)  # which keep the memory that they work in
+@lru_cache(256)
+def _codes(op: Op, given: tuple[tuple[str, Any], ...]) -> Codes:
+    return Codes(partial(_graph, op, dict(given)))
+
+
+def _graph(op: Op, attributes: Attributes, types: Sequence[TensorType]) -> Graph:
+    graph = Graph(op.name)
+    operands = [graph.add_input(type) for type in types]
+    graph.outputs = [graph.append(op, operands, attributes).result]
+    return graph
+
+
+_families: dict[Op, Families] = {}
