@@ -71,7 +71,7 @@ class _Noted(Operand):
         if is_slow(op, types, type.shape, attributes):
             from lucid.tensor import slow_ops
 
-            self._rule.has_slow, evaluate = True, slow_ops.evaluator(op, types, attributes)
+            evaluate = slow_ops.evaluator(op, types, attributes)
         return self._noted(type, evaluate, tuple(numbers), attributes, op.is_view)
 
     def constant(self, value: float, dtype: DType) -> Operand:
@@ -98,7 +98,6 @@ class Rule:
     Attributes:
         count: how many arrays there are: the cotangent, what was saved, the results of the steps.
         kept: how many of these there are before the steps.
-        has_slow: whether NumPy is slow at one of the steps.
         steps: the number of its result, a function of arrays, the numbers of these, attributes, and
             whether the result may show an operand's memory.
         ops: what the steps apply, by the number of its result: an op, or a number and its dtype.
@@ -127,7 +126,6 @@ class Rule:
         "_of_many",
         "copied",
         "count",
-        "has_slow",
         "kept",
         "ops",
         "passed",
@@ -147,7 +145,7 @@ class Rule:
     ) -> None:
         types, type_of_result, attributes = of.types, of.result_type, of.attributes
         assert of.op.vjp is not None
-        self.count, self.has_slow = 0, False
+        self.count = 0
         self.types: list[TensorType] = []
         self.ops: dict[int, Op | tuple[float, DType]] = {}
         self.steps: list[tuple[int, Callable[..., np.ndarray], tuple[int, ...], Any, bool]] = []
@@ -176,7 +174,7 @@ class Rule:
         are_parts = not is_itself and self.passed > 1
         self.serves_arrays = is_own and not (are_parts and are_many)
         self.copied = [n for n in found if n in shown and _root(n, shown)]
-        has_code = len(self.steps) - len(shown) > 1 and (are_many or self.has_slow)
+        has_code = len(self.steps) - len(shown) > 1 and are_many
         self._of_many = (of.op, wanted, kept) if has_code else None
         self._code: Code | None = None
         self._nodes: list[_NodeStep] | None = None
