@@ -48,6 +48,7 @@ from lucid.tensor.size import Size
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
 
+APART = 128  # ops without a record, between the first and the second time of one that gets one
 _ABSENT = "recorder", "forward", "mutation_guard"
 _EMPTY = "levels", "saved_hooks"
 _IDENTICAL = str, type(None), bool, type(...), DType  # what a call is known by, as it is
@@ -125,6 +126,7 @@ class Applied(Tables):
         self._records: list[_Record | None] = [None] * SLOTS
         self._table = np.zeros(SLOTS, np.int64)
         self._templates: dict[TensorType, np.ndarray] = {}
+        self._others = 0  # ops that there was no record of
         plan = self._plan = np.zeros(len(Common), np.int64)
         constants = {
             Common.NONE: None, Common.TRUE: True, Common.FALSE: False, Common.MISSED: MISSED,
@@ -191,15 +193,20 @@ class Applied(Tables):
         derivative.words, derivative.kept = table.of_rule(rule), table
 
     def enter(self, known: Application, operands: Sequence[Operand]) -> None:
-        """Enter an op on operands of such types, when it is asked for the second time.
+        """Enter an op on operands of such types, when it is asked for again, some others later.
 
         That was just now, by a call of this thread. Types that aren't shared aren't known again.
+        A record pays when it has served ten calls: those of a model's equal layers are too few,
+        where each batch has a size of its own.
         """
         record = known.native
+        self._others += 1
         if record is None:
-            known.native = False
+            known.native = self._others
             return
-        if record is False:
+        if type(record) is int:
+            if self._others - record < APART:
+                return
             types = [operand._type for operand in operands]
             is_shared = all(map(operator.is_, types, known.types))
             is_large = known.result_type.size > MOST_ELEMENTS  # the view may be refused

@@ -23,7 +23,7 @@ from lucid.ir import ops
 from lucid.ir.op import OPS, Op, Sample, Trait, ops_with
 from lucid.nn import functional as F
 from lucid.runtime.entry.common import Common
-from lucid.tensor import core, slow_ops
+from lucid.tensor import applied as applied_ops, core, slow_ops
 from lucid.tensor.applied import applied
 from lucid.tensor.context import context
 from lucid.tensor.core import emit
@@ -34,8 +34,9 @@ pytestmark = pytest.mark.skipif(found is None, reason="objects look different he
 
 @pytest.fixture(autouse=True)
 def loaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Machine code applies ops from the first one on."""
+    """Machine code applies ops from the first one on, when they come for the second time."""
     assert found is not None
+    monkeypatch.setattr(applied_ops, "APART", 0)
     monkeypatch.setattr(core, "natively", found.function)
     monkeypatch.setattr(core, "call", found.call)
     yield
@@ -512,6 +513,21 @@ def test_many_elements_go_through_native_code_where_numpy_is_slow(
                 )
         else:
             np.testing.assert_array_equal(found, expected)
+
+
+def test_an_op_that_only_comes_again_at_once_gets_no_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As that of equal layers, where each batch has a size of its own."""
+    monkeypatch.setattr(applied_ops, "APART", 12)
+    x = lucid.ones(7, 13)
+    for _ in range(4):
+        emit(ops.add, (x, x))
+    assert not is_native(ops.add, (x, x), {})
+    for size in range(20):
+        emit(ops.add, (lucid.ones(size, 17), lucid.ones(size, 17)))
+    emit(ops.add, (x, x))
+    assert is_native(ops.add, (x, x), {})
 
 
 def small_axes(rng: np.random.Generator, dtype: Any) -> dict[str, list[np.ndarray]]:
