@@ -129,13 +129,15 @@ class BackwardRun:
             self.send(edge, gradient)
         from lucid.tensor.core import machine_code
 
-        natively = machine_code() if self.is_plain and self.wanted is None else None
+        natively = machine_code() if self.is_plain else None
+        reached = None if self.needed is None else self.needed | self.targets
         run_librarys = self._run_librarys
         if natively is None:
             run_librarys = self._unheard(run_librarys)
         while self.queue:
             if natively is not None:
-                natively.walk(self.queue, self.arrived, self.spent, self._sum_of)
+                state = self.queue, self.arrived, self.spent, self._sum_of
+                natively.walk(*state, reached, self.targets)
                 if not self.queue:
                     break
             elif self.queue[-1][1]._is_librarys:
@@ -252,6 +254,8 @@ class BackwardRun:
             found = None
             if self.wanted is None or node._asks_what_is_wanted:
                 found = node._on_arrays(arrived)
+            elif isinstance(node, CustomNode):
+                found = node._on_arrays_in_run(self, arrived)
             if found is not None:
                 self._send_all(node, found)
                 return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from lucid.autograd.engine import BackwardRun, accumulate, ones
+from lucid.autograd.engine import BackwardRun, accumulate
 from lucid.autograd.node import AccumulateGrad, Edge, Gradient, GradientEdge, edge_of
 from lucid.choices import check_flag
 from lucid.ir import ops
@@ -56,7 +56,6 @@ def backward(
         run = BackwardRun(retain, create_graph, None)
         run.run(checked_roots(_listed(tensors), _listed(grad_tensors), run.one))
         return
-    roots = checked_roots(_listed(tensors), _listed(grad_tensors), ones)
     targets = _listed(inputs)
     if not targets:
         raise LucidError("`inputs` argument to `backward()` cannot be empty.")
@@ -69,7 +68,7 @@ def backward(
                 "hint: autograd.grad returns its gradient"
             )
     run = BackwardRun(retain, create_graph, edges)
-    run.run(roots)
+    run.run(checked_roots(_listed(tensors), _listed(grad_tensors), run.one))
     before = context.grad_enabled
     context.grad_enabled = create_graph
     try:
@@ -167,10 +166,9 @@ def find_gradients(
     is_part: bool = False,
 ) -> list[TensorCore | None]:
     """`grad`, with None for each input that the outputs don't depend on."""
-    roots = checked_roots(_listed(outputs), _listed(grad_outputs), ones)
     edges = [_input_edge(tensor) for tensor in inputs]
     run = BackwardRun(retain_graph, create_graph, edges, is_part)
-    run.run(roots)
+    run.run(checked_roots(_listed(outputs), _listed(grad_outputs), run.one))
     return [run.captured.get(edge) for edge in edges]
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lucid.autograd import outputs as output_rules
 from lucid.autograd.ctx_changes import noting_changes
@@ -37,6 +37,7 @@ from lucid.tensor.context import context
 if TYPE_CHECKING:
     from lucid.sparse.saved import SavedSparse
     from lucid.tensor.core import TensorCore
+_R = TypeVar("_R")
 
 
 class FunctionCtx:
@@ -378,6 +379,17 @@ class BackwardCFunction(FunctionCtx, CustomNode):
 
     def _apply_in_run(self, run: BackwardRun, gradients: Gradients) -> Gradients:
         """Run as part of a backward walk: inputs that nobody asked for don't need a gradient."""
+        return self._in_run(run, self._differentiate, gradients)
+
+    def _on_arrays_in_run(
+        self, run: BackwardRun, gradients: Sequence[Gradient | None]
+    ) -> Sequence[Gradient | None] | None:
+        """The same on arrays; None where it isn't native, or not yet."""
+        if self._native is None:
+            return None
+        return self._in_run(run, self._on_arrays, gradients)
+
+    def _in_run(self, run: BackwardRun, function: Callable[[Any], _R], gradients: Any) -> _R:
         before = self.needs_input_grad, self._frees_graph
         edges = iter(self._edges)
         self.needs_input_grad = tuple(
@@ -385,7 +397,7 @@ class BackwardCFunction(FunctionCtx, CustomNode):
         )
         self._frees_graph = not run.retain_graph
         try:
-            return self._differentiate(gradients)
+            return function(gradients)
         finally:
             self.needs_input_grad, self._frees_graph = before
 

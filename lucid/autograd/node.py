@@ -250,6 +250,12 @@ class CustomNode(Node):
         """`apply`, as part of a backward walk."""
         raise NotImplementedError
 
+    def _on_arrays_in_run(
+        self, run: BackwardRun, gradients: Sequence[Gradient | None]
+    ) -> Sequence[Gradient | None] | None:
+        """`_on_arrays`, as part of a backward walk that is for some gradients only."""
+        return None
+
 
 class AccumulateGrad(Node):
     """Where the gradient of a leaf arrives: it is added to `variable.grad`."""

@@ -328,8 +328,11 @@ MIXED: list[Callable[[Any, Any], Any]] = [
 ]
 
 
-def gradients(seed: int) -> list[bytes]:
-    """Those of a random graph: views, broadcasts, several uses, library Functions, a hook."""
+def gradients(seed: int, of_some: bool = False) -> list[bytes]:
+    """Those of a random graph: views, broadcasts, several uses, library Functions, a hook.
+
+    of_some: those of a leaf and some values on the way alone.
+    """
     rng = np.random.default_rng(seed)
     x, w, v = (
         lucid.from_numpy(rng.uniform(0.5, 1.5, shape).astype(np.float32)).requires_grad_()
@@ -343,18 +346,25 @@ def gradients(seed: int) -> list[bytes]:
         values[5].register_hook(lambda gradient: gradient * 2.0)
     loss = sum(((value * value).sum() for value in values[-4:]), lucid.zeros(()))
     assert isinstance(loss, lucid.Tensor)
+    if of_some:
+        some = [w, *(values[i] for i in rng.choice(np.arange(1, 13), 3, replace=False))]
+        for keeps in (True, False):
+            found = lucid.autograd.grad(loss, some, retain_graph=keeps, allow_unused=True)
+        assert x.grad is v.grad is None
+        return [b"" if gradient is None else gradient.numpy().tobytes() for gradient in found]
     loss.backward(retain_graph=True)
     loss.backward()
     return [b"" if leaf.grad is None else leaf.grad.numpy().tobytes() for leaf in (x, w, v)]
 
 
+@pytest.mark.parametrize("of_some", [False, True])
 @pytest.mark.parametrize("seed", range(12))
 def test_a_walk_by_machine_code_has_the_same_bits(
-    seed: int, monkeypatch: pytest.MonkeyPatch
+    seed: int, of_some: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = in_python(monkeypatch, lambda: gradients(seed))
+    expected = in_python(monkeypatch, lambda: gradients(seed, of_some))
     for _ in range(3):
-        assert gradients(seed) == expected
+        assert gradients(seed, of_some) == expected
 
 
 def test_nodes_of_ops_are_run_by_machine_code(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -377,6 +387,11 @@ def test_nodes_of_ops_are_run_by_machine_code(monkeypatch: pytest.MonkeyPatch) -
     ran.clear()
     step().backward()
     assert ran == ["AccumulateGrad"]
+    ran.clear()
+    lucid.autograd.grad(lucid.softmax(step() * x, 1).sum(), x)
+    ran.clear()
+    lucid.autograd.grad(lucid.softmax(step() * x, 1).sum(), x)
+    assert ran == ["SoftmaxBackward", "AccumulateGrad"]
     kept = step()
     y = x * 3.0
     x.detach().zero_()  # what x * x has saved was written

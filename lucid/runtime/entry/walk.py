@@ -1,8 +1,9 @@
 """A backward walk as machine code, where nobody watches it: from node to node gradients are arrays.
 
-`lucid_walk(queue, arrived, spent, sum)` runs nodes of ops from the end of the queue on, as
-`BackwardRun` does, up to one that is Python's: another kind of node, one that somebody looks at, or
-one whose rule isn't known as a table yet. Rules are tables of calls of NumPy (`Derive`).
+`lucid_walk(queue, arrived, spent, sum, reached, targets)` runs nodes of ops from the end of the
+queue on, as `BackwardRun` does, up to one that is Python's: another kind of node, one that somebody
+looks at, as a target of the walk, or one whose rule isn't known as a table yet. Gradients go to the
+nodes that are reached; None: to all. Rules are tables of calls of NumPy (`Derive`).
 """
 
 from __future__ import annotations
@@ -71,6 +72,11 @@ def _leave_unless(b: EntryBuilder, condition: Val) -> None:
         b.answer(2)
 
 
+def _contains(b: EntryBuilder, nodes: Val, node: Val) -> Val:
+    """Whether a node is in a set: 1, 0, or -1 with an exception."""
+    return b.cast("sext", b.call("PySet_Contains", "i32", nodes, node), "i64")
+
+
 def _define_node(module: Module, layout: Layout) -> None:
     """Run the last node of the queue. 1: go on, 2: that is Python's, 0: with an exception."""
     with entry_function(module, "run_node", "plan", "args") as b:
@@ -85,6 +91,7 @@ def _define_node(module: Module, layout: Layout) -> None:
         _leave_unless(b, b.eq(b.field(node, layout.kind), b.word(plan, Common.NODE)))
         for name in ("pre_hooks", "post_hooks", "tensor_hooks", "retained"):
             _leave_unless(b, b.eq(b.field(node, getattr(layout, f"node_{name}")), none))
+        _leave_unless(b, b.eq(_contains(b, b.word(args, 5), node), 0))
         words = b.field(b.field(node, layout.node_derivative), layout.derivative_words)
         _leave_unless(b, b.ne(words, none))
         rule = b.field(words, layout.array_data)
@@ -206,16 +213,31 @@ def _define_target(module: Module, layout: Layout) -> None:
         end = b.api("PyTuple_GetItem", ends, index)
         with b.if_(b.eq(end, none)):
             b.answer(1)
+        reached = b.word(args, 4)
         is_edge = b.eq(b.field(end, layout.kind), b.word(plan, Common.TUPLE))
         with b.if_(is_edge):
             target = b.api("PyTuple_GetItem", end, 0)
+            with b.if_(b.ne(reached, none)):
+                found = _contains(b, reached, target)
+                with b.if_(b.le(found, 0)):
+                    b.answer(b.add(found, 1))
             number = b.api("PyLong_AsLongLong", b.api("PyTuple_GetItem", end, 1))
             b.answer(b.call("send", "i64", plan, args, target, number, array))
+        is_first = b.eq(b.field(end, layout.tensor_accumulator), none)
+        with b.if_(b.and_(b.ne(reached, none), is_first)):  # who asks for a leaf has made its node
+            b.answer(1)
         leaf = b.call("leaf_node", "i64", plan, end)
         b.require(b.ne(leaf, 0))
-        sent = b.call("send", "i64", plan, args, leaf, const("i64", 0), array)
+        sent = b.alloca("i64")
+        b.store(const("i64", 1), sent)
+        with b.if_(b.ne(reached, none)):
+            b.store(_contains(b, reached, leaf), sent)
+        with b.if_(b.eq(b.load("i64", sent), 1)):
+            b.store(b.call("send", "i64", plan, args, leaf, const("i64", 0), array), sent)
+            b.drop(leaf)
+            b.answer(b.load("i64", sent))
         b.drop(leaf)
-        b.answer(sent)
+        b.answer(b.add(b.load("i64", sent), 1))
 
 
 def _define_leaf(module: Module, layout: Layout) -> None:
