@@ -5,10 +5,11 @@ Reference: Cousot and Cousot, "Static determination of dynamic properties of pro
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import dropwhile
 from math import prod
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -46,10 +47,18 @@ class Ranges:
     """The ranges of a graph's integers and bools, whose nodes are noted in their order.
 
     What a check says of its operand holds for whatever is noted after it.
+
+    Args:
+        known: the ranges of values that no node computes.
     """
 
-    def __init__(self) -> None:
-        self._known: dict[Value, Range] = {}
+    def __init__(self, known: Mapping[Value, Range] = MappingProxyType({})) -> None:
+        self._known = dict(known)
+
+    def is_satisfied(self, check: Node) -> bool:
+        """Whether a check can't fail."""
+        low, high = check.attributes["low"], check.attributes["high"]
+        return self.knows(check.operands[0], Range(low, high - 1))
 
     def of(self, value: Value) -> Range | None:
         """The range of a value; None for floats."""

@@ -193,6 +193,15 @@ def checkpoints(w: Any, x: Any) -> Any:
     return x
 
 
+def systems_and_determinants(w: Any, x: Any) -> Any:
+    total = lucid.zeros((), dtype=f64)
+    for row in w.detach().repeat(3, 1):
+        x = lucid.linalg.solve(w @ w.T + lucid.eye(WIDTH, dtype=f64) * 3.0, x + row)
+        total = total + lucid.logdet(lucid.outer(x, x) + 2.0 * lucid.eye(WIDTH, dtype=f64))
+    total.backward()
+    return total, x
+
+
 def an_exception_handler(w: Any, x: Any) -> Any:
     for _ in range(ROUNDS):
         try:
@@ -715,6 +724,7 @@ def a_comparison_with_its_number(w: Any, x: Any) -> Any:
             gradients_of_what_is_left,
             second_order,
             checkpoints,
+            systems_and_determinants,
             an_exception_handler,
         ),
         *(a_variable_of_an_inner_function, a_comprehension_in_a_round, its_number),
@@ -736,6 +746,29 @@ def a_comparison_with_its_number(w: Any, x: Any) -> Any:
 )
 def test_one_round_is_recorded_for_all(program: Program) -> None:
     assert recorded(program) == 1
+
+
+def test_a_round_that_lapack_refuses_raises_its_error_and_changes_nothing() -> None:
+    def step(matrices: Any, x: Any, log: Any) -> Any:
+        for matrix in matrices:
+            x = lucid.linalg.solve(matrix, x)
+        log.add_(1.0)
+        return x
+
+    compiled, log = lucid.compile(step), lucid.zeros(2)
+    matrices = lucid.eye(3).repeat(9, 1, 1) * 2.0
+    np.testing.assert_array_equal(compiled(matrices, lucid.ones(3), log).numpy(), 2.0**-9)
+    matrices[5, 1] = 0.0
+    with pytest.raises(lucid.linalg.LinAlgError, match="ingular"):
+        compiled(matrices, lucid.ones(3), log)
+    assert log.tolist() == [1.0, 1.0]
+    matrices[5, 1, 1] = 4.0
+    assert (
+        compiled(matrices, lucid.ones(3), log).tolist()
+        == step(matrices, lucid.ones(3), log).tolist()
+    )
+    assert log.tolist() == [3.0, 3.0] and compiled.stats.traces == 1
+    assert "function for" in compiled.stages["trace"]
 
 
 def test_attributes_of_a_module_are_carried() -> None:

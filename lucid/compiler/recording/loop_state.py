@@ -27,6 +27,7 @@ from lucid.compiler.recording.late_numbers import LateScalar
 from lucid.compiler.recording.loop_code import LoopCode
 from lucid.compiler.recording.loops import Frame, Loops, unrolling
 from lucid.ir.location import here
+from lucid.ir.ranges import Range
 from lucid.ir.types import f64, i64
 from lucid.ir.whose_code import is_librarys
 from lucid.tensor.core import TensorCore
@@ -448,5 +449,7 @@ def number_of(loops: Loops, counter: TensorCore, ends: tuple[Any, Any] | None = 
     value = loops.recorder.value_of(counter)
     number = loops.recorder.exits.number(value, value, (), "a number of a round")
     if ends is not None:
-        number.bounds = ends if ends[0] <= ends[1] else ends[::-1]
+        low, high = number.bounds = ends if ends[0] <= ends[1] else ends[::-1]
+        if type(low) is type(high) is int:
+            loops.frames[-1].ranges[value] = Range(low, high)
     return number

@@ -69,7 +69,7 @@ from lucid.ir.op import Op, Trait
 from lucid.ir.passes.dce import drop_unused_functions
 from lucid.ir.passes.loops import Hoisting, Loop
 from lucid.ir.passes.round_body import DEPTH, is_short
-from lucid.ir.ranges import Ranges
+from lucid.ir.ranges import Range, Ranges
 from lucid.ir.region_ops import CONTROL, calls_python, is_exit, stacked
 from lucid.ir.types import TensorType, bool_, i64
 from lucid.tensor.context import context
@@ -292,6 +292,7 @@ class Frame:
         start: how many nodes the graph had before.
         stand_ins: for the carry and the rows.
         kept: what stands for values of the forward body.
+        ranges: of stand-ins for numbers of rounds.
         written: memory from before that it has written: what it held, and its version.
         again: values of other bodies that it has computed again; repeated: the nodes that did.
         variables: cells that Python's rounds may change, by identity.
@@ -313,6 +314,7 @@ class Frame:
         self.start = len(recorder.graph.nodes)
         self.stand_ins: list[Value] = []
         self.kept: dict[tuple[Body, Value], Value] = {}
+        self.ranges: dict[Value, Range] = {}
         self.written: dict[Storage, tuple[Value, VersionCounter, int]] = {}
         self.again: dict[Value, Value] = {}
         self.repeated: dict[GraphNode, GraphNode] = {}
@@ -372,12 +374,13 @@ class Frame:
             return f"changes a {type(self.changed[0].owner).__name__} from outside in each round"
         if self._told != self._what_was_told():
             return "does something in Python in each round"
-        ranges, nodes = Ranges(), self._recorder.graph.nodes[self.start :]
+        ranges, nodes = Ranges(self.ranges), self._recorder.graph.nodes[self.start :]
         calls = [node for node in nodes if node.has_effect and node.op is not ops.check]
         for node in nodes:
             if is_exit(node):
                 return "looks at values in each round"
-            if calls and node.op is ops.check and node not in self.checked:
+            is_check = node.op is ops.check and node not in self.checked
+            if calls and is_check and not ranges.is_satisfied(node):
                 return "calls Python, and checks a value, in each round"
             if Trait.INDEXED in node.op.traits:
                 size = node.operands[0].shape[node.attributes["axis"]]

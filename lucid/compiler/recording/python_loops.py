@@ -23,16 +23,17 @@ import math
 import operator
 import sys
 import types
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from lucid.autograd.host_finding import Finding
 from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.recording.iterables import LateIterable
 from lucid.compiler.recording.late_numbers import LateSize, extent_of
 from lucid.compiler.recording.loop_code import LoopCode, code_of_loop
 from lucid.compiler.recording.loop_state import LoopState, number_of
-from lucid.compiler.recording.loops import Frame, Loops, loops_here, unrolling
+from lucid.compiler.recording.loops import Loops, loops_here, unrolling
 from lucid.functions.creation import arange
 from lucid.ir import ops
 from lucid.ir.location import here
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
 _LEAST_ROUNDS = 8
 _LEAST_NODES = 2500  # that needn't be recorded: this takes some 0.2 s
+_NODES_OF_A_CALL = 50  # that take as long to record as a call of Python
 _MOST_LOOKS = 3  # at rounds, until two are alike
 _MOST_COMPARED = 5  # where rounds compare their number: it may be that of one of the first
 
@@ -127,8 +129,11 @@ def _looked_at(
         nodes = loops.recorder.graph.nodes[noted.start :]
         least = _LEAST_NODES if is_known else 0
         looks = noted.numbered if looks is None else looks & noted.numbered  # of all rounds
-        is_too_short = len(nodes) * (count - done - 1) < least
-        if not _is_plain(noted, nodes) or is_too_short:
+        calls = [node for node in nodes if node.has_effect and node.op is not ops.check]
+        work = len(nodes) + _NODES_OF_A_CALL * len(calls)
+        is_too_short = work * (count - done - 1) < least
+        is_plain = noted.problem() is None and all(_is_own(loops, call) for call in calls)
+        if is_too_short or not is_plain:
             loops.looked_at[id(code)] = count
             break
         if carry is not None and not looks and done >= (_MOST_LOOKS if code.compares else 1):
@@ -204,7 +209,7 @@ def _round(
     return made
 
 
-def _is_plain(noted: Frame, nodes: Sequence[Node]) -> bool:
-    """Whether a round does nothing but compute these."""
-    calls = any(node.has_effect and node.op is not ops.check for node in nodes)
-    return not calls and noted.problem() is None
+def _is_own(loops: Loops, call: Node) -> bool:
+    """Whether a call of Python is the library's own, as a factorization is: nobody sees it."""
+    host = loops.recorder.graph.hosts.get(call.attributes.get("function", ""))
+    return isinstance(host, Finding) and host.is_own
