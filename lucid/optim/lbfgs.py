@@ -85,14 +85,14 @@ class LBFGS(Optimizer):
             raise EagerOnlyError("LBFGS decides by the values of losses and gradients")
         if context.op_by_op:  # in a compiled step, of which the closure can be native
             if NATIVE not in vars(self):
-                vars(self)[NATIVE] = Compiled(_result_of)
+                vars(self)[NATIVE] = Compiled(_lbfgs_closure)
             closure = partial(vars(self)[NATIVE], closure)
         result = within({"grad_enabled": True}, closure)
         within({"grad_enabled": False}, lambda: _Search(self, closure).run(float(result)))
         return result
 
 
-def _result_of(closure: Closure) -> Any:
+def _lbfgs_closure(closure: Closure) -> Any:
     return closure()
 
 
