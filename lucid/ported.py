@@ -35,7 +35,10 @@ _PLACES: dict[str, dict[str, str] | str] = {
         "UpsamplingNearest2d": "lucid.nn.UpsamplingNearest2d",
     },
     "lucid.nn.modules.rnn": "lucid.nn.modules.recurrent",
-    "lucid.nn.parallel": {"DataParallel": "lucid.nn.DataParallel"},
+    "lucid.nn.parallel": {
+        "DataParallel": "lucid.nn.DataParallel",
+        "DistributedDataParallel": "lucid.distributed.DistributedDataParallel",
+    },
     "lucid.nn.utils.stateless": {"functional_call": "lucid.func.functional_call"},
     "lucid.optim.adamax": {"Adamax": "lucid.optim.Adamax"},
     "lucid.optim.adamw": {"AdamW": "lucid.optim.AdamW"},

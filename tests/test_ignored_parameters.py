@@ -27,6 +27,7 @@ from lucid.optim.hyper_parameters import FLAGS, hyper_parameters
 
 # Parameters that have no effect by what they mean, each with the reason.
 _IS_OFF = "a scaler that is off does nothing, by definition"
+_NO_GROUP = "PyTorch's, of what raises whatever it is given"
 _DEPRECATED = "what it is a parameter of is deprecated, and warns"
 IGNORED = {
     "lucid.amp.GradScaler.load_state_dict(state_dict)": _IS_OFF,
@@ -36,6 +37,14 @@ IGNORED = {
     "lucid.autograd.function.Function.__init__(kwargs)": _DEPRECATED,
     "lucid.autograd.function.FunctionCtx.mark_shared_storage(pairs)": _DEPRECATED,
     "lucid.autograd.function.InplaceFunction.__init__(inplace)": "an attribute for who makes one",
+    **{
+        f"lucid.distributed.{name}({part})": _NO_GROUP
+        for name in (
+            *("DistributedDataParallel.__init__", "destroy_process_group"),
+            *("get_rank", "get_world_size"),
+        )
+        for part in ("args", "kwargs")
+    },
     "lucid.jit.annotate(the_type)": "a mark of the type for TorchScript",
     "lucid.nn.modules.lazy._LazyConvolution.initialize_parameters(_)": "of `forward`",
     "lucid.nn.modules.linear.Identity.__init__(args)": "it stands for modules of any arguments",

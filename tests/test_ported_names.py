@@ -249,6 +249,27 @@ def test_a_wrapper_for_devices_that_are_not_there_runs_its_module() -> None:
     assert model(lucid.ones(3, 2)).shape == (3, 1)
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["init_process_group", "destroy_process_group", "get_rank", "get_world_size"],
+)
+def test_a_program_that_forms_a_group_of_processes_is_told_that_there_is_none(name: str) -> None:
+    message = "distributed: lucid runs in one process, which belongs to no group\nhint: ask lucid"
+    with pytest.raises(lucid.LucidError, match=message):
+        getattr(lucid.distributed, name)()
+    model = nn.Linear(2, 1)
+    assert not isinstance(model, nn.parallel.DistributedDataParallel)
+    with pytest.raises(lucid.LucidError, match=message):
+        nn.parallel.DistributedDataParallel(model, device_ids=[0])
+
+
+def test_fans_are_those_of_the_initializations() -> None:
+    fan = nn.init._calculate_correct_fan
+    assert (fan(lucid.empty(2, 3, 5), "fan_in"), fan(lucid.empty(2, 3, 5), "fan_out")) == (15, 10)
+    with pytest.raises(ValueError, match=r"nn.init: mode must be one of 'fan_in', 'fan_out'"):
+        fan(lucid.empty(2, 3), "fan_avg")
+
+
 def test_options_of_pytorchs_compiler_are_taken() -> None:
     @lucid.compile(fullgraph=True, dynamic=False, backend="inductor", mode="max-autotune")
     def double(x: lucid.Tensor) -> lucid.Tensor:
@@ -274,6 +295,7 @@ PLACES = """
     lucid.autograd.profiler: profile record_function
     lucid.backends.cudnn: benchmark deterministic
     lucid.backends.cuda: matmul
+    lucid.distributed: init_process_group destroy_process_group get_rank get_world_size
     lucid.distributions.distribution: Distribution
     lucid.distributions.half_cauchy: HalfCauchy
     lucid.distributions.lkj_cholesky: LKJCholesky
@@ -283,7 +305,8 @@ PLACES = """
     lucid.nn.common_types: _size_2_t _ratio_3_t
     lucid.nn.modules: Module Linear
     lucid.nn.modules.rnn: LSTM RNNBase
-    lucid.nn.parallel: DataParallel
+    lucid.nn.init: _calculate_correct_fan
+    lucid.nn.parallel: DataParallel DistributedDataParallel
     lucid.nn.utils.stateless: functional_call
     lucid.optim.adamw: AdamW
     lucid.optim.optimizer: Optimizer required

@@ -72,7 +72,7 @@ from lucid.ir.selecting import select
 from lucid.runtime.entry.layout import SLOW_PATH
 from lucid.runtime.progress import Progress
 from lucid.runtime.stance import eager_is_forced
-from lucid.tensor.context import context, epoch
+from lucid.tensor.context import context, epoch, within
 from lucid.tensor.core import TensorCore
 from lucid.tensor.write_locks import TRACING, WriteLock
 
@@ -314,12 +314,12 @@ class Compiled:
                     if self._options.fullgraph or self._options.nan != "allow":
                         raise self._refusal(str(reason)) from None
                     self.note_eager(str(reason), reason.kind)
+                    begin = time.perf_counter()
+                    result = within({"op_by_op": True}, self.__wrapped__, *args, **kwargs)
                     if isinstance(reason, NotPaidForError):
-                        begin = time.perf_counter()
-                        result = self.__wrapped__(*args, **kwargs)
                         looking, running = begin - asked, time.perf_counter() - begin
                         self._pace.note_eager(reason, looks_of(args), looking, running)
-                        return result
+                    return result
             return self.__wrapped__(*args, **kwargs)
         except Exception as error:
             leave(error)

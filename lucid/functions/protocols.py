@@ -7,12 +7,15 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
+from lucid.choices import check_flags
 from lucid.functions.arguments import listed
+from lucid.functions.conversion import to
 from lucid.functions.reduction import any as any_of
 from lucid.functions.shape import flip
 from lucid.functions.tensors import Tensor
 from lucid.ir.errors import ArgumentError, LucidError, OptionError, ShapeError
 from lucid.ir.inference import MOST_ELEMENTS, too_many
+from lucid.ir.types import DType
 from lucid.tensor.context import context
 from lucid.tensor.core import of_array, with_origins
 
@@ -167,6 +170,22 @@ def to_sparse(self: Tensor) -> Any:
     from lucid.sparse.tensor import from_dense
 
     return from_dense(self)
+
+
+def to_dense(
+    self: Tensor, dtype: DType | None = None, *, masked_grad: bool | None = None
+) -> Tensor:
+    """Return the tensor itself, or in another dtype: all of its entries are stored.
+
+    Args:
+        dtype: of the result.
+        masked_grad: of sparse tensors; changes nothing.
+
+    >>> lucid.ones(2).to_dense()
+    tensor([1., 1.])
+    """
+    check_flags("to_dense", masked_grad=masked_grad)
+    return self if dtype is None else to(self, dtype)
 
 
 def shallow_copy(input: Tensor) -> Tensor:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import lucid
+from lucid.compiler.compiled import Compiled
 from lucid.compiler.recording import hooks
 from lucid.ir.errors import ArgumentError, EagerOnlyError, OptionError
+from lucid.optim.hooked import NATIVE
 from lucid.optim.hyper_parameters import COMMON, hyper_parameters, only
 from lucid.optim.line_search import Point, strong_wolfe
 from lucid.optim.optimizer import Closure, Optimizer, Params
-from lucid.tensor.context import within
+from lucid.tensor.context import context, within
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
 
@@ -20,7 +23,8 @@ _LEAST_CURVATURE = 1e-10
 class LBFGS(Optimizer):
     """Quasi-Newton steps from the last `history_size` changes of the gradient; one group only.
 
-    `step` takes a closure that computes the loss and the gradients, and calls it many times.
+    `step` takes a closure that computes the loss and the gradients, and calls it many times. In a
+    compiled step the search runs op by op, and the closure as a compiled step of its own.
 
     Reference: Liu and Nocedal, "On the Limited Memory BFGS Method", 1989.
 
@@ -79,9 +83,17 @@ class LBFGS(Optimizer):
             raise ArgumentError("LBFGS.step: needs a closure that computes the loss")
         if hooks.is_tracing():
             raise EagerOnlyError("LBFGS decides by the values of losses and gradients")
+        if context.op_by_op:  # in a compiled step, of which the closure can be native
+            if NATIVE not in vars(self):
+                vars(self)[NATIVE] = Compiled(_lbfgs_closure)
+            closure = partial(vars(self)[NATIVE], closure)
         result = within({"grad_enabled": True}, closure)
         within({"grad_enabled": False}, lambda: _Search(self, closure).run(float(result)))
         return result
+
+
+def _lbfgs_closure(closure: Closure) -> Any:
+    return closure()
 
 
 class _Search:

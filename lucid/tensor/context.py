@@ -57,6 +57,7 @@ class _Context(threading.local):
         contexts: what host calls of a compiled call leave for its backward; None: nobody asks.
         replay: what host calls of an earlier run did, and those of this run need not do.
         told: what its exits have asked, and the outcomes, for a trace.
+        op_by_op: whether a compiled function runs as plain Python, since no trace can have it.
         repeats: whether what was computed is computed again, for what a checkpointed block has
             saved or to be compared: `lucid.debug` calls nobody then.
         interprets: whether what the latest trace made runs on the user's lines.
@@ -81,6 +82,7 @@ class _Context(threading.local):
         self.contexts: dict[Any, Any] | None = None
         self.replay: list[MadeHostCall] | None = None
         self.told: Sequence[tuple[str, int]] = ()
+        self.op_by_op = False
 
 
 context = _Context()

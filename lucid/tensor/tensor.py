@@ -457,6 +457,7 @@ class Tensor(WrittenInPlace):
     item = protocols.item
     tolist = protocols.tolist
     to_sparse = protocols.to_sparse
+    to_dense = protocols.to_dense
     __bool__ = protocols.to_bool
     __float__ = protocols.to_float
     __int__ = protocols.to_int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -333,6 +334,34 @@ def test_a_compiled_step_with_a_search_runs_eagerly_and_says_so() -> None:
     assert losses[0] == 32.0
     assert losses[2] < 1e-6
     assert "LBFGS decides by the values" in train.stats.eager_reasons[0]
+
+
+def test_a_search_in_a_compiled_step_has_a_native_closure() -> None:
+    def trained(compile: Callable[[Any], Any]) -> Any:
+        a, told = lucid.ones(2, dtype=lucid.float64, requires_grad=True), []
+        optimizer = optim.LBFGS([a], max_iter=3)
+
+        @compile
+        def train(target: lucid.Tensor) -> lucid.Tensor:
+            def closure() -> lucid.Tensor:
+                optimizer.zero_grad()
+                loss = ((a - target) ** 4).sum()
+                loss.backward()
+                told.append(loss.item())
+                return loss
+
+            return optimizer.step(closure).detach()
+
+        found = [train(lucid.full((2,), x)).item() for x in (3.0, 2.0, 4.0, 1.0)]
+        return optimizer, [*found, *told, *a.tolist()]
+
+    eager, expected = trained(lambda f: f)
+    optimizer, found = trained(lucid.compile)
+    assert found == pytest.approx(expected, rel=1e-5)
+    assert "_native" not in vars(eager)
+    stats = vars(optimizer)["_native"].stats
+    assert stats.calls == len(found) - 6 and stats.traces <= 2 and not stats.eager_reasons
+    assert "_native" not in vars(copy.deepcopy(optimizer))
 
 
 def test_sparse_adam_names_what_takes_dense_gradients() -> None:

@@ -247,3 +247,11 @@ def test_older_names_and_what_is_made_of_a_dense_matrix() -> None:
 def test_another_device_is_refused() -> None:
     with pytest.raises(lucid.OptionError, match="sparse_coo_tensor: device 'cuda' does not exist"):
         lucid.sparse_coo_tensor([[0]], [1.0], (1,), device="cuda")
+
+
+def test_a_dense_tensor_is_dense_already(run: Callable[[Any], Any]) -> None:
+    x = lucid.ones(2, requires_grad=True)
+    assert x.to_dense() is x
+    assert run(lambda: x.to_dense(lucid.float64, masked_grad=False)).dtype is lucid.float64
+    with pytest.raises(lucid.ArgumentError, match="to_dense: masked_grad must be True or False"):
+        x.to_dense(masked_grad=1)
