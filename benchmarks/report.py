@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 from frameworks import FRAMEWORKS
+from turns import judge
 from worker import Worker
 from workloads import WORKLOADS
 from workloads.workload import Workload
@@ -17,6 +18,8 @@ from workloads.workload import Workload
 # such element moves an update by up to a percent.
 TOLERANCE = {"losses": 2e-4, "state": 2e-2}
 REFERENCE = ("torch eager", "NumPy", "lucid eager")  # the first of these that ran
+
+TARGETS = {"mlp_large": 0.7, "sparse_attention": 0.45, "nbody": 0.22}  # of jax.jit's time
 
 Measured = dict[str, list[Worker]]
 
@@ -41,6 +44,14 @@ def markdown(measured: Measured) -> str:
         began = f"{first['lucid']:.2f}" if "lucid" in first else "–"
         rows.append(f"| {step} | {' | '.join(cells)} | {ratio} | {eager} | {began} |")
     return "\n".join(rows)
+
+
+def judge_all(measured: Measured) -> None:
+    """Say of the steps for which something was aimed at whether it is met."""
+    for step, target in TARGETS.items():
+        us = {worker.framework: worker.median for worker in measured.get(step, [])}
+        if {"lucid", "jax.jit"} <= us.keys():
+            judge(f"{step}, of jax.jit's time", us["lucid"] / us["jax.jit"], target)
 
 
 def figure(us: float) -> str:

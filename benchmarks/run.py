@@ -7,7 +7,7 @@ that isn't installed is left out, with a note. `outside_backward` times the part
 model alone is compiled, `looking` what it costs that a step looks at values, `conv_layers` the
 convolutions of known networks layer by layer, `eager_calls` calls outside of any step,
 `varying_batch` the first calls with new sizes, `lstm_lengths` and `ode_loop` the first call and the
-step of loops, and `attention` its memory too.
+step of loops, `attention` its memory too, and `kernels` long rows and pairs of bodies beside C.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from pathlib import Path
 
 import outside_backward
 from frameworks import FRAMEWORKS
-from report import markdown, plot, write_json
+from report import judge_all, markdown, plot, write_json
 from worker import Worker, work
 from workloads import WORKLOADS
 
 LOOKING, VARYING_BATCH = "looking", "varying_batch"
 CONV_LAYERS, RESNET, EAGER_CALLS = "conv_layers", "resnet18", "eager_calls"
-LSTM, ODE, ATTENTION = "lstm_lengths", "ode_loop", "attention"
+LSTM, ODE, ATTENTION, KERNELS = "lstm_lengths", "ode_loop", "attention", "kernels"
 APART = {  # programs of their own, and what they are told
     LOOKING: ("looking", []),
     CONV_LAYERS: ("conv_layers", []),
@@ -34,8 +34,9 @@ APART = {  # programs of their own, and what they are told
     EAGER_CALLS: ("eager_calls", []),
     VARYING_BATCH: ("varying_batch", []),
     LSTM: ("loops", ["--workloads", "lstm_lengths"]),
-    ODE: ("loops", ["--workloads", "ode_loop", "ode_scan"]),
+    ODE: ("loops", ["--workloads", "ode_loop", "ode_scan", "checkpoints"]),
     ATTENTION: ("attention", []),
+    KERNELS: ("kernels", []),
 }
 SLOW = ("torch.compile",)  # measured when asked for
 PROGRAMS = {
@@ -107,6 +108,7 @@ def main() -> int:
     if steps:
         measured = {name: measure(name, args) for name in steps}
         print(f"\n{markdown(measured)}\n")
+        judge_all(measured)
         wrong += write_json(measured, args.threads, args.out / "steps.json")
         plot(measured, args.out / "steps.png")
         print(f"written to {args.out / 'steps.json'} and {args.out / 'steps.png'}")
@@ -118,7 +120,7 @@ def main() -> int:
             print(flush=True)
             path = Path(__file__).with_name(f"{program}.py")
             done = subprocess.run([sys.executable, path, *told, *options], check=False)
-            if name in (LSTM, ODE, ATTENTION) and done.returncode:
+            if name in (LSTM, ODE, ATTENTION, KERNELS) and done.returncode:
                 wrong.append(name)
     for line in wrong:
         print(f"these results disagree, so the times mean nothing: {line}")

@@ -14,7 +14,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -57,9 +57,13 @@ def measured(framework: str, make: Callable[[], Callable[[], Any]], calls: int) 
     print(json.dumps(found | {"result": numbers.tolist()}))
 
 
+Figures = dict[str, float]
+"""Of a framework: "first" and "step" in seconds, "memory" in MB."""
+
+
 def compare(
     program: str, title: str, given: Sequence[Any], frameworks: dict[str, str], rounds: int
-) -> bool:
+) -> dict[str, Figures]:
     """Measure a workload in each framework, in turns, and print a line for each.
 
     Args:
@@ -70,7 +74,7 @@ def compare(
         rounds: how often each is measured.
 
     Returns:
-        Whether all results agree.
+        The figures of each framework; none if the results disagree.
     """
     found: dict[str, list[Any]] = {name: [] for name in frameworks}
     for _ in range(rounds):
@@ -87,12 +91,27 @@ def compare(
     agree = all(np.allclose(x[0]["result"], wanted, 0, _scale(wanted)) for x in found.values())
     if not agree:
         print(f"{title}: the results disagree, so the times mean nothing")
+    figures = {}
     for name, turns in found.items():
         first, memory = (min(x[key] for x in turns) for key in ("first", "memory"))
         least = statistics.median(x["least"] for x in turns)
         times = f"first {first:.3f} s, step {1e3 * least:.3f} ms, {memory:.0f} MB"
         print(f"{title:20} {name:6} {times}", flush=True)
-    return agree
+        figures[name] = {"first": first, "step": least, "memory": memory}
+    return figures if agree else {}
+
+
+def judge(what: str, found: float, target: float) -> None:
+    """Print a figure beside what was aimed at."""
+    met = "met" if found <= target else "missed"
+    print(f"  {what}: {found:.3g} (target {target:g}: {met})", flush=True)
+
+
+def judge_parts(figures: dict[str, Figures], peer: str, targets: Mapping[str, float]) -> None:
+    """The same of lucid's figures as parts of a peer's; nothing where one of the two is missing."""
+    if {LUCID, peer} <= figures.keys():
+        for what, target in targets.items():
+            judge(f"{what}, of {peer}'s", figures[LUCID][what] / figures[peer][what], target)
 
 
 def _scale(numbers: Sequence[float]) -> float:

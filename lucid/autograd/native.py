@@ -21,7 +21,8 @@ import functools
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from dataclasses import replace
+from functools import cache, lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -114,7 +115,7 @@ class Notes(Level):
         levels = context.levels
         context.levels = levels[:position]
         try:
-            result = apply_op(op, operands, attributes)
+            result = apply_op(_without_work(op), operands, attributes)
         finally:
             context.levels = levels
         assert isinstance(result, TensorCore)
@@ -192,6 +193,19 @@ class Notes(Level):
         value = self._known.get(id(tensor))
         if value is not None:
             self._note(alias, value)
+
+
+@cache
+def _without_work(op: Op) -> Op:
+    """An op that gives zeros, if NumPy would work long: what a noted call computes is dropped."""
+    if op.kind not in ("attention", "contract"):
+        return op
+
+    def zeros(*arrays: np.ndarray, **attributes: Any) -> np.ndarray:
+        type = op.infer(*map(type_of_array, arrays), **attributes)
+        return np.zeros(type.shape, type.dtype.numpy)
+
+    return replace(op, evaluate=zeros)
 
 
 def noted(

@@ -42,7 +42,13 @@ from lucid.compiler.inputs.signature import (
     named_arguments,
     with_live_arguments,
 )
-from lucid.compiler.pacing import Looks, NotPaidForError, TooManyPathsError, TracePace
+from lucid.compiler.pacing import (
+    PATH_REMEDY,
+    Looks,
+    NotPaidForError,
+    TooManyPathsError,
+    TracePace,
+)
 from lucid.compiler.programs.audits import Pace, difference, made_again, report
 from lucid.compiler.reports.statistics import (
     Served,
@@ -996,8 +1002,7 @@ class Compiled:
             raise TooManyPathsError(
                 f"its branches have taken {len(siblings)} paths by now, and would take another "
                 f"one: {reason}\n"
-                "hint: lucid.where chooses without a branch; lucid.compile(max_paths=…) sets "
-                "how many paths are compiled"
+                f"hint: {PATH_REMEDY}; lucid.compile(max_paths=…) sets how many paths are compiled"
             )
         if self._signature(*call.given).key != call.key:
             raise RestartTrace("is called by several threads, of which one has found what moves")

@@ -27,6 +27,7 @@ _REMEDY = (
     "let what differs from call to call be a tensor or a float, or one of a few values, sizes or "
     "functions that come back"
 )
+PATH_REMEDY = "lucid.cond and lucid.where make one program of both ways of an `if` on a tensor"
 Looks = tuple[object, ...]
 """What can be said of arguments at a glance."""
 
@@ -117,7 +118,7 @@ class TracePace:
             return
         raise NotPaidForError(
             f"it was traced {traces} times in {stats.calls} calls that ran natively, and would be "
-            f"traced again now: {reason}{line()}\nhint: {_REMEDY}"
+            f"traced again now: {reason}{line()}\nhint: {PATH_REMEDY if is_path else _REMEDY}"
         )
 
     def _is_paid_for(self, reason: str) -> bool:

@@ -169,7 +169,7 @@ class Op:
 
     >>> from lucid.ir import Op, ops
     >>> isinstance(ops.mul, Op), ops.mul.kind, ops.mul.arity
-    (True, 'map', None)
+    (True, 'map', 2)
     >>> ops.mul(lucid.tensor([1.0, 2.0]), lucid.tensor([3.0, 4.0]))
     tensor([3., 8.])
     """

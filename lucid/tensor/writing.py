@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -30,7 +30,7 @@ _OVERLAPS = (
     "unsupported operation: more than one element of the written-to tensor refers to a single "
     "memory location. Please clone() the tensor before performing the operation."
 )
-_REPEATING = ("broadcast", "windows")  # views that may show an element more than once
+_REPEATING = (ops.broadcast, ops.windows)  # views that may show an element more than once
 READ_ONLY = "the memory of this tensor is read-only\nhint: use clone() first"
 
 
@@ -55,24 +55,32 @@ def scatter(root: Any, chain: ViewChain, new: Any) -> Any:
 
 
 def _unview(op: Op, attributes: Attributes, whole: Any, new: Any) -> Any:
-    if op.name == "reshape":
-        return ops.reshape(new, shape=tuple(whole._type.shape))
-    if op.name == "transpose":
-        perm = attributes["perm"]
-        inverse = tuple(sorted(range(len(perm)), key=perm.__getitem__))
-        return ops.transpose(new, perm=inverse)
-    if op.name == "slice":
-        return ops.update_slice(whole, new, **attributes)
-    if op.name == "diagonal":
-        return ops.with_diagonal(whole, new)
-    if op.name == "windows":  # that share no element
-        shape, size = tuple(whole._type.shape), whole._type.size
-        places = ops.windows(ops.reshape(ops.indices(whole, (size,), 0), shape=shape), **attributes)
-        flat, places, new = (ops.reshape(x, shape=(x._type.size,)) for x in (whole, places, new))
-        return ops.reshape(ops.index_set(flat, places, new, axis=0), shape=shape)
-    if op.name == "broadcast" and new._type.size == whole._type.size:
-        return ops.reshape(new, shape=tuple(whole._type.shape))
-    raise LucidError(READ_ONLY)  # as NumPy's arrays are that a broadcast or windows give
+    """The whole with the part that one view op shows replaced by `new`."""
+    if op not in _UNVIEWS or (op is ops.broadcast and new._type.size != whole._type.size):
+        raise LucidError(READ_ONLY)  # as NumPy's arrays are that a broadcast or windows give
+    return _UNVIEWS[op](whole, new, **attributes)
+
+
+def _unwindow(whole: Any, new: Any, **attributes: Any) -> Any:
+    """Of windows that share no element."""
+    shape, size = tuple(whole._type.shape), whole._type.size
+    places = ops.windows(ops.reshape(ops.indices(whole, (size,), 0), shape=shape), **attributes)
+    flat, places, new = (ops.reshape(x, shape=(x._type.size,)) for x in (whole, places, new))
+    return ops.reshape(ops.index_set(flat, places, new, axis=0), shape=shape)
+
+
+def _reshaped(whole: Any, new: Any, **_: Any) -> Any:
+    return ops.reshape(new, shape=tuple(whole._type.shape))
+
+
+_UNVIEWS: dict[Op, Callable[..., Any]] = {
+    ops.broadcast: _reshaped,
+    ops.diagonal: lambda whole, new: ops.with_diagonal(whole, new),
+    ops.reshape: _reshaped,
+    ops.slice: ops.update_slice,
+    ops.transpose: lambda _, new, perm: ops.transpose(new, perm=ops.inverse_permutation(perm)),
+    ops.windows: _unwindow,
+}
 
 
 def replay_history(base: TensorCore, chain: ViewChain) -> TensorCore:
@@ -341,14 +349,14 @@ def refuse_overlaps(target: TensorCore) -> None:
         strides = storage.strides
         if overlaps_itself(type.shape, strides):
             raise _overlap(target, type, strides)
-    if not chain or not any(op.name in _REPEATING for op, _ in chain):
+    if not chain or not any(op in _REPEATING for op, _ in chain):
         return
     strides = strides or storage.strides
     for op, attributes in chain:
         seen = view_strides(op, attributes, type.shape, strides)
         assert seen is not None
         type, strides = op.infer(type, **attributes), seen
-        if op.name in _REPEATING and overlaps_itself(type.shape, strides):
+        if op in _REPEATING and overlaps_itself(type.shape, strides):
             raise _overlap(target, type, strides)
 
 

@@ -16,6 +16,7 @@ import lucid.nn.functional as F
 from lucid import nn
 from lucid.autograd import native
 from lucid.autograd.rounds import Recurrence
+from lucid.ir.ops.attention import _Arrays
 from lucid.ir.types import shared_type
 from lucid.nn.modules.recurrent import gru_step, lstm_step, rounds_of
 from lucid.runtime import open_programs
@@ -228,6 +229,18 @@ def test_attention_is_a_program_where_all_scores_are_many(is_causal: bool) -> No
     for mine, right in zip(found, expected, strict=True):
         assert mine is not None and right is not None
         np.testing.assert_allclose(mine, right, rtol=1e-4, atol=1e-5)
+
+
+def test_numpy_computes_no_attention_of_a_call_that_is_noted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: Any) -> Any:
+        raise AssertionError
+
+    monkeypatch.setattr(_Arrays, "scores", refuse)
+    q, k, v = tensors_of(arrays_for(((541, 3), (541, 3), (541, 5)), f32, 0))
+    F.scaled_dot_product_attention(q, k, v).sum().backward()
+    assert all(code is not None for code in programs()[-1].backwards.values())
 
 
 @pytest.mark.parametrize("name", [n for n in CALLS if n.startswith(("step", "layer"))])

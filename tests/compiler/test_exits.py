@@ -435,7 +435,24 @@ def test_more_paths_than_are_compiled_run_op_by_op_with_one_warning(
             assert step(lucid.tensor(float(v))).item() == v * v
     assert step.stats.traces == 4
     assert "4 paths" in step.stats.eager_reasons[0] and "test_exits.py" in caplog.text
-    assert "lucid.where" in caplog.text and len(caplog.records) <= 5
+    assert "lucid.cond and lucid.where" in caplog.text and len(caplog.records) <= 5
+
+
+def test_paths_that_don_t_come_back_run_op_by_op_and_the_warning_names_cond(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    @lucid.compile
+    def step(x: Any) -> Any:
+        y = x * 0
+        for part in (x[0], x[1], x[2], x[3]):
+            y = y + x if part > 0 else y - x
+        return y
+
+    with caplog.at_level("WARNING", "lucid.retrace"):
+        for n in range(16):
+            step(lucid.tensor([1.0 if n >> i & 1 else -1.0 for i in range(4)]))
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert "part > 0" in said and "hint: lucid.cond and lucid.where" in said
 
 
 def test_a_rare_path_doesn_t_displace_the_usual_one() -> None:

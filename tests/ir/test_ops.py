@@ -84,6 +84,7 @@ def test_traits_follow_from_the_kind_and_from_what_is_declared() -> None:
 def test_arity_and_schema_are_the_type_rule_s() -> None:
     assert ops.matmul.arity == 2 and not ops.matmul.schema
     assert ops.slice.arity == 1 and list(ops.slice.schema) == ["starts", "stops", "steps"]
+    assert [op.arity for op in (ops.neg, ops.mul, ops.clamp)] == [1, 2, 3]
     assert ops.concat.arity is None and ops.concat.schema == {"axis": int}
 
 

@@ -51,8 +51,8 @@ class _Verifier:
         for buffer in self._program.outputs:
             if buffer.size and buffer not in self.written:
                 raise VerifyError(f"{buffer} is written by no kernel")
-        for problem in _misplaced(self._program):
-            raise VerifyError(problem)
+        for number, problem in _misplaced(self._program):
+            raise self._error(number, problem)
 
     def _call(self, number: int, call: KernelCall, *, is_last: bool) -> None:
         accesses = self._known.get(call.text)
@@ -122,8 +122,8 @@ def _span(buffer: Buffer, strides: tuple[int, ...], shape: tuple[int, ...]) -> S
     return sum(step for step in steps if step < 0), sum(step for step in steps if step > 0)
 
 
-def _misplaced(program: Program) -> Iterator[str]:
-    """Say which temps aren't in the arena, or lie where another one lives."""
+def _misplaced(program: Program) -> Iterator[tuple[int, str]]:
+    """Say from which call on a temp isn't in the arena, or lies where another one lives."""
     lives = lifetimes(program.calls)
     temps = list(lives)
     table = np.zeros((4, len(temps)), np.int64)  # start, stop, first and last call
@@ -131,18 +131,18 @@ def _misplaced(program: Program) -> Iterator[str]:
         start = program.offsets.get(buffer, -1)
         stop = start + buffer.size * buffer.dtype.itemsize
         if start < 0 or start % ALIGNMENT or stop > program.arena_bytes:
-            yield f"{buffer} lies at {start} .. {stop} of {program.arena_bytes} bytes of arena"
+            where = f"{start} .. {stop} of {program.arena_bytes} bytes of arena"
+            yield lives[buffer][0], f"uses {buffer}, which lies at {where}"
         table[:, number] = start, stop, *lives[buffer]
     starts, stops, first, last = table
-    for number, buffer in enumerate(temps):
+    for number in range(len(temps)):
         others = slice(number + 1, None)
         lows = np.maximum(starts[others], starts[number])
         highs = np.minimum(stops[others], stops[number])
         both = (first[others] <= last[number]) & (last[others] >= first[number]) & (lows < highs)
-        for place in np.flatnonzero(both):
-            other = temps[number + 1 + int(place)]
-            calls = max(lives[buffer][0], lives[other][0]), min(lives[buffer][1], lives[other][1])
-            yield (
-                f"{buffer} and {other} share bytes {lows[place]} .. {highs[place]} of the arena, "
-                f"and both live in calls {calls[0]} .. {calls[1]}"
-            )
+        for at in np.flatnonzero(both):
+            other = number + 1 + int(at)
+            begin, end = max(first[number], first[other]), min(last[number], last[other])
+            where = f"bytes {lows[at]} .. {highs[at]} of the arena"
+            problem = f"finds {temps[number]} and {temps[other]} at {where}"
+            yield int(begin), f"{problem}, which both live up to call {end}"

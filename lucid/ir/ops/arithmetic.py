@@ -18,6 +18,10 @@ from lucid.ir.ops.evaluation import quiet
 from lucid.ir.ops.rules import ANY, FLOATS, NUMBERS, DTypeSet, elementwise
 from lucid.ir.ops.samples import EDGES, pairs
 
+__all__ = [
+    "add", "clamp", "div", "floor_div", "maximum", "minimum", "mul", "pow", "remainder", "sub",
+]  # fmt: skip
+
 Vjp = Callable[..., tuple[Any, ...]]
 
 

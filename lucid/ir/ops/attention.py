@@ -26,6 +26,8 @@ from lucid.ir.op import Op, Operand, Sample, declare
 from lucid.ir.ops.rules import FLOATS, broadcast_shapes, failure, require_dtype
 from lucid.ir.types import Shape, TensorType, bool_, f32, i64
 
+__all__ = ["attention", "attention_grad"]
+
 _ROWS = 256  # that the NumPy meaning computes together
 
 

@@ -13,6 +13,8 @@ from lucid.ir.errors import MissingRuleError
 from lucid.ir.op import Op, declare
 from lucid.ir.types import TensorType
 
+__all__ = ["call", "cond", "host", "scan", "while_loop"]
+
 
 def _not_here(*operands: object, function: str) -> NoReturn:
     """Neither the types nor the meaning are the op's own: they are those of the function."""

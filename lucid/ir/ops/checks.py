@@ -24,6 +24,8 @@ from lucid.ir.ops.evaluation import is_within
 from lucid.ir.ops.rules import failure, require_index
 from lucid.ir.types import TensorType
 
+__all__ = ["check"]
+
 ERRORS: Mapping[str, type[LucidError]] = {
     "index": IndexOutOfRangeError,
     "option": OptionError,

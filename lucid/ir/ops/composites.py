@@ -11,6 +11,12 @@ from lucid.ir import ops
 from lucid.ir.op import Operand
 from lucid.ir.types import DType, Shape, i64
 
+__all__ = [
+    "broadcast_to", "expand_reduced", "flip", "full", "indices", "keep_axes", "kept_axes",
+    "one", "ones_like", "reshape_to", "slice_axis", "sum_to_shape", "swap_axes",
+    "with_diagonal", "zero", "zeros_like",
+]  # fmt: skip
+
 
 def zero(like: Operand) -> Any:
     """Return the 0-d 0 of the dtype of `like`, which broadcasts with it.

@@ -19,6 +19,8 @@ from lucid.ir.ops.evaluation import quiet
 from lucid.ir.ops.rules import NUMBERS, broadcast_shapes, failure, require_dtype
 from lucid.ir.types import TensorType
 
+__all__ = ["contract", "matmul"]
+
 _NAMES = ("lhs", "rhs")
 _MOST_COPIED = 1 << 20  # elements of an operand: larger memory is new for each product
 

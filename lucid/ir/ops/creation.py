@@ -9,6 +9,8 @@ from lucid.ir.op import Op, Sample, declare
 from lucid.ir.ops.rules import NUMBERS
 from lucid.ir.types import DType, Shape, TensorType, bool_, f32, f64, i32, i64, u32
 
+__all__ = ["constant", "iota", "parameter"]
+
 
 def _infer_constant(value: np.generic, dtype: DType) -> TensorType:
     return TensorType(dtype, ())

@@ -17,6 +17,11 @@ from lucid.ir.ops.rules import ANY, FLOATS, NUMBERS, DTypeSet, elementwise, requ
 from lucid.ir.ops.samples import EDGES, singles
 from lucid.ir.types import DTYPES, DType, TensorType, i32, limits_of
 
+__all__ = [
+    "abs", "cast", "ceil", "cos", "erf", "exp", "expm1", "floor", "log", "log1p", "neg",
+    "reciprocal", "round", "rsqrt", "sigmoid", "sign", "sin", "sqrt", "tanh", "trunc",
+]  # fmt: skip
+
 
 def _unary(
     name: str,

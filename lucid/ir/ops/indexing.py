@@ -32,6 +32,8 @@ from lucid.ir.ops.rules import (
 )
 from lucid.ir.types import Shape, TensorType
 
+__all__ = ["gather", "index_add", "index_set", "scatter", "scatter_add", "take"]
+
 _READ = ("x", "index")
 _WRITE = ("base", "index", "source")
 

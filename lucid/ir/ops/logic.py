@@ -25,6 +25,11 @@ from lucid.ir.ops.rules import (
 from lucid.ir.ops.samples import EDGES, ZEROS
 from lucid.ir.types import DType, TensorType, bool_
 
+__all__ = [
+    "bit_and", "bit_not", "bit_or", "bit_xor", "eq", "gcd", "ge", "gt", "le", "logical_and",
+    "logical_not", "logical_or", "logical_xor", "lt", "ne", "shift_left", "shift_right", "where",
+]  # fmt: skip
+
 _PAIRS = (
     Sample(((4, 7), (4, 7))),
     Sample(((5, 1), (1, 3))),

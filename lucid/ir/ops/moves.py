@@ -16,6 +16,8 @@ from lucid.ir.ops.rules import ANY, failure, require_axis, require_dtype
 from lucid.ir.ops.views import SLICES, Ints, numpy_slices, sliced_shape
 from lucid.ir.types import TensorType
 
+__all__ = ["concat", "pad", "update_slice"]
+
 
 def _infer_pad(x: TensorType, value: TensorType, low: Ints, high: Ints) -> TensorType:
     names, types = ("x", "value"), (x, value)

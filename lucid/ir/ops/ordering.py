@@ -13,6 +13,8 @@ from lucid.ir.ops import batching
 from lucid.ir.ops.rules import ANY, require_axis, require_dtype
 from lucid.ir.types import TensorType, i64
 
+__all__ = ["argsort", "sort"]
+
 _TIES = np.array([2.0, 1.0, np.nan, 2.0, 0.0, 1.0, np.nan, -0.0, np.inf, 2.0])
 _SAMPLES = (
     Sample(((9,),), {"axis": 0, "descending": False}),

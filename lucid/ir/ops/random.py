@@ -16,6 +16,8 @@ from lucid.ir.op import Op, Sample, declare
 from lucid.ir.ops.rules import FLOATS, failure
 from lucid.ir.types import DType, Shape, TensorType, f32, f64, i64
 
+__all__ = ["random_normal", "random_uniform"]
+
 
 def _random(name: str, draw: Callable[..., np.ndarray]) -> Op:
     def infer(state: TensorType, shape: Shape, dtype: DType) -> TensorType:

@@ -24,6 +24,8 @@ from lucid.ir.ops.rules import (
 )
 from lucid.ir.types import TensorType, i64
 
+__all__ = ["all", "amax", "amin", "any", "argmax", "argmin", "prod", "sum"]
+
 Ints = tuple[int, ...]
 
 _TIES = np.array([[2.0, 1.0, 2.0], [1.0, 0.0, 0.0], [0.0, np.nan, 3.0]])

@@ -7,6 +7,7 @@ as `  name: type`; then perhaps a hint. `with_birthplaces` extends exactly this 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from inspect import Parameter, Signature
 
 from lucid.ir.errors import ArgumentError, DTypeError, LucidError, ShapeError
 from lucid.ir.types import DTYPES, DType, Shape, TensorType, i32, i64
@@ -195,4 +196,6 @@ def elementwise(op: str, names: Names, allowed: DTypeSet, result: DType | None =
             return first if first.shape == shape else TensorType(first.dtype, shape)
         return TensorType(result, shape)
 
+    operands = [Parameter(name, Parameter.POSITIONAL_ONLY) for name in names]
+    infer.__signature__ = Signature(operands)  # type: ignore[attr-defined]  # the op's arity
     return infer

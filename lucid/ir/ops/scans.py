@@ -31,6 +31,10 @@ from lucid.ir.ops.rules import (
 from lucid.ir.ops.samples import EDGES
 from lucid.ir.types import TensorType
 
+__all__ = [
+    "cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum", "moved_on", "reached", "recurrence",
+]  # fmt: skip
+
 _TIES = np.array([[2.0, 1.0, 2.0, 3.0], [1.0, 0.0, 0.0, -1.0], [0.0, np.nan, 3.0, np.nan]])
 _SMOOTH = tuple(
     Sample((shape,), {"axis": axis})

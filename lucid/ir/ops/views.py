@@ -18,6 +18,10 @@ from lucid.ir.ops.rules import broadcast_shapes, failure
 from lucid.ir.strides import Strides, reshape_strides
 from lucid.ir.types import Shape, TensorType
 
+__all__ = [
+    "barrier", "broadcast", "diagonal", "inverse_permutation", "reshape", "slice", "transpose",
+]  # fmt: skip
+
 Ints = tuple[int, ...]
 
 

@@ -16,6 +16,8 @@ from lucid.ir.ops.rules import NUMBERS, failure, require_dtype
 from lucid.ir.strides import Strides, view_strides, window_strides
 from lucid.ir.types import Shape, TensorType
 
+__all__ = ["overlap_add", "windows"]
+
 Ints = tuple[int, ...]
 
 

@@ -15,21 +15,16 @@ from lucid.ir import ops
 from lucid.ir.extents import hint
 from lucid.ir.graph import Graph, Input, Node, Value
 from lucid.ir.passes.loops import free_nodes
+from lucid.ir.passes.residuals import FUNCTIONS
 from lucid.ir.passes.rounds import OWN, ROUND, SAME, Rounds, Schedule, Step
 from lucid.ir.ranges import Range, Ranges
 from lucid.ir.types import TensorType, i64
 
 DEPTH = 6  # how many nodes behind a value are looked at that is to be computed again
 _COPIED = 2  # how many times more a round computes than what is brought into order for it
-_LONG = frozenset(
-    op
-    for op in vars(ops).values()
-    if getattr(op, "name", "")
-    in {
-        "cos", "div", "erf", "exp", "expm1", "floor_div", "log", "log1p", "pow", "reciprocal",
-        "remainder", "rsqrt", "sigmoid", "sin", "sqrt", "tanh",
-    }
-)  # fmt: skip
+_LONG = FUNCTIONS | {
+    ops.div, ops.floor_div, ops.reciprocal, ops.remainder, ops.rsqrt, ops.sqrt
+}  # fmt: skip
 """Elementwise ops that take more time than to read a row."""
 
 
