@@ -78,7 +78,7 @@ def _member(module: str, place: dict[str, str], name: str) -> Any:
 def submodule(package: str, name: str) -> ModuleType:
     """A package's `__getattr__` for modules of it that are imported when they are asked for."""
     place = f"{package}.{name}"
-    if name.startswith("_") or (place not in _PLACES and find_spec(place) is None):
+    if name.startswith("__") or (place not in _PLACES and find_spec(place) is None):
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
     return import_module(place)
 

@@ -358,6 +358,7 @@ def test_trees_are_mapped_as_pytorchs_are(run: Callable[[Any], Any]) -> None:
     def step() -> Any:
         return pytree.tree_map_only(lucid.Tensor, lambda x: x + 1, tree)
 
+    assert lucid.utils.__getattr__("_pytree") is pytree  # before anybody has imported it
     found = run(step)
     assert list(found) == ["b", "a"] and found["b"].x.tolist() == [1.0]
     assert [x.tolist() for (x,) in found["b"].y] == [[2.0, 2.0]] * 2
