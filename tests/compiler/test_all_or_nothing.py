@@ -67,6 +67,7 @@ class Trainer:
         self.sch = lucid.optim.lr_scheduler.StepLR(self.opt, 1, 0.9)
         self.counts, self.leaves, self.adds, self.tells = counts, leaves, adds, tells
         self.out, self.seen = StringIO(), Counter[int]()
+        self.plateau = lucid.optim.lr_scheduler.ReduceLROnPlateau(self.opt, patience=0)
         self.n, self.log, self.last = 0, [], lucid.zeros((), dtype=lucid.float64)
         self.random = lucid.get_rng_state()
 
@@ -87,6 +88,7 @@ class Trainer:
         if self.tells:
             print(self.n, f"{loss.item():.3f}", 7, file=self.out)
             self.seen[int(y.argmax())] += 1
+            self.plateau.step(loss.item())
             self.n += 1
         return loss.detach()
 
@@ -102,11 +104,12 @@ class Trainer:
         rates = [group["lr"] for group in self.opt.param_groups]
         numbers = self.n, *self.log, *rates, self.sch.last_epoch, *self.sch.get_last_lr()
         assert {*map(type, numbers)} <= {int, float}  # nothing of a trace has stayed there
+        plateau = self.plateau.last_epoch, self.plateau.best, self.plateau.num_bad_epochs
         schedule = self.sch.last_epoch, self.sch._step_count, self.sch.get_last_lr()
         return [
             *([p.tolist() for p in parameters], grads, [p._version for p in parameters], slots),
             *(rates, schedule, self.n, [*self.log], self.last.tolist()),
-            *(self.random.tolist(), self.out.getvalue(), {**self.seen}),
+            *(self.random.tolist(), self.out.getvalue(), {**self.seen}, plateau),
         ]
 
 
@@ -115,7 +118,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "large": {"size": 32},
     "with places, logs and a scheduler": {"counts": True},
     "with gradients from before": {"adds": True},
-    "with prints and counts by class": {"tells": True},
+    "with prints, counts by class and a plateau": {"tells": True},
     "with host calls": {"leaves": True},
     "with all of it": {"leaves": True, "counts": True, "size": 32},
 }

@@ -53,6 +53,7 @@ from lucid.compiler.results.output_specs import (
     leaf_of,
     storage_of,
 )
+from lucid.compiler.results.replayed_effects import all_or_nothing
 from lucid.dtypes import get_default_dtype
 from lucid.ir import ops
 from lucid.ir.clone import Snapshot, copy_graph, rewritten
@@ -880,6 +881,10 @@ class Program:
                 call = partial(deferred.function, *[x.of(run) for x in deferred.args], **kwargs)
                 if deferred.prepares:
                     call = call()
+                if deferred.owners:
+                    all_or_nothing(call, deferred.owners)
+                    run.told += 1
+                    continue
                 run.told += 1  # nobody is interrupted between this and what a call of C does
                 call()
         except Exception:  # of such a call: eager mode makes none after it

@@ -17,7 +17,7 @@ import sys
 import types
 import warnings
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -73,12 +73,14 @@ class DeferredCall:
 
     Attributes:
         prepares: whether the function finds the call that is to be made, and changes nothing.
+        owners: the dicts that it changes, if it is no more than that.
     """
 
     function: Callable[..., Any]
     args: Any
     kwargs: Any
     prepares: bool = False
+    owners: Sequence[dict[str, Any]] = ()
 
 
 class _Later:
@@ -100,9 +102,16 @@ def _change(owner: Any, method: str, args: tuple[Any, ...]) -> Callable[[], obje
     return functools.partial(getattr(owner, method), *args)
 
 
-def _printing(*values: Any, **kwargs: Any) -> Callable[[], object]:
-    """A `print` of texts, which isn't interrupted in between."""
-    return functools.partial(print, *map(str, values), **kwargs)
+def _printing(
+    *values: Any, sep: Any = None, end: Any = None, file: Any = None, flush: Any = False
+) -> Callable[[], object]:
+    """A `print`; to a file that C writes in one piece, since `print` looks for signals between."""
+    texts, out = [*map(str, values)], sys.stdout if file is None else file
+    between, last = " " if sep is None else sep, "\n" if end is None else end
+    is_of_c = type(out) in (io.StringIO, io.TextIOWrapper)
+    if is_of_c and not flush and type(between) is type(last) is str:
+        return functools.partial(out.write, between.join(texts) + last)
+    return functools.partial(print, *texts, sep=sep, end=end, file=file, flush=flush)
 
 
 class Augmented:
