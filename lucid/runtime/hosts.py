@@ -61,11 +61,12 @@ class HostCalls:
                 while True:
                     self._run((yield answer))
                     answer = 1
-            except GeneratorExit:
-                return
             except BaseException as error:
                 here = error.__traceback__  # who clears a traceback's frames would end this one
-                self.error = error.with_traceback(None if here is None else here.tb_next)
+                below = None if here is None else here.tb_next
+                if below is None and isinstance(error, GeneratorExit):  # nobody calls any more
+                    return
+                self.error = error.with_traceback(below)
                 answer = 0
 
     def _run(self, table: int) -> None:

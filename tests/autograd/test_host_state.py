@@ -545,6 +545,37 @@ def test_a_container_that_the_step_fills_and_a_host_call_looks_at_runs_op_by_op(
     assert reason in step.stats.eager_reasons
 
 
+class Rate:
+    def __init__(self, value):
+        self.value = value
+
+
+@pytest.mark.parametrize("is_class", [True, False])
+def test_what_no_dict_holds_and_a_host_call_reads_after_the_step_runs_op_by_op(is_class):
+    def scenario(compile):
+        class Settings:
+            __slots__ = () if is_class else ("rate",)
+
+        owner = Settings if is_class else Settings()
+        owner.rate = Rate(0.0)
+
+        class Scaled(Function):
+            @staticmethod
+            def forward(ctx, x):
+                return lucid.from_numpy(x.numpy() * np.full((), owner.rate.value, np.float32))
+
+        @compile
+        def step(x, rate):
+            owner.rate = rate
+            return Scaled.apply(x)
+
+        return step, [step(lucid.ones(1), Rate(k)).item() for k in (2.0, 3.0, 4.0)]
+
+    step, found = scenario(lucid.compile)
+    assert found == scenario(lambda function: function)[1]
+    assert "rate, which the step has changed" in step.stats.eager_reasons[0]
+
+
 def test_a_host_call_natively_asks_for_the_length_of_a_list_whose_entries_the_step_sets():
     losses = [0.0] * 4
 

@@ -8,8 +8,10 @@ import signal
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from io import StringIO
 from typing import Any
 
 import numpy as np
@@ -50,14 +52,22 @@ class Trainer:
     """A model with an optimizer, and what a step does besides."""
 
     def __init__(
-        self, *, counts: bool = False, leaves: bool = False, adds: bool = False, size: int = 4
+        self,
+        *,
+        counts: bool = False,
+        leaves: bool = False,
+        adds: bool = False,
+        tells: bool = False,
+        size: int = 4,
     ) -> None:
         lucid.manual_seed(3)
         layers = nn.Linear(size, size), nn.Dropout(0.3), nn.Linear(size, 1)
         self.model = nn.Sequential(*layers).double()
         self.opt = lucid.optim.Adam(self.model.parameters(), lr=0.01)
         self.sch = lucid.optim.lr_scheduler.StepLR(self.opt, 1, 0.9)
-        self.counts, self.leaves, self.adds = counts, leaves, adds
+        self.counts, self.leaves, self.adds, self.tells = counts, leaves, adds, tells
+        self.out, self.seen = StringIO(), Counter[int]()
+        self.plateau = lucid.optim.lr_scheduler.ReduceLROnPlateau(self.opt, patience=0)
         self.n, self.log, self.last = 0, [], lucid.zeros((), dtype=lucid.float64)
         self.random = lucid.get_rng_state()
 
@@ -75,6 +85,11 @@ class Trainer:
             self.last = loss.detach()
             self.log.append(1)
             self.sch.step()
+        if self.tells:
+            print(self.n, f"{loss.item():.3f}", 7, file=self.out)
+            self.seen[int(y.argmax())] += 1
+            self.plateau.step(loss.item())
+            self.n += 1
         return loss.detach()
 
     def state(self) -> list[Any]:
@@ -89,11 +104,12 @@ class Trainer:
         rates = [group["lr"] for group in self.opt.param_groups]
         numbers = self.n, *self.log, *rates, self.sch.last_epoch, *self.sch.get_last_lr()
         assert {*map(type, numbers)} <= {int, float}  # nothing of a trace has stayed there
+        plateau = self.plateau.last_epoch, self.plateau.best, self.plateau.num_bad_epochs
         schedule = self.sch.last_epoch, self.sch._step_count, self.sch.get_last_lr()
         return [
             *([p.tolist() for p in parameters], grads, [p._version for p in parameters], slots),
             *(rates, schedule, self.n, [*self.log], self.last.tolist()),
-            self.random.tolist(),
+            *(self.random.tolist(), self.out.getvalue(), {**self.seen}, plateau),
         ]
 
 
@@ -102,6 +118,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "large": {"size": 32},
     "with places, logs and a scheduler": {"counts": True},
     "with gradients from before": {"adds": True},
+    "with prints, counts by class and a plateau": {"tells": True},
     "with host calls": {"leaves": True},
     "with all of it": {"leaves": True, "counts": True, "size": 32},
 }

@@ -574,7 +574,7 @@ class Collector:
     def has_changed_for(self, guard: Guard) -> bool:
         """Whether the step has changed what another collector's guard looks at."""
         if isinstance(guard, EntryGuard):
-            return self.was_there(guard.owner) and self.has_written(guard.owner, guard.key)
+            return self.was_there(_subject(guard)) and self.has_written(guard.owner, guard.key)
         if not isinstance(guard, (ContentsGuard, ArrayGuard, AnswerGuard)):
             return False
         looked_at = _subject(guard)

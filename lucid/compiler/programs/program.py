@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
+from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,7 @@ from lucid.compiler.results.output_specs import (
     leaf_of,
     storage_of,
 )
+from lucid.compiler.results.replayed_effects import all_or_nothing
 from lucid.dtypes import get_default_dtype
 from lucid.ir import ops
 from lucid.ir.clone import Snapshot, copy_graph, rewritten
@@ -519,6 +521,7 @@ class Program:
         history = epilogue.history
         self.differentiable = None if history is None else Differentiable(history, compiled)
         self._deferred = epilogue.deferred
+        self._untold: dict[int, Run] = {}  # by thread: what native code has run
         self.result, self._finals, self.tensors = epilogue.result, epilogue.finals, epilogue.tensors
         self.output_count = len(trace.graph.outputs)
         self.early = [leaf for leaf in epilogue.leaves if is_early(leaf)]
@@ -682,7 +685,7 @@ class Program:
     def finish(self, outputs: Any, args: Sequence[Any]) -> Any:
         """What a call returns that native code has run; also sets what could not be promised.
 
-        With its run, where calls are made after it. It can be done again after an interrupt.
+        Calls that come after it are left to `call_native`. It can be done again after an interrupt.
 
         outputs: `Results` of the call, with a tensor where native code has made the result.
         """
@@ -713,8 +716,10 @@ class Program:
         found = self._deliver(run, None, record)
         if self._effects:
             self._effects[-1].forget()
+        if self._deferred:
+            self._untold[get_ident()] = run
         self._begun = None  # last of all: without it, done again, lists would grow again
-        return (found, run) if self._deferred else found
+        return found
 
     @property
     def gives_arrays(self) -> bool:
@@ -732,16 +737,29 @@ class Program:
             return SLOW_PATH
         try:
             found = self.enter(*args, *kwargs.values())
+            if self._untold:
+                self._tell_untold()
         except LeavesPath:
             raise
-        except Exception as error:  # nothing has happened; the long way says what it is about
-            if not (isinstance(error, NotFinite) or self.decides_sizes):
+        except BaseException as error:
+            if self._tell_untold():  # an interrupt of a step that has run
+                raise
+            is_told_again = isinstance(error, NotFinite) or (
+                self.decides_sizes and isinstance(error, Exception)
+            )
+            if not is_told_again:  # nothing has happened; the long way says what it is about
                 raise
             return SLOW_PATH
-        if self._deferred and found is not SLOW_PATH:
-            found, run = found
-            self._tell(run)
         return found
+
+    def _tell_untold(self) -> bool:
+        """Make the calls that come after the one which native code has run in this thread."""
+        run = self._untold.get(get_ident())
+        if run is None:
+            return False
+        self._tell(run)
+        self._untold.pop(get_ident(), None)
+        return True
 
     def prepare_native(self) -> None:
         """Let native code run calls from now on where it can, after one that bound the state.
@@ -835,26 +853,43 @@ class Program:
             self._run_native(run, None if batch is None else batch.outputs)
             context.contexts = before
             result = self._deliver(run, batch, record)
+            if self._deferred:
+                self._tell(run)
         except BaseException:
             context.contexts = before
             if run.outputs.have_run:
                 limit = sys.getrecursionlimit()
                 sys.setrecursionlimit(limit + ROOM)  # it may have ended the stack
                 try:
-                    self._deliver(run, batch, record)
+                    if not run.told:
+                        self._deliver(run, batch, record)
+                    self._tell(run)
                 finally:
                     sys.setrecursionlimit(limit)
             elif batch is not None:
                 gradients.retire(batch)
             raise
-        self._tell(run)
         return result
 
     def _tell(self, run: Run) -> None:
-        """Make the calls that come after one of the step."""
-        for deferred in self._deferred:
-            kwargs = {name: spec.of(run) for name, spec in deferred.kwargs.items()}
-            deferred.function(*[spec.of(run) for spec in deferred.args], **kwargs)
+        """Make the calls that come after one of the step, those that an interrupt has left."""
+        count = len(self._deferred)
+        try:
+            while run.told < count:
+                deferred = self._deferred[run.told]
+                kwargs = {name: spec.of(run) for name, spec in deferred.kwargs.items()}
+                call = partial(deferred.function, *[x.of(run) for x in deferred.args], **kwargs)
+                if deferred.prepares:
+                    call = call()
+                if deferred.owners:
+                    all_or_nothing(call, deferred.owners)
+                    run.told += 1
+                    continue
+                run.told += 1  # nobody is interrupted between this and what a call of C does
+                call()
+        except Exception:  # of such a call: eager mode makes none after it
+            run.told = count
+            raise
 
     def foresees(self) -> bool:
         """Whether what is repeated after a call raises nothing; else the call is about to."""

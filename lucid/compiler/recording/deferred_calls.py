@@ -17,7 +17,7 @@ import sys
 import types
 import warnings
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -70,11 +70,17 @@ class DeferredCall:
     """A call that is made after each call of the step: its function and its arguments.
 
     When the trace has ended, output specs make the arguments.
+
+    Attributes:
+        prepares: whether the function finds the call that is to be made, and changes nothing.
+        owners: the dicts that it changes, if it is no more than that.
     """
 
     function: Callable[..., Any]
     args: Any
     kwargs: Any
+    prepares: bool = False
+    owners: Sequence[dict[str, Any]] = ()
 
 
 class _Later:
@@ -92,8 +98,20 @@ class _Later:
         return self._owner
 
 
-def _change(owner: Any, method: str, args: tuple[Any, ...]) -> None:
-    getattr(owner, method)(*args)
+def _change(owner: Any, method: str, args: tuple[Any, ...]) -> Callable[[], object]:
+    return functools.partial(getattr(owner, method), *args)
+
+
+def _printing(
+    *values: Any, sep: Any = None, end: Any = None, file: Any = None, flush: Any = False
+) -> Callable[[], object]:
+    """A `print`; to a file that C writes in one piece, since `print` looks for signals between."""
+    texts, out = [*map(str, values)], sys.stdout if file is None else file
+    between, last = " " if sep is None else sep, "\n" if end is None else end
+    is_of_c = type(out) in (io.StringIO, io.TextIOWrapper)
+    if is_of_c and not flush and type(between) is type(last) is str:
+        return functools.partial(out.write, between.join(texts) + last)
+    return functools.partial(print, *texts, sep=sep, end=end, file=file, flush=flush)
 
 
 class Augmented:
@@ -125,8 +143,8 @@ for _name in ARITHMETIC.values():
     setattr(Augmented, f"__i{_name}__", _in_place(f"i{_name}"))
 
 
-def _augment(owner: Any, key: Any, name: str, value: Any) -> None:
-    owner[key] = getattr(operator, name)(owner[key], value)
+def _augment(owner: Any, key: Any, name: str, value: Any) -> Callable[[], object]:
+    return functools.partial(owner.__setitem__, key, getattr(operator, name)(owner[key], value))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -233,14 +251,14 @@ class DeferredCalls:
         def store(*_: Any) -> None:
             self._collector.stored_at_end.setdefault(id(entry.owner), entry.line)
             given = [entry.owner, entry.key, *(entry.change or ())]
-            self.deferred.append(DeferredCall(_augment, given, {}))
+            self.deferred.append(DeferredCall(_augment, given, {}, prepares=True))
 
         return _Later(entry.owner, store)
 
     def _change_later(self, owner: Any, method: str, *args: Any) -> None:
         """Let each call change a container, by itself: it may be one of each call's own."""
         self._collector.stored_at_end.setdefault(id(owner), here())
-        self.deferred.append(DeferredCall(_change, [owner, method, args], {}))
+        self.deferred.append(DeferredCall(_change, [owner, method, args], {}, prepares=True))
 
     def added(self, method: Any, value: Any) -> Callable[[Any], None] | None:
         """What has each call add to a list at which nobody looks: entries, of any number.
@@ -337,7 +355,8 @@ class DeferredCalls:
         """The texts are those of now: what is printed may change later in the step."""
         self._let_listen(kwargs.get("file") or sys.stdout)
         shown = [x if isinstance(x, str) or is_live(x) else self.text(str, x) for x in args]
-        self.say(print, *shown, **kwargs)
+        self.say(_printing, *shown, **kwargs)
+        self.deferred[-1].prepares = True
 
     def _json(self, obj: Any, fp: Any, **how: Any) -> None:
         self.say(fp.write, self.text(json.dumps, obj, **how))

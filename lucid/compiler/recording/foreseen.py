@@ -136,6 +136,7 @@ class Foreseen:
             self._stand(owner, key, what, standing)
         recorder.endings.append(partial(self._refuse_bound, what, entries))
         recorder.outside.say(function, *args)
+        recorder.outside.deferred[-1].owners = [*{id(x): x for x, _ in entries}.values()]
 
     def _found_in_call(
         self,

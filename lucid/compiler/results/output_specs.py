@@ -34,9 +34,13 @@ class Run:
         versions: what version counters are to be afterwards.
         changed: what dicts that effects change are to have in them afterwards.
         appended: what additions to lists have returned so far.
+        told: how many calls that come after the step have begun.
     """
 
-    __slots__ = ("appended", "call", "changed", "done", "inputs", "outputs", "roots", "versions")
+    __slots__ = (
+        *("appended", "call", "changed", "done", "inputs"),
+        *("outputs", "roots", "told", "versions"),
+    )
 
     def __init__(self, call: Call, count: int, outputs: Any) -> None:
         self.call = call
@@ -47,6 +51,7 @@ class Run:
         self.versions: dict[VersionCounter, int] = {}
         self.changed: Sequence[Entries] = ()
         self.appended: list[None] = []
+        self.told = 0
 
     def counter(self, traced: VersionCounter, version: int) -> VersionCounter:
         """That of a result which counts its versions apart, by the one in the trace."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
 
@@ -49,6 +49,18 @@ class Entries:
         for array, elements, counter, version in self._tensors:
             np.copyto(array, elements)
             counter.now = version
+
+
+def all_or_nothing(call: Callable[[], object], owners: Sequence[dict[str, Any]]) -> None:
+    """Make a call that changes these dicts; who interrupts it finds them as they were."""
+    before = [*map(Entries, owners)]
+    try:
+        call()
+    except BaseException as error:
+        if not isinstance(error, Exception):
+            for entries in before:
+                entries.put()
+        raise
 
 
 class ReplayedEffect:
