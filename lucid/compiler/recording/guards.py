@@ -100,7 +100,7 @@ class Guards:
         self.watched.follow(images)
         self.gated.follow(images)
         places: list[MutableSource | MovingEntry] = [*self.sources, *self.moving]
-        for place in places:
+        for place in {id(x): x for x in places}.values():  # once: objects may change places
             place.owner = images.of(place.owner)
         return images
 

@@ -66,7 +66,7 @@ def inside(known: Collection[MutableSource]) -> frozenset[Identity]:
     is there, and the place in this one is no business of the step's any more.
     """
     apart = (DynamicNumber, GrowingList, ChangingArray)
-    places = [x for x in known if not isinstance(x, apart) and x.key is not CONTENTS]
+    places = [x for x in known if not isinstance(x, apart)]
     held = [(x, _parts_of(value)) for x in places if holds_state(value := x.found())]
 
     def is_in(place: MutableSource, others: Collection[tuple[MutableSource, set[int]]]) -> bool:
