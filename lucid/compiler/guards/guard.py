@@ -167,6 +167,11 @@ def instance_dict(owner: Any) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
+def identities_of(owner: Any) -> tuple[int, ...]:
+    """Those of an object and of its `__dict__`: what its entries and attributes are found in."""
+    return (id(owner), id(instance_dict(owner))) if type(owner).__dictoffset__ else (id(owner),)
+
+
 def field_of(owner: Any, name: str) -> Any:
     """What a `FieldGuard` looks at, whatever the object says that it is."""
     if name == "__class__":

@@ -486,7 +486,8 @@ class Program:
         read.update(*[node.operands for node in trace.graph.nodes])
         if trace.epilogue.history is not None:  # a backward reads what its calls were given
             read.update(entry.value for entry in trace.graph.inputs)
-        self.sharing = Sharing(trace.graph.inputs, self.inputs, written, read)
+        guarded = [(x.path, x.owner) for x in trace.guards.guards if isinstance(x, ArrayGuard)]
+        self.sharing = Sharing(trace.graph.inputs, self.inputs, written, read, guarded)
 
     def _take_claims(self, trace: Trace) -> None:
         """Note what other threads' steps may not work with meanwhile."""
@@ -595,7 +596,8 @@ class Program:
             moving = zip(self.guards.moving, call.values[len(reads) :], strict=True)
             try:
                 values = (*marked, *marked_kwargs.values())
-                self.gathering = Gathering(values, reads, moving, gradients)
+                shares = self.guards.shares
+                self.gathering = Gathering(values, reads, moving, gradients, shares)
             except (NotReadableError, RecursionError):  # a list in itself
                 return
             found = self.gathering(*given)
