@@ -458,6 +458,11 @@ KNOWN_OTHERWISE = {
     "a deque": (lambda n: collections.deque([n]), _count_in_list, lambda given: given[-1]),
     "a dataclass": (lambda n: Carry(0, 0, n), _count_in_object, lambda given: given.scale),
     "an object": (lambda n: Batch(scale=n), _count_in_object, lambda given: given.scale),
+    "a list in an object": (
+        lambda n: Batch(rows=[n]),
+        lambda given: _append(given.rows),
+        lambda given: len(given.rows),
+    ),
 }
 
 

@@ -262,8 +262,12 @@ class StandIns:
     def _let_be_state(self, number: int) -> NoReturn:
         """Begin again with a container or object as state; what a place holds runs op by op."""
         (path, *_), owner = self._held[number], self._owners[number]
-        if id(owner) in self._data:
-            know_by_identity([type(owner)])
+        given = [("", (x, attributes)) for x, attributes in self._data.values()]
+        holders = [
+            pair[0] for _, pair in given if any(x is owner for _, x in owners_of([("", pair)]))
+        ]
+        if holders:
+            know_by_identity(map(type, holders))
             raise RestartTrace("changes an object that it is given")
         args, kwargs = self._call.given
         given = owners_of([("", x) for x in (*args, *kwargs.values())], self._call.kept)
