@@ -512,6 +512,19 @@ def test_objects_that_change_places(compile):
 
 
 @same_as_eager
+def test_objects_that_a_step_lets_change_places_and_keeps(compile):
+    pair, kept = [Holder(n=1.0), Holder(n=10.0)], Holder(last=None)
+
+    @compile
+    def step(x):
+        pair[0], pair[1] = pair[1], pair[0]
+        kept.last = pair[0]
+        return x * kept.last.n
+
+    return [(step(X), [one.n for one in pair], kept.last.n) for _ in range(6)]
+
+
+@same_as_eager
 def test_objects_of_a_list_that_the_step_sorts(compile):
     players = [Holder(w=lucid.ones(3) * i, score=i * 5 % 4 + 0.1) for i in range(4)]
 

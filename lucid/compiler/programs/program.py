@@ -529,7 +529,8 @@ class Program:
         made = [*epilogue.leaves]
         for deferred in self._deferred:
             made += [*deferred.args, *deferred.kwargs.values()]
-        self._constants = [spec for spec in made if isinstance(spec, Constant)]
+        constants = [spec for spec in made if isinstance(spec, Constant)]
+        self._constants = [*{id(spec): spec for spec in constants}.values()]
         found = [leaf for leaf in epilogue.leaves if isinstance(leaf, Found)]
         self._has_given = any(leaf.what == "container" for leaf in found)
         specs = (*epilogue.leaves, *(spec for _, spec in self.grads if spec is not None))
