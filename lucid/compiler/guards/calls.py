@@ -835,6 +835,8 @@ class GuardCollector(Reads):
         is_asked = self.substitutes.is_asked
         self.may_call(value, *_OF_TEXTS)
         shows: Any = type(value).__repr__
+        if type(value) is itertools.count:
+            self.advance(value)  # its text says how far it has come
         if shows is object.__repr__ and is_known_by_place(value):
             self.answer(f"repr({self.path_of(value)})", object.__repr__, value)
         if is_asked(value) or isinstance(value, (*_SHOW_ALL, np.ndarray)):
