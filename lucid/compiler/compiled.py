@@ -109,7 +109,7 @@ LIMIT = 128  # programs of one function; the one used longest ago is dropped
 LIMIT_BYTES = 1 << 29  # that they keep, as `Program.nbytes` says; two of any size may stay
 # What a run raises that has found another thing than its trace.
 DEPARTS = (HostCallMismatch, LeavesPath)
-MOST_KEPT = 16  # lists that grow, of which it holds the last ones
+MOST_KEPT = 16  # lists that are state, of which it holds the last ones
 SHORTEST = 4  # such a list, where there has been another one
 RECENT = 3  # programs that native code tries for arguments that look alike
 ATTEMPTS = 16  # of one call to run a program before another thread changes what it depends on
@@ -793,6 +793,11 @@ class Compiled:
                 self.stats.restarts += 1
                 self.stats.compile_seconds += time.perf_counter() - start
                 reason = restart.reason
+                if restart.kind == "sources" and not known.inside.isdisjoint(restart.found):
+                    reason = f"it {restart.reason}, which it knows by two names"
+                    raise EagerOnlyError(reason) from None
+                while restart.kind == "kept" and len(self._kept) >= MOST_KEPT:
+                    del self._kept[next(iter(self._kept))]
                 restart.enter(known)
                 call = self._signature(*call.given)
             except BaseException as error:  # an interrupt, at whichever place
@@ -1075,8 +1080,6 @@ class Compiled:
             and all(map(operator.is_, x, before[id(x)]))
         }
         if grown:
-            while len(self._kept) >= MOST_KEPT:
-                del self._kept[next(iter(self._kept))]
             of_numbers = [x for x in grown.values() if all(map(is_number, x.owner))]
             self._sources.update({source.identity: source for source in of_numbers})
             found = {key: source.owner for key, source in grown.items()}
@@ -1144,6 +1147,7 @@ class Compiled:
         for identity in inside(sources.values()):
             del sources[identity]
             self._sources.pop(identity, None)
+            known.inside.add(identity)
         try:
             context.interprets = self._options.mode == "interpret"
             recorded = trace(self.__wrapped__, call, known, sources)

@@ -493,6 +493,52 @@ def test_the_dict_of_an_object_is_replaced(compile):
 
 
 @same_as_eager
+def test_objects_that_change_places(compile):
+    """What a step leaves in an object of the one place isn't left in that of the other."""
+    one, other = Holder(n=1.0, w=lucid.ones(3)), Holder(n=10.0, w=lucid.zeros(3))
+    roles = {"actor": one, "critic": other}
+
+    @compile
+    def step(x):
+        roles["actor"].n += 1.0
+        roles["critic"].w = roles["critic"].w + x
+        return x * roles["actor"].n + roles["critic"].w
+
+    def swap():
+        roles["actor"], roles["critic"] = roles["critic"], roles["actor"]
+
+    found = calls(step, swap, swap, swap)
+    return [*found, one.n, one.w, other.n, other.w]
+
+
+@same_as_eager
+def test_objects_that_a_step_lets_change_places_and_keeps(compile):
+    pair, kept = [Holder(n=1.0), Holder(n=10.0)], Holder(last=None)
+
+    @compile
+    def step(x):
+        pair[0], pair[1] = pair[1], pair[0]
+        kept.last = pair[0]
+        return x * kept.last.n
+
+    return [(step(X), [one.n for one in pair], kept.last.n) for _ in range(6)]
+
+
+@same_as_eager
+def test_objects_of_a_list_that_the_step_sorts(compile):
+    players = [Holder(w=lucid.ones(3) * i, score=i * 5 % 4 + 0.1) for i in range(4)]
+
+    @compile
+    def step(x):
+        players.sort(key=lambda player: player.score)
+        best = players[-1]
+        best.score -= 0.7
+        return x * best.w
+
+    return [(step(X), [player.score for player in players]) for _ in range(9)]
+
+
+@same_as_eager
 def test_a_class_that_is_chosen_by_name(compile):
     names = types.SimpleNamespace(loss=nn.MSELoss)
     step = compile(lambda x: names.loss()(x, x * 2))

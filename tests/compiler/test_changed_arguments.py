@@ -435,19 +435,72 @@ def test_one_container_under_several_names(agree):
     agree(scenario)
 
 
-def test_a_container_that_is_an_argument_and_known_otherwise_is_changed_op_by_op():
-    shared = {"x": lucid.ones(2)}
+def _count_in_dict(given):
+    given["n"] += 1.0
 
-    @lucid.compile
-    def step(a):
-        a["x"] = shared["x"] * 2
 
-    step(shared)
-    assert step.stats.eager_reasons == [
-        "it changes the dict a, an argument, which is shared to the function as well\n"
-        "hint: use it by one of its names"
-    ]
-    assert shared["x"].tolist() == [2.0, 2.0]
+def _count_in_list(given):
+    given[0] += 1.0
+
+
+def _append(given):
+    given.append(1.0)
+
+
+def _count_in_object(given):
+    given.scale += 1.0
+
+
+KNOWN_OTHERWISE = {
+    "a dict": (lambda n: {"n": n}, _count_in_dict, lambda given: given["n"]),
+    "a list": (lambda n: [n], _count_in_list, lambda given: given[0]),
+    "a list that grows": (lambda n: [n], _append, len),
+    "a deque": (lambda n: collections.deque([n]), _count_in_list, lambda given: given[-1]),
+    "a dataclass": (lambda n: Carry(0, 0, n), _count_in_object, lambda given: given.scale),
+    "an object": (lambda n: Batch(scale=n), _count_in_object, lambda given: given.scale),
+    "a list in an object": (
+        lambda n: Batch(rows=[n]),
+        lambda given: _append(given.rows),
+        lambda given: len(given.rows),
+    ),
+}
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["from the first call on", "later"])
+@pytest.mark.parametrize("is_given", [True, False], ids=["as the argument", "elsewhere"])
+@pytest.mark.parametrize("kind", KNOWN_OTHERWISE)
+def test_what_is_an_argument_and_known_otherwise(agree, kind, is_given, first):
+    """A step is given now and then what it knows by another name, and changes it by one of them."""
+    make, change, read = KNOWN_OTHERWISE[kind]
+
+    def scenario(compile):
+        shared, other = make(1.0), make(10.0)
+
+        @compile
+        def step(given, x):
+            change(given if is_given else shared)
+            return x * read(shared if is_given else given) + read(given)
+
+        turns = [first, *[True, False] * 4]
+        results = [step(shared if turn else other, lucid.ones(2)) for turn in turns]
+        return [results, read(shared), read(other)]
+
+    made = agree(scenario)
+    assert not made[0].stats.eager_reasons
+
+
+def test_an_array_that_is_written_and_read_in_python_by_another_name(agree):
+    def scenario(compile):
+        shared, other = np.ones(2), np.full(2, 10.0)
+
+        @compile
+        def step(given, x):
+            given[0] += 1.0
+            return x * float(shared[0])
+
+        return [step(given, lucid.ones(2)) for given in (other, other, shared, other, shared)]
+
+    agree(scenario)
 
 
 def test_objects_that_a_step_changes_and_takes_out_of_their_list(agree):

@@ -7,6 +7,8 @@ import math
 import re
 import statistics
 from collections import defaultdict, deque
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -601,3 +603,102 @@ def test_what_was_added_and_taken_again_leaves_the_first_ones_to_be_taken(agree,
 
     (step,) = agree(scenario, traces=1)
     assert not step.stats.eager_reasons
+
+
+class Taker:
+    """Keeps what its operators are given."""
+
+    taken = None
+
+    def __iadd__(self, other):
+        self.taken = other
+        return self
+
+    def __setitem__(self, key, value):
+        self.taken = value
+
+
+def adds_in_place(kept, found):
+    kept["list"] += found
+    kept["taker"] += found
+
+
+def sets_parts(kept, found):
+    kept["list"][0:1] = found
+    kept["list"][0:0] = found[-9:] if isinstance(found, list) else ()
+
+
+def sets_elements(kept, found):
+    kept["array"][: len(found)] = found
+
+
+TAKES: dict[str, Callable[[dict[str, Any], Any], object]] = {
+    "an entry of a dict": lambda kept, found: kept.__setitem__("here", found),
+    "an attribute by name": lambda kept, found: setattr(kept["taker"], "taken", found),
+    "a default": lambda kept, found: kept.update(here=getattr(kept["taker"], "none", found)),
+    "a dict by keyword": lambda kept, found: kept.update(here=dict(there=found)),
+    "a copy": lambda kept, found: kept.update(here=[found.copy(), copy.copy(found)]),
+    "operators": adds_in_place,
+    "slices": sets_parts,
+    "an array": sets_elements,
+}
+
+
+def sets_entries(kept, found):
+    kept["here"] = found
+    kept["part"] = found[-9:] if isinstance(found, list) else ()
+    kept["list"][0] = found
+    kept["taker"][0] = found
+
+
+TAKES["entries"] = sets_entries
+
+
+@pytest.mark.parametrize("kind", [list, deque])
+@pytest.mark.parametrize("take", TAKES)
+def test_others_take_the_list_itself_or_what_is_in_it_by_then(agree, take, kind):
+    """What stands for a list while the step is traced stays in nobody's place."""
+
+    def scenario(compile):
+        found, seen = kind([1.0]), []
+        kept = {"list": [0.0], "array": np.zeros(9), "taker": Taker()}
+
+        @compile
+        def step(x):
+            found.append(2.0)
+            TAKES[take](kept, found)
+            return x * len(found) + found[-1]
+
+        for i in range(6):
+            seen.append(step(lucid.ones(2)))
+            here, taken = kept.get("here"), kept["taker"].taken
+            seen.append([here is found, taken is found, type(here), type(taken)])
+            seen.append([repr(here), repr(taken), repr(kept["list"]), kept["array"].copy()])
+            if i == 2:
+                found.append(7.0)
+                kept["list"] = [0.0]
+        return seen
+
+    agree(scenario)
+
+
+def test_two_lists_that_were_found_in_one_place(agree):
+    """Both have the one name; an entry of the one is none of the other."""
+
+    def scenario(compile):
+        histories = {"now": [1.0], "first": None}
+
+        @compile
+        def step(x, given):
+            histories["now"].append(2.0)
+            return x * histories["now"][0], histories["first"][0]
+
+        seen = []
+        for i in range(8):
+            histories["first"] = histories["first"] or histories["now"]
+            if i == 2:
+                histories["now"] = [5.0]
+            seen.append(step(lucid.ones(2), i > 2))
+        return seen
+
+    agree(scenario)

@@ -198,3 +198,37 @@ def test_what_else_takes_items_runs_op_by_op(agree, name, is_behind_next):
 
     (step,) = agree(scenario)
     assert len(step.stats.eager_reasons) == 2, step.stats
+
+
+OF_COUNTS = {
+    "one": lambda count: next(count),
+    "two": lambda count: next(count) * 10 + next(count),
+    "method": lambda count: count.__next__(),
+    "text": repr,
+    "format": lambda count: f"{count}",
+    "others": lambda count: list(zip(count, "ab", strict=False)),
+}
+
+
+@pytest.mark.parametrize("look", OF_COUNTS)
+@pytest.mark.parametrize("start", [(1,), (0.5, 0.5), (2**63,)], ids=str)
+def test_a_count_that_is_kept(agree, look, start):
+    def scenario(compile):
+        kept, seen = {"count": itertools.count(*start)}, []
+
+        @compile
+        def step(x):
+            number = next(kept["count"])
+            if number % 3 == 2:
+                return x, OF_COUNTS[look](kept["count"])
+            return x * number, number
+
+        for i in range(9):
+            seen.append((step(lucid.ones(2)), repr(kept["count"])))
+            if i == 4:
+                kept["count"] = itertools.count(20)
+        return seen
+
+    (step,) = agree(scenario)
+    if look in ("one", "two") and start == (1,):
+        assert not step.stats.eager_reasons

@@ -155,6 +155,24 @@ def test_numbers_of_numpy():
     runs(make)
 
 
+def test_numbers_of_numpys_of_two_dtypes(agree):
+    """Of `float32 > float64` only the second operand knows what to do."""
+    threshold, parts = np.float64(2.5), np.array([0.5, 4.0])
+
+    def scenario(compile):
+        @compile
+        def step(x):
+            mean = x.numpy().mean()
+            if mean > threshold or mean - parts[1] > 0:
+                return x * 2, mean * threshold
+            return x + 1, parts[0] - mean
+
+        return [step(lucid.tensor([1.0, 2.0, 3.0]) * i) for i in range(5)]
+
+    (step,) = agree(scenario, traces=2)
+    assert not step.stats.eager_reasons
+
+
 def test_sums_of_parts_of_arrays_are_compared():
     def step(x):
         a = x.double().numpy()

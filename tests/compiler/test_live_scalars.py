@@ -71,6 +71,10 @@ def test_a_tensor_of_a_number_of_numpy_has_its_dtype(agree):
         (lambda a: bool(a) + (a == 0.5), "a == 0.5 (a branch looked at it): True -> False"),
         (lambda a: (a != 0.5) + (a <= 0.9), "a != 0.5 (a branch looked at it): False -> True"),
         (lambda a: (a >= 1) + math.isnan(a), "a >= 1 (a branch looked at it): False -> True"),
+        (
+            lambda a: a + math.isclose(a, 0.5, abs_tol=0.3),
+            "math.isclose(a, 0.5, abs_tol=0.3) (a branch looked at it): True -> False",
+        ),
     ],
 )
 def test_what_was_seen_of_a_number_guards_the_step(agree, formula, reason):

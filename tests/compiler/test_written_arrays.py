@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 import warnings
 
@@ -191,7 +192,9 @@ def seen_by_python():
         texts.append(f"{seen} {seen[0]:.2f}")
         seen[1] -= 1
         texts.append(str(seen))
-        kept.update(array=seen, copy=seen.copy(), sum=seen.sum(), items=seen.tolist())
+        kept.update(
+            array=seen, copy=[seen.copy(), copy.copy(seen)], sum=seen.sum(), items=seen.tolist()
+        )
         return (x * seen[0] if seen[1] > -4 else x), len(seen), max(seen), [*seen]
 
     return step, [seen, texts, kept]

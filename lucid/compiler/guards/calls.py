@@ -47,7 +47,7 @@ from lucid.compiler.guards.reads import (
     slots_of,
 )
 from lucid.compiler.guards.restarts import RestartTrace
-from lucid.compiler.inputs.late import now_of
+from lucid.compiler.inputs.late import is_late, now_of
 from lucid.compiler.inputs.objects import BY_TEXT, PLAIN_DATA, SCALARS, visit_leaves
 from lucid.compiler.inputs.scalars import (
     ONLY_COMPUTE,
@@ -330,11 +330,13 @@ class GuardCollector(Reads):
             return getattr(view, name)
         if args and isinstance(function, _METHODS_OF_CLASSES):
             first = self.stand_in_for(args[0])
-            if first is not args[0]:
+            if first is not args[0] or (name == "__copy__" and is_late(first)):
                 return lambda _, *rest, **named: getattr(first, name)(*rest, **named)
         lend = self._lent_to(function)
-        given = [*map(lend, (*args, *kwargs.values()))]
-        is_lent = any(x is not y for x, y in zip(given, (*args, *kwargs.values()), strict=True))
+        looked_at = args[:1] if function is getattr else args
+        looked_at = (*looked_at, *(() if function is dict else kwargs.values()))
+        given = [*map(lend, looked_at)]
+        is_lent = any(x is not y for x, y in zip(given, looked_at, strict=True))
         if not is_lent and not any(map(stands_for_list, given)):
             return None
         if function in (isinstance, issubclass, id, callable, type):
@@ -833,6 +835,8 @@ class GuardCollector(Reads):
         is_asked = self.substitutes.is_asked
         self.may_call(value, *_OF_TEXTS)
         shows: Any = type(value).__repr__
+        if type(value) is itertools.count:
+            self.advance(value)  # its text says how far it has come
         if shows is object.__repr__ and is_known_by_place(value):
             self.answer(f"repr({self.path_of(value)})", object.__repr__, value)
         if is_asked(value) or isinstance(value, (*_SHOW_ALL, np.ndarray)):

@@ -24,6 +24,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, ParamSpec, TypeVar
 
+import numpy as np
+
 from lucid.compiler.guards.mutable_sources import stands_for_list
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.ir.location import LIBRARY
@@ -108,6 +110,8 @@ _READS_AND_WRITES: dict[str, tuple[str, Sequence[int | str]]] = {
     "MATCH_KEYS": ("match_keys", (2, 1)),
     "RETURN_VALUE": ("give_back", (1,)),
 }
+_CHANGES = ("assign_item", "store_contents", "operate_in_place")  # the first operand
+_ARRAYS = (np.ndarray, np.generic, TensorCore)
 _CALLS = ("CALL_KW", "CALL_FUNCTION_EX", "CALL" if _MONITORS else "PRECALL")
 # In 3.11 an instruction of its own calls, behind the one that is told.
 _CALL_AFTER = dis.opmap["CALL"] if not _MONITORS else -1
@@ -368,8 +372,10 @@ def _tell(listener: GuardCollector, frame: types.FrameType, row: _Row) -> None:
         scopes = frame.f_globals, frame.f_builtins
         getattr(listener, method)(*scopes, *operands)
     else:
-        if listener.stand_ins and method != "give_back" and _lend(stack, operands, listener):
-            return
+        if listener.stand_ins and method != "give_back":
+            others = _kept_by(stack, operands, method, listener)
+            if _lend(stack, [x for x in operands if x not in others], listener):
+                return
         instead = getattr(listener, method)(*stack.values(operands))
         if instead is not None:
             stack[operands[0]] = instead
@@ -386,6 +392,26 @@ def _lend(stack: Stack, operands: Sequence[Any], listener: GuardCollector) -> bo
                 stack[place] = stand_in
             found = found or stands_for_list(stand_in)
     return found
+
+
+def _kept_by(
+    stack: Stack, operands: Sequence[Any], method: str, listener: GuardCollector
+) -> Sequence[int]:
+    """Which operands are lists that another one takes, which is changed, and has to be told.
+
+    As an entry it has the list itself, else what is in it by now.
+    """
+    if method not in _CHANGES or stands_for_list(listener.stand_in_for(stack[operands[0]])):
+        return ()
+    taken = {x: listener.stand_in_for(stack[x]) for x in operands[1:] if isinstance(x, int)}
+    taken = {x: stand_in for x, stand_in in taken.items() if stands_for_list(stand_in)}
+    changed, is_entry = stack[operands[0]], method == "assign_item"
+    if is_entry and not isinstance(changed, _ARRAYS) and type(stack[operands[1]]) is not slice:
+        return [*taken]
+    if isinstance(changed, (list, deque, set, *_ARRAYS)):
+        for place, stand_in in taken.items():
+            stack[place] = stand_in.listed()
+    return [*taken]
 
 
 def used_in(frame: types.FrameType) -> tuple[str, Any, Callable[[], Any]]:

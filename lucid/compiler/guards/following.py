@@ -60,7 +60,7 @@ class Places:
         self._of: dict[int, list[Guard]] = {}  # by what they look into
         self._at: dict[int, list[Guard]] = {}  # by what has to be there
         for guard in guards:
-            for owner in _owners(guard):
+            for owner in looked_into(guard):
                 self._of.setdefault(id(owner), []).append(guard)
             shown = [x for x in _shown(guard) if is_known_by_place(x)]
             for thing in shown:
@@ -177,7 +177,7 @@ class Images:
             guard.expected = [*map(self.of, guard.expected)]
 
 
-def _owners(guard: Guard) -> Iterable[Any]:
+def looked_into(guard: Guard) -> Iterable[Any]:
     """What a guard looks into."""
     if isinstance(guard, AnswerGuard):
         return guard.args

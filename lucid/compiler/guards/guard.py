@@ -8,6 +8,7 @@ answers when it is asked (`AnswerGuard`), and a tensor's memory, flag and hooks 
 from __future__ import annotations
 
 import ctypes
+import itertools
 import operator
 import types
 import weakref
@@ -167,6 +168,11 @@ def instance_dict(owner: Any) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
+def identities_of(owner: Any) -> tuple[int, ...]:
+    """Those of an object and of its `__dict__`: what its entries and attributes are found in."""
+    return (id(owner), id(instance_dict(owner))) if type(owner).__dictoffset__ else (id(owner),)
+
+
 def field_of(owner: Any, name: str) -> Any:
     """What a `FieldGuard` looks at, whatever the object says that it is."""
     if name == "__class__":
@@ -212,13 +218,28 @@ class ClassAttributes(Attributes):
         return vars(self.of)[name]
 
 
-ITERATORS: tuple[type, ...] = (type(iter([])), type(iter(())))  # that say how far they have come
+# That say how far they have come.
+ITERATORS: tuple[type, ...] = (type(iter([])), type(iter(())), itertools.count)
+
+
+def number_of(count: Any) -> ctypes.c_ssize_t:
+    """The memory in which an `itertools.count` by ones has its number, which no method sets."""
+    return ctypes.c_ssize_t.from_address(id(count) + object.__basicsize__)
+
+
+def counts_by_ones(iterator: Any) -> bool:
+    """Whether it is an `itertools.count` by ones, of which the number is known."""
+    if type(iterator) is not itertools.count:
+        return False
+    number = number_of(iterator).value
+    return abs(number) < 2**62 and repr(iterator) == f"count({number})"
 
 
 class Progress(Attributes):
     """How far an iterator of a list or tuple has come, as an entry: `at`; and of which: `items`.
 
-    While a step is traced, a live number may stand there, which the iterator can't hold.
+    Of a count that is its number. While a step is traced, a live number may stand there, which the
+    iterator can't hold.
     """
 
     __slots__ = ()
@@ -227,6 +248,8 @@ class Progress(Attributes):
 
     def __getitem__(self, name: str) -> Any:
         of: Any = self.of
+        if type(of) is itertools.count:
+            return self._standing.get(id(of), number_of(of).value)
         _, given, *at = of.__reduce__()
         if name == "items":
             return given[0]
@@ -237,7 +260,10 @@ class Progress(Attributes):
             return  # which stay, unless it is at its end
         if type(value) is int:
             self._standing.pop(id(self.of), None)
-            self.of.__setstate__(value)  # type: ignore[attr-defined]
+            if type(self.of) is itertools.count:
+                number_of(self.of).value = value
+            else:
+                self.of.__setstate__(value)  # type: ignore[attr-defined]
         else:
             self._standing[id(self.of)] = value
 

@@ -520,7 +520,8 @@ def live_function(
         if function in (float, int) and special.kind is function:
             return lambda number: number
         return lambda *args: special.apply(name, function, args)
-    if not _is_result(meaning(*map(_now, leaves))):
+    now = meaning(*map(_now, leaves))
+    if not (_is_result(now) or type(now) is bool):
         return None
     inside = ", ".join(
         [*map(_nested_text, args), *(f"{k}={_nested_text(x)}" for k, x in kwargs.items())]

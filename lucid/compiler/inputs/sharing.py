@@ -25,6 +25,7 @@ class Sharing:
     Args:
         entries, arrays: the inputs, and those arrays that are bound once.
         written, read: what the step does with them; what it does nothing with may lie anywhere.
+        guarded: other arrays that it is specialized on, by the user's expressions.
 
     Attributes:
         writes_arguments: whether an input is written that is not bound once.
@@ -37,13 +38,17 @@ class Sharing:
         arrays: Sequence[Any],
         written: set[Value],
         read: set[Value],
+        guarded: Sequence[tuple[str, np.ndarray]] = (),
     ) -> None:
         self._names = [entry.source or entry.value.name for entry in entries]
+        self._names += [name for name, _ in guarded]
         self._written = frozenset(i for i, e in enumerate(entries) if e.value in written)
         used = written | read
         self._idle = frozenset(i for i, e in enumerate(entries) if e.value not in used)
         bound = [(i, array) for i, array in enumerate(arrays) if array is not None]
         bound = [(i, array) for i, array in bound if i not in self._idle]
+        self._refuse_overlaps([(*_span(array), i) for i, array in bound if array.size])
+        bound += [(len(entries) + i, array) for i, (_, array) in enumerate(guarded)]
         self._identities = {id(array): i for i, array in bound}
         self._are_owners = all(array.base is None for _, array in bound)
         spans = sorted((*_span(array), i) for i, array in bound if array.size)
@@ -51,7 +56,6 @@ class Sharing:
         self.written_spans = [entry for entry in spans if entry[2] in self._written]
         self._starts = [low for low, _, _ in self.written_spans]
         self.writes_arguments = any(arrays[i] is None for i in self._written)
-        self._refuse_overlaps(spans)
 
     def is_written(self, number: int) -> bool:
         """Whether the step writes the input of this number."""

@@ -71,6 +71,7 @@ class Gathering:
         given: the arguments of the call that was traced, with those marked that are read live.
         reads: the places; moving: entries at places that move, and what they were.
         gradients: those of leaves that the step reads; they come last, where they were there.
+        shares: whether the step knows one of these containers and objects by another name as well.
 
     Raises: `NotReadableError`.
     """
@@ -81,9 +82,10 @@ class Gathering:
         reads: Sequence[Read],
         moving: Iterable[tuple[MovingEntry, Any]],
         gradients: Sequence[GradUse] = (),
+        shares: Callable[[Callable[[], Sequence[Any]]], bool] = lambda _: False,
     ) -> None:
         self._arguments = reader_of(given)
-        self._reads = reads
+        self._reads, self._shares = reads, shares
         self._moving = [
             (entry, reader_of(live_text(value), in_place=True)) for entry, value in moving
         ]
@@ -109,6 +111,8 @@ class Gathering:
             return None
         owners = found.owners
         if len(owners) > 1 and len({*map(id, owners)}) < len(owners):
+            return None
+        if owners and self._shares(lambda: owners):
             return None
         self.numbers = found.numbers
         return tuple(found.tensors)

@@ -488,7 +488,8 @@ class Program:
         read.update(*[node.operands for node in trace.graph.nodes])
         if trace.epilogue.history is not None:  # a backward reads what its calls were given
             read.update(entry.value for entry in trace.graph.inputs)
-        self.sharing = Sharing(trace.graph.inputs, self.inputs, written, read)
+        guarded = [(x.path, x.owner) for x in trace.guards.guards if isinstance(x, ArrayGuard)]
+        self.sharing = Sharing(trace.graph.inputs, self.inputs, written, read, guarded)
 
     def _take_claims(self, trace: Trace) -> None:
         """Note what other threads' steps may not work with meanwhile."""
@@ -531,7 +532,8 @@ class Program:
         made = [*epilogue.leaves]
         for deferred in self._deferred:
             made += [*deferred.args, *deferred.kwargs.values()]
-        self._constants = [spec for spec in made if isinstance(spec, Constant)]
+        constants = [spec for spec in made if isinstance(spec, Constant)]
+        self._constants = [*{id(spec): spec for spec in constants}.values()]
         found = [leaf for leaf in epilogue.leaves if isinstance(leaf, Found)]
         self._has_given = any(leaf.what == "container" for leaf in found)
         specs = (*epilogue.leaves, *(spec for _, spec in self.grads if spec is not None))
@@ -598,7 +600,8 @@ class Program:
             moving = zip(self.guards.moving, call.values[len(reads) :], strict=True)
             try:
                 values = (*marked, *marked_kwargs.values())
-                self.gathering = Gathering(values, reads, moving, gradients)
+                shares = self.guards.shares
+                self.gathering = Gathering(values, reads, moving, gradients, shares)
             except (NotReadableError, RecursionError):  # a list in itself
                 return
             found = self.gathering(*given)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 import operator
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence, Set
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from lucid.autograd.hooks import take_hooks
 from lucid.compiler.guards.argument_sources import changed_entries
-from lucid.compiler.guards.guard import ABSENT, CONTENTS
+from lucid.compiler.guards.guard import ABSENT, CONTENTS, identities_of
 from lucid.compiler.guards.moving_entries import MovingEntry, is_data, leaves_of
 from lucid.compiler.guards.mutable_sources import MutableSource
 from lucid.compiler.guards.restarts import RestartTrace
@@ -243,20 +243,40 @@ class StandIns:
         return found
 
     def _refuse_shared(self, changed: Sequence[int]) -> None:
-        """Run op by op where what was changed is known otherwise: another stood for it."""
-        owners, collector = self._owners, self._recorder.collector
+        """Begin again where what was changed is known otherwise: another stood for it."""
+        collector = self._recorder.collector
         assert collector is not None
         for number in changed:
-            path, owner = self._held[number][0], owners[number]
-            if collector.name_of(owner) and id(owner) in self._data:
-                know_by_identity([type(owner)])
-                raise RestartTrace("changes an object that it is given")
-            if collector.name_of(owner):
-                self._recorder.run_op_by_op(
-                    f"it changes the {type(owner).__name__} {path}, an argument, which is "
-                    f"{collector.name_of(owner)} to the function as well\n"
-                    "hint: use it by one of its names"
-                )
+            if collector.name_of(self._owners[number]):
+                self._let_be_state(number)
+
+    def check_apart(self, bound: Set[int]) -> None:
+        """Begin again where the step has changed elsewhere what it was given: another stood for it.
+
+        bound: the identities of what it has changed.
+        """
+        for number, owner in enumerate(self._owners if bound else ()):
+            if not bound.isdisjoint(identities_of(owner)):
+                self._let_be_state(number)
+
+    def _let_be_state(self, number: int) -> NoReturn:
+        """Begin again with a container or object as state; what a place holds runs op by op."""
+        (path, *_), owner = self._held[number], self._owners[number]
+        given = [("", (x, attributes)) for x, attributes in self._data.values()]
+        holders = [
+            pair[0] for _, pair in given if any(x is owner for _, x in owners_of([("", pair)]))
+        ]
+        if holders:
+            know_by_identity(map(type, holders))
+            raise RestartTrace("changes an object that it is given")
+        args, kwargs = self._call.given
+        given = owners_of([("", x) for x in (*args, *kwargs.values())], self._call.kept)
+        if number < len(given):
+            raise RestartTrace(f"changes {path} by another name", "kept", {id(owner): owner})
+        self._recorder.run_op_by_op(
+            f"it changes the {type(owner).__name__} {path} by another name as well\n"
+            "hint: use it by one of its names"
+        )
 
     def _handle(self, tensor: TensorCore, path: str) -> TensorCore:
         """A leaf that stands for an argument."""

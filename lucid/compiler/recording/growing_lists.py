@@ -208,7 +208,8 @@ class GrowingView(ListPart):
         source.done = []
         self._count = count = len(owner)
         self.places = [(i - count, x) for i, x in enumerate(owner)]
-        text = recorder.unused_text(f"len({source.path})")
+        text = recorder.unused_text(size_text := f"len({source.path})")
+        self._name = source.path + text.removeprefix(size_text)  # there may be others by this path
 
         def size() -> int:  # of the list that is there in a call
             return len(source.owner)
@@ -285,7 +286,7 @@ class GrowingView(ListPart):
 
     def _entry(self, at: int, entry: Any) -> Any:
         source, owner = self.source, self.owner
-        text, known = f"{source.path}[{at}]", source.keys
+        text, known = f"{self._name}[{at}]", source.keys
         if at in known:
             if (at + self._count if at < 0 else at - self._count) in known:  # two names of one
                 seen(self.size_at_start)
@@ -315,7 +316,7 @@ class GrowingView(ListPart):
 
         found = kinds() == expected
         if found:
-            self.recorder.guard_value(f"the types in {self.source.path}", kinds, expected)
+            self.recorder.guard_value(f"the types in {self._name}", kinds, expected)
         return found
 
     # ------------------------------------------------------------------ what instructions do
@@ -420,6 +421,8 @@ class GrowingView(ListPart):
         self.source.done.append((name, args))
 
     def __getattr__(self, name: str) -> Any:
+        if name in ("copy", "__copy__") and isinstance(self.owner, deque):
+            return self.listed
         if name.startswith("__") or not hasattr(self.owner, name):
             raise AttributeError(f"{type(self.owner).__name__!r} object has no attribute {name!r}")
         if name == "maxlen":

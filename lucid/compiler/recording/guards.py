@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lucid.compiler.guards.following import Images, Places, has_another
-from lucid.compiler.guards.guard import Guard, brief
+from lucid.compiler.guards.following import Images, Places, has_another, looked_into
+from lucid.compiler.guards.guard import Guard, brief, identities_of
 from lucid.compiler.guards.moving_entries import MovingEntry
 from lucid.compiler.guards.mutable_sources import MutableSource
 from lucid.compiler.guards.table import GuardTable
@@ -43,6 +43,7 @@ class Guards:
         failed: the guard that the last failure was about; None: it was about something else.
         has_other_sizes: whether it was about these.
         places: where it has found containers, once another stood in the place of one.
+        apart: the containers that must not be among the arguments, as `_kept_apart` says.
         epoch: the count at which those that move it were last known to hold, which native code
             looks at, and moves on.
     """
@@ -64,6 +65,7 @@ class Guards:
     failed: Guard | None = None
     has_other_sizes: bool = False
     places: Places | None = None
+    apart: tuple[set[int], set[int], set[int]] | None = None
     epoch: int = field(default_factory=lambda: epoch.count)
 
     @property
@@ -81,6 +83,7 @@ class Guards:
             or self._failure_of_sizes(call)
             or self._failure_of_gradients(call)
             or self._failure_of_state(call)
+            or ("arguments: one is changed by another name" if self.shares(call.owners) else None)
             or self._gated_failure()
         )
 
@@ -100,8 +103,9 @@ class Guards:
         self.watched.follow(images)
         self.gated.follow(images)
         places: list[MutableSource | MovingEntry] = [*self.sources, *self.moving]
-        for place in places:
+        for place in {id(x): x for x in places}.values():  # once: objects may change places
             place.owner = images.of(place.owner)
+        self.apart = None
         return images
 
     def place_of_failure(self) -> Location | None:
@@ -156,6 +160,31 @@ class Guards:
             elif tensor is not expected:
                 return f"argument {position}: another tensor than the step's state"
         return None
+
+    def shares(self, owners: Callable[[], Sequence[Any]]) -> bool:
+        """Whether the step changes a container or object that it knows by two names in this call.
+
+        It finds one by itself and is given it: it was traced with others, which stand apart.
+
+        owners: gives what the call has in its arguments and places.
+        """
+        if self.apart is None:
+            self.apart = self._kept_apart()
+        bound, changed, read = self.apart
+        return bool(bound or changed) and any(
+            not known.isdisjoint(identities_of(owner))
+            for number, owner in enumerate(owners())
+            if (known := read if number in changed else bound)
+        )
+
+    def _kept_apart(self) -> tuple[set[int], set[int], set[int]]:
+        """What the step changes elsewhere, which arguments, and all that it looks into."""
+        effects = self.side_effects
+        if effects is None:
+            return set(), set(), set()
+        bound, changed = effects.bound_elsewhere, effects.bound_in_arguments
+        read = {id(x) for guard in self.guards for x in looked_into(guard)} if changed else set()
+        return bound, changed, bound | read | {source.identity[0] for source in self.sources}
 
     def _gated_failure(self) -> str | None:
         """The same for those that move the epoch, which are looked at when it has moved."""

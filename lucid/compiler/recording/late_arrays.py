@@ -572,9 +572,12 @@ def _operator(name: str, *, is_reflected: bool = False) -> Callable[..., Any]:
         found = None if op is None else _by_op(self.exits, op, operands)
         if found is not None:
             return found
+        text = f"{self.kind.__name__}.{method}"
+        if any(isinstance(x, np.generic) for x in args) and name in _WITH_SCALARS:
+            return of_numpy(self.exits, text, _WITH_SCALARS[name], operands, {})
         if not is_reflected:
             return _call_method(method, self, *args)
-        return computed(self.exits, f"{self.kind.__name__}.{method}", _BINARY[name], operands, {})
+        return computed(self.exits, text, _BINARY[name], operands, {})
 
     operate.__name__ = method
     return operate
@@ -600,6 +603,8 @@ def _in_place(name: str) -> Callable[..., Any]:
 
 _BINARY: dict[str, Callable[[Any, Any], Any]] = {"divmod": divmod}
 _BINARY |= {name: getattr(operator, f"__{name}__") for name in ARITHMETIC.values()}
+# Of two scalars of NumPy's either may know what to do.
+_WITH_SCALARS = _BINARY | {name: getattr(operator, name) for name in COMPARISONS.values()}
 for _name in _BINARY:
     setattr(LateObject, f"__{_name}__", _operator(_name))
     setattr(LateObject, f"__r{_name}__", _operator(_name, is_reflected=True))

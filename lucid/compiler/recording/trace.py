@@ -304,6 +304,7 @@ def _run(
         with recording(recorder):
             of_arguments = stand_ins.changes()
             finals = side_effects.leave(collector, recorder, of_arguments)
+        stand_ins.check_apart(side_effects.bound_elsewhere)
         written = recorder.written_arrays([changes.owner for changes in side_effects.arrays])
         guards = collector.depended_on(recorder.array_owners, written)
         guards += recorder.guards.values()

@@ -17,7 +17,7 @@ import numpy as np
 
 from lucid.compiler.guards.argument_sources import ArgumentSource
 from lucid.compiler.guards.calls import GuardCollector
-from lucid.compiler.guards.guard import CONTENTS, instance_dict, is_number
+from lucid.compiler.guards.guard import CONTENTS, identities_of, is_number
 from lucid.compiler.guards.mutable_sources import (
     AppendEffect,
     ChangingArray,
@@ -66,7 +66,7 @@ def inside(known: Collection[MutableSource]) -> frozenset[Identity]:
     is there, and the place in this one is no business of the step's any more.
     """
     apart = (DynamicNumber, GrowingList, ChangingArray)
-    places = [x for x in known if not isinstance(x, apart) and x.key is not CONTENTS]
+    places = [x for x in known if not isinstance(x, apart)]
     held = [(x, _parts_of(value)) for x in places if holds_state(value := x.found())]
 
     def is_in(place: MutableSource, others: Collection[tuple[MutableSource, set[int]]]) -> bool:
@@ -79,7 +79,7 @@ def inside(known: Collection[MutableSource]) -> frozenset[Identity]:
 def _parts_of(value: Any) -> set[int]:
     """The identities of an argument's containers and objects, and of what has their attributes."""
     owners = [owner for _, owner in owners_of([("", value)])]
-    return {*map(id, owners), *(id(instance_dict(owner)) for owner in owners)}
+    return {identity for owner in owners for identity in identities_of(owner)}
 
 
 class SideEffects:
@@ -162,6 +162,16 @@ class SideEffects:
         sources = (*self.read, *self.bound, *self.growing, *self.arrays)
         owners = {source.identity[0] for source in sources if not _is_given(source)}
         return frozenset({TRACING, *owners})
+
+    @property
+    def bound_in_arguments(self) -> set[int]:
+        """The numbers of the containers and objects among the arguments that it changes."""
+        return {source.number for source in self.bound if isinstance(source, ArgumentSource)}
+
+    @property
+    def bound_elsewhere(self) -> set[int]:
+        """The identities of those that it changes and finds by itself."""
+        return {source.identity[0] for source in self.bound if not _is_given(source)}
 
     def values(self) -> list[Any]:
         """What the places hold now."""
