@@ -345,7 +345,7 @@ class Codes:
     def _enter(self, types: tuple[TensorType, ...]) -> Code:
         if self._failure is not None:
             raise self._failure
-        if len(self._codes) >= _MOST_CODES:  # which keep the memory that they work in
+        if len(self._codes) >= _MOST_CODES:
             self._codes.pop(next(iter(self._codes)), None)
         try:
             code = self._codes[types] = Code(self._graph_of(types), (), self._families)
@@ -355,7 +355,8 @@ class Codes:
         form = _form(types)
         earlier = self._earlier.setdefault(form, [])
         earlier.append(types)
-        if len(earlier) == _SIZES_APART:
+        is_large = sum([type.nbytes for type in types]) > _LARGE
+        if len(earlier) >= (2 if is_large else _SIZES_APART):
             found = self._shared(self._earlier.pop(form))
             self._of_any_size.setdefault(form, []).extend(found)
         return code
@@ -410,7 +411,8 @@ def _form(types: Sequence[TensorType]) -> tuple[Any, ...]:
 
 
 _MOST_CODES = 64
-_SIZES_APART = 16  # that have code of their own, and keep it, before there is one for all
+_LARGE = 1 << 20  # bytes: code for each size would keep as much memory
+_SIZES_APART = 16  # small ones that have code of their own, and keep it, before one serves all
 
 
 def row_major(array: np.ndarray) -> np.ndarray:
