@@ -57,16 +57,18 @@ def is_slow(op: Op, types: Sequence[TensorType], result: Shape, attributes: Attr
     """
     if Trait.SLOW in op.traits and is_many(types):
         return True
-    if op.is_reduction or op.kind == "scan":
-        shape, along = types[0].shape, attributes.get("axes", (attributes.get("axis"),))
-        kinds: list[Any] = [axis in along for axis in range(len(shape))]
-    elif op.is_elementwise and any(type.shape != result for type in types):
-        shape = result
-        full = [(1,) * (len(shape) - len(type.shape)) + type.shape for type in types]
-        kinds = [[n == 1 for n in sizes] for sizes in zip(*full, strict=True)]
-    else:
+    is_folded = op.is_reduction or op.kind == "scan"
+    if not is_folded and (not op.is_elementwise or len({*map(id, types)}) == 1):
         return False
-    walked = [pair for pair in zip(map(hint, shape), kinds, strict=True) if pair[0] != 1]
+    shapes = [tuple(map(hint, type.shape)) for type in types]
+    if is_folded:
+        shape, along = shapes[0], attributes.get("axes", (attributes.get("axis"),))
+        kinds: list[Any] = [axis in along for axis in range(len(shape))]
+    else:
+        shape = tuple(map(hint, result))
+        full = [(1,) * (len(shape) - len(other)) + other for other in shapes]
+        kinds = [[n == 1 for n in sizes] for sizes in zip(*full, strict=True)]
+    walked = [pair for pair in zip(shape, kinds, strict=True) if pair[0] != 1]
     alike = takewhile(lambda pair: pair[1] == walked[-1][1], reversed(walked))
     run = prod([size for size, _ in alike])
     return bool(run < SHORT and prod([size for size, _ in walked]) >= run * MANY_RUNS)
