@@ -12,7 +12,7 @@ import functools
 import sys
 import threading
 from bisect import insort_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -62,6 +62,7 @@ class BackwardRun:
         recorder: the trace, where what the walk computes isn't differentiated again: gradients are
             no more than values of its graph until somebody is to see them. None: no such trace.
         targets: the nodes of `wanted`.
+        reached: nodes that gradients go to: all of whose outputs one is wanted; None: to all.
         spot: where the user's code asked for the walk, once a gradient became a tensor; location:
             the same once a trace has recorded a sum.
     """
@@ -81,6 +82,7 @@ class BackwardRun:
         self.arrived: dict[Node, list[Any]] = {}  # of `Gradient`s, or of `Traced` ones
         self.queue: list[tuple[int, Node]] = []  # by the order of recording
         self.needed: set[Node] | None = None
+        self.reached: Set[Node] | None = None
         self.roots: list[Node] = []
         self.root_edges: list[Edge] = []
         self.spent: list[Node] = []
@@ -98,6 +100,7 @@ class BackwardRun:
         self.root_edges = [edge for edge, _ in roots]
         if self.wanted is not None:
             self.needed = self._unheard(self._needed_nodes)(self.roots)
+            self.reached = self.needed | self.targets
         if context.recorder is not None and not self.is_part:
             context.recorder.refuse_paths_outside(self)
         before = context.grad_enabled, context.forward, context.backward_run
@@ -130,14 +133,13 @@ class BackwardRun:
         from lucid.tensor.core import machine_code
 
         natively = machine_code() if self.is_plain else None
-        reached = None if self.needed is None else self.needed | self.targets
         run_librarys = self._run_librarys
         if natively is None:
             run_librarys = self._unheard(run_librarys)
         while self.queue:
             if natively is not None:
                 state = self.queue, self.arrived, self.spent, self._sum_of
-                natively.walk(*state, reached, self.targets)
+                natively.walk(*state, self.reached, self.targets)
                 if not self.queue:
                     break
             elif self.queue[-1][1]._is_librarys:
@@ -189,7 +191,7 @@ class BackwardRun:
         """Whether the gradient that goes along an edge is asked for."""
         if edge is None:
             return False
-        return self.needed is None or edge[0] in self.needed or edge in (self.wanted or ())
+        return self.reached is None or edge[0] in self.reached
 
     @property
     def ends_here(self) -> bool:
@@ -287,11 +289,11 @@ class BackwardRun:
         self.spent.append(node)
         if not parts:  # it is where the walk ends
             return
-        needed, wanted = self.needed, self.wanted or ()
+        reached = self.reached
         for edge, part in zip(node._edges, parts, strict=True):
             if part is None or edge is None:
                 continue
-            if needed is None or edge[0] in needed or edge in wanted:
+            if reached is None or edge[0] in reached:
                 self._add(edge, part)
 
     def _ends_at(self, node: Node, slots: Sequence[TensorCore | None]) -> bool:

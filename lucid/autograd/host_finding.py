@@ -32,12 +32,14 @@ class Finding(HostCall):
         generator: the one of Python's or NumPy's that it draws from; None: it doesn't.
         is_own: whether it is a function of the library's that does nothing else, so nobody sees
             how often it is called.
+        finds_sizes: whether the sizes of what it finds depend on values.
     """
 
     find: Callable[..., Sequence[np.ndarray]]
     options: tuple[Any, ...]
     generator: Any = None
     is_own: bool = False
+    finds_sizes: bool = False
     _known: tuple[Any, dict[Any, Any]] = (None, {})  # sizes by shapes, for what is expected
 
     def make(self, frame: Frame, operands: Sequence[np.ndarray]) -> MadeHostCall:

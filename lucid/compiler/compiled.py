@@ -320,16 +320,20 @@ class Compiled:
                     if self._options.fullgraph or self._options.nan != "allow":
                         raise self._refusal(str(reason)) from None
                     self.note_eager(str(reason), reason.kind)
-                    begin = time.perf_counter()
-                    result = within({"op_by_op": True}, self.__wrapped__, *args, **kwargs)
-                    if isinstance(reason, NotPaidForError):
-                        looking, running = begin - asked, time.perf_counter() - begin
-                        self._pace.note_eager(reason, looks_of(args), looking, running)
-                    return result
+                    return self._op_by_op(args, kwargs, reason, time.perf_counter() - asked)
             return self.__wrapped__(*args, **kwargs)
         except Exception as error:
             leave(error)
             raise
+
+    def _op_by_op(self, args: Any, kwargs: Any, reason: EagerOnlyError, looking: float) -> Any:
+        """Run as plain Python. A frame of `reason`'s traceback would keep the result alive."""
+        begin = time.perf_counter()
+        result = within({"op_by_op": True}, self.__wrapped__, *args, **kwargs)
+        if isinstance(reason, NotPaidForError):
+            running = time.perf_counter() - begin
+            self._pace.note_eager(reason, looks_of(args), looking, running)
+        return result
 
     def _may_handle(self, program: Program) -> bool:
         """Whether a call whose run fails goes on op by op: the step may handle the error.

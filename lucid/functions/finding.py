@@ -42,7 +42,7 @@ def found(
     if x._type.size > MOST_ELEMENTS:
         raise with_origins(too_many(name, "read", x._type, [x._type]), [x])
     what = what or f"{name}(), whose result's size depends on data,"
-    return computed(name, find, [x], *options, what=what)
+    return computed(name, find, [x], *options, what=what, finds_sizes=True)
 
 
 def computed(
@@ -51,12 +51,17 @@ def computed(
     tensors: Sequence[Tensor],
     *options: Any,
     what: str = "",
+    finds_sizes: bool = False,
 ) -> tuple[Tensor, ...]:
-    """The same as `found` of what `find(*arrays, *options)` gives, for several tensors."""
+    """The same as `found` of what `find(*arrays, *options)` gives, for several tensors.
+
+    finds_sizes: whether the sizes of results depend on values.
+    """
     arrays = [x._known(what or f"{name}()") for x in tensors]
     if any(array is None for array in arrays):
         assert context.recorder is not None
-        return context.recorder.hosts.find(name, find, tensors, options, is_own=True)
+        kind: Any = {"is_own": True, "finds_sizes": finds_sizes}
+        return context.recorder.hosts.find(name, find, tensors, options, **kind)
     try:
         return tuple(map(from_array, find(*arrays, *options)))
     except LucidError as error:

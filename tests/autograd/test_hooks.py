@@ -393,6 +393,22 @@ def test_retain_grad_of_an_asked_input_keeps_its_gradient_once(run):
     assert numbers([run(body, x), x.grad]) == [[4.0], [8.0]]
 
 
+def test_gradients_come_to_all_outputs_of_a_node_of_which_one_is_asked_for(run):
+    """In the first walk, and in later ones, which machine code makes."""
+    multiples = define(lambda ctx, x: (x * 2, x * 3), lambda ctx, g, h: g * 2 + h * 3)
+
+    def body(x):
+        doubled, trebled = multiples.apply(x)
+        trebled.retain_grad()
+        trebled.register_hook(lambda g: g * 10)
+        (gradient,) = lucid.autograd.grad((doubled * trebled).sum(), doubled)
+        return gradient, trebled.grad
+
+    for _ in range(3):
+        gradient, kept = run(body, leaf([1.0]))
+        assert (numbers(gradient), numbers(kept)) == ([3.0], [20.0])
+
+
 def test_retain_grad_sees_what_hooks_made_of_the_gradient(run):
     def body(x):
         y = x * 2

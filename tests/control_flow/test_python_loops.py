@@ -771,6 +771,22 @@ def test_a_round_that_lapack_refuses_raises_its_error_and_changes_nothing() -> N
     assert "function for" in compiled.stages["trace"]
 
 
+def test_rounds_that_find_sizes_are_recorded_one_by_one() -> None:
+    """Those of a trace's first rounds say nothing of the others."""
+
+    def step(x: Any) -> Any:
+        for _ in range(60):
+            x = lucid.linalg.cholesky(lucid.outer(x, x) + lucid.eye(3, dtype=f64))[:, 0].roll(1)
+            x = x + (x > 0.3).nonzero().shape[0] * 0.1 - 0.5
+        return x
+
+    compiled = lucid.compile(step)
+    for seed in (0, 1, 2, 0):
+        x = lucid.tensor(np.random.default_rng(seed).normal(size=3))
+        np.testing.assert_allclose(compiled(x).numpy(), step(x).numpy())
+    assert "function for" not in compiled.stages["trace"]
+
+
 def test_attributes_of_a_module_are_carried() -> None:
     assert recorded(attributes_of_a_module, restarts=1) == 1  # that binds a buffer
 

@@ -375,16 +375,18 @@ class HostRecording:
         options: tuple[Any, ...],
         *,
         is_own: bool = False,
+        finds_sizes: bool = False,
     ) -> tuple[Any, ...]:
         """What `find(*arrays, *options)` finds at each call; once for the same values.
 
-        is_own: whether it is a function of the library's, see `Finding`.
+        is_own, finds_sizes: see `Finding`.
         """
         values = [self._recorder.value_of(tensor) for tensor in tensors]
         key = (find, options, *map(computation_of, values))
         node = self._findings.get(key)
         if node is None or any(x.graph is not self._recorder.graph for x in node.results):
-            node, _ = self.call(name, find, values, options, is_own=is_own)
+            kind: Any = {"is_own": is_own, "finds_sizes": finds_sizes}
+            node, _ = self.call(name, find, values, options, **kind)
             self._findings[key] = node
         return tuple(tensors_of(self._recorder, node.results))
 
@@ -398,6 +400,7 @@ class HostRecording:
         after: Sequence[Value] = (),
         *,
         is_own: bool = False,
+        finds_sizes: bool = False,
     ) -> tuple[Node, Callable[..., Any]]:
         """Call a function at each call of the step; also the one that found the present results.
 
@@ -414,6 +417,7 @@ class HostRecording:
             options=options,
             generator=generator,
             is_own=is_own,
+            finds_sizes=finds_sizes,
         )
 
         def evaluate(lent: Sequence[np.ndarray]) -> Sequence[np.ndarray]:

@@ -210,6 +210,9 @@ def _round(
 
 
 def _is_own(loops: Loops, call: Node) -> bool:
-    """Whether a call of Python is the library's own, as a factorization is: nobody sees it."""
+    """Whether a call of Python is the library's own, as a factorization is: nobody sees it.
+
+    Where it finds sizes, these may be others in each round.
+    """
     host = loops.recorder.graph.hosts.get(call.attributes.get("function", ""))
-    return isinstance(host, Finding) and host.is_own
+    return isinstance(host, Finding) and host.is_own and not host.finds_sizes
