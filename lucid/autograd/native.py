@@ -312,8 +312,9 @@ class Codes:
         self._families = Families()
         self._codes: dict[tuple[TensorType, ...], Code] = {}
         self._earlier: dict[Any, list[tuple[TensorType, ...]]] = {}
-        self._failure: NotStraightError | None = None
+        self._problem: str | None = None  # why it can't be compiled
         self._of_any_size: dict[Any, list[_OfAnySize]] = {}
+        self._tries: dict[Any, int] = {}  # to make such
 
     def run(self, arrays: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
         """The outputs for arrays, in memory of their own.
@@ -337,28 +338,31 @@ class Codes:
             if shared.fits(types):
                 try:
                     given = [a if a.flags.c_contiguous else row_major(a) for a in arrays]
-                    return shared.executable.call(given)
+                    return shared.executable.call(given, is_once=True)
                 except NotOpenError:  # what the plan assumes doesn't hold for these
                     return None
         return None
 
     def _enter(self, types: tuple[TensorType, ...]) -> Code:
-        if self._failure is not None:
-            raise self._failure
+        if self._problem is not None:
+            raise NotStraightError(self._problem)
         if len(self._codes) >= _MOST_CODES:
             self._codes.pop(next(iter(self._codes)), None)
         try:
             code = self._codes[types] = Code(self._graph_of(types), (), self._families)
-        except NotStraightError as failure:
-            self._failure = failure
+        except NotStraightError as problem:
+            self._problem = str(problem)
             raise
         form = _form(types)
+        tries = self._tries.get(form, 0)
+        if tries == _MOST_TRIES:
+            return code
         earlier = self._earlier.setdefault(form, [])
         earlier.append(types)
         is_large = sum([type.nbytes for type in types]) > _LARGE
-        if len(earlier) >= (2 if is_large else _SIZES_APART):
-            found = self._shared(self._earlier.pop(form))
-            self._of_any_size.setdefault(form, []).extend(found)
+        if len(earlier) >= (2 if is_large else _SIZES_APART) and self._earlier.pop(form, []):
+            self._tries[form] = tries + 1  # which another thread hasn't begun
+            self._of_any_size.setdefault(form, []).extend(self._shared(earlier))
         return code
 
     def _shared(self, earlier: Sequence[tuple[TensorType, ...]]) -> list[_OfAnySize]:
@@ -374,6 +378,13 @@ class Codes:
             graph, steps = opened(graphs[-1], found.numbers)
             program = decided_program(graph, steps, found.sizes, simplify, PassLog(), {})
         except NotOpenError:
+            return []
+        except (MemoryError, RecursionError):
+            raise  # another call may have more of it
+        except Exception:  # of code that takes no extents: a defect, but each size has its code
+            if VERIFY.read():
+                raise
+            logger.exception("%s: sizes can't be open", graphs[0].name)
             return []
         shapes = [entry.value.shape for entry in graph.inputs]
         homes: dict[int | None, tuple[int, int]] = {}
@@ -410,7 +421,7 @@ def _form(types: Sequence[TensorType]) -> tuple[Any, ...]:
     return tuple([(x.dtype, tuple([n if n < SHORT else SHORT for n in x.shape])) for x in types])
 
 
-_MOST_CODES = 64
+_MOST_CODES, _MOST_TRIES = 64, 4
 _LARGE = 1 << 20  # bytes: code for each size would keep as much memory
 _SIZES_APART = 16  # small ones that have code of their own, and keep it, before one serves all
 

@@ -248,6 +248,8 @@ class Executable:
         inputs: Sequence[np.ndarray | float],
         reused: Reusable | None = None,
         results: Results | None = None,
+        *,
+        is_once: bool = False,
     ) -> Results:
         """Run the step: writes go into the input arrays, outputs are fresh contiguous arrays.
 
@@ -255,8 +257,8 @@ class Executable:
         They are entered into `results`, which tells after any exception whether the step has run.
 
         Several threads may call at once, as long as they don't write the same arrays. The arrays
-        of the latest call are kept alive. An argument that shares memory with a written array
-        keeps its old value for the whole step.
+        of the latest call are kept alive, unless it `is_once`. An argument that shares memory with
+        a written array keeps its old value for the whole step.
 
         Raises:
             ArgumentError, DTypeError, ShapeError: an input isn't what the code was made for.
@@ -272,7 +274,7 @@ class Executable:
         except BaseException:
             self.free.append(context)
             raise
-        return self.run(context, reused, results)
+        return self.run(context, reused, results, is_once=is_once)
 
     __call__ = call
 
@@ -315,12 +317,19 @@ class Executable:
         self.free.append(context)
 
     def run(
-        self, context: Context, reused: Reusable | None, results: Results | None = None
+        self,
+        context: Context,
+        reused: Reusable | None,
+        results: Results | None = None,
+        *,
+        is_once: bool = False,
     ) -> Results:
         """Run the step on what is bound to a context, which is free again afterwards.
 
         Python looks for signals after the instruction that calls the step: the same one notes that
         it has run.
+
+        is_once: whether the context then lets go of its inputs.
         """
         results = Results() if results is None else results
         try:
@@ -339,6 +348,8 @@ class Executable:
         finally:
             if context.has_hosts:
                 context.hosts.finish()
+            if is_once:
+                context.forget(range(len(context.bound)))
             self.free.append(context)
         return results
 

@@ -7,6 +7,7 @@ import math
 import sys
 import threading
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -617,6 +618,18 @@ def test_ever_other_sizes_share_code(made: list[str], monkeypatch: pytest.Monkey
     np.testing.assert_array_equal(found, np.take_along_axis(x, index, 0))
     with pytest.raises(lucid.IndexOutOfRangeError, match="9999"):
         emit(ops.gather, [lucid.zeros(6000, 15), lucid.full((6000, 15), 9999)], axis=0)
+
+
+def test_code_for_all_sizes_keeps_no_array(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "_SIZES_APART", 2)
+    slow_ops._codes.cache_clear()
+    kept = []
+    for size in (3000, 3001, 3002, 3003):
+        array = np.ones((size, 3))
+        kept.append(weakref.ref(array))
+        lucid.from_numpy(array).sum(1)
+        del array
+    assert [found() for found in kept] == [None] * 4
 
 
 @pytest.mark.parametrize("name", ["sub", "mul"])
