@@ -62,7 +62,7 @@ class BackwardRun:
         recorder: the trace, where what the walk computes isn't differentiated again: gradients are
             no more than values of its graph until somebody is to see them. None: no such trace.
         targets: the nodes of `wanted`.
-        reached: nodes that gradients go to: all of whose outputs one is wanted; None: to all.
+        reached: the nodes that gradients go to, to whichever outputs of them; None: to all.
         spot: where the user's code asked for the walk, once a gradient became a tensor; location:
             the same once a trace has recorded a sum.
     """

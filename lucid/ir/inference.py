@@ -106,7 +106,7 @@ class Application:
             autograd keeps it here.
         checked: the attributes as a graph has compared them with the op's schema, for all its nodes
             to share; None: none has.
-        is_slow: whether NumPy is.
+        is_slow: whether NumPy is slow at it.
         has_numbers: whether equal attributes may still differ, in the sign of a zero.
         views: of a view op the strides of its result, by those of the operand.
         native: what machine code needs to know, or how far that was asked for.

@@ -112,10 +112,11 @@ def test_lanes_may_go_backwards(dtype: DType, size: int) -> None:
     graph = Graph()
     x = graph.add_input(TensorType(dtype, (3, size)))
     back = ops.flip(x, 1)
+    larger = ops.maximum(x, ops.slice_axis(back, 1, 0, 1))
+    whole = {"starts": (0, size - 1), "stops": (3, -1), "steps": (1, -1)}
     graph.outputs = [
-        ops.maximum(back, x),
-        ops.flip(ops.maximum(x, ops.slice_axis(back, 1, 0, 1)), 1),
-    ]
+        ops.maximum(back, x), ops.flip(larger, 1), ops.update_slice(x, larger, **whole)
+    ]  # fmt: skip
     arrays = [array_of(rng, dtype, (3, size))]
     expected, _ = interpret(graph, arrays)
     executable = compile_graph(graph)

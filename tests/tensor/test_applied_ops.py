@@ -404,6 +404,20 @@ def test_nodes_of_ops_are_run_by_machine_code(monkeypatch: pytest.MonkeyPatch) -
         loss.backward()
 
 
+def test_a_walk_for_some_gradients_goes_nowhere_else() -> None:
+    """Neither to nodes from which nothing wanted is reached, nor to other leaves."""
+    x, w = lucid.ones(3, requires_grad=True), lucid.ones(3, requires_grad=True)
+    heard: list[str] = []
+    x.register_hook(lambda _: heard.append("leaf"))
+    for _ in range(6):
+        hidden = x * 2.0
+        hidden.register_hook(lambda _: heard.append("value"))
+        y = hidden.exp() * w + x
+        (gradient,) = lucid.autograd.grad(y.sum(), w)
+        assert gradient.tolist() == hidden.exp().tolist()
+    assert not heard and x.grad is None
+
+
 def test_sums_of_scalars_gradients_are_arrays() -> None:
     x = lucid.tensor(3.0, requires_grad=True)
     for _ in range(3):
