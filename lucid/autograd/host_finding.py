@@ -12,7 +12,7 @@ from lucid.autograd.generators import state_of
 from lucid.autograd.host_replay import HostCall, MadeHostCall
 from lucid.ir.errors import LucidError, completed
 from lucid.ir.extents import LEAST, MOST, Extent, is_open
-from lucid.ir.hosts import Frame
+from lucid.ir.hosts import SIZING, Frame
 from lucid.ir.location import Location, at_line
 from lucid.ir.types import TensorType, type_of_array
 
@@ -59,6 +59,10 @@ class Finding(HostCall):
         """A view of what was found in is on the step's memory, which ends with the run."""
         own = [array if array.base is None else array.copy() for array in found]
         return MadeHostCall(made.host, own, made.state)
+
+    def compared(self, frame: Frame, found: Sequence[np.ndarray]) -> str | None:
+        is_usual = self._sizes(found) == {} and SIZING not in frame
+        return None if is_usual else HostCall.compared(self, frame, found)
 
     def difference(self, found: Sequence[np.ndarray]) -> str | None:
         return None if self._sizes(found) is not None else self.said(self.seen(found))

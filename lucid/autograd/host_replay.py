@@ -82,9 +82,7 @@ class HostCall:
         """Call it, unless another run has come up to here and has."""
         made = self.replayed() or self.make(frame, operands)
         found = self.read(made.found, operands)
-        difference = self.difference(found)
-        if difference is None:
-            difference = frame.get(SIZING, _sizes_at_hand)(self, found)
+        difference = self.compared(frame, found)
         if difference is not None or self.is_followed:
             calls: list[MadeHostCall] = frame.setdefault(_MADE, [])
             calls.append(self.kept(made, found))
@@ -122,6 +120,11 @@ class HostCall:
     def kept(self, made: MadeHostCall, found: Any) -> MadeHostCall:
         """What another run may take over."""
         return made
+
+    def compared(self, frame: Frame, found: Any) -> str | None:
+        """The difference of what it did in a run, whose sizes may be open; None: there is none."""
+        difference = self.difference(found)
+        return frame.get(SIZING, _sizes_at_hand)(self, found) if difference is None else difference
 
     def difference(self, found: Any) -> str | None:
         """How it did something else than while tracing; None: it didn't."""

@@ -112,7 +112,9 @@ def are_same_bytes(one: np.ndarray, other: np.ndarray) -> bool:
 
 
 def read_only(array: np.ndarray) -> np.ndarray:
-    """A view that nobody can write."""
+    """One on the same memory that nobody can write."""
+    if not array.flags.writeable:
+        return array
     view = array.view()
     view.flags.writeable = False
     return view

@@ -12,6 +12,7 @@ import numpy as np
 from lucid.codegen.kernels.host import HostKernel
 from lucid.ir.extents import is_open
 from lucid.ir.hosts import Frame, HostFunction, host_function
+from lucid.ir.memory import read_only
 from lucid.ir.types import TensorType
 
 if TYPE_CHECKING:
@@ -130,13 +131,15 @@ class _Call:
         if addresses != self._addresses:
             arrays = list(map(_array_of, addresses, self._types))
             self._operands, self._targets = arrays[: self._count], arrays[self._count :]
+            self._operands = [*map(read_only, self._operands)]
             self._addresses = addresses
         return self._operands, self._targets
 
     def operands_at(self, addresses: Sequence[int]) -> list[np.ndarray]:
         """Those on the memory of the operands alone."""
         if addresses != self._addresses:
-            self._operands = list(map(_array_of, addresses, self._types[: self._count]))
+            arrays = map(_array_of, addresses, self._types[: self._count])
+            self._operands = [*map(read_only, arrays)]
             self._addresses = addresses
         return self._operands
 

@@ -477,14 +477,38 @@ def test_other_libraries_get_no_such_array():
     assert step.stats.eager_reasons
 
 
-def test_a_function_that_numpy_calls_runs_as_in_eager_mode():
-    def doubled(row):
-        return (lucid.tensor(row) * 2).sum().item()
+@pytest.mark.parametrize("what", ["reads", "changes", "fills", "prints", "makes tensors"])
+def test_a_function_that_numpy_calls_sees_what_the_step_has_left_by_then(what, capsys):
+    """It is called once, and may read and change anything: the step runs op by op."""
 
-    def step(x):
-        return np.apply_along_axis(doubled, 1, x.numpy()), np.arange(len(x.numpy()))
+    def run(mode):
+        weight, calls = lucid.ones(()), []
 
-    runs(lambda: step)
+        @lucid.compile(mode=mode)
+        def step(x):
+            weight.add_(1)
+            seen = []
+
+            def each(row):
+                if what == "reads":
+                    return row.sum() * weight.item()
+                if what == "makes tensors":
+                    return (lucid.tensor(row) * 2).sum().item()
+                if what == "prints":
+                    print(row.tolist())
+                else:
+                    (calls if what == "changes" else seen).append(row.sum())
+                return row.sum()
+
+            found = np.apply_along_axis(each, 1, x.numpy())
+            return found.tolist(), [float(x) for x in seen], weight.item()
+
+        found = [step(lucid.arange(4.0).reshape(2, 2) + i) for i in range(4)]
+        return step, (found, [float(x) for x in calls], capsys.readouterr().out)
+
+    step, compiled = run("default")
+    assert compiled == run("eager")[1]
+    assert "np.apply_along_axis(), which calls it" in step.stats.eager_reasons[0]
 
 
 def test_arrays_that_are_given_to_constructors_are_read_natively():

@@ -1044,6 +1044,22 @@ def test_an_interrupt_while_something_is_found_comes_before_all() -> None:
         assert counter.item() == before
 
 
+def test_functions_of_numpys_are_called_from_native_code() -> None:
+    """With data they only compute; nobody sees that one is called again on the long way."""
+
+    @lucid.compile
+    def step(x: lucid.Tensor) -> Any:
+        found = x.numpy().argmax(1)
+        return np.bincount(found, minlength=4), float(np.percentile(x.numpy(), 50, axis=(0, 1)))
+
+    x = lucid.tensor([[1.0, 2.0], [0.0, 4.0], [5.0, 2.0]])
+    warm(step, x)
+    assert is_taken(step, x)
+    counts, median = step(x)
+    assert counts.tolist() == [1, 2, 0, 0]
+    assert median == 2.0
+
+
 def test_threads_find_sizes_of_their_own_in_native_calls() -> None:
     body, _ = finding_bodies()["history"]
     step = lucid.compile(body, audit=False)

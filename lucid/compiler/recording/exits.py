@@ -205,11 +205,17 @@ class Exits:
         values: Sequence[Value] = (),
         generator: Any = None,
         after: Sequence[Value] = (),
+        *,
+        is_own: bool = False,
     ) -> tuple[Sequence[Value], Any]:
-        """What a function of Python's gives at each call; and the one that found what it is now."""
+        """What a function of Python's gives at each call; and the one that found what it is now.
+
+        is_own: whether it does nothing else, see `Finding`.
+        """
         hosts = self.recorder.hosts
+        how: Any = {"generator": generator, "after": after, "is_own": is_own}
         try:
-            node, found_by = hosts.call(name, function, values, generator=generator, after=after)
+            node, found_by = hosts.call(name, function, values, **how)
         except ValueError as error:
             if "read-only" in str(error):
                 self.op_by_op(f"it writes an array that the step computes, by {name}()")

@@ -17,6 +17,7 @@ import operator
 import pickle
 import sys
 import time
+import types
 import uuid
 from collections.abc import Callable, Sequence
 from itertools import islice
@@ -27,7 +28,7 @@ import numpy as np
 from lucid.compiler.guards.calls import WRITES_ARRAYS, returns_written, written_by
 from lucid.compiler.guards.collector import MOST_COMPARED
 from lucid.compiler.guards.events import ARITHMETIC, COMPARISONS
-from lucid.compiler.inputs.late import Applied, Bases, Late, now_of, writer
+from lucid.compiler.inputs.late import Applied, Bases, Late, is_late, now_of, writer
 from lucid.compiler.inputs.scalars import OPS, WHOLE, Formula, is_live
 from lucid.compiler.recording.late_numbers import LateScalar, operands_of, place_of
 from lucid.compiler.recording.texts import written
@@ -40,7 +41,7 @@ from lucid.ir.location import Location, here
 from lucid.ir.op import Op
 from lucid.ir.ops.rules import broadcast_all
 from lucid.ir.types import Shape, has_dtype, i64
-from lucid.ir.whose_code import is_followed
+from lucid.ir.whose_code import is_followed, is_users
 from lucid.tensor.core import TensorCore, of_users_array, of_value
 from lucid.tensor.tree import Rebuild, flatten
 from lucid.tensor.writing import refuse_overlaps
@@ -114,7 +115,8 @@ class LateObject(Late):
         if not hasattr(self.kind, name):
             return getattr(self.now, name)  # which raises an error
         if not callable(getattr(self.kind, name)):
-            return computed(self.exits, name, operator.attrgetter(name), (self,), {})
+            get = operator.attrgetter(name)
+            return computed(self.exits, name, get, (self,), {}, only_computes=True)
         return lambda *args, **kwargs: _call_method(name, self, *args, **kwargs)
 
     def _look(self) -> Any:
@@ -357,7 +359,8 @@ class LateArray(LateObject):
         def get(data: np.ndarray, *parts: Any) -> Any:
             return data[rebuild(parts)]
 
-        return computed(self.exits, "ndarray.__getitem__", get, (self, *parts), {})
+        name, operands = "ndarray.__getitem__", (self, *parts)
+        return computed(self.exits, name, get, operands, {}, only_computes=True)
 
     def _write_item(self, key: Any, value: Any) -> None:
         parts, rebuild = _parts_of_key(key)
@@ -557,7 +560,8 @@ def _call_method(name: str, data: LateObject, *args: Any, **kwargs: Any) -> Any:
     def call(data: Any, *args: Any, **kwargs: Any) -> Any:
         return getattr(data, name)(*args, **kwargs)
 
-    return of_numpy(data.exits, f"{data.kind.__name__}.{name}", call, (data, *args), kwargs)
+    of, operands = f"{data.kind.__name__}.{name}", (data, *args)
+    return of_numpy(data.exits, of, call, operands, kwargs, only_computes=True)
 
 
 def _operator(name: str, *, is_reflected: bool = False) -> Callable[..., Any]:
@@ -577,7 +581,7 @@ def _operator(name: str, *, is_reflected: bool = False) -> Callable[..., Any]:
             return of_numpy(self.exits, text, _WITH_SCALARS[name], operands, {})
         if not is_reflected:
             return _call_method(method, self, *args)
-        return computed(self.exits, text, _BINARY[name], operands, {})
+        return computed(self.exits, text, _BINARY[name], operands, {}, only_computes=True)
 
     operate.__name__ = method
     return operate
@@ -652,7 +656,13 @@ class NeedsDataError(Exception):
 
 
 def of_numpy(
-    exits: Exits, name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Any
+    exits: Exits,
+    name: str,
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Any,
+    *,
+    only_computes: bool = False,
 ) -> Any:
     """What a function of NumPy's gives, which may write an array."""
     target = written_by(function, args, kwargs)
@@ -660,7 +670,10 @@ def of_numpy(
         op = _OPS.get(function) if len(args) == 2 and not kwargs else None
         is_array = op is not None and any(type(x) is LateArray for x in args)
         found = _by_op(exits, op, args) if is_array else None
-        return computed(exits, name, function, args, kwargs) if found is None else found
+        if found is not None:
+            return found
+        computes = only_computes or _only_computes(function)
+        return computed(exits, name, function, args, kwargs, only_computes=computes)
     leaves, rebuild = flatten((list(args), kwargs))
     is_target = [leaf is target for leaf in leaves]
 
@@ -684,27 +697,39 @@ def computed(
     *,
     after: Sequence[Value] = (),
     generator: Any = None,
+    only_computes: bool = False,
 ) -> Any:
     """What a function gives, by a host call: it gets arrays, numbers and objects of each call.
 
     after: what is to be computed before the call.
     generator: what it draws random numbers from.
+    only_computes: whether it does nothing else with arrays, numbers and texts.
 
     Gives the trace up where it writes an array, or returns something else than those.
     """
     leaves, rebuild = flatten((list(args), kwargs))
-    is_flat = not kwargs and len(leaves) == len(args) and all(map(operator.is_, leaves, args))
+    called_back = next(filter(_has_users_code, leaves), None)
+    if called_back is not None:
+        which = getattr(called_back, "__qualname__", type(called_back).__name__)
+        exits.op_by_op(f"it gives {which} to {name}(), which calls it with what the step computes")
+    given = (*args, *kwargs.values())
+    is_flat = len(leaves) == len(given) and all(map(operator.is_, leaves, given))
     leaves = [_lasting(exits, leaf) for leaf in leaves]
     arrays = {leaf.operand(): leaf for leaf in leaves if type(leaf) is LateArray}
+    is_own = only_computes and generator is None and all(map(_runs_no_code, leaves))
 
     def called(*found: Any) -> Any:
         args, kwargs = rebuild([*found])
         return function(*args, **kwargs)
 
-    whole = Applied(function if is_flat else called, leaves)
+    if is_flat:
+        count = len(args)
+        whole = Applied(function, leaves[:count], dict(zip(kwargs, leaves[count:], strict=True)))
+    else:
+        whole = Applied(called, leaves)
     values, read = operands_of(whole.bases)
     call = _Call(whole.formula, read)
-    results, known = exits.call(name, call, values, generator, after)
+    results, known = exits.call(name, call, values, generator, after, is_own=is_own)
     if known.kinds is None:
         what = "returns something else than arrays, numbers and texts"
         exits.op_by_op(f"it calls {name}(), which {what}")
@@ -712,6 +737,30 @@ def computed(
     of = [None if part is None else arrays.get(values[part]) for part in call.parts]
     found = map(functools.partial(_result, exits, f"{name}()"), results, call.kinds, of)
     return call.restore([*found])
+
+
+def _has_users_code(leaf: Any) -> bool:
+    """Whether an argument is a function of the user's, which may read and change anything."""
+    if is_late(leaf) or is_live(leaf) or not callable(leaf):
+        return False
+    return is_users(leaf.func if isinstance(leaf, functools.partial) else leaf)
+
+
+def _runs_no_code(leaf: Any) -> bool:
+    """Whether a function of NumPy's can do nothing with an argument that anybody sees."""
+    kind = leaf if isinstance(leaf, type) else leaf.__class__
+    if issubclass(kind, (np.generic, np.dtype)):
+        return kind is not np.object_
+    if kind is np.ndarray:
+        return type(leaf) is LateArray or not leaf.dtype.hasobject
+    return kind in (int, float, bool, str, type(None), type(...), slice) or kind in OBJECTS
+
+
+def _only_computes(function: Any) -> bool:
+    """Whether a function is one of NumPy's own, which calls nothing but what it is given."""
+    of = getattr(function, "__self__", None)
+    is_methods = not (of is None or isinstance(of, (np.ufunc, types.ModuleType)))
+    return type(function) in (np.ufunc, type(np.sum), type(np.array)) and not is_methods
 
 
 def _lasting(exits: Exits, leaf: Any) -> Any:

@@ -252,7 +252,7 @@ class StandInFunctions:
         if _is_numpys(function, args) and (
             holds(given, self._is_data) or (only_computes and holds(given, is_live))
         ):
-            name = f"np.{getattr(function, '__name__', type(function).__name__)}"
+            name = _name_of_numpys(function)
             if _asks_for_method(function, args):
                 return functools.partial(self._by_method, name, function)
             return lambda *args, **kwargs: of_numpy(self._exits, name, function, args, kwargs)
@@ -617,6 +617,12 @@ def _is_numpys(function: Any, args: Sequence[Any]) -> bool:
     if is_ufuncs or package in ("scipy", "statistics"):
         return True
     return package == "numpy" and not isinstance(function, type)
+
+
+def _name_of_numpys(function: Any) -> str:
+    package = str(getattr(function, "__module__", "")).partition(".")[0]
+    name = getattr(function, "__name__", type(function).__name__)
+    return f"{package if package in ('scipy', 'statistics') else 'np'}.{name}"
 
 
 def _asks_for_method(function: Any, args: Sequence[Any]) -> bool:
