@@ -5,7 +5,10 @@ Such values can't be compared between two runs. The programs say what holds of t
 
 from __future__ import annotations
 
+import concurrent.futures
+import ctypes
 import datetime
+import decimal
 import io
 import itertools
 import os
@@ -14,7 +17,9 @@ import queue
 import random
 import secrets
 import shutil
+import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -552,3 +557,105 @@ def test_a_counter_by_its_method(compile):
     advance = itertools.count().__next__
     step = compile(lambda x: x * advance())
     return [step(X) for _ in range(4)]
+
+
+# ------------------------------------------------------------------ what a call does outside
+
+
+def in_a_thread(tell, path):
+    thread = threading.Thread(target=tell)
+    thread.start()
+    thread.join()
+
+
+def in_a_pool(tell, path):
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        pool.submit(tell).result()
+
+
+def in_a_program(tell, path):
+    subprocess.run([sys.executable, "-S", "-c", f"open({str(path)!r}, 'a').write('x')"], check=True)
+
+
+def by_a_shell(tell, path):
+    os.system(f"printf x >> {path}")
+
+
+def in_a_new_file(tell, path):
+    os.close(tempfile.mkstemp(dir=path.parent)[0])
+
+
+def by_a_copy(tell, path):
+    shutil.copy(__file__, path)
+
+
+def by_the_system(tell, path):
+    file = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+    os.write(file, b"x")
+    os.close(file)
+
+
+def by_settings_of_numpy(tell, path):
+    np.set_printoptions(precision=3)
+
+
+def by_errors_of_numpy(tell, path):
+    np.seterr(under="raise")
+
+
+def by_precision(tell, path):
+    decimal.getcontext().prec = 7
+
+
+def by_a_signal(tell, path):
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+
+
+NUMBER = ctypes.c_int(0)
+
+
+def by_memory_in_c(tell, path):
+    NUMBER.value += 1
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        *(in_a_thread, in_a_pool, in_a_program, by_a_shell, in_a_new_file, by_a_copy),
+        *(by_the_system, by_settings_of_numpy, by_errors_of_numpy, by_precision, by_a_signal),
+        by_memory_in_c,
+    ],
+)
+@same_as_eager(or_said=True)
+def test_what_a_call_does_outside_each_call_does(compile, act):
+    told, NUMBER.value = [], 0
+    before = decimal.getcontext().prec, signal.getsignal(signal.SIGUSR1)
+
+    def state():
+        with np.printoptions():  # which gives what is set
+            digits = np.get_printoptions()["precision"], np.geterr()["under"]
+        handler = signal.getsignal(signal.SIGUSR1) == signal.SIG_IGN
+        files = sorted(len(path.read_bytes()) for path in folder.iterdir())
+        return str((told, digits, decimal.getcontext().prec, handler, files, NUMBER.value))
+
+    def put_back():
+        np.set_printoptions(precision=8)
+        np.seterr(under="ignore")
+        decimal.getcontext().prec = before[0]
+        signal.signal(signal.SIGUSR1, before[1])
+
+    with tempfile.TemporaryDirectory() as made:
+        folder = pathlib.Path(made)
+
+        @compile
+        def step(x):
+            act(lambda: told.append(1), folder / "out")
+            return x * 2
+
+        found = []
+        for i in range(6):
+            if i % 3:
+                step(X)
+            found.append(state())
+            put_back()
+    return found

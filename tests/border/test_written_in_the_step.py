@@ -7,7 +7,6 @@ import collections
 import contextlib
 import contextvars
 import dataclasses
-import functools
 import io
 import json
 import operator
@@ -540,13 +539,7 @@ def told_by_map(log, x):
     list(map(log.append, [1, 2]))
 
 
-def told_by_a_thread(log, x):
-    thread = threading.Thread(target=functools.partial(log.append, 1))
-    thread.start()
-    thread.join()
-
-
-@pytest.mark.parametrize("tell", [told_by_a_stack, told_by_map, told_by_a_thread])
+@pytest.mark.parametrize("tell", [told_by_a_stack, told_by_map])
 @same_as_eager
 def test_a_method_of_a_list_that_other_code_calls(compile, tell):
     log = []

@@ -108,10 +108,36 @@ _OF_THE_WORLD = {
         pathlib.write_text pathlib.write_bytes pathlib.touch pathlib.unlink
         pathlib.rglob pathlib.mkdir pathlib.rename pathlib.replace pathlib.rmdir""",
     "it draws random numbers": "secrets.choice",
+    "it changes a setting of all": """
+        numpy.set_printoptions numpy.seterr numpy.seterrcall numpy.setbufsize
+        warnings.filterwarnings warnings.simplefilter warnings.resetwarnings
+        decimal.getcontext decimal.setcontext locale.setlocale gc.disable gc.enable gc.freeze
+        gc.set_threshold sys.setswitchinterval time.tzset codecs.register faulthandler.enable""",
 }
 _WHY = {name: why for why, names in _OF_THE_WORLD.items() for name in names.split()}
+# Modules whose functions and classes ask or change what is outside of Python.
+_OUTSIDE = {
+    **dict.fromkeys(("os", "posix", "nt", "resource", "fcntl"), "it asks or changes the system"),
+    **dict.fromkeys(("signal", "atexit", "webbrowser"), "it asks or changes the system"),
+    **dict.fromkeys(("subprocess", "multiprocessing"), "it runs a program"),
+    **dict.fromkeys(("shutil", "tempfile", "zipfile", "tarfile", "gzip"), "it uses a file"),
+    **dict.fromkeys(("bz2", "lzma", "shelve", "dbm", "sqlite3"), "it uses a file"),
+    **dict.fromkeys(("socket", "select", "ssl", "urllib.request"), "it uses the network"),
+    **dict.fromkeys(("http.client", "smtplib", "ftplib"), "it uses the network"),
+    **dict.fromkeys(("thread",), "it starts a thread"),
+}
+_INSIDE = (os.fspath, os.fsencode, os.fsdecode, os.strerror)
 _ASKED_AGAIN: set[Any] = {
-    *(os.getenv, os.getcwd, os.getpid, os.path.exists, os.path.isfile, os.path.isdir),
+    *(
+        os.getenv,
+        os.getcwd,
+        os.getpid,
+        os.getppid,
+        os.access,
+        os.path.exists,
+        os.path.isfile,
+        os.path.isdir,
+    ),
     *(os.path.getsize, os.path.getmtime, threading.get_ident, threading.current_thread),
     *(threading.active_count, threading.main_thread, np.geterr, np.get_printoptions),
     *(os.listdir, os.stat, os.path.expandvars, os.path.expanduser, os.getlogin, glob.glob),
@@ -523,11 +549,17 @@ class GuardCollector(Reads):
         name, owner = function.__name__, part_of(function, "__self__", None)
         if isinstance(owner, type):
             owner = next((base for base in owner.__mro__ if name in vars(base)), owner)
-        module = getattr(function, "__module__", None) or getattr(owner, "__module__", None)
-        package = (module or "").partition(".")[0]  # a method-wrapper has none
+        module = getattr(function, "__module__", None) or getattr(owner, "__module__", None) or ""
+        package = module.partition(".")[0]  # a method-wrapper has none
         why = _WHY.get(f"{package}.{name}")
+        if why is None and function not in _ASKED_AGAIN and function not in _INSIDE:
+            is_method = "." in function.__qualname__ or isinstance(owner, type)
+            is_error = isinstance(function, type) and issubclass(function, BaseException)
+            known = [module.removeprefix("_"), package.removeprefix("_")]  # as that in C is called
+            found = next((_OUTSIDE[x] for x in known if x in _OUTSIDE), None)
+            why = None if is_method or is_error else found
         if why is not None:
-            package = package.removeprefix("_")  # where CPython keeps `io.open`
+            package = package.removeprefix("_").replace("posix", "os")  # where CPython keeps them
             self._op_by_op(f"{why}, by {package}.{name}()")
 
     def _call_method(self, method: Any, args: Sequence[Any], kwargs: Any) -> None:
@@ -567,7 +599,13 @@ class GuardCollector(Reads):
             for level in (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR):
                 text = f"{self.path_of(owner)}.isEnabledFor({level})"
                 self.answer(text, owner.isEnabledFor, level)
-        elif module.partition(".")[0] in _SHARED and owner is not None and self.was_there(owner):
+        elif (
+            module.partition(".")[0] in _SHARED
+            and owner is not None
+            and (
+                self.was_there(owner) or not module.startswith("asyncio")  # whose loops run here
+            )
+        ):
             self._op_by_op(f"it calls {function.__qualname__}(), which other threads take part in")
         else:
             given = [owner, *args, *kwargs.values(), *closure_of(function).values()]
@@ -597,6 +635,7 @@ class GuardCollector(Reads):
             self._load_from_class(type(kind), "__call__")
         for name in ("__new__", "__init__"):
             self._load_from_class(kind, name)
+        self._look_at_world(kind)
         if is_heard(class_has(kind, "__del__")):
             self._op_by_op(f"it makes a {kind.__name__}, whose __del__ runs when Python likes")
         if kind is warnings.catch_warnings or kind in _REDIRECTS:

@@ -7,6 +7,7 @@ at the end says what the step has changed; what it was read for says what calls 
 from __future__ import annotations
 
 import array
+import ctypes
 import functools
 import gc
 import mmap
@@ -67,7 +68,8 @@ from lucid.tensor.core import TensorCore
 from lucid.tensor.tree import is_record
 
 PLAIN = (list, dict, set, deque)  # containers whose entries can change
-_BUFFERS = (bytearray, memoryview, array.array, mmap.mmap)
+_OF_CTYPES = (ctypes._SimpleCData, ctypes.Array, ctypes.Structure, ctypes.Union, ctypes._Pointer)
+_BUFFERS = (bytearray, memoryview, array.array, mmap.mmap, *_OF_CTYPES)
 # What only C looks into: all that they hold is asked for anew at each call.
 OPAQUE: dict[type, Callable[[Any], Any]] = {
     ContextVar: value_in,

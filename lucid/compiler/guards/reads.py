@@ -260,6 +260,9 @@ class Reads(Collector):
             is_tensor = isinstance(owner, TensorCore)
             attributes = attributes_of(owner) if is_tensor else instance_dict(owner)
         if attributes is None:
+            if self.was_there(owner):  # it is there in C alone
+                kind = type(owner).__name__
+                self._op_by_op(f"it sets {place}, of a {kind}, whose state can't be seen")
             return
         gated = self.is_module(owner)
         if gated:
