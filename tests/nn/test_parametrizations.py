@@ -305,3 +305,29 @@ def test_layers_with_older_norms_are_trained_and_freed_of_them(run: Callable[[An
     assert sorted(net.state_dict()) == ["0.bias", "0.weight", "2.bias", "2.weight"]
     assert lucid.allclose(net(x), before)
     assert type(net[0]) is nn.Linear
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_layer_is_parametrized_and_freed_of_it_in_a_step(first: int) -> None:
+    """The call runs op by op; calls before and after it are native."""
+
+    def run(mode: str) -> tuple[list[float], Any]:
+        layer, calls = nn.Linear(3, 2, bias=False), range(6)
+        with lucid.no_grad():
+            layer.weight.copy_(lucid.arange(6.0).reshape(2, 3))
+
+        @lucid.compile(mode=mode)
+        def step(x: lucid.Tensor, call: str) -> lucid.Tensor:
+            if call == "normalize":
+                nn.utils.parametrizations.weight_norm(layer)
+            if call == "free":
+                nn.utils.parametrize.remove_parametrizations(layer, "weight")
+            return layer(x).sum()
+
+        said = {first: "normalize", 4: "free"}
+        return [step(lucid.ones(2, 3), said.get(i, "")).item() for i in calls], step
+
+    found, step = run("default")
+    assert found == pytest.approx(run("eager")[0])
+    assert len(step.stats.eager_reasons) == 2
+    assert "which class a Linear has" in step.stats.eager_reasons[0]

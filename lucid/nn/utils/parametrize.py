@@ -184,6 +184,12 @@ class _Parametrized:
         raise LucidError("parametrized modules are saved by state_dict() only")
 
 
+def _run_op_by_op(module: Module) -> None:
+    """No trace puts back what becomes of the layer's class."""
+    if context.recorder is not None:
+        context.recorder.run_op_by_op(f"it changes which class a {type(module).__name__} has")
+
+
 def _give_class(module: Module) -> None:
     kind = type(module)
     own = type(f"Parametrized{kind.__name__}", (_Parametrized, kind), {})
@@ -230,6 +236,7 @@ def register_parametrization(
         return _appended(module, tensor_name, parametrization, unsafe)
     if tensor_name not in module._parameters and tensor_name not in module._buffers:
         raise OptionError(f"Module '{module}' has no parameter or buffer '{tensor_name}'")
+    _run_op_by_op(module)
     found = ParametrizationList([parametrization], getattr(module, tensor_name), unsafe)
     delattr(module, tensor_name)
     if not is_parametrized(module):
@@ -319,6 +326,7 @@ def remove_parametrizations(
     """
     if not is_parametrized(module, tensor_name):
         raise OptionError(f"Module {module} does not have a parametrization on {tensor_name}")
+    _run_op_by_op(module)
     found: Any = module.parametrizations[tensor_name]
     if found.is_tensor:
         value = found.original
