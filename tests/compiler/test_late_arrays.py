@@ -570,3 +570,27 @@ def test_the_base_of_an_array_is_asked_of_the_array_itself(agree):
         return [step(lucid.ones(2), array) for array in arrays]
 
     agree(scenario)
+
+
+def test_metrics_of_a_library_are_native_calls_of_it():
+    """What scikit-learn reads besides the data is no part of the step."""
+    metrics = pytest.importorskip("sklearn.metrics")
+    weight = lucid.tensor([[1.0, -1.0], [0.5, 1.0]], requires_grad=True)
+
+    def step(x, y):
+        p = x @ weight
+        weight.grad = None
+        nn.functional.cross_entropy(p, y).backward()
+        found = p.detach().argmax(1).numpy()
+        with_names = metrics.classification_report(y.numpy(), found, zero_division=0)
+        counts = metrics.confusion_matrix(y.numpy(), found)
+        return metrics.accuracy_score(y.numpy(), found), counts.tolist(), with_names
+
+    compiled = lucid.compile(step)
+    rng = np.random.default_rng(0)
+    for i in range(8):
+        x = lucid.tensor(rng.standard_normal((12, 2)).astype(np.float32))
+        y = lucid.tensor(rng.integers(0, 2, 12) if i % 4 else np.zeros(12, np.int64))
+        assert compiled(x, y) == step(x, y)
+    assert not compiled.stats.eager_reasons
+    assert compiled.stats.traces == 1

@@ -25,6 +25,7 @@ from lucid.autograd.host_reading import Entry, Evaluated
 from lucid.autograd.host_replay import HostCall, MadeHostCall
 from lucid.autograd.host_world import Captured, EagerThread, Slot
 from lucid.autograd.outputs import TwiceDifferentiated, refuse_second_derivative
+from lucid.compiler.guards.events import unheard
 from lucid.compiler.guards.guard import instance_dict
 from lucid.compiler.guards.restarts import Known, RestartTrace
 from lucid.compiler.hosts.state import Surroundings
@@ -401,11 +402,14 @@ class HostRecording:
         *,
         is_own: bool = False,
         finds_sizes: bool = False,
+        is_unheard: bool = False,
     ) -> tuple[Node, Callable[..., Any]]:
         """Call a function at each call of the step; also the one that found the present results.
 
         generator: what it draws random numbers from; after the trace it is as it was.
         after: what is to be computed before the call, which the function leaves alone.
+        is_own, finds_sizes: see `Finding`.
+        is_unheard: whether what it reads is no part of the step.
         """
         place = here()
         line = None if place is None else (place.file, place.line)
@@ -423,7 +427,7 @@ class HostRecording:
         def evaluate(lent: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
             before = state_of(generator)
             with EagerThread(context.grad_enabled):  # for what a function of the user's does
-                arrays = host.evaluate(lent)
+                arrays = (unheard(host.evaluate) if is_unheard else host.evaluate)(lent)
             self._note_draw(generator, before)
             return arrays
 

@@ -205,17 +205,15 @@ class Exits:
         values: Sequence[Value] = (),
         generator: Any = None,
         after: Sequence[Value] = (),
-        *,
-        is_own: bool = False,
+        **how: bool,
     ) -> tuple[Sequence[Value], Any]:
         """What a function of Python's gives at each call; and the one that found what it is now.
 
-        is_own: whether it does nothing else, see `Finding`.
+        how: see `HostRecording.call`.
         """
-        hosts = self.recorder.hosts
-        how: Any = {"generator": generator, "after": after, "is_own": is_own}
+        call: Any = self.recorder.hosts.call
         try:
-            node, found_by = hosts.call(name, function, values, **how)
+            node, found_by = call(name, function, values, (), generator, after, **how)
         except ValueError as error:
             if "read-only" in str(error):
                 self.op_by_op(f"it writes an array that the step computes, by {name}()")

@@ -673,7 +673,8 @@ def of_numpy(
         if found is not None:
             return found
         computes = only_computes or _only_computes(function)
-        return computed(exits, name, function, args, kwargs, only_computes=computes)
+        how: Any = {"only_computes": computes, "is_unheard": True}
+        return computed(exits, name, function, args, kwargs, **how)
     leaves, rebuild = flatten((list(args), kwargs))
     is_target = [leaf is target for leaf in leaves]
 
@@ -698,12 +699,14 @@ def computed(
     after: Sequence[Value] = (),
     generator: Any = None,
     only_computes: bool = False,
+    is_unheard: bool = False,
 ) -> Any:
     """What a function gives, by a host call: it gets arrays, numbers and objects of each call.
 
     after: what is to be computed before the call.
     generator: what it draws random numbers from.
     only_computes: whether it does nothing else with arrays, numbers and texts.
+    is_unheard: whether what it reads besides these is no part of the step.
 
     Gives the trace up where it writes an array, or returns something else than those.
     """
@@ -716,7 +719,9 @@ def computed(
     is_flat = len(leaves) == len(given) and all(map(operator.is_, leaves, given))
     leaves = [_lasting(exits, leaf) for leaf in leaves]
     arrays = {leaf.operand(): leaf for leaf in leaves if type(leaf) is LateArray}
-    is_own = only_computes and generator is None and all(map(_runs_no_code, leaves))
+    is_plain = all(map(_runs_no_code, leaves))
+    how: Any = {"is_own": only_computes and generator is None and is_plain}
+    how["is_unheard"] = is_unheard and is_plain
 
     def called(*found: Any) -> Any:
         args, kwargs = rebuild([*found])
@@ -729,7 +734,7 @@ def computed(
         whole = Applied(called, leaves)
     values, read = operands_of(whole.bases)
     call = _Call(whole.formula, read)
-    results, known = exits.call(name, call, values, generator, after, is_own=is_own)
+    results, known = exits.call(name, call, values, generator, after, **how)
     if known.kinds is None:
         what = "returns something else than arrays, numbers and texts"
         exits.op_by_op(f"it calls {name}(), which {what}")

@@ -612,17 +612,17 @@ def _looks_up(template: str) -> bool:
 
 def _is_numpys(function: Any, args: Sequence[Any]) -> bool:
     """Whether a function is NumPy's, and looks into what it gets by itself."""
-    package = str(getattr(function, "__module__", "")).partition(".")[0]
+    module = str(getattr(function, "__module__", ""))
     is_ufuncs = isinstance(getattr(function, "__self__", function), np.ufunc)
-    if is_ufuncs or package in ("scipy", "statistics"):
+    if is_ufuncs or module.partition(".")[0] in ("scipy", "statistics"):
         return True
-    return package == "numpy" and not isinstance(function, type)
+    return module.startswith(("numpy", "sklearn.metrics.")) and not isinstance(function, type)
 
 
 def _name_of_numpys(function: Any) -> str:
-    package = str(getattr(function, "__module__", "")).partition(".")[0]
-    name = getattr(function, "__name__", type(function).__name__)
-    return f"{package if package in ('scipy', 'statistics') else 'np'}.{name}"
+    module = str(getattr(function, "__module__", ""))
+    package = next((x for x in ("scipy", "statistics", "sklearn.metrics") if x in module), "np")
+    return f"{package}.{getattr(function, '__name__', type(function).__name__)}"
 
 
 def _asks_for_method(function: Any, args: Sequence[Any]) -> bool:
