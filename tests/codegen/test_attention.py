@@ -226,7 +226,7 @@ def test_derivatives_of_second_order(rng: np.random.Generator) -> None:
 # Kernels --------------------------------------------------------------------------------------
 
 
-def graph_of(op: Any, arrays: list[np.ndarray], **attributes: bool) -> Graph:
+def graph_of(op: Any, arrays: list[np.ndarray], **attributes: Any) -> Graph:
     graph = Graph("attention")
     values = [graph.add_input(type_of_array(array)) for array in arrays]
     graph.outputs = [graph.append(op, values, attributes).result]
@@ -235,17 +235,18 @@ def graph_of(op: Any, arrays: list[np.ndarray], **attributes: bool) -> Graph:
 
 @pytest.mark.parametrize("vector_bytes", [16, 32, 64])
 @pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("fill", [-math.inf, -2.5])
 @pytest.mark.parametrize("op", [ops.attention, ops.attention_grad], ids=lambda op: op.name)
 def test_kernels_mean_what_the_op_does_and_are_what_their_texts_say(
-    always: None, rng: np.random.Generator, op: Any, causal: bool, vector_bytes: int
+    always: None, rng: np.random.Generator, op: Any, causal: bool, vector_bytes: int, fill: float
 ) -> None:
     shapes = [(3, 4, 200, 20), (3, 1, 300, 20), (3, 1, 300, 9)]
     if op is ops.attention_grad:
         shapes += [(3, 4, 200), (3, 4, 200), (3, 4, 200, 9)]
     arrays = [rng.normal(size=shape) for shape in shapes]
     arrays[3:3] = [rng.random((200, 300)) < 0.7, np.array([3, 4]), np.array(0.75)]
-    flags = {"causal": causal, "has_mask": True, "has_dropout": True, "nan_rows": False}
-    graph = graph_of(op, arrays, **flags)
+    flags: dict[str, Any] = {"causal": causal, "has_mask": True, "has_dropout": True}
+    graph = graph_of(op, arrays, **flags, nan_rows=False, fill=np.float64(fill))
     strides = [contiguous_strides(array.shape) for array in arrays]
     program = make_program(graph, strides, host_target().with_vector_bytes(vector_bytes))
     verify_program(program)
@@ -290,6 +291,7 @@ _LENGTH = 37
 _CAUSAL = lucid.tensor(np.tril(np.ones((_LENGTH, _LENGTH), bool)))
 _BIAS = lucid.tensor(np.where(_CAUSAL.numpy(), 0, -np.inf).astype(np.float32))
 _PADDING = lucid.tensor(np.arange(2 * _LENGTH).reshape(2, 1, 1, _LENGTH) % 3 == 1)
+_ROWS = lucid.tensor((np.arange(_LENGTH)[:, None] % 4 == 1) | ~np.tri(_LENGTH, dtype=bool))
 
 
 def _by_einsum(q: Any, k: Any, v: Any) -> Any:
@@ -301,6 +303,14 @@ def _by_bmm(q: Any, k: Any, v: Any) -> Any:
     a, b, c = (x.reshape(6, _LENGTH, 8) for x in (q, k, v))
     weights = functional.softmax(lucid.bmm(a, b.transpose(1, 2)) * 0.4, -1)
     return lucid.bmm(weights, c).reshape(q.shape)
+
+
+def _in_heads(q: Any, k: Any, v: Any) -> Any:
+    """As nets do it that project all heads at once, whose transposes of keys are one of two."""
+    a, b, c = (x.reshape(2, _LENGTH, 3, 8).transpose(1, 2) for x in (q, k, v))
+    scores = (a @ b.transpose(-2, -1) / 3).masked_fill(_CAUSAL == 0, -1e9)
+    weights = functional.dropout(scores.softmax(-1), 0.1)
+    return (weights @ c).transpose(1, 2).reshape(q.shape)
 
 
 def _masked_by_ones(q: Any, k: Any, v: Any) -> Any:
@@ -327,6 +337,18 @@ SPELLINGS: dict[str, Spelling] = {
     "bias": lambda q, k, v: functional.softmax(lucid.matmul(q, k.mT) * 0.2 + _BIAS, -1) @ v,
     "einsum": _by_einsum,
     "bmm": _by_bmm,
+    "finite mask": lambda q, k, v: (q @ k.mT).masked_fill(~_CAUSAL, -5.0).softmax(-1) @ v,
+    "low mask": lambda q, k, v: functional.dropout(
+        lucid.where(_PADDING, -1e9, q @ k.mT * 0.4).softmax(-1), 0.2
+    ) @ v,
+    "rows without scores": lambda q, k, v: (
+        (q @ k.mT).masked_fill(_ROWS, lucid.finfo(q.dtype).min).softmax(-1) @ v
+    ),
+    "scaled behind a low mask": lambda q, k, v: (
+        (lucid.einsum("bhqd,bhkd->bhqk", q, k).masked_fill(_PADDING == 1, -1e20) / 3).softmax(-1)
+        @ v
+    ),
+    "in heads": _in_heads,
     "tril": _masked_by_ones,
     "triu": _masked_by_triu,
 }  # fmt: skip
@@ -354,7 +376,6 @@ OTHERS: dict[str, Spelling] = {
     "other axis": lambda q, k, v: lucid.softmax(q @ k.mT, -2) @ v,
     "sigmoid": lambda q, k, v: lucid.sigmoid(q @ k.mT) @ v,
     "scaled behind the mask": lambda q, k, v: lucid.softmax((q @ k.mT + _BIAS) * 2, -1) @ v,
-    "finite mask": lambda q, k, v: (q @ k.mT).masked_fill(~_CAUSAL, -5.0).softmax(-1) @ v,
     "scaled by rows": lambda q, k, v: (q @ k.mT * v[..., :1]).softmax(-1) @ v,
 }
 

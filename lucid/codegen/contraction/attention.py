@@ -51,6 +51,7 @@ class Attention:
         dtype: of all but a bool mask and the state of the dropout.
         gradient: of the output's cotangent, rather than the output.
         mask: the dtype of a mask; None without.
+        fill: the score where flags hide one.
         places: where the elements of each operand lie, over the batch and then its own last axes.
             Those of q, k, v and g are adjacent along the last one.
         block: queries, whole vectors of them, and keys.
@@ -65,6 +66,7 @@ class Attention:
     has_dropout: bool
     places: tuple[AffineExpr, ...]
     block: tuple[int, int]
+    fill: float
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -560,20 +562,22 @@ class AttentionEmitter:
 
     def _masked(self, score: Val, row: Val, key: Val, group: int) -> tuple[Val, Val | None]:
         """A vector of scores of one key as masked, and which of them count; None if all do."""
-        b, spec, low = self.b, self.spec, const(self.type, -math.inf)
+        b, spec = self.b, self.spec
         allowed: Val | None = None
         if spec.mask is not None:
             mask = self._mask_of(row, key, group)
             if spec.mask is bool_:
                 allowed = b.eq(mask, 0)
+                score = b.select(allowed, score, const(self.type, spec.fill))
             else:
                 score = b.add(score, mask)
         if self.is_hiding:
             first = b.add(self.row, group)
             ahead = b.cast("trunc", b.sub(b.add(key, row), first), "i32")
             seen = b.le(b.splat(ahead, self.lanes), iota("i32", self.lanes))
+            score = b.select(seen, score, const(self.type, -math.inf))
             allowed = seen if allowed is None else b.and_(allowed, seen)
-        return (score if allowed is None else b.select(allowed, score, low)), allowed
+        return score, allowed
 
     def _mask_of(self, row: Val, key: Val, group: int) -> Val:
         """What is added to a vector of scores: of flags 0 and something else."""

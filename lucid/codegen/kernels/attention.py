@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, prod
+from math import ceil, inf, prod
 
 import numpy as np
 
@@ -58,6 +58,7 @@ class AttentionKernel(Kernel):
     def __str__(self) -> str:
         x, sizes = self.spec, self.spec.sizes
         mask = "" if x.mask is None else f"{x.mask.name} mask"
+        mask += "" if x.fill == -inf else f" of {x.fill!r}"
         flags = (
             ("gradient", x.gradient), ("causal", x.causal), ("nan", x.nan_rows),
             (mask, bool(mask)), ("dropout", x.has_dropout),
@@ -197,6 +198,7 @@ class AttentionKernel(Kernel):
             has_mask=x.mask is not None,
             has_dropout=x.has_dropout,
             nan_rows=x.nan_rows,
+            fill=x.dtype.numpy.type(x.fill),
         )
         for low, high in self.parts.ranges(self._units) if self.parts else ((0, self._units),):
             places = np.flatnonzero(self._owned(low, high))

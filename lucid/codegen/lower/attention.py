@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
+from math import inf, prod
 from typing import Any, cast
 
 from lucid.codegen import costs
@@ -126,4 +126,5 @@ def attention_of(node: Node, layouts: Sequence[Layout], target: Target) -> Atten
         attributes["has_dropout"],
         tuple(places),
         (vectors * lanes, keys),
+        float(attributes.get("fill", -inf)),
     )

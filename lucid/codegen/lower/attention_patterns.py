@@ -55,12 +55,14 @@ class _Step:
         other: the number, or the mask.
         before: the scores before it.
         is_inverted: of a where, that it hides scores where the mask is set.
+        fill: the score that it leaves there.
     """
 
     op: Op
     other: Value | None
     before: Value
     is_inverted: bool = False
+    fill: float = -inf
 
 
 @dataclass(slots=True)
@@ -125,6 +127,9 @@ class _Pattern:
         if dscores is not None:
             self._score_gradient(found, dscores)
         self._require(found.v is not None)
+        if _filled(found):  # rows of q are chosen by the mask
+            batch = found.q.batch if isinstance(found.q, _WithBatch) else found.q.shape[:-2]
+            self._require(tuple(batch) == found.weights.shape[:-2])
         return found
 
     # The forward --------------------------------------------------------------------------
@@ -149,17 +154,20 @@ class _Pattern:
         return scores
 
     def _score_steps(self, found: _Attention, scores: Value) -> None:
-        """Masks, then numbers, then the product."""
-        value, is_masked = scores, True
+        """Numbers and masks, from the softmax back to the product."""
+        value = scores
         while True:
             node = value.producer
             self._require(node)
             assert node is not None
             if node.op is ops.matmul:
                 break
-            step = self._step(node, is_masked)
-            if node.op in (ops.mul, ops.div):
-                is_masked = False
+            step = self._step(node)
+            scales = [x for x in found.steps if x.op in (ops.mul, ops.div)]
+            self._require(step.op is not ops.add or not scales)  # what is added would be scaled
+            if step.op is ops.where:
+                for scale in reversed(scales):
+                    step.fill = self._scaled_fill(step.fill, scale)
             found.steps.append(step)
             value = step.before
             self._only(value, node)
@@ -172,7 +180,16 @@ class _Pattern:
         found.q = left if plain else _with_batch(batch, left)
         found.k = _Transposed(right, None if plain else batch)
 
-    def _step(self, node: Node, is_masked: bool) -> _Step:
+    def _scaled_fill(self, fill: float, scale: _Step) -> float:
+        """What a number makes of the score that a mask leaves."""
+        factor = None if scale.other is None else _constant(scale.other)
+        self._require(factor is not None and 0 < factor < inf)
+        assert factor is not None and scale.other is not None
+        kind: Any = scale.other.dtype.numpy.type
+        x, y = kind(fill), kind(factor)
+        return float(x * y if scale.op is ops.mul else x / y)
+
+    def _step(self, node: Node) -> _Step:
         """What a node does to the scores."""
         if node.op is ops.reshape:
             (x,) = node.operands
@@ -182,13 +199,14 @@ class _Pattern:
             for x, other in (node.operands, node.operands[::-1])[: 1 if node.op is ops.div else 2]:
                 if x.shape == node.result.shape and other.shape == ():
                     return _Step(node.op, other, x)
-        if node.op is ops.where and is_masked:
+        if node.op is ops.where:
             flags, x, other = node.operands
-            is_inverted = _number(x) == -inf
+            is_inverted = _fill(x) is not None
             x, other = (other, x) if is_inverted else (x, other)
-            self._require(x.shape == node.result.shape, _number(other) == -inf)
-            return _Step(node.op, flags, x, is_inverted)
-        if node.op is ops.add and is_masked:
+            fill = _fill(other)
+            if x.shape == node.result.shape and fill is not None and fill < inf:
+                return _Step(node.op, flags, x, is_inverted, fill)
+        if node.op is ops.add:
             for x, other in (node.operands, node.operands[::-1]):
                 if x.shape == node.result.shape and self._is_product(x):
                     return _Step(node.op, other, x)
@@ -437,7 +455,18 @@ def _untransposed(value: Value) -> Value | None:
 
 
 def _is_turned(a: Value, b: Value) -> bool:
-    return _untransposed(a) is b or _untransposed(b) is a
+    """Whether matrices are the transposes of others; chains of transposes may have been joined."""
+    (root, axes), (other, order) = _axes_of(a), _axes_of(b)
+    return root is other and axes == (*order[:-2], order[-1], order[-2])
+
+
+def _axes_of(value: Value) -> tuple[Value, tuple[int, ...]]:
+    """What a value is a transpose of, and which of its axes are where."""
+    axes = tuple(range(len(value.shape)))
+    while (node := producer_of(value, ops.transpose)) is not None:
+        perm, value = node.attributes["perm"], node.operands[0]
+        axes = tuple(perm[axis] for axis in axes)
+    return value, axes
 
 
 def _kept(value: Value) -> Node | None:
@@ -465,13 +494,19 @@ def _other(node: Node, value: Value) -> Value:
 
 
 def _number(value: Value | None) -> float | None:
-    """The value of a constant, perhaps repeated."""
+    """The value of a constant, perhaps repeated, in f32."""
+    found = _fill(value)
+    return None if found is None else float(np.float32(found))
+
+
+def _fill(value: Value | None) -> float | None:
+    """The same in its own dtype."""
     node = None if value is None else value.producer
     while node is not None and node.op in (ops.broadcast, ops.reshape):
         node = node.operands[0].producer
     if node is None or node.op is not ops.constant:
         return None
-    return float(np.float32(node.attributes["value"]))
+    return float(node.result.dtype.numpy.type(node.attributes["value"]))
 
 
 def _same(a: Value | None, b: Value | None) -> bool:
@@ -508,18 +543,24 @@ def _replace(graph: Graph, found: _Attention) -> None:
     masks = [step for step in found.steps if step.op in (ops.add, ops.where)]
     rest: list[Value] = []
     causal = False
+    seen: Value | None = None
     for step in masks:
         mask = _mask(step)
-        causal = step.op is ops.where and _is_causal(mask)
+        if step in _filled(found):
+            seen, mask = _seen(mask)
+            q = ops.where(seen, q, ops.zero(q))
+        causal = step.op is ops.where and step.fill == -inf and _is_causal(mask)
         rest += [] if causal else [mask]
     if found.state is not None and found.keep is not None:
         rest += [found.state, found.keep]
-    attributes = {
+    attributes: dict[str, Any] = {
         "causal": causal,
         "has_mask": bool(masks) and not causal,
         "has_dropout": found.keep is not None,
         "nan_rows": True,
     }
+    for step in _filled(found):
+        attributes["fill"] = q.dtype.numpy.type(step.fill)
     given = (q, k, v, *rest)
     sizes = AttentionSizes.of(*given[: 3 + attributes["has_mask"]])
     output, sums = split(ops.attention(*given, **attributes), sizes.parts)
@@ -530,6 +571,7 @@ def _replace(graph: Graph, found: _Attention) -> None:
         delta = ops.sum(g * output, axes=(len(output.shape) - 1,))
         flat = ops.attention_grad(*given, sums, delta, g, **attributes)
         dq, dk, dv = split(flat, sizes.gradients)
+        dq = dq if seen is None else ops.where(seen, dq, ops.zero(dq))
         for step in scales:
             dq = _scaled(dq, step)
         if found.of_q is not None:
@@ -558,6 +600,21 @@ def _mask(step: _Step) -> Value:
     lead = max(0, 2 - len(mask.shape))
     result: Value = ops.reshape_to(mask, (*(1,) * lead, *mask.shape))
     return result
+
+
+def _filled(found: _Attention) -> list[_Step]:
+    """The step that leaves a finite score where a mask hides one, if there is one."""
+    return [step for step in found.steps if step.op is ops.where and step.fill != -inf]
+
+
+def _seen(mask: Value) -> tuple[Value, Value]:
+    """Which rows see any key; and a mask by which the others see all.
+
+    All keys of those have one score, whichever: with q = 0 it is 0, and its exponential is exact.
+    """
+    last = len(mask.shape) - 1
+    seen: Value = ops.keep_axes(ops.any(mask, axes=(last,)), mask.shape, (last,))
+    return seen, ops.logical_or(mask, ops.logical_not(seen))
 
 
 def _is_causal(mask: Value) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from ast import literal_eval
 from collections.abc import Callable, Sequence
+from math import inf
 
 from lucid.codegen.contraction.attention import Attention
 from lucid.codegen.contraction.axes import Axis, Padded
@@ -355,13 +356,14 @@ def _sort(lines: list[str]) -> Kernel:
 
 def _attention(lines: list[str]) -> Kernel:
     pattern = (
-        r"attention( gradient)?( causal)?( nan)?(?: (\w+) mask)?( dropout)? (f\d+) (one|[\dx]+) of "
+        r"attention( gradient)?( causal)?( nan)?(?: (\w+) mask(?: of (\S+))?)?( dropout)? (f\d+) "
+        r"(one|[\dx]+) of "
         r"(\d+) queries (\d+) keys, (\d+) (\d+), blocks of (\d+)x(\d+): (.*), (\d+) own" + _PARTS
     )
     found = _match(pattern, lines[0]).groups()
-    gradient, causal, nan_rows, mask, dropout, dtype, batch = found[:7]
-    rows, keys, inner, columns, queries, whole = map(int, found[7:13])
-    places = tuple(_form(text) for text in re.findall(r"a\d+\[(.*?)\]", found[13]))
+    gradient, causal, nan_rows, mask, fill, dropout, dtype, batch = found[:8]
+    rows, keys, inner, columns, queries, whole = map(int, found[8:14])
+    places = tuple(_form(text) for text in re.findall(r"a\d+\[(.*?)\]", found[14]))
     sizes = AttentionSizes(() if batch == "one" else _ints(batch, "x"), rows, keys, inner, columns)
     spec = Attention(
         dtype_named(dtype),
@@ -373,8 +375,9 @@ def _attention(lines: list[str]) -> Kernel:
         dropout is not None,
         places,
         (queries, whole),
+        -inf if fill is None else float(fill),
     )
-    return AttentionKernel(spec, int(found[14]), _partition(*found[15:]))
+    return AttentionKernel(spec, int(found[15]), _partition(*found[16:]))
 
 
 def _host(lines: list[str]) -> Kernel:

@@ -29,6 +29,7 @@ from lucid.ir.types import Shape, TensorType, bool_, f32, i64
 __all__ = ["attention", "attention_grad"]
 
 _ROWS = 256  # that the NumPy meaning computes together
+_HIDDEN: Any = np.float32(-math.inf)  # the score that flags leave where they hide one
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,14 +150,24 @@ def _sizes(op: str, names: tuple[str, ...], types: Sequence[TensorType]) -> Atte
 
 
 def _infer(
-    *operands: TensorType, causal: bool, has_mask: bool, has_dropout: bool, nan_rows: bool
+    *operands: TensorType,
+    causal: bool,
+    has_mask: bool,
+    has_dropout: bool,
+    nan_rows: bool,
+    fill: np.generic = _HIDDEN,
 ) -> TensorType:
     sizes = _sizes("attention", _names(has_mask, has_dropout), operands)
     return operands[0].with_shape((sum(map(prod, sizes.parts)),))
 
 
 def _infer_grad(
-    *operands: TensorType, causal: bool, has_mask: bool, has_dropout: bool, nan_rows: bool
+    *operands: TensorType,
+    causal: bool,
+    has_mask: bool,
+    has_dropout: bool,
+    nan_rows: bool,
+    fill: np.generic = _HIDDEN,
 ) -> TensorType:
     names = (*_names(has_mask, has_dropout), "sums", "delta", "g")
     sizes = _sizes("attention_grad", names, operands)
@@ -186,6 +197,7 @@ class _Arrays:
     causal: bool
     has_mask: bool
     has_dropout: bool
+    fill: Any
 
     @property
     def sizes(self) -> AttentionSizes:
@@ -195,14 +207,14 @@ class _Arrays:
         for start in range(0, self.sizes.rows, _ROWS):
             yield slice(start, min(start + _ROWS, self.sizes.rows))
 
-    def allowed(self, rows: slice) -> Any:
-        """Where scores count; None if everywhere."""
-        found: Any = None
-        if self.causal:
-            found = np.arange(self.sizes.keys) <= np.arange(rows.start, rows.stop)[:, None]
+    def allowed(self, rows: slice) -> list[tuple[np.ndarray, Any]]:
+        """Where scores count, and what is in the place of the others."""
+        found: list[tuple[np.ndarray, Any]] = []
         if self.has_mask and self.rest[0].dtype == np.bool_:
-            mask = self._mask(rows)
-            found = mask if found is None else found & mask
+            found.append((self._mask(rows), self.fill))
+        if self.causal:
+            seen = np.arange(self.sizes.keys) <= np.arange(rows.start, rows.stop)[:, None]
+            found.append((seen, -math.inf))
         return found
 
     def _mask(self, rows: slice) -> np.ndarray:
@@ -211,12 +223,11 @@ class _Arrays:
 
     def scores(self, rows: slice) -> np.ndarray:
         scores = np.matmul(self.q[..., rows, :], self.k.swapaxes(-1, -2))
-        allowed = self.allowed(rows)
         if self.has_mask and self.rest[0].dtype != np.bool_:
             scores = scores + self._mask(rows)
         shape = (*self.sizes.batch, *scores.shape[-2:])
-        if allowed is not None:
-            scores = np.where(allowed, scores, scores.dtype.type(-math.inf))
+        for allowed, fill in self.allowed(rows):
+            scores = np.where(allowed, scores, scores.dtype.type(fill))
         return np.broadcast_to(scores, shape)
 
     def noise(self, rows: slice) -> Any:
@@ -241,10 +252,15 @@ def _flat(parts: Sequence[np.ndarray]) -> np.ndarray:
 
 @np.errstate(all="ignore")
 def _attention(
-    *operands: np.ndarray, causal: bool, has_mask: bool, has_dropout: bool, nan_rows: bool
+    *operands: np.ndarray,
+    causal: bool,
+    has_mask: bool,
+    has_dropout: bool,
+    nan_rows: bool,
+    fill: Any = _HIDDEN,
 ) -> np.ndarray:
     q, k, v, *rest = operands
-    x = _Arrays(q, k, v, tuple(rest), causal, has_mask, has_dropout)
+    x = _Arrays(q, k, v, tuple(rest), causal, has_mask, has_dropout, fill)
     sizes, dtype = x.sizes, q.dtype
     output, sums = (np.zeros(shape, dtype) for shape in sizes.parts)
     for rows in x.blocks():
@@ -262,17 +278,22 @@ def _attention(
 
 @np.errstate(all="ignore")
 def _attention_grad(
-    *operands: np.ndarray, causal: bool, has_mask: bool, has_dropout: bool, nan_rows: bool
+    *operands: np.ndarray,
+    causal: bool,
+    has_mask: bool,
+    has_dropout: bool,
+    nan_rows: bool,
+    fill: Any = _HIDDEN,
 ) -> np.ndarray:
     q, k, v, *rest, sums, delta, g = operands
-    x = _Arrays(q, k, v, tuple(rest), causal, has_mask, has_dropout)
+    x = _Arrays(q, k, v, tuple(rest), causal, has_mask, has_dropout, fill)
     dq, dk, dv = (np.zeros(shape, q.dtype) for shape in x.sizes.gradients)
     for rows in x.blocks():
-        noise, allowed = x.noise(rows), x.allowed(rows)
+        noise = x.noise(rows)
         weights = np.exp(x.scores(rows) - sums[..., rows, None])
         dweights = np.matmul(g[..., rows, :], v.swapaxes(-1, -2)) * noise
         dscores = weights * (dweights - delta[..., rows, None])
-        if allowed is not None:
+        for allowed, _ in x.allowed(rows):
             dscores = np.where(allowed, dscores, q.dtype.type(0))
         dv += np.matmul((weights * noise).swapaxes(-1, -2), g[..., rows, :])
         dk += np.matmul(dscores.swapaxes(-1, -2), q[..., rows, :])
@@ -294,6 +315,7 @@ class Spelled:
     dropout: tuple[Any, ...]
     causal: bool
     nan_rows: bool
+    fill: Any
 
     @staticmethod
     def of(operands: Sequence[Any], attributes: dict[str, Any]) -> Spelled:
@@ -301,7 +323,8 @@ class Spelled:
         q, k, v, *rest = operands
         mask = rest.pop(0) if attributes["has_mask"] else None
         dropout = tuple(rest[:2]) if attributes["has_dropout"] else ()
-        return Spelled(q, k, v, mask, dropout, attributes["causal"], attributes["nan_rows"])
+        fill = attributes.get("fill", _HIDDEN)
+        return Spelled(q, k, v, mask, dropout, attributes["causal"], attributes["nan_rows"], fill)
 
     @property
     def sizes(self) -> AttentionSizes:
@@ -313,21 +336,22 @@ class Spelled:
     def _has_flags(self) -> bool:
         return self.mask is not None and self.mask.dtype is bool_
 
-    def _chosen(self, scores: Any, otherwise: float) -> Any:
-        """Scores, or what belongs to them, where they count."""
-        nothing = ops.full(self.q, otherwise, (), self.q.dtype)
+    def _chosen(self, scores: Any, unseen: float = 0.0, hidden: float = 0.0) -> Any:
+        """Scores, or what belongs to them, where they count; else what is left there."""
+        if self._has_flags:
+            scores = ops.where(self.mask, scores, ops.full(self.q, hidden, (), self.q.dtype))
         if self.causal:
-            shape = scores.shape[-2:]
+            shape, nothing = scores.shape[-2:], ops.full(self.q, unseen, (), self.q.dtype)
             keys, rows = (ops.indices(self.q, shape, axis) for axis in (1, 0))
             scores = ops.where(ops.le(keys, rows), scores, nothing)
-        return ops.where(self.mask, scores, nothing) if self._has_flags else scores
+        return scores
 
     def scores(self) -> Any:
         """q kᵀ, masked: (*batch, rows, keys), or what broadcasts to that."""
         scores = ops.matmul(self.q, _t(self.k))
         if self.mask is not None and not self._has_flags:
             scores = scores + self.mask
-        return self._chosen(scores, -math.inf)
+        return self._chosen(scores, -math.inf, float(self.fill))
 
     def noise(self) -> Any:
         """What the weights are multiplied by; None without dropout."""
@@ -374,7 +398,7 @@ class Spelled:
     def dscores(self, weights: Any, delta: Any, g: Any) -> Any:
         """The cotangent of the scores before they were masked."""
         dweights = _times(ops.matmul(g, _t(self.v)), self.noise())
-        return self._chosen(weights * (dweights - _column(delta)), 0.0)
+        return self._chosen(weights * (dweights - _column(delta)))
 
 
 def _t(x: Any) -> Any:
@@ -412,11 +436,11 @@ def _grad_vjp(c: Any, y: Any, *operands: Any, **attributes: bool) -> tuple[Any, 
     noise = x.noise()
     weights = ops.exp(x.scores() - _column(sums))
     deviation = _times(ops.matmul(g, _t(x.v)), noise) - _column(delta)
-    of_dscores = x._chosen(ops.matmul(dq, _t(x.k)) + ops.matmul(x.q, _t(dk)), 0.0)
+    of_dscores = x._chosen(ops.matmul(dq, _t(x.k)) + ops.matmul(x.q, _t(dk)))
     of_dweights = of_dscores * weights
     of_weights = of_dscores * deviation + _times(ops.matmul(g, _t(dv)), noise)
-    of_scores = x._chosen(weights * of_weights, 0.0)
-    dscores = x._chosen(weights * deviation, 0.0)
+    of_scores = x._chosen(weights * of_weights)
+    dscores = x._chosen(weights * deviation)
     found = [
         ops.matmul(of_scores, x.k) + ops.matmul(dscores, dk),
         ops.matmul(_t(of_scores), x.q) + ops.matmul(_t(dscores), dq),
@@ -459,12 +483,13 @@ def _batch(op: Op, size: int, batched: Sequence[bool], *operands: Any, **attribu
 
 _PLAIN = {"causal": False, "has_mask": False, "has_dropout": False, "nan_rows": True}
 _FLAGS = np.array([[True, False, True], [False, False, False], [True, True, False], [True] * 3])
-_CASES: tuple[tuple[tuple[Any, ...], tuple[Shape, ...], dict[str, bool]], ...] = (
+_CASES: tuple[tuple[tuple[Any, ...], tuple[Shape, ...], dict[str, Any]], ...] = (
     ((), ((4, 5), (3, 5), (3, 2)), {}),
     ((), ((2, 3, 4, 5), (2, 3, 6, 5), (2, 3, 6, 7)), {"causal": True}),
     ((), ((2, 2, 4, 3), (2, 1, 3, 3), (2, 1, 3, 3)), {}),
     (((3, 1, 3),), ((4, 2), (3, 3, 2), (3, 2)), {"has_mask": True}),
     ((_FLAGS,), ((2, 4, 5), (2, 3, 5), (2, 3, 2)), {"has_mask": True, "nan_rows": False}),
+    ((_FLAGS,), ((4, 5), (3, 5), (3, 2)), {"has_mask": True, "fill": np.float32(-1e9)}),
     (
         (np.array([7, 3]), np.array(0.75)),
         ((2, 3, 5), (2, 4, 5), (2, 4, 2)),
@@ -500,9 +525,10 @@ attention: Op = declare(
         batch=_batch,
     )
 )
-"""Operands: q, k, v; a mask, bool (False is left out) or of q's dtype (added), that broadcasts to
-the scores; the state and the rate `keep` of a dropout of the weights. With `causal`, row i sees the
-keys 0 to i. A row without any score gives zeros; with `nan_rows`, NaN."""
+"""Operands: q, k, v; a mask that broadcasts to the scores, bool (where it is False the score is
+`fill`, -inf if left out) or of q's dtype (added); the state and the rate `keep` of a dropout of the
+weights. With `causal`, row i sees the keys 0 to i. A row without any score gives zeros; with
+`nan_rows`, NaN."""
 attention_grad: Op = declare(
     Op(
         "attention_grad",
