@@ -25,7 +25,7 @@ from lucid.autograd.host_replay import HostCallMismatch, replaying, undo_draws
 from lucid.choices import check_choice, check_flags, check_kind
 from lucid.compiler.guards.events import ListenerSnapshot
 from lucid.compiler.guards.guard import instance_dict, is_number
-from lucid.compiler.guards.mutable_sources import GrowingList
+from lucid.compiler.guards.mutable_sources import ELEMENTS, GrowingList, live_sources
 from lucid.compiler.guards.restarts import MOST_RESTARTS, Known, RestartTrace, undo_all
 from lucid.compiler.inputs.objects import SETS, is_set_of_values, owners_of, walk
 from lucid.compiler.inputs.signature import (
@@ -111,7 +111,7 @@ LIMIT_BYTES = 1 << 29  # that they keep, as `Program.nbytes` says; two of any si
 DEPARTS = (HostCallMismatch, LeavesPath)
 MOST_KEPT = 16  # lists that are state, of which it holds the last ones
 SHORTEST = 4  # such a list, where there has been another one
-RECENT = 3  # programs that native code tries for arguments that look alike
+RECENT = 8  # programs that native code tries for arguments that look alike
 ATTEMPTS = 16  # of one call to run a program before another thread changes what it depends on
 
 
@@ -287,7 +287,8 @@ class Compiled:
                 first, looks = latest, None
                 if len(self._recent) > 1:  # calls of several looks come
                     looks = self._looks(args)
-                    first = self._first(latest, looks)
+                    recent = self._recent.get(looks)
+                    first = (recent[0]() if recent else None) or latest
                 enter = first.enter
                 if enter is not None:
                     try:
@@ -387,26 +388,15 @@ class Compiled:
             return result, differs
         return SLOW_PATH, differs
 
-    def _first(self, latest: Program, looks: Looks) -> Program:
-        """The program that calls of some looks began with last."""
-        recent = self._recent.get(looks)
-        found = recent[0]() if recent else None
-        return latest if found is None else found
-
     def _enter_recent(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], first: Program | None = None
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], first: Program
     ) -> tuple[Any, Departure | None]:
         """Let native code try the programs that such calls began with before; as `_follow`.
 
-        first: the one that was tried; None: the latest one.
+        first: the one that was tried.
         """
-        latest = self._latest  # another thread may just have dropped all of them
-        first = latest if first is None else first
-        successor = None if latest is None else latest.successor
-        last = None if successor is None else successor()
         looks = self._looks(args)
-        recent = [reference() for reference in self._recent.get(looks, ())]
-        for program in (last, *(x for x in recent if x is not last)):
+        for program in [reference() for reference in self._recent.get(looks, ())]:
             if program is None or program is first:
                 continue
             try:
@@ -494,7 +484,7 @@ class Compiled:
             return
         reference = weakref.ref(program)
         if latest is not None:
-            latest.used, latest.successor = calls, reference
+            latest.used = calls
         self._latest = program
         known = self._recent.get(looks, ())
         if known and known[0]() is program:
@@ -1062,8 +1052,6 @@ class Compiled:
         of an epoch, the first lengths have programs that serve all of them. Of lists that weren't
         found to grow only those of numbers are remembered.
         """
-        from lucid.compiler.guards.mutable_sources import GrowingList
-
         before = {id(known): entries for known, entries in self._lists}
         named = owners_of(named_arguments(self.__wrapped__, *call.given), call.kept)
         lists = [(path, x) for path, x in named if type(x) in (list, deque)]
@@ -1141,7 +1129,6 @@ class Compiled:
 
         Where it raises an error with stand-ins for those, eager mode says whether it is one.
         """
-        from lucid.compiler.guards.mutable_sources import ELEMENTS, live_sources
         from lucid.compiler.recording.trace import raise_in_eager_mode, trace
         from lucid.compiler.results.side_effects import inside
 

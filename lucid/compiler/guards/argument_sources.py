@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from typing import Any
 
-from lucid.compiler.guards.guard import ABSENT, CONTENTS, has_kept_its_order, put_at
+from lucid.compiler.guards.guard import ABSENT, CONTENTS, Attributes, has_kept_its_order, put_at
 from lucid.compiler.guards.mutable_sources import MutableSource
 from lucid.compiler.inputs.late import key_of
 from lucid.compiler.inputs.objects import entries_of
@@ -33,19 +32,12 @@ class ArgumentSource(MutableSource):
         self.number = number
 
     def bind(self, value: Any, call: Call) -> None:
-        _bind(call.owners()[self.number], self.key, value)
-
-
-def _bind(owner: Any, key: Any, value: Any) -> None:
-    if type(key) is Attribute:
-        put_at(vars(owner), key.name, value)
-    elif isinstance(owner, (list, deque, dict)):
-        put_at(owner, key, value)
-    elif value is not ABSENT:
-        object.__setattr__(owner, key, value)
-    else:
-        with suppress(AttributeError):  # an interrupted call has done it
-            object.__delattr__(owner, key)
+        owner = call.owners()[self.number]
+        if type(self.key) is Attribute:
+            put_at(vars(owner), self.key.name, value)
+        else:
+            is_container = isinstance(owner, (list, deque, dict))
+            put_at(owner if is_container else Attributes(owner), self.key, value)
 
 
 def changed_entries(

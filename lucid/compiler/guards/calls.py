@@ -46,7 +46,6 @@ from lucid.compiler.guards.reads import (
     part_of,
     slots_of,
 )
-from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.late import is_late, now_of
 from lucid.compiler.inputs.objects import BY_TEXT, PLAIN_DATA, SCALARS, visit_leaves
 from lucid.compiler.inputs.scalars import (
@@ -814,8 +813,7 @@ class GuardCollector(Reads):
             self._op_by_op(refusal)
         if before.currsize == before.maxsize:
             self._op_by_op(f"{refusal}, which is full")
-        self.restart = RestartTrace(f"fills the cache of {name}")
-        raise self.restart
+        self.begin_again(f"fills the cache of {name}")
 
     def _ask_unknown(self, owner: Any, name: str) -> None:
         """A method of an object whose state nobody can see: of one from outside, op by op."""

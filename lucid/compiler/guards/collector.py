@@ -358,15 +358,12 @@ class Collector:
             return
         guard.was_valued = True
         holder = owner if holder is None else holder
-        if isinstance(owner, dict):
-            for key, value in guard.expected.items():
+        is_dict = isinstance(owner, dict)
+        for key, value in guard.expected.items() if is_dict else enumerate(guard.expected):
+            if is_dict:
                 self.value(key, f"a key of {path}", holder)
-                if not isinstance(value, SCALARS):
-                    self.value(value, f"{path}[{self.text_of(key)}]", holder)
-        else:
-            for i, value in enumerate(guard.expected):
-                if not isinstance(value, SCALARS):
-                    self.value(value, f"{path}[{i}]", holder)
+            if not isinstance(value, SCALARS):
+                self.value(value, f"{path}[{self.text_of(key)}]", holder)
 
     def hand_contents(self, owner: Any) -> None:
         """Code that isn't followed may have read a container: nothing can stand for its numbers."""
@@ -414,8 +411,7 @@ class Collector:
         """Begin again with all of a list as state, where its stand-in can't tell what is asked."""
         if id(owner) in self.stand_ins and not isinstance(owner, np.ndarray):
             whole = MutableSource(path, owner, CONTENTS)
-            self.restart = RestartTrace(f"looks into {path}", "sources", {whole.identity: whole})
-            raise self.restart
+            self.begin_again(f"looks into {path}", "sources", {whole.identity: whole})
 
     def length(self, path: str, owner: Any) -> None:
         """The number of entries is about to be read."""
@@ -560,9 +556,7 @@ class Collector:
             return
         source = ChangingArray(*found)
         if source.identity not in self._apart:
-            changes = {source.identity: source}
-            self.restart = RestartTrace(f"{what} {source.path}", "sources", changes)
-            raise self.restart
+            self.begin_again(f"{what} {source.path}", "sources", {source.identity: source})
 
     def hand(self, array: np.ndarray) -> None:
         """An array is given to code that isn't followed, and may be written there."""
@@ -717,6 +711,11 @@ class Collector:
         hint = f"\nhint: {remedy}" if remedy else ""
         raise self.refused(EagerOnlyError(f"{reason}{at_line(line or here())}{hint}"))
 
+    def begin_again(self, reason: str, kind: str = "", found: Iterable[Any] = ()) -> NoReturn:
+        """Raise `RestartTrace`, whatever the user's code makes of it."""
+        self.restart = RestartTrace(reason, kind, found)
+        raise self.restart
+
     def refuse_proxy(self) -> NoReturn:
         """Give the trace up: nothing can be asked of a weak proxy whose object is gone."""
         self._op_by_op("it uses a weak proxy of an object that is gone")
@@ -798,13 +797,11 @@ class Collector:
         """Begin again where a set that it is given is changed or kept: then it is that set."""
         if type(given) in SETS and id(given) in self.given_sets:
             paths = self.given_sets[id(given)]
-            self.restart = RestartTrace(f"changes or keeps {paths[0]}, a set", "counts", paths)
-            raise self.restart
+            self.begin_again(f"changes or keeps {paths[0]}, a set", "counts", paths)
 
     def _know_by_identity(self, given: object) -> NoReturn:
         know_by_identity([type(given)])
-        self.restart = RestartTrace("finds an object elsewhere that it is given")
-        raise self.restart
+        self.begin_again("finds an object elsewhere that it is given")
 
     def tensors(self) -> Iterator[tuple[str, TensorCore]]:
         """The tensors from outside that were met, by the user's expressions for them."""
@@ -1047,8 +1044,7 @@ class Collector:
         """Begin again with known keys where the step looks into what it has filled."""
         if owner in self.stored_at_end:
             lines = [self.stored_at_end[owner]]
-            self.restart = RestartTrace(f"looks into {path}, which it fills", "looked_at", lines)
-            raise self.restart
+            self.begin_again(f"looks into {path}, which it fills", "looked_at", lines)
 
     def is_only_filled(self, owner: object) -> bool:
         """Whether a container was there before, and the step hasn't looked into it so far."""

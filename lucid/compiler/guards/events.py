@@ -634,21 +634,13 @@ _MOST_LEVELS = 64
 
 def _are_plain(values: Sequence[Any], level: int = 0) -> bool:
     """The same, or containers of these, on a few levels."""
-    if level > _MOST_LEVELS:
-        return False
-    if are_single(values):
-        return True
+    if level > _MOST_LEVELS or are_single(values):
+        return level <= _MOST_LEVELS
     for value in values:
-        kind = type(value)
-        if kind in _plain_types:
-            continue
-        if kind is tuple or kind is list:
-            if not _are_plain(value, level + 1):
-                return False
-        elif kind is slice:
-            if not _are_plain((value.start, value.stop, value.step)):
-                return False
-        else:
+        if type(value) is slice:
+            value = (value.start, value.stop, value.step)
+        is_list = type(value) in (tuple, list)
+        if not (type(value) in _plain_types or (is_list and _are_plain(value, level + 1))):
             return False
     return True
 

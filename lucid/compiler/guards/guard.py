@@ -393,23 +393,23 @@ class ContentsGuard(Guard):
 
     def changed(self) -> Iterator[tuple[Any, Any]]:
         """The entries that are something else now: key, and what was there."""
-        owner, expected = self.owner, self.expected
-        is_dict = isinstance(owner, dict)
-        keys = dict.fromkeys((*expected, *dict.keys(owner))) if is_dict else range(size_of(owner))
-        for key in keys:
-            before = item_at(expected, key)
-            is_same_one = is_same(item_at(owner, key), before)
+        for key in self._keys():
+            before = item_at(self.expected, key)
+            is_same_one = is_same(item_at(self.owner, key), before)
             if not is_same_one and identity_of_key(key) not in self.apart:
                 yield key, before
+
+    def _keys(self) -> Iterable[Any]:
+        """Where there are entries, and of a dict where there were some."""
+        if not isinstance(self.owner, dict):
+            return range(size_of(self.owner))
+        return dict.fromkeys((*self.expected, *dict.keys(self.owner)))
 
     def put_back(self) -> None:
         content, owner = self.expected, self.owner
         if self.apart and not isinstance(content, frozenset):
             content = content.copy()
-            is_dict = isinstance(owner, dict)
-            size = size_of(owner)
-            keys = dict.fromkeys((*content, *dict.keys(owner))) if is_dict else range(size)
-            for key in [x for x in keys if identity_of_key(x) in self.apart]:
+            for key in [x for x in self._keys() if identity_of_key(x) in self.apart]:
                 now = item_at(owner, key)
                 if item_at(content, key) is ABSENT and now is not ABSENT:
                     content[key] = now

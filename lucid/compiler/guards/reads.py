@@ -560,7 +560,9 @@ class Reads(Collector):
             written = self.guards.get((id(owner), key)) if isinstance(key, SCALARS) else None
             if written is None or written.was_read:
                 self._looked_at.add(id(owner))
-                text, had = f"{self.text_of(key)} in {path}", self._had(owner, key)
+                whole = self.guards.get(identity_of(owner, CONTENTS))  # as before the step
+                had = ABSENT if whole is None else key in whole.expected
+                text = f"{self.text_of(key)} in {path}"
                 self.answer(text, operator.contains, owner, key, answered=had)
         elif is_unknown(self._special(owner, "__contains__")):
             self.hand_over(owner)
@@ -570,11 +572,6 @@ class Reads(Collector):
         else:
             self.iterate(owner)
         return None
-
-    def _had(self, owner: Any, key: Any) -> Any:
-        """Whether a dict or a set had a key before the step changed all of it; ABSENT: ask it."""
-        whole = self.guards.get(identity_of(owner, CONTENTS))
-        return ABSENT if whole is None else key in whole.expected
 
     def operate(self, left: Any, right: Any, methods: tuple[str, ...]) -> Any:
         if type(left) in _QUIET and type(right) in _QUIET:

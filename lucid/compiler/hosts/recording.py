@@ -79,11 +79,6 @@ class HostRecording:
         self._generators: dict[int, tuple[Any, Any, bytes]] = {}  # with states before and after
         self.left: RestartTrace | None = None
 
-    def refuse_present(self) -> None:
-        """Let the trace know no values: its sizes may be others than those at hand."""
-        self.opened = ()
-        self.present.refuse()
-
     def know(self, contexts: Mapping[HostForward, BackwardCFunction]) -> None:
         """Take what host calls of an earlier call have left for those of its backward."""
         self._frame.update((host, copy.copy(ctx)) for host, ctx in contexts.items())

@@ -173,7 +173,7 @@ class Surroundings:
                 changed = [guard for guard in changed if id(guard.owner) not in known]
             collector.put_back()
             epoch.count += 1  # which objects of the library's go by
-            if known is not None and (changed or collector.has_drawn):
+            if known is not None and (changed or collector.drawn):
                 what = f"changes {changed[0].path}" if changed else "draws random numbers"
                 self._recorder.run_op_by_op(f"it calls {self._name}, which {what}")
             given = {id(value) for path, value in self._roots if path}
@@ -184,7 +184,8 @@ class Surroundings:
                         f"{self._name}, a host call, reads {guard.path}, which the step has changed"
                     )
         finally:
-            collector.put_back_generators()
+            for generator, state in collector.drawn.values():  # which draw the same again
+                put_state(generator, state)
             collector.end()
             aside.close()
             for storage, value, generation in suspended:
@@ -219,11 +220,15 @@ def _refuse(state: State) -> NoReturn:
 
 
 class _Writes(GuardCollector):
-    """What host code changes in Python; what it reads, and what can't be guarded, is its affair."""
+    """What host code changes in Python; what it reads, and what can't be guarded, is its affair.
+
+    Attributes:
+        drawn: the random generators from which it draws, with their states before.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self._generators: dict[int, tuple[Any, Any]] = {}
+        self.drawn: dict[int, tuple[Any, Any]] = {}
 
     def advance(self, iterator: Any) -> None:
         """Each call advances it again."""
@@ -233,18 +238,8 @@ class _Writes(GuardCollector):
 
     def _draw(self, generator: Any, name: str) -> None:
         """Each call draws anew."""
-        if id(generator) not in self._generators:
-            self._generators[id(generator)] = generator, state_of(generator)
-
-    @property
-    def has_drawn(self) -> bool:
-        """Whether it has drawn random numbers."""
-        return bool(self._generators)
-
-    def put_back_generators(self) -> None:
-        """Let the random generators draw again what they drew."""
-        for generator, state in self._generators.values():
-            put_state(generator, state)
+        if id(generator) not in self.drawn:
+            self.drawn[id(generator)] = generator, state_of(generator)
 
     def _op_by_op(self, reason: str) -> None:  # type: ignore[override]
         """Each call does it again."""

@@ -166,7 +166,7 @@ def moving_axes(
     """
     seen, least = sizes_seen(now, earlier), MOVES_OF_SIZES if least is None else least
     moved = {axis for axis, sizes in seen.items() if len({*sizes}) >= least}
-    return {axis for axis in moved if _may_be_open(seen[axis][0])}
+    return {axis for axis in moved if LEAST <= seen[axis][0] <= MOST}
 
 
 def sizes_seen(
@@ -180,10 +180,6 @@ def sizes_seen(
         for position, type_ in enumerate(now)
         for axis, size in enumerate(type_.shape)
     }
-
-
-def _may_be_open(size: int) -> bool:
-    return LEAST <= size <= MOST
 
 
 def _are_alike(text: str | None, before: str | None) -> bool:
@@ -601,12 +597,9 @@ def in_short(separator: str, parts: Sequence[str]) -> str:
 
 def _distance(now: Description, before: Description) -> int:
     """In how much two calls differ: of a tensor dtype, shape and the rest count for themselves."""
-    pairs = [(now.get(path), before.get(path)) for path in differences(now, before)]
-    return sum(1 if None in pair else _parts_that_differ(*map(str, pair)) for pair in pairs)
-
-
-def _parts_that_differ(one: str, other: str) -> int:
-    found = TENSOR.fullmatch(one), TENSOR.fullmatch(other)
-    if found[0] is None or found[1] is None:
-        return 1
-    return sum(x != y for x, y in zip(found[0].groups(), found[1].groups(), strict=True))
+    count = 0
+    for path in differences(now, before):
+        one, other = (TENSOR.fullmatch(x.get(path, "")) for x in (now, before))
+        parts = zip(one.groups(), other.groups(), strict=True) if one and other else ((0, 1),)
+        count += sum(x != y for x, y in parts)
+    return count

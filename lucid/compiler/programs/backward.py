@@ -140,7 +140,8 @@ class Walk:
         sizes.needed, sizes.known = set(), None if are_open else running.record.sizes
         recorder.sizes, recorder.has_given_sizes = sizes, True
         if are_open:
-            recorder.hosts.refuse_present()
+            recorder.hosts.opened = ()  # no values are known: sizes may be others than at hand
+            recorder.hosts.present.refuse()
 
 
 def _placeholder(edge: Edge) -> TensorCore:

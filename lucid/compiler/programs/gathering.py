@@ -69,7 +69,7 @@ class Gathering:
 
     Args:
         given: the arguments of the call that was traced, with those marked that are read live.
-        reads: the places; moving: entries at places that move, and what they were.
+        places: those that the step reads, and entries at places that move, with what was there.
         gradients: those of leaves that the step reads; they come last, where they were there.
         shares: whether the step knows one of these containers and objects by another name as well.
 
@@ -79,15 +79,14 @@ class Gathering:
     def __init__(
         self,
         given: tuple[Any, ...],
-        reads: Sequence[Read],
-        moving: Iterable[tuple[MovingEntry, Any]],
+        places: Iterable[tuple[MutableSource | MovingEntry, Any]],
         gradients: Sequence[GradUse] = (),
         shares: Callable[[Callable[[], Sequence[Any]]], bool] = lambda _: False,
     ) -> None:
         self._arguments = reader_of(given)
-        self._reads, self._shares = reads, shares
-        self._moving = [
-            (entry, reader_of(live_text(value), in_place=True)) for entry, value in moving
+        self._shares = shares
+        self._places = [
+            (place, reader_of(live_text(value), in_place=True)) for place, value in places
         ]
         self._leaves: list[tuple[Any, bool]] = [(x.leaf, x.found is not None) for x in gradients]
         self.numbers: list[Any] = []  # of the call that runs
@@ -97,10 +96,13 @@ class Gathering:
         found = Found([], [], [])
         assert self._arguments is not None
         try:
-            if not (self._arguments(args, found) and self._read_places(found)):
+            if not self._arguments(args, found):
                 return None
-            for entry, read in self._moving:
-                value = entry.found(found.numbers)
+            for place, read in self._places:
+                if isinstance(place, MovingEntry):
+                    value = place.found(found.numbers)
+                else:
+                    value = place.found()
                 if read is None:
                     found.tensors.append(value)
                 elif not read(value, found):
@@ -116,22 +118,6 @@ class Gathering:
             return None
         self.numbers = found.numbers
         return tuple(found.tensors)
-
-    def _read_places(self, found: Found) -> bool:
-        for place, size, kinds in self._reads:
-            value = place.found()
-            if size < 0:
-                value = (value,)
-            elif value.__class__ is not tuple or len(value) != size:
-                return False
-            for leaf, kind in zip(value, kinds, strict=True):
-                if kind is None:
-                    found.tensors.append(leaf)
-                elif leaf.__class__ is kind:
-                    found.numbers.append(leaf)
-                else:
-                    return False
-        return True
 
     def _find_gradients(self, found: Found) -> bool:
         for leaf, is_there in self._leaves:

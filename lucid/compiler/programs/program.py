@@ -160,7 +160,6 @@ class Program:
         differentiable: how results get their history; None: they have none. cut: what it keeps.
         grads: how it uses `.grad` of leaves, and what it leaves there; None: nothing.
         undo: takes back what the trace made for the step; None once a call has run.
-        successor: what served the call after the last one that it served; None: itself, so far.
         may_catch: whether the step may handle an error that a run finds.
         types: of the tensors that its trace was given; seen: and that earlier ones were.
         key: of the calls that it may serve; used: how many there had been when it last served one;
@@ -203,7 +202,6 @@ class Program:
         self._types: list[PlainType] | None = None
         self.reads: Sequence[Read] = ()
         self.gathering: Gathering | None = None
-        self.successor: weakref.ref[Program] | None = None
         self.names: tuple[str, ...] = ()
         self.is_direct = True
         self.given_count = self.tensor_count = 0
@@ -597,11 +595,11 @@ class Program:
         is_gathered = self.guards.moving or gradients or any(any(read.kinds) for read in reads)
         count = len(tensors) - sum(len(read.kinds) for read in reads)
         if is_gathered or len(given) != count or any(map(operator.is_not, given, tensors)):
-            moving = zip(self.guards.moving, call.values[len(reads) :], strict=True)
+            found_at: list[Any] = [*(read.place for read in reads), *self.guards.moving]
+            places = zip(found_at, call.values, strict=True)
             try:
                 values = (*marked, *marked_kwargs.values())
-                shares = self.guards.shares
-                self.gathering = Gathering(values, reads, moving, gradients, shares)
+                self.gathering = Gathering(values, places, gradients, self.guards.shares)
             except (NotReadableError, RecursionError):  # a list in itself
                 return
             found = self.gathering(*given)

@@ -347,7 +347,8 @@ class DeferredCalls:
         for value in (*args, *kwargs.values()):
             self._collector.read_text(value)
         is_own = "cls" in kwargs or kwargs.get("default") not in (None, float, *TEXTS)
-        if function is json.dumps and is_own and not all(map(_is_word, flatten(args)[0])):
+        words = (isinstance(x, SCALARS) or is_number_or_text(x) for x in flatten(args)[0])
+        if function is json.dumps and is_own and not all(words):
             self._exits.op_by_op("it writes JSON by code of its own")
         return written(function, *args, **kwargs)
 
@@ -405,11 +406,6 @@ def _is_error(text: str | None, category: type[Warning], module: str, place: int
         if is_there and issubclass(category, kind) and is_about(message, text):
             return action == "error"
     return False
-
-
-def _is_word(value: Any) -> bool:
-    """Whether it is a number or a text, or None."""
-    return isinstance(value, SCALARS) or is_number_or_text(value)
 
 
 def _as_of_now(value: Any) -> Any:

@@ -145,7 +145,9 @@ class EpilogueBuilder:
         self._note_shared_gradients()
         leaves = [spec for _, spec in self._leaves]
         numbered = [spec for _, spec in tensors]
-        counters = self._moved_counters()
+        before, found = recorder.counters.items(), self._found_counters
+        moved = [(found.get(c, c), c.value - version) for c, version in before]
+        counters = [(counter, delta) for counter, delta in moved if delta]
         return Epilogue(*made, leaves, numbered, grads, counters, history, deferred)
 
     def _fit_loops(self, tensors: Sequence[tuple[Any, OutputSpec]]) -> None:
@@ -311,8 +313,11 @@ class EpilogueBuilder:
         if leaf._array is not None and id(leaf) not in recorder.aliases:
             return Constant(leaf)
         base = leaf._base
-        if base is not None and base._storage is storage and _is_viewed_alike(base, leaf):
-            is_derived = type(leaf.grad_fn) is OpNode and self._has_history_outside(base)
+        is_view = base is not None and base._storage is storage
+        if base is not None and is_view and (*base._chain, *leaf._view_chain) == leaf._chain:
+            # It shows its memory as when it was made, and not after `x.t_()`.
+            is_given = id(base) in recorder.positions or recorder.is_outside(base)
+            is_derived = type(leaf.grad_fn) is OpNode and (base.is_leaf or is_given)
             if is_derived or not leaf.requires_grad:
                 self._refuse_keeping(leaf)
                 return InputView(self._spec_of(base), self._views(leaf._view_chain))
@@ -338,11 +343,6 @@ class EpilogueBuilder:
 
         replaced(chain, note)
         return Views(chain, slots)
-
-    def _has_history_outside(self, base: TensorCore) -> bool:
-        """Whether what is derived from the history of `base` can be derived after the call."""
-        is_given = id(base) in self._recorder.positions or self._recorder.is_outside(base)
-        return base.is_leaf or is_given
 
     def _inside(self, leaf: TensorCore) -> OutputSpec:
         """How to make a tensor of the step's own."""
@@ -426,11 +426,6 @@ class EpilogueBuilder:
             if use.original is not None and use.original._storage in known:
                 use.storage = use.original._storage
 
-    def _moved_counters(self) -> list[tuple[int | GradUse | VersionCounter, int]]:
-        found = self._found_counters
-        moved = [(c, c.value - before) for c, before in self._recorder.counters.items()]
-        return [(found.get(counter, counter), delta) for counter, delta in moved if delta]
-
 
 def _is_leaf(made: TensorCore) -> bool:
     """Whether gradients have come or may come to a tensor, whatever its flag says by now."""
@@ -449,11 +444,6 @@ def _is_constant(made: BuiltContainer, value: Any) -> bool:
         type(part) is Constant and (isinstance(item, SCALARS) or type(item) in _CONSTANT_TUPLES)
         for part, item in zip(made.children, value, strict=True)
     )
-
-
-def _is_viewed_alike(base: TensorCore, view: TensorCore) -> bool:
-    """Whether a tensor shows its memory as when a view was made of it, and not after `x.t_()`."""
-    return (*base._chain, *view._view_chain) == view._chain
 
 
 def _past(result: TensorCore, recorder: TracedMemory) -> GradMetadata | None:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from lucid.compiler.guards.guard import is_number
 from lucid.compiler.guards.mutable_sources import MutableSource
-from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.hosts.state import Surroundings
 from lucid.compiler.inputs.objects import SCALARS, is_same
 from lucid.compiler.inputs.scalars import Number, SymScalar, is_live
@@ -218,8 +217,7 @@ class Foreseen:
         """Begin again, and find out what a function will leave."""
         collector = self.recorder.collector
         assert collector is not None
-        collector.restart = RestartTrace(f"reads what {what} leaves", "told", [what])
-        raise collector.restart
+        collector.begin_again(f"reads what {what} leaves", "told", [what])
 
     def _number(self, text: str, now: Number, read: Callable[[], Any]) -> SymScalar:
         """What stands for a number that an effect leaves."""

@@ -452,9 +452,10 @@ def _joined(part: Any, before: Any) -> Any:
 
 
 setattr(ListPart, "__radd__", _joined)  # noqa: B010 - which type checkers see as an attribute
-for _name in ("add", "mul", "rmul", "eq", "ne", "lt", "le", "gt", "ge", "contains", "reversed"):
-    setattr(ListPart, f"__{_name}__", _of_entries(f"__{_name}__"))
-for _name in ("iadd", "imul", "setitem", "delitem"):
+for _name in (
+    *("add", "mul", "rmul", "eq", "ne", "lt", "le", "gt", "ge", "contains", "reversed"),
+    *("iadd", "imul", "setitem", "delitem"),
+):
     setattr(ListPart, f"__{_name}__", _of_entries(f"__{_name}__"))
 
 

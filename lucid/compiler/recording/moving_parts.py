@@ -69,17 +69,13 @@ class MovingParts:
         """
         parts = index if type(index) is tuple else (index,)
         is_basic = all(map(_is_basic, parts))
-        found = tuple(
-            [
-                slice(place_of(x.start), place_of(x.stop), x.step)
-                if type(x) is slice
-                else place_of(x)
-                if is_basic
-                else x
-                for x in parts
-            ]
-        )
-        return found if type(index) is tuple else found[0]
+
+        def known(x: Any) -> Any:
+            if type(x) is slice:
+                return slice(place_of(x.start), place_of(x.stop), x.step)
+            return place_of(x) if is_basic else x
+
+        return tuple(map(known, parts)) if type(index) is tuple else known(index)
 
     def index(self, tensor: TensorCore, index: Any) -> Any:
         """An index with indices of the graph where it says a place that moves.

@@ -187,9 +187,9 @@ class StandInFunctions:
         """
         if type(value) is Augmented:
             return self._outside.put_augmented(value)
-        parts, name = key if type(key) is tuple else (key,), self._collector.name_of(owner)
+        name = self._collector.name_of(owner)
         is_place = type(owner) is list and bool(name) and is_known_before(key)
-        is_key = type(owner) in DICTS and any(is_live(x) or is_late(x) for x in parts)
+        is_key = type(owner) in DICTS and _is_key_of_call(key)
         if not (is_place or is_key) or here() in self._recorder.at_start.looked_at:
             return None
         later = self._outside.stored(owner)
@@ -197,9 +197,7 @@ class StandInFunctions:
 
     def augmented(self, owner: Any, key: Any) -> Any:
         """What stands for the entry in `d[key] += 1`, at such a key; None: it is looked at."""
-        parts = key if type(key) is tuple else (key,)
-        is_key = any(is_live(x) or is_late(x) for x in parts)
-        if not is_key or here() in self._recorder.at_start.looked_at:
+        if not _is_key_of_call(key) or here() in self._recorder.at_start.looked_at:
             return None
         return self._outside.augmented(owner, key)
 
@@ -249,7 +247,7 @@ class StandInFunctions:
         if function is json.dumps or (is_whole and holds(given, is_in_text)):
             return functools.partial(self._outside.text, function)
         only_computes = function in ONLY_COMPUTE or function in _OF_STATISTICS
-        if _is_numpys(function, args) and (
+        if _is_numpys(function) and (
             holds(given, self._is_data) or (only_computes and holds(given, is_live))
         ):
             name = _name_of_numpys(function)
@@ -448,23 +446,20 @@ class StandInFunctions:
             for i in range(len(parts)):
                 collector.answer(f"{path}, part {i}", _part_of_zip, iterator, i)
             return (*map(self._taken, parts),)
-        place = Progress(iterator)
-        if type(iterator) is itertools.count:
+        place, is_count = Progress(iterator), type(iterator) is itertools.count
+        if is_count:
             collector.answer(f"{path} by ones", counts_by_ones, iterator)
-            collector.entry(f"the place of {path}", place, "at", holder=iterator)
-            at = place["at"]
-            collector.entry(f"the place of {path}", place, "at", write=True, holder=iterator)
-            place["at"] = at + 1
-            return at
-        collector.entry(f"the items of {path}", place, "items", holder=iterator)
+        else:
+            collector.entry(f"the items of {path}", place, "items", holder=iterator)
         collector.entry(f"the place of {path}", place, "at", holder=iterator)
-        items, at = place["items"], place["at"]
-        collector.length(f"the items of {path}", items)
-        is_more = at < len(items)  # which each call is asked
-        assert is_more
+        at, items = place["at"], () if is_count else place["items"]
+        if not is_count:
+            collector.length(f"the items of {path}", items)
+            is_more = at < len(items)  # which each call is asked
+            assert is_more
         collector.entry(f"the place of {path}", place, "at", write=True, holder=iterator)
         place["at"] = at + 1
-        return (collector.load_item(items, at) or items)[at]
+        return at if is_count else (collector.load_item(items, at) or items)[at]
 
     def _called_anew(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         """A clock is read at each call, when all that comes before it has been computed."""
@@ -578,6 +573,11 @@ class StandInFunctions:
         return str(module).partition(".")[0] in _MODULES
 
 
+def _is_key_of_call(key: Any) -> bool:
+    """Whether only a call knows a key, or a part of one."""
+    return any(is_live(x) or is_late(x) for x in (key if type(key) is tuple else (key,)))
+
+
 def _part_of_zip(iterator: Any, number: int) -> Any:
     return iterator.__reduce__()[1][number]
 
@@ -610,7 +610,7 @@ def _looks_up(template: str) -> bool:
     return any("." in name or "[" in name for name in names)
 
 
-def _is_numpys(function: Any, args: Sequence[Any]) -> bool:
+def _is_numpys(function: Any) -> bool:
     """Whether a function is NumPy's, and looks into what it gets by itself."""
     module = str(getattr(function, "__module__", ""))
     is_ufuncs = isinstance(getattr(function, "__self__", function), np.ufunc)

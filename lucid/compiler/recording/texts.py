@@ -414,6 +414,10 @@ class _Asked(Late):
         return lambda known: Answers(lambda *key: formulas[key](known))
 
 
+def _asking(function: Callable[..., Any], kind: Callable[[Any], Any] = lambda found: found) -> Any:
+    return lambda answers, *args: kind(answers._ask(function, *args))
+
+
 class Answers:
     """Stands for an object in a text: what asks for the object's own text gets it from here.
 
@@ -425,23 +429,6 @@ class Answers:
     def __init__(self, ask: Callable[..., Any]) -> None:
         self._ask = ask
 
-    def __str__(self) -> str:
-        return str(self._ask(str))
-
-    def __repr__(self) -> str:
-        return str(self._ask(repr))
-
-    def __format__(self, specification: str) -> str:
-        return str(self._ask(format, specification))
-
-    def __float__(self) -> float:
-        return float(self._ask(float))
-
-    def __int__(self) -> int:
-        return int(self._ask(int))
-
-    def __getitem__(self, key: Any) -> Any:
-        return self._ask(operator.getitem, key)
-
-    def __getattr__(self, name: str) -> Any:
-        return self._ask(getattr, name)
+    __str__, __repr__, __format__ = _asking(str, str), _asking(repr, str), _asking(format, str)
+    __float__, __int__ = _asking(float, float), _asking(int, int)
+    __getitem__, __getattr__ = _asking(operator.getitem), _asking(getattr)

@@ -318,7 +318,8 @@ def _run(
         pinned = stand_ins.pinned
         handles = [weakref.ref(h) for i, h in enumerate(stand_ins.handles) if i not in pinned]
         grads_read = [use for use in recorder.grads.values() if use.was_read]
-        cells = [(cell, _strides_of(cell)) for cell in recorder.cells.values() if _is_input(cell)]
+        met = [x for x in recorder.cells.values() if x.value.producer is None]
+        cells = [(cell, _strides_of(cell)) for cell in met if cell.kind != "replaced"]
         kept = Guards(
             watched=GuardTable([guard for guard in guards if not guard.gated]),
             gated=GuardTable([guard for guard in guards if guard.gated]),
@@ -396,10 +397,6 @@ def _settle(
             collector.put_back()
         stand_ins.put_back()  # last: what was seen of their contents may be what stood for these
     collector.end()
-
-
-def _is_input(cell: Cell) -> bool:
-    return cell.value.producer is None and cell.kind != "replaced"
 
 
 def _strides_of(cell: Cell) -> Strides | None:

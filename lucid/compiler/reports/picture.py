@@ -89,9 +89,6 @@ def _rows(graph: networkx.DiGraph[int]) -> list[list[int]]:
     for _ in range(_SWEEPS):
         column = {number: i for row in rows for i, number in enumerate(row)}
         for row in rows:
-            row.sort(key=lambda number: _mean([column[x] for x in graph.predecessors(number)]))
+            before = {number: [column[x] for x in graph.predecessors(number)] for number in row}
+            row.sort(key=lambda number: sum(before[number]) / max(len(before[number]), 1))
     return rows
-
-
-def _mean(places: list[int]) -> float:
-    return sum(places) / len(places) if places else 0.0

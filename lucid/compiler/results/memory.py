@@ -216,8 +216,9 @@ class TracedMemory(SymNumbers):
             outer = self.collector is None or self.collector.was_there(array)
             cell = self.add_cell(tensor._storage, "state" if outer else "constant")
             cell.counter = tensor._counter
-            if outer:
-                self._note_layout(array)
+            if outer and self.collector is not None:  # the user may set shape and dtype later
+                path = f"the layout of {self.collector.name_of(array) or 'an array'}"
+                self.collector.answer(path, layout_of, array)
         if is_copied and self.cells[tensor._storage].kind == "state":
             self.copied.setdefault(tensor._storage)
 
@@ -243,12 +244,6 @@ class TracedMemory(SymNumbers):
                 new = scatter(storage.value, target._chain, new)
         storage.value = new
         storage.generation += 1
-
-    def _note_layout(self, array: np.ndarray) -> None:
-        """The step has found an array, whose shape or dtype the user may set later."""
-        if (collector := self.collector) is not None:
-            path = f"the layout of {collector.name_of(array) or 'an array'}"
-            collector.answer(path, layout_of, array)
 
     def _note_writeable(self, storage: Storage, array: np.ndarray) -> None:
         """The step writes an array of the user's, who may make it read-only later."""
