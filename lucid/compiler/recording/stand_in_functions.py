@@ -35,7 +35,7 @@ from lucid.compiler.guards.age import owner_of
 from lucid.compiler.guards.calls import GuardCollector, is_heard, written_by
 from lucid.compiler.guards.collector import PLAIN
 from lucid.compiler.guards.events import used_in, without_first
-from lucid.compiler.guards.guard import ITERATORS, Progress, counts_by_ones
+from lucid.compiler.guards.guard import ITERATORS, Progress, counts_by_ones, is_exhausted
 from lucid.compiler.inputs.late import is_late
 from lucid.compiler.inputs.scalars import ONLY_COMPUTE, is_known_before, is_live, live_function
 from lucid.compiler.recording.deferred_calls import Augmented
@@ -427,19 +427,23 @@ class StandInFunctions:
             return self._recorder.known(value) is None
         return type(value) in (LateArray, LateScalar)
 
-    def _goes_on(self, iterator: Any) -> bool:
-        """Whether the next item of an iterator from outside is at a place that moves by one."""
+    def _goes_on(self, iterator: Any, *, at_end: bool = True) -> bool:
+        """Whether the next item of an iterator from outside is at a place that moves by one.
+
+        at_end: or is behind the last one, of which the iterator hasn't told yet.
+        """
         if type(iterator) is zip:
             parts: Any = iterator.__reduce__()
-            return bool(parts[1]) and all(map(self._goes_on, parts[1]))
+            return bool(parts[1]) and all(self._goes_on(x, at_end=False) for x in parts[1])
         if type(iterator) not in ITERATORS or not self._collector.was_there(iterator):
             return False
         place = Progress(iterator)
         if type(iterator) is itertools.count:
             return counts_by_ones(iterator)
-        return bool(place["at"] < len(place["items"]))
+        is_more = bool(place["at"] < len(place["items"]))
+        return is_more or (at_end and not is_exhausted(iterator))
 
-    def _taken(self, iterator: Any, *_: Any) -> Any:
+    def _taken(self, iterator: Any, *default: Any) -> Any:
         """The next item: each call finds it at the place that it begins with, and goes on."""
         collector = self._collector
         path = collector.path_of(iterator)
@@ -461,8 +465,12 @@ class StandInFunctions:
         items, at = place["items"], place["at"]
         collector.length(f"the items of {path}", items)
         is_more = at < len(items)  # which each call is asked
-        assert is_more
         collector.entry(f"the place of {path}", place, "at", write=True, holder=iterator)
+        if not is_more:
+            place.stand_at(at + 1)
+            if default:
+                return default[0]
+            raise StopIteration
         place["at"] = at + 1
         return (collector.load_item(items, at) or items)[at]
 
