@@ -7,6 +7,7 @@ import heapq
 import itertools
 import operator
 import random
+import types
 
 import pytest
 
@@ -153,13 +154,33 @@ def test_an_iterator_that_has_told_of_its_end_stays_there(agree, kind, first):
             item = next(it, None)
             return (x, "none") if item is None else (x + item, "some")
 
-        found = [(step(lucid.ones(2)), operator.length_hint(it)) for _ in range(4 - first)]
+        found = [(step(lucid.ones(2)), operator.length_hint(it)) for _ in range(7 - first)]
         if kind is list:
             items.append(lucid.ones(2))
         return found, operator.length_hint(it), next(it, "nothing")
 
     (step,) = agree(scenario)
     assert not step.stats.eager_reasons, step.stats
+
+
+def test_an_iterator_that_has_ended_is_replaced_between_the_calls(agree):
+    def scenario(compile):
+        holder = types.SimpleNamespace(stages=iter([0.5, 2.0]), scale=1.0)
+
+        @compile
+        def step(x):
+            try:
+                holder.scale = next(holder.stages)
+            except StopIteration:
+                return x, "done"
+            return x * holder.scale, "on"
+
+        found = [step(lucid.ones(2)) for _ in range(6)]
+        holder.stages = iter([3.0, 4.0, 5.0])
+        return found, [step(lucid.ones(2)) for _ in range(6)], holder.scale
+
+    (step,) = agree(scenario)
+    assert not step.stats.eager_reasons and step.stats.traces <= 7, step.stats
 
 
 def test_pairs_end_with_the_shorter_one(agree):

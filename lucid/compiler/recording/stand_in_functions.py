@@ -430,7 +430,7 @@ class StandInFunctions:
     def _goes_on(self, iterator: Any, *, at_end: bool = True) -> bool:
         """Whether the next item of an iterator from outside is at a place that moves by one.
 
-        at_end: or is behind the last one, of which the iterator hasn't told yet.
+        at_end: or whether there is none.
         """
         if type(iterator) is zip:
             parts: Any = iterator.__reduce__()
@@ -440,8 +440,7 @@ class StandInFunctions:
         place = Progress(iterator)
         if type(iterator) is itertools.count:
             return counts_by_ones(iterator)
-        is_more = bool(place["at"] < len(place["items"]))
-        return is_more or (at_end and not is_exhausted(iterator))
+        return at_end or bool(place["at"] < len(place["items"]))
 
     def _taken(self, iterator: Any, *default: Any) -> Any:
         """The next item: each call finds it at the place that it begins with, and goes on."""
@@ -460,6 +459,9 @@ class StandInFunctions:
             collector.entry(f"the place of {path}", place, "at", write=True, holder=iterator)
             place["at"] = at + 1
             return at
+        if is_exhausted(iterator):
+            collector.answer(f"{path} has ended", is_exhausted, iterator)
+            return _ended(*default)
         collector.entry(f"the items of {path}", place, "items", holder=iterator)
         collector.entry(f"the place of {path}", place, "at", holder=iterator)
         items, at = place["items"], place["at"]
@@ -468,9 +470,7 @@ class StandInFunctions:
         collector.entry(f"the place of {path}", place, "at", write=True, holder=iterator)
         if not is_more:
             place.stand_at(at + 1)
-            if default:
-                return default[0]
-            raise StopIteration
+            return _ended(*default)
         place["at"] = at + 1
         return (collector.load_item(items, at) or items)[at]
 
@@ -584,6 +584,13 @@ class StandInFunctions:
             return True  # of a named tuple
         module = getattr(function, "__module__", None) or getattr(owner, "__name__", "")
         return str(module).partition(".")[0] in _MODULES
+
+
+def _ended(*default: Any) -> Any:
+    """What `next` gives behind the last item."""
+    if not default:
+        raise StopIteration
+    return default[0]
 
 
 def _part_of_zip(iterator: Any, number: int) -> Any:
