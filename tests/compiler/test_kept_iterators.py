@@ -7,6 +7,7 @@ import heapq
 import itertools
 import operator
 import random
+import types
 
 import pytest
 
@@ -113,7 +114,7 @@ def test_an_epoch_begins_anew_between_the_calls(agree, way):
 
 
 @pytest.mark.parametrize("way", ["except", "default"])
-def test_only_the_call_that_begins_an_epoch_runs_op_by_op(agree, way):
+def test_an_epoch_begins_anew_in_the_step(agree, way):
     class Again(Trainer):
         def step(self):
             if way == "except":
@@ -134,8 +135,100 @@ def test_only_the_call_that_begins_an_epoch_runs_op_by_op(agree, way):
         step = compile(trainer.step)
         return [(step(), trainer.epoch, trainer.left()) for _ in range(22)]
 
+    agree(scenario, traces=2)
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+@pytest.mark.parametrize("first", [0, 3])
+def test_an_iterator_that_has_told_of_its_end_stays_there(agree, kind, first):
+    """The first call may be the one that meets the end."""
+
+    def scenario(compile):
+        items = kind(lucid.full((2,), float(i)) for i in range(3))
+        it = iter(items)
+        for _ in range(first):
+            next(it)
+
+        @compile
+        def step(x):
+            item = next(it, None)
+            return (x, "none") if item is None else (x + item, "some")
+
+        found = [(step(lucid.ones(2)), operator.length_hint(it)) for _ in range(7 - first)]
+        if kind is list:
+            items.append(lucid.ones(2))
+        return found, operator.length_hint(it), next(it, "nothing")
+
     (step,) = agree(scenario)
-    assert step.stats.traces == 1 and len(step.stats.eager_reasons) == 3, step.stats
+    assert not step.stats.eager_reasons, step.stats
+
+
+def test_an_iterator_that_has_ended_is_replaced_between_the_calls(agree):
+    def scenario(compile):
+        holder = types.SimpleNamespace(stages=iter([0.5, 2.0]), scale=1.0)
+
+        @compile
+        def step(x):
+            try:
+                holder.scale = next(holder.stages)
+            except StopIteration:
+                return x, "done"
+            return x * holder.scale, "on"
+
+        found = [step(lucid.ones(2)) for _ in range(6)]
+        holder.stages = iter([3.0, 4.0, 5.0])
+        return found, [step(lucid.ones(2)) for _ in range(6)], holder.scale
+
+    (step,) = agree(scenario)
+    assert not step.stats.eager_reasons and step.stats.traces <= 7, step.stats
+
+
+def test_pairs_end_with_the_shorter_one(agree):
+    def scenario(compile):
+        first, second = [lucid.full((2,), float(i)) for i in range(3)], [1.0, 2.0]
+        it = zip(iter(first), iter(second), strict=False)
+        step = compile(lambda x: (x, next(it, "none")))
+        return [step(lucid.ones(2)) for _ in range(4)]
+
+    agree(scenario)
+
+
+def test_a_call_that_fails_behind_the_end_leaves_the_iterator_there(agree):
+    def scenario(compile):
+        items = [lucid.ones(2)]
+        it = iter(items)
+
+        @compile
+        def step(x):
+            if next(it, None) is None:
+                x = lucid.linalg.cholesky(x)
+            return x
+
+        step(lucid.eye(2))
+        with pytest.raises(RuntimeError):
+            step(-lucid.eye(2))
+        found = operator.length_hint(it), step(lucid.eye(2))
+        items.append(lucid.ones(2))
+        return found, operator.length_hint(it)
+
+    agree(scenario)
+
+
+def test_an_iterator_that_the_step_makes_begins_at_a_place(agree):
+    def scenario(compile):
+        items, others = [lucid.full((2,), float(i)) for i in range(4)], (1.0, 2.0)
+        kept = {}
+
+        @compile
+        def step(x):
+            kept["it"], kept["others"] = iter(items), iter(others)
+            return x + next(kept["it"]) + next(kept["it"]), iter(others)
+
+        found = [step(lucid.ones(2)) for _ in range(3)]
+        left = [[*it] for *_, it in found], [*kept["it"]], [*kept["others"]]
+        return [y for y, _ in found], left, found[0][1] is found[1][1]
+
+    agree(scenario, traces=1)
 
 
 def test_a_call_that_fails_takes_nothing():

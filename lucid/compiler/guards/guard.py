@@ -219,7 +219,8 @@ class ClassAttributes(Attributes):
 
 
 # That say how far they have come.
-ITERATORS: tuple[type, ...] = (type(iter([])), type(iter(())), itertools.count)
+OF_ITEMS: tuple[type, ...] = (type(iter([])), type(iter(())))
+ITERATORS: tuple[type, ...] = (*OF_ITEMS, itertools.count)
 
 
 def number_of(count: Any) -> ctypes.c_ssize_t:
@@ -233,6 +234,11 @@ def counts_by_ones(iterator: Any) -> bool:
         return False
     number = number_of(iterator).value
     return abs(number) < 2**62 and repr(iterator) == f"count({number})"
+
+
+def is_exhausted(iterator: Any) -> bool:
+    """Whether an iterator of a list or tuple has told that it is at its end, and let go of it."""
+    return len(iterator.__reduce__()) == 2
 
 
 class Progress(Attributes):
@@ -264,8 +270,14 @@ class Progress(Attributes):
                 number_of(self.of).value = value
             else:
                 self.of.__setstate__(value)  # type: ignore[attr-defined]
+                if value > len(self["items"]):  # it has told that there is no more
+                    next(self.of, None)  # type: ignore[call-overload]
         else:
-            self._standing[id(self.of)] = value
+            self.stand_at(value)
+
+    def stand_at(self, value: Any) -> None:
+        """Let a trace find this place, until a number is put there."""
+        self._standing[id(self.of)] = value
 
 
 def is_number(value: Any) -> bool:

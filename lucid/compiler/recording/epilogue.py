@@ -15,7 +15,14 @@ from lucid.autograd.hooks import hooks_of
 from lucid.autograd.node import OpNode, edge_of
 from lucid.compiler.guards.age import owner_of
 from lucid.compiler.guards.collector import PLAIN
-from lucid.compiler.guards.guard import brief, closure_of, instance_dict
+from lucid.compiler.guards.guard import (
+    OF_ITEMS,
+    Progress,
+    brief,
+    closure_of,
+    instance_dict,
+    is_exhausted,
+)
 from lucid.compiler.guards.mutable_sources import MutableSource
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.cells import GradUse
@@ -41,6 +48,7 @@ from lucid.compiler.results.output_specs import (
     LateOutput,
     MemoryAlias,
     OutputSpec,
+    Run,
     Views,
     leaf_of,
 )
@@ -274,12 +282,26 @@ class EpilogueBuilder:
             return Found("copy", lambda _: leaf.copy())
         if (isinstance(leaf, _SHARED) or _is_value(leaf)) and self._is_fixed(leaf):
             return Constant(leaf)
+        if isinstance(leaf, OF_ITEMS) and not is_exhausted(leaf):
+            place = Progress(leaf)
+            if self._collector.was_there(place["items"]):
+                return self._iterator(self._spec_of(place["items"]), place["at"])
         source, what = self._source, f"an object of {type(leaf).__name__} that it made"
         what = what.replace("made", "is given") if is_callers else what
         how = "returns" if source is None else f"keeps in {source.path}"
         line = "" if source is None else self._collector.line_of(source)
         does = f"it {how} {what}"
         raise EagerOnlyError(f"{does}, {brief(leaf)}, which no call can make again{line}", does)
+
+    def _iterator(self, items: OutputSpec, at: int) -> OutputSpec:
+        """An iterator that the step has made, of a list or tuple that was there, at a place."""
+
+        def iterator(run: Run) -> Any:
+            found: Any = iter(items.of(run))
+            found.__setstate__(at)
+            return found
+
+        return Found("iterator", iterator)
 
     def _is_fixed(self, leaf: Any) -> bool:
         """Whether all calls may share it: it holds nothing that the step has made.

@@ -35,7 +35,7 @@ from lucid.compiler.guards.age import owner_of
 from lucid.compiler.guards.calls import GuardCollector, is_heard, written_by
 from lucid.compiler.guards.collector import PLAIN
 from lucid.compiler.guards.events import used_in, without_first
-from lucid.compiler.guards.guard import ITERATORS, Progress, counts_by_ones
+from lucid.compiler.guards.guard import ITERATORS, Progress, counts_by_ones, is_exhausted
 from lucid.compiler.inputs.late import is_late
 from lucid.compiler.inputs.scalars import ONLY_COMPUTE, is_known_before, is_live, live_function
 from lucid.compiler.recording.deferred_calls import Augmented
@@ -425,19 +425,22 @@ class StandInFunctions:
             return self._recorder.known(value) is None
         return type(value) in (LateArray, LateScalar)
 
-    def _goes_on(self, iterator: Any) -> bool:
-        """Whether the next item of an iterator from outside is at a place that moves by one."""
+    def _goes_on(self, iterator: Any, *, at_end: bool = True) -> bool:
+        """Whether the next item of an iterator from outside is at a place that moves by one.
+
+        at_end: or whether there is none.
+        """
         if type(iterator) is zip:
             parts: Any = iterator.__reduce__()
-            return bool(parts[1]) and all(map(self._goes_on, parts[1]))
+            return bool(parts[1]) and all(self._goes_on(x, at_end=False) for x in parts[1])
         if type(iterator) not in ITERATORS or not self._collector.was_there(iterator):
             return False
         place = Progress(iterator)
         if type(iterator) is itertools.count:
             return counts_by_ones(iterator)
-        return bool(place["at"] < len(place["items"]))
+        return at_end or bool(place["at"] < len(place["items"]))
 
-    def _taken(self, iterator: Any, *_: Any) -> Any:
+    def _taken(self, iterator: Any, *default: Any) -> Any:
         """The next item: each call finds it at the place that it begins with, and goes on."""
         collector = self._collector
         path = collector.path_of(iterator)
@@ -446,20 +449,28 @@ class StandInFunctions:
             for i in range(len(parts)):
                 collector.answer(f"{path}, part {i}", _part_of_zip, iterator, i)
             return (*map(self._taken, parts),)
-        place, is_count = Progress(iterator), type(iterator) is itertools.count
-        if is_count:
+        place = Progress(iterator)
+        if type(iterator) is itertools.count:
             collector.answer(f"{path} by ones", counts_by_ones, iterator)
-        else:
-            collector.entry(f"the items of {path}", place, "items", holder=iterator)
+            collector.entry(f"the place of {path}", place, "at", holder=iterator)
+            at = place["at"]
+            collector.entry(f"the place of {path}", place, "at", write=True, holder=iterator)
+            place["at"] = at + 1
+            return at
+        if is_exhausted(iterator):
+            collector.answer(f"{path} has ended", is_exhausted, iterator)
+            return _ended(*default)
+        collector.entry(f"the items of {path}", place, "items", holder=iterator)
         collector.entry(f"the place of {path}", place, "at", holder=iterator)
-        at, items = place["at"], () if is_count else place["items"]
-        if not is_count:
-            collector.length(f"the items of {path}", items)
-            is_more = at < len(items)  # which each call is asked
-            assert is_more
+        items, at = place["items"], place["at"]
+        collector.length(f"the items of {path}", items)
+        is_more = at < len(items)  # which each call is asked
         collector.entry(f"the place of {path}", place, "at", write=True, holder=iterator)
+        if not is_more:
+            place.stand_at(at + 1)
+            return _ended(*default)
         place["at"] = at + 1
-        return at if is_count else (collector.load_item(items, at) or items)[at]
+        return (collector.load_item(items, at) or items)[at]
 
     def _called_anew(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         """A clock is read at each call, when all that comes before it has been computed."""
@@ -576,6 +587,13 @@ class StandInFunctions:
 def _is_key_of_call(key: Any) -> bool:
     """Whether only a call knows a key, or a part of one."""
     return any(is_live(x) or is_late(x) for x in (key if type(key) is tuple else (key,)))
+
+
+def _ended(*default: Any) -> Any:
+    """What `next` gives behind the last item."""
+    if not default:
+        raise StopIteration
+    return default[0]
 
 
 def _part_of_zip(iterator: Any, number: int) -> Any:

@@ -119,8 +119,9 @@ class Found(OutputSpec):
     """What each call finds, or makes of what it finds without the native step.
 
     Attributes:
-        what: "argument", "array", "container" or "copy"; or what is to be taken before the step
-            runs, a "number" that follows from those of the call, or the "gradient" of a leaf.
+        what: "argument", "array", "container", "iterator" or "copy"; or what is to be taken before
+            the step runs, a "number" that follows from those of the call, or the "gradient" of a
+            leaf.
         find: gives it.
     """
 
