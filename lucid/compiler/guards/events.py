@@ -634,8 +634,10 @@ _MOST_LEVELS = 64
 
 def _are_plain(values: Sequence[Any], level: int = 0) -> bool:
     """The same, or containers of these, on a few levels."""
-    if level > _MOST_LEVELS or are_single(values):
-        return level <= _MOST_LEVELS
+    if level > _MOST_LEVELS:
+        return False
+    if are_single(values):
+        return True
     for value in values:
         if type(value) is slice:
             value = (value.start, value.stop, value.step)
