@@ -19,6 +19,7 @@ from lucid.ir.passes.constant_fold import constant_fold
 from lucid.ir.passes.cse import cse
 from lucid.ir.passes.dce import dce
 from lucid.ir.passes.loops import hoist_from_loops, sink_from_loops, trim_loops
+from lucid.ir.passes.recompute import recompute
 from lucid.ir.passes.regions import inline
 from lucid.ir.passes.rematerialize import rematerialize
 from lucid.ir.passes.roll_up import roll_up_rounds
@@ -31,9 +32,10 @@ Pass = Callable[[Graph], bool]
 it has that attribute, or its `__name__`: it stands in stages, times and `LUCID_PRINT_AFTER`."""
 
 _known: set[str] = set()  # the names of all passes so far
-_WHOLE: frozenset[Pass] = frozenset(
-    {inline, rematerialize, roll_up_rounds, dce, trim_loops, hoist_from_loops, sink_from_loops}
-)
+_WHOLE: frozenset[Pass] = frozenset((
+    inline, rematerialize, recompute, roll_up_rounds, dce, trim_loops, hoist_from_loops,
+    sink_from_loops,
+))  # fmt: skip
 """Passes that go into the functions of a graph themselves; all others are run on each of these."""
 
 
@@ -274,8 +276,9 @@ _LOOPS: tuple[Pass, ...] = (
 )
 """What makes loops smaller; sums of products over rounds may round otherwise."""
 
-optimize = Pipeline("optimize", (inline, rematerialize, *_LOOPS, simplify))
-"""What each step goes through: functions are inlined, checkpointed blocks repeated."""
+optimize = Pipeline("optimize", (inline, rematerialize, *_LOOPS, simplify, recompute))
+"""What each step goes through: functions are inlined, checkpointed blocks repeated; last, what is
+cheap is computed again rather than kept."""
 
 
 def optimizing(passes: Sequence[Pass], *, last: Pass | None = None) -> Pipeline:
@@ -299,7 +302,7 @@ def optimizing(passes: Sequence[Pass], *, last: Pass | None = None) -> Pipeline:
     if not passes and last is None:
         return optimize
     users, end = map(_users, passes), () if last is None else (last,)
-    return Pipeline("optimize", (inline, rematerialize, *users, *_LOOPS, simplify, *end))
+    return Pipeline("optimize", (inline, rematerialize, *users, *_LOOPS, simplify, recompute, *end))
 
 
 def _users(run: Pass) -> Pass:
