@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from math import inf, prod
+from math import prod
 
 from lucid.ir import ops
 from lucid.ir.clone import copy_node
@@ -13,7 +13,6 @@ from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.ops.attention import AttentionSizes
 from lucid.ir.ops.contraction import split_indices
 from lucid.ir.passes.cse import value_number
-from lucid.ir.passes.flow import sink_side
 from lucid.ir.passes.rematerialize import outermost_block
 
 # Bytes that could be moved in the time that one element of a map takes to compute. A value that is
@@ -106,22 +105,34 @@ def _within_blocks(graph: Graph) -> set[Value]:
 def _smallest(
     wanted: Collection[Value], free: Collection[Value], inside: Collection[Value]
 ) -> set[Value]:
-    edges: list[tuple[object, object, float]] = []
+    import networkx
+    from networkx.algorithms.flow import boykov_kolmogorov  # the fastest on such graphs
+
+    network = networkx.DiGraph()
     seen, queue = set(wanted), [*wanted]
     for value in queue:  # which grows meanwhile
         node = value.producer
         is_free = value in free
-        capacity = 0.0 if is_free else inf if value in inside else _cost(value)
-        edges.append(((value, 0), (value, 1), capacity))
+        if value in inside and not is_free:
+            network.add_edge((value, 0), (value, 1))  # at any cost
+        else:
+            network.add_edge((value, 0), (value, 1), capacity=0.0 if is_free else _cost(value))
         again = None if node is None or is_free else _work(node)
-        edges.append(("forward", (value, 0), inf if again is None else again))
-        for operand in () if node is None or again is None else node.operands:
-            edges.append(((operand, 1), (value, 0), inf))
+        if again is None:
+            network.add_edge("forward", (value, 0))
+            continue
+        network.add_edge("forward", (value, 0), capacity=again)
+        assert node is not None
+        for operand in node.operands:
+            network.add_edge((operand, 1), (value, 0))
             if operand not in seen:
                 seen.add(operand)
                 queue.append(operand)
-    edges += [((value, 1), "backward", inf) for value in wanted]
-    below = sink_side(edges, "forward", "backward")
+    for value in wanted:
+        network.add_edge((value, 1), "backward")
+    _, (_, below) = networkx.minimum_cut(
+        network, "forward", "backward", flow_func=boykov_kolmogorov
+    )
     return {x for x in seen - {*free} if (x, 1) in below and (x, 0) not in below}
 
 
