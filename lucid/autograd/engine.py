@@ -146,9 +146,11 @@ class BackwardRun:
                 run_librarys()
                 continue
             node = self.queue.pop()[1]
+            # A table of a rule pays where that comes again: not for sizes that come once.
+            again = node.derivative if type(node) is OpNode and node.derivative.is_known else None
             self._run_node(node)
-            if natively is not None and type(node) is OpNode and node.derivative.words is None:
-                natively.enter_rule(node.derivative)
+            if natively is not None and again is not None and again.words is None:
+                natively.enter_rule(again)
 
     def _run_librarys(self) -> None:
         """Run the next nodes, up to one that calls code of the user's."""

@@ -820,7 +820,8 @@ def _of_any_size(
     several = output if isinstance(output, tuple) else (output,)
     if not all(isinstance(x, TensorCore) for x in several):
         return output
-    spot = user_spot()
+    node = several[0]._grad_fn
+    spot = user_spot() if node is None else node._spot
     for tensor in several:
         tensor._spot = spot
     return _named_as(cls, output, inputs)

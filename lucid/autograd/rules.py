@@ -11,11 +11,12 @@ import numpy as np
 from lucid.ir import ops
 from lucid.ir.attributes import check_arguments
 from lucid.ir.environment import NATIVE_FUNCTIONS
+from lucid.ir.extents import is_open
 from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.inference import Application, is_many, is_slow, result_type
 from lucid.ir.op import Attributes, Op, Operand
 from lucid.ir.ops.composites import sum_to_shape
-from lucid.ir.types import DType, TensorType, shared_type
+from lucid.ir.types import DType, Shape, TensorType, shared_type
 
 if TYPE_CHECKING:
     from lucid.autograd.native import Code
@@ -111,6 +112,8 @@ class Rule:
             gradients, but none shows another one's memory: parts of it are copied where elements
             are few.
         copied: the numbers of gradients that may not be contiguous, and are to be.
+        table: the words of the steps for machine code, and what they refer to; empty: there are
+            none yet.
         types: of the arrays, by number.
 
     Args:
@@ -134,6 +137,7 @@ class Rule:
         "serves_tensors",
         "serves_values",
         "steps",
+        "table",
         "types",
     )
 
@@ -146,6 +150,7 @@ class Rule:
         types, type_of_result, attributes = of.types, of.result_type, of.attributes
         assert of.op.vjp is not None
         self.count = 0
+        self.table: list[Any] = []
         self.types: list[TensorType] = []
         self.ops: dict[int, Op | tuple[float, DType]] = {}
         self.steps: list[tuple[int, Callable[..., np.ndarray], tuple[int, ...], Any, bool]] = []
@@ -202,6 +207,22 @@ class Rule:
                 used.update(step[2])
                 alive.append(step)
         self.steps = alive[::-1]
+
+    @property
+    def is_of_any_shape(self) -> bool:
+        """Whether it is the same for other shapes, where all operands and the result have one."""
+        made = [self.ops[number] for number, *_ in self.steps if number in self.ops]
+        is_elementwise = all(isinstance(op, tuple) or op.is_elementwise for op in made)
+        return is_elementwise and len(made) == len(self.steps) and self._of_many is None
+
+    def for_shape(self, shape: Shape) -> Rule:
+        """One that `is_of_any_shape`, for another one."""
+        other = object.__new__(Rule)
+        for name in Rule.__slots__:
+            setattr(other, name, getattr(self, name))
+        other.types = [shared_type(x.dtype, shape) if x.shape else x for x in self.types]
+        other._nodes = None
+        return other
 
     @property
     def code(self) -> Code | None:
@@ -359,9 +380,11 @@ class Derivative:
 
     def __init__(self, of: Application, wanted: tuple[bool, ...]) -> None:
         self._of, self._wanted, self.types = of, wanted, of.types
-        self._rule: Rule | None = None
+        self._rule = _known_rule(of, wanted)
         self.words: np.ndarray | None = None
         self.kept: Any = None
+        if self._rule is not None and self._rule.table:
+            self.words, self.kept = self._rule.table
         found: set[int] = set()
         looked_at = looked_at_by(of.op, of.types, of.attributes)
         for is_wanted, sources in zip(wanted, looked_at, strict=True):
@@ -370,10 +393,39 @@ class Derivative:
         self.needed = tuple(sorted(found))
 
     @property
+    def is_known(self) -> bool:
+        """Whether somebody has asked for the rule."""
+        return self._rule is not None
+
+    @property
     def rule(self) -> Rule:
         if self._rule is None:
             self._rule = Rule(self._of, self._wanted, self.needed)
+            key = _key_of_any_shape(self._of, self._wanted)
+            if key is not None and self._rule.is_of_any_shape:
+                _of_any_shape[key] = self._rule
         return self._rule
+
+
+_Key = tuple[Op, tuple[DType, ...], tuple[bool, ...]]
+_of_any_shape: dict[_Key, Rule] = {}
+
+
+def _key_of_any_shape(of: Application, wanted: tuple[bool, ...]) -> _Key | None:
+    """What an op's rules for few elements have in common; None where they follow from shapes."""
+    shape, types = of.result_type.shape, of.types
+    if of.attributes or not shape or not of.op.is_elementwise:
+        return None
+    if any(map(is_open, shape)) or is_many(types) or any(x.shape != shape for x in types):
+        return None
+    return of.op, tuple([x.dtype for x in types]), wanted
+
+
+def _known_rule(of: Application, wanted: tuple[bool, ...]) -> Rule | None:
+    """A rule that operands of another shape have told."""
+    key = _key_of_any_shape(of, wanted)
+    found = None if key is None else _of_any_shape.get(key)
+    return None if found is None else found.for_shape(of.result_type.shape)
 
 
 def derivative_of(of: Application, wanted: tuple[bool, ...]) -> Derivative:

@@ -6,7 +6,7 @@ Args:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any
@@ -34,6 +34,7 @@ from lucid.functions.shape import (
     is_contiguous,
     movedim,
     permuted,
+    range_along,
     reshaped,
     sliced,
     unsqueeze,
@@ -42,12 +43,21 @@ from lucid.functions.tensors import Tensor
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, OptionError, ShapeError
 from lucid.ir.extents import is_open
+from lucid.ir.location import user_spot
 from lucid.ir.memory import read_only
 from lucid.ir.ops.rules import broadcast_all
 from lucid.ir.strides import reshape_strides
 from lucid.ir.types import DType, Shape, i64
+from lucid.runtime.entry.calls import MOST_VALUES
 from lucid.tensor.context import context, within
-from lucid.tensor.core import constant, emit, is_recorded_alone, of_array
+from lucid.tensor.core import (
+    constant,
+    emit,
+    is_recorded_alone,
+    is_unrecorded,
+    of_array,
+    view_of_memory,
+)
 from lucid.tensor.levels import note_turn
 
 __all__ = [
@@ -324,9 +334,33 @@ def _views_along(x: Tensor, axis: int, sizes: list[int], are_rows: bool) -> tupl
     rest = (*shape[:axis], *shape[axis + 1 :])
     ends = list(accumulate(sizes))
     ranges = zip([0, *ends], ends, strict=False)
+    axes = rest if are_rows else (*sizes, *rest)
+    is_long = len(sizes) * (1 + are_rows) >= MOST_VALUES  # a record of a call is as fast, or faster
+    if is_long and x._array is not None and min(axes, default=2) > 1:
+        note_turn()
+        if is_unrecorded(x):
+            return _seen_in_memory(x, axis, ranges, are_rows)
     if not are_rows:
         return tuple([sliced(x, axis, start, stop) for start, stop in ranges])
     return tuple([reshaped(sliced(x, axis, start, stop), rest) for start, stop in ranges])
+
+
+def _seen_in_memory(
+    x: Tensor, axis: int, ranges: Iterable[tuple[int, int]], are_rows: bool
+) -> tuple[Tensor, ...]:
+    """The same views where nobody keeps their history, without an op for each.
+
+    Axes of size 1 are left to the ops.
+    """
+    memory: Any = x._array
+    shape, before, spot = memory.shape, (slice(None),) * axis, user_spot()
+    last = ((ops.reshape, {"shape": (*shape[:axis], *shape[axis + 1 :])}),) if are_rows else ()
+    parts = []
+    for start, stop in ranges:
+        part = memory[(*before, start, ...) if are_rows else (*before, slice(start, stop))]
+        taken = ops.slice, range_along(shape, axis, start, stop, 1)
+        parts.append(view_of_memory(x, part, taken, *last, spot=spot))
+    return tuple(parts)
 
 
 @maps("[[1, 2], [3, 4], [5, 6]]", "-1", "0", "[[3, 4], [5, 6], [1, 2]]")

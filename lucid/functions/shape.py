@@ -606,12 +606,12 @@ def _check_length(wanted: int | None, length: int) -> None:
 
 def sliced(x: Tensor, axis: int, start: int, stop: int, step: int = 1) -> Tensor:
     """The view of a range along one axis; the range is normalized."""
-    part = _range_along(x._type.shape, axis, start, stop, step)
+    part = range_along(x._type.shape, axis, start, stop, step)
     return apply_op(ops.slice, (x,), part)  # type: ignore[return-value]
 
 
 @lru_cache(1024, typed=True)
-def _range_along(shape: Shape, axis: int, start: int, stop: int, step: int) -> Attributes:
+def range_along(shape: Shape, axis: int, start: int, stop: int, step: int) -> Attributes:
     """The attributes of a slice that takes a range of one axis, and all of the others."""
     before, after = (0,) * axis, (0,) * (len(shape) - axis - 1)
     starts, stops = (*before, start, *after), (*shape[:axis], stop, *shape[axis + 1 :])

@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
-from itertools import product
+from itertools import accumulate, chain, product
 from math import prod
 from operator import index, is_
 from typing import Any, NoReturn
@@ -270,11 +270,23 @@ class Sizes:
         """A function of the symbols' values that gives those of formulas (and ints)."""
         wanted = [*wanted]
         keys = [x.key for x in wanted if is_open(x)]
-        return self._function([self._source(x) for x in wanted], keys)
+        return self._function(f"[{', '.join(map(self._source, wanted))}]", keys)
+
+    def shapes(self, wanted: Sequence[Sequence[Any]]) -> Callable[[Sequence[int]], Sequence[Any]]:
+        """A function of the symbols' values that gives those of shapes."""
+        sizes_of = self.evaluator(chain.from_iterable(wanted))
+        ends = [*accumulate(map(len, wanted))]
+        parts = [slice(end - len(x), end) for x, end in zip(wanted, ends, strict=True)]
+
+        def shapes(values: Sequence[int]) -> Sequence[Any]:
+            sizes = sizes_of(values)
+            return [sizes[part] for part in parts]
+
+        return shapes
 
     def in_slots(self) -> Callable[[Sequence[int]], Sequence[int]]:
         """A function of the symbols' values that gives those of all slots."""
-        return self._function(list(map(self._text, self.slots)), self.slots)
+        return self._function(f"[{', '.join(map(self._text, self.slots))}]", self.slots)
 
     def checker(self) -> Callable[[Sequence[int]], bool]:
         """A function of the symbols' values: whether all that was assumed holds for them."""
@@ -298,24 +310,20 @@ class Sizes:
             if known is None or self.symbols_in((*x.over, *x.under)).issubset(known):
                 tests.append(f"{self._text(x.under)} != 0")
                 keys.append(x.under)
-        function = self._function([" and ".join(tests) or "True"], keys)
-        return lambda values: bool(function(values)[0])
+        return self._function(" and ".join(tests) or "True", keys)
 
-    def _function(
-        self, sources: Sequence[str], keys: Iterable[Polynomial]
-    ) -> Callable[[Sequence[int]], Sequence[int]]:
-        """A function of the symbols' values that gives those of some texts.
+    def _function(self, source: str, keys: Iterable[Polynomial]) -> Callable[[Sequence[int]], Any]:
+        """A function of the symbols' values that gives that of a text.
 
-        keys: the formulas in them, whose quotients are computed first.
+        keys: the formulas in it, whose quotients are computed first.
         """
         lines = []
         for atom in sorted(self._atoms_in(keys)):
             x = self._quotients[atom - self.count]  # whose divisor `checker` looks at
             lines.append(f" q{atom} = {self._text(x.over)} // ({self._text(x.under)} or 1)")
-        body = ["def found(v):", *lines, f" return [{', '.join(sources)}]"]
         names: dict[str, Any] = {}
-        exec("\n".join(body), names)
-        made: Callable[[Sequence[int]], Sequence[int]] = names["found"]
+        exec("\n".join(["def found(v):", *lines, f" return {source}"]), names)
+        made: Callable[[Sequence[int]], Any] = names["found"]
         return made
 
     def _source(self, x: Any) -> str:

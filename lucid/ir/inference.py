@@ -60,6 +60,8 @@ def is_slow(op: Op, types: Sequence[TensorType], result: Shape, attributes: Attr
     is_folded = op.is_reduction or op.kind == "scan"
     if not is_folded and (not op.is_elementwise or len({*map(id, types)}) == 1):
         return False
+    if prod(map(hint, types[0].shape if is_folded else result)) < MANY_RUNS:
+        return False
     shapes = [tuple(map(hint, type.shape)) for type in types]
     if is_folded:
         shape, along = shapes[0], attributes.get("axes", (attributes.get("axis"),))

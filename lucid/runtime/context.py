@@ -164,6 +164,7 @@ class Context:
         self._copies: dict[int, np.ndarray] = {}
         self.words = (ctypes.c_int64 * 3)()
         self._written: list[tuple[int, int, int]] = []
+        self._writes = any(x.written for x in expected)
 
     def use_arena(self, arena: Arena) -> None:
         """Run on this arena from now on."""
@@ -237,7 +238,8 @@ class Context:
             changed.append(number)
         if changed:
             self.words[IS_READY] = 0
-            self._separate(changed)
+            if self._writes:
+                self._separate(changed)
         self.words[IS_READY] = not self._copies
 
     def enter_number(self, number: int, given: object) -> bool:

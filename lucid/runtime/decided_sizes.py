@@ -16,7 +16,7 @@ import ctypes
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, chain
+from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from lucid.codegen.kernel_ir.regions import Buffer
 from lucid.codegen.kernels.host import HostKernel
 from lucid.codegen.program.instance import instance_of
 from lucid.codegen.program.memory_plan import place, size_of
+from lucid.codegen.program.open_kernels import Variant
 from lucid.codegen.program.program import KernelCall
 from lucid.codegen.program.verify import verify_program
 from lucid.ir.environment import VERIFY
@@ -60,6 +61,7 @@ class _Group:
         numbers: a function of the symbols' values that gives what follows, in this order.
         words: places of words; temps; kernels, with how many formulas each has; outputs.
         known: what is filled in, by the values.
+        form: what many values have in common: that of the latest ones.
     """
 
     key: Key
@@ -69,6 +71,24 @@ class _Group:
     kernels: list[tuple[int, int]] = field(default_factory=list)
     outputs: list[int] = field(default_factory=list)
     known: dict[Any, _Filled] = field(default_factory=dict)
+    form: _Form | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """What is filled in, but for numbers: it is the same as long as kernels have the same code.
+
+    Attributes:
+        chosen: their code.
+        places: of the words, those of sizes first; words: the addresses of functions among them.
+        lists: which of the words are the address of a kernel's list, and where that begins, in
+            bytes.
+    """
+
+    chosen: Mapping[int, Variant]
+    places: np.ndarray
+    words: np.ndarray
+    lists: tuple[np.ndarray, np.ndarray]
 
 
 @dataclass(slots=True)
@@ -86,7 +106,7 @@ class _Filled:
     words: np.ndarray
     temps: Mapping[Buffer, int]
     outputs: Sequence[tuple[int, tuple[int, ...], np.dtype[Any]]]
-    code: Sequence[object]
+    code: object
     layout: _Layout | None = None
 
 
@@ -329,34 +349,60 @@ class DecidedProgram(OpenPlan):
         return found
 
     def _filled(self, group: _Group, numbers: Sequence[int]) -> _Filled:
-        rest = iter(numbers)
-        places, words = [*group.words], [next(rest) for _ in group.words]
-        temps = {temp: size_of(temp, next(rest)) for temp in group.temps}
-        given = {number: [next(rest) for _ in range(count)] for number, count in group.kernels}
+        count = len(group.words)
+        at = count + len(group.temps)
+        pairs = zip(group.temps, numbers[count:at], strict=True)
+        temps = {temp: size_of(temp, size) for temp, size in pairs}
+        given: dict[int, Sequence[int]] = {}
+        for number, formulas in group.kernels:
+            given[number] = numbers[at : at + formulas]
+            at += formulas
         chosen = self._chosen(given)
         lists = [variant.words(given[number]) for number, variant in chosen.items()]
-        read = np.array([_signed(x) for known in lists for x in known] or [0])
-        at, code = address_of(read), [read, *chosen.values()]
-        for (number, variant), known in zip(chosen.items(), lists, strict=True):
-            for place_ in self._places[number]:
-                kind, _, *region = self._entries[place_]
-                places.append(place_)
-                words.append(at if kind == "words" else variant.address(*region))
-            at += 8 * len(known)
+        form = group.form
+        if form is None or form.chosen != chosen:
+            form = group.form = self._form(group, chosen, lists)
+        read = _signed([x for known in lists for x in known] or [0])
+        words, (indices, begins) = form.words.copy(), form.lists
+        words[:count] = numbers[:count]
+        words[indices] = begins + address_of(read)
         outputs = []
         for number in group.outputs:
             value = self.program.graph.outputs[number]
-            shape = tuple(next(rest) for _ in value.shape)
+            shape = tuple(numbers[at : at + len(value.shape)])
+            at += len(shape)
             outputs.append((number, shape, value.dtype.numpy))
-        return _Filled(np.array(places, int), np.array(words, np.int64), temps, outputs, code)
+        return _Filled(form.places, words, temps, outputs, (read, chosen))
+
+    def _form(
+        self, group: _Group, chosen: Mapping[int, Variant], lists: Sequence[Sequence[int]]
+    ) -> _Form:
+        places, words = [*group.words], [0] * len(group.words)
+        indices, begins, begin = [], [], 0
+        for (number, variant), known in zip(chosen.items(), lists, strict=True):
+            for place_ in self._places[number]:
+                kind, _, *region = self._entries[place_]
+                if kind == "words":
+                    indices.append(len(words))
+                    begins.append(begin)
+                places.append(place_)
+                words.append(0 if kind == "words" else variant.address(*region))
+            begin += 8 * len(known)
+        made = np.array(indices, int), np.array(begins, np.int64)
+        return _Form(chosen, np.array(places, int), np.array(words, np.int64), made)
 
     def sized_as(self, given: tuple[int, ...]) -> Sized:
-        """What it is for sizes that are known as it begins, for which its assumptions hold."""
+        """What it is for sizes that are known as it begins.
+
+        Raises `NotOpenError` where its assumptions don't hold for them.
+        """
         found = self.sized.get(given)
         if found is not None and found.layout is self.layout:
             self.latest = found
             return found
         values = self._values(given)
+        if found is None and not self.stages[BEFORE].holds(values):
+            raise NotOpenError("sizes are in another relation")
         filled = self.filled(BEFORE, values)
         self.has_room(self.layout, filled)
         layout = self.layout
@@ -458,8 +504,12 @@ class DecidedProgram(OpenPlan):
         return found
 
 
-def _signed(word: int) -> int:
-    return word if -(2**63) <= word < 2**63 else ctypes.c_int64(word).value
+def _signed(words: Sequence[int]) -> np.ndarray:
+    """Words of 64 bits, with or without a sign."""
+    try:
+        return np.array(words, np.int64)
+    except OverflowError:
+        return np.array([ctypes.c_int64(word).value for word in words])
 
 
 class Sizing:
@@ -507,8 +557,6 @@ class Sizing:
         program, integers = self.program, context.integers
         bound: list[Any] = context.bound
         given = tuple([integers[n] if axis < 0 else bound[n].shape[axis] for n, axis in self._axes])
-        if given not in program.sized and not program.serves(given):
-            raise NotOpenError("sizes are in another relation")
         return program.sized_as(given)
 
     def __call__(self, host: Any, found: Sequence[np.ndarray]) -> str | None:
@@ -553,15 +601,7 @@ class Sizing:
 
     def shapes(self, types: Sequence[TensorType]) -> Callable[[Sequence[int]], Sequence[Any]]:
         """A function of the symbols' values that gives the shapes of some types."""
-        sizes_of = self.program.sizes.evaluator([size for x in types for size in x.shape])
-        ends = [*accumulate(len(x.shape) for x in types)]
-        parts = [slice(end - len(x.shape), end) for x, end in zip(types, ends, strict=True)]
-
-        def shapes(values: Sequence[int]) -> Sequence[Any]:
-            sizes = sizes_of(values)
-            return [sizes[part] for part in parts]
-
-        return shapes
+        return self.program.sizes.shapes([x.shape for x in types])
 
 
 def _key_of(symbols: Sequence[int]) -> Key:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -196,7 +196,7 @@ class OpenPlan:
 
     # Code ---------------------------------------------------------------------------------
 
-    def _chosen(self, given: dict[int, list[int]]) -> dict[int, Variant]:
+    def _chosen(self, given: Mapping[int, Sequence[int]]) -> dict[int, Variant]:
         """The code of each open kernel for these sizes; what there isn't is compiled."""
         chosen: dict[int, Variant] = {}
         made: list[tuple[str, Variant]] = []

@@ -189,8 +189,10 @@ class Applied(Tables):
             or most > STEP_OPERANDS
         ):
             return
-        table = _Table(self._offsets)
-        derivative.words, derivative.kept = table.of_rule(rule), table
+        if not rule.table:
+            table = _Table(self._offsets)
+            rule.table[:] = table.of_rule(rule), table
+        derivative.words, derivative.kept = rule.table
 
     def enter(self, known: Application, operands: Sequence[Operand]) -> None:
         """Enter an op on operands of such types, when it is asked for again, some others later.

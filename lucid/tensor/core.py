@@ -913,10 +913,14 @@ def is_recorded_alone(tensor: TensorCore) -> bool:
     return tensor._array is not None and tensor._guard is None and tensor.requires_grad
 
 
-def view_of_memory(operand: TensorCore, array: np.ndarray, *steps: tuple[Op, Attributes]) -> Tensor:
+def view_of_memory(
+    operand: TensorCore, array: np.ndarray, *steps: tuple[Op, Attributes], spot: Spot = None
+) -> Tensor:
     """The tensor that view ops make of an operand one after another, where that is unrecorded.
 
-    array: what they show of its memory.
+    Args:
+        array: what they show of its memory.
+        spot: where the user's code stands, if that is known.
     """
     type = shared_type(operand._type.dtype, array.shape)
     result = _new(operand._storage, type, array, (*operand._chain, *steps))
@@ -926,7 +930,7 @@ def view_of_memory(operand: TensorCore, array: np.ndarray, *steps: tuple[Op, Att
     result._view_chain = (*operand._view_chain, *steps)
     result._epoch = result._base._epoch
     result._guard = operand._guard
-    result._spot = user_spot()
+    result._spot = spot or user_spot()
     return result
 
 

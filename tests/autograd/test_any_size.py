@@ -17,6 +17,7 @@ from lucid.autograd import any_size, native
 from lucid.compiler.compiled import Compiled
 from lucid.compiler.repeated import Repeated
 from tests.autograd.test_native_functions import CALLS, arrays_for, results, tensors_of
+from tests.tensor.test_applied_ops import functions_called
 
 f32, f64 = lucid.float32, lucid.float64
 
@@ -91,6 +92,18 @@ def test_results_have_the_line_of_the_call_and_nodes_the_name_of_a_program() -> 
         lines.add((y.location.file, y.location.line))  # type: ignore[union-attr]
     assert names == {"SoftmaxBackward"} and traces() == 1
     assert len(lines) == 1 and lines.pop()[0] == __file__
+
+
+def test_functions_of_python_that_a_call_with_another_size_takes() -> None:
+    def given(size: int) -> tuple[lucid.Tensor, lucid.Tensor]:
+        return lucid.ones(size, 5, requires_grad=True), lucid.zeros(size, dtype=lucid.int64)
+
+    for size in range(40, 60):
+        F.cross_entropy(*given(size)).backward()
+    operands = iter([given(size) for size in range(60, 80)])
+    assert functions_called(lambda: F.cross_entropy(*next(operands))) <= 180
+    losses = iter([F.cross_entropy(*given(size)) for size in range(80, 100)])
+    assert functions_called(lambda: next(losses).backward()) <= 160
 
 
 def test_wrong_operands_are_refused_and_others_served() -> None:

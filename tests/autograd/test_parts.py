@@ -30,7 +30,7 @@ def one_by_one(cut, x):
     views = []
     for part in parts:
         view = x
-        for op, attributes in part._view_chain:
+        for op, attributes in part._view_chain[len(x._view_chain) :]:
             view = op(view, **attributes)
         views.append(view)
     return views
@@ -51,6 +51,36 @@ def test_gradients_are_those_of_views_one_by_one(cut, used):
     assert gradient(parts).numpy().tobytes() == want.numpy().tobytes()
     compiled = lucid.compile(lambda x: gradient_of(cut, used, x))(x)
     assert compiled.numpy().tobytes() == want.numpy().tobytes()
+
+
+@pytest.mark.parametrize("cut", [lambda x: x.unbind(), lambda x: x.split(2, 1)])
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_many_parts_are_the_views_that_ops_make(cut, requires_grad):
+    x = lucid.arange(300.0 * 260).reshape(300, 260).requires_grad_(requires_grad)
+    y = (x * 1)[:, ::2]
+    parts = cut(y)
+    with lucid.no_grad():
+        want = one_by_one(cut, y)
+    assert len(parts) == len(want) and type(parts) is tuple
+    for part, other in zip(parts, want, strict=True):
+        assert part.shape == other.shape and part.stride() == other.stride()
+        assert part.data_ptr() == other.data_ptr() and part.requires_grad == requires_grad
+        assert [op.name for op, _ in part._view_chain] == [op.name for op, _ in other._view_chain]
+    assert parts[-1].location.text == parts[0].location.text
+    parts[7].detach().fill_(-1.0)
+    assert bool((want[7] == -1.0).all()) and y._version == parts[3]._version == 1
+    if requires_grad:
+        return
+    parts[5].mul_(0.0)
+    assert bool((want[5] == 0.0).all()) and y._version == 2
+
+
+def test_rows_of_one_element_and_of_none_are_views():
+    for x in (lucid.arange(300.0), lucid.zeros(300, 1), lucid.zeros(300, 0)):
+        rows = x.unbind()
+        assert len(rows) == 300 and {row.shape for row in rows} == {x.shape[1:]}
+        rows[9].fill_(7.0)
+        assert x.shape == (300, 0) or x[9].sum().item() == 7.0
 
 
 def gradient_of(cut, used, x):

@@ -196,6 +196,7 @@ class Differentiable:
         self.own_leaves = [OwnLeaves(layer.leaves) for layer in self.layers]
         self.needs_sizes = self.tape.needs_sizes
         self._types: dict[tuple[int, Sequence[int]], tuple[TensorType, ...]] = {}
+        self._shapes: dict[int, Callable[[Sequence[int]], Sequence[Any]]] = {}
         self._given: dict[BackwardKind, tuple[list[TensorType], list[Strides | None]]] = {}
 
     def is_plain(self, arguments: Collection[int]) -> bool:
@@ -222,9 +223,10 @@ class Differentiable:
         if found is None:
             if len(self._types) >= _MOST_KNOWN:
                 self._types.clear()
-            at = of.at(sizes)
-            found = tuple([x.with_shape(replaced(x.shape, at)) for x in types])
-            self._types[key] = found
+            if number not in self._shapes:
+                self._shapes[number] = of.shapes([x.shape for x in types])
+            pairs = zip(types, self._shapes[number](sizes), strict=True)
+            found = self._types[key] = tuple([x.with_shape(tuple(shape)) for x, shape in pairs])
         return found
 
     def given_to(self, kind: BackwardKind) -> tuple[Sequence[TensorType], Sequence[Strides | None]]:
@@ -428,11 +430,10 @@ class CallRecord:
             found = form.function(*given)
             if found is not SLOW_PATH or tape.sizes is None or self.rule.needs_sizes:
                 return None if found is SLOW_PATH else found
-            tensors = [*map(_tensor_on, given, *self.rule.given_to(walk.kind))]
-            made = program.run_of_any_size(tensors)
+            made: Sequence[np.ndarray] | None = program.arrays_of_any_size(given)
         except NotFinite:  # the long way says where it is made
             return None
-        return None if made is SLOW_PATH else [x._array for x in made]
+        return made
 
     def _lengths(self) -> list[np.ndarray]:
         """Arrays that have the sizes which values decided."""
@@ -552,7 +553,12 @@ class CompiledBackward(CustomNode):
         results: Sequence[TensorCore],
     ) -> None:
         layer = record.rule.layers[number]
-        super().__init__(edges, record.rule.types_at(number, record.sizes))
+        places = [output.positions for output in layer.outputs]
+        if record.rule.tape.sizes is None or not all(places):
+            types = record.rule.types_at(number, record.sizes)
+        else:
+            types = tuple([results[positions[0]]._type for positions in places])
+        super().__init__(edges, types)
         self._spot = record.spot
         self._record = record
         self._number = number

@@ -810,22 +810,73 @@ class Program:
 
         `SLOW_PATH` as well where it takes more than the sizes that are open.
         """
-        if self.native is None or not self._takes_any_size:
+        arrays = [tensor._array for tensor in tensors]
+        if not self._fits(arrays):
             return SLOW_PATH
-        for position, axis, size in self._known_axes:
-            array: Any = tensors[position]._array
-            if array.shape[axis] != size or not array.flags.c_contiguous:
-                return SLOW_PATH
-        result = self.run(Call.of_tensors(tensors))
-        self.prepare_native()
+        call = Call.of_tensors(tensors)
+        if self.guards.failure(call, knows_sizes=True) is not None:
+            return SLOW_PATH
+        rule = self.differentiable
+        record = None if rule is None else CallRecord(rule, tensors, ())
+        found = self._run_on_arrays(arrays)
+        if found is None:
+            return SLOW_PATH
+        inputs, outputs = found
+        run = Run(call, self.output_count, outputs)
+        result = self.result.of(run)
+        if record is not None:
+            record.attach(tensors, outputs, inputs, [spec.of(run) for spec in self.tensors])
         return result
+
+    def arrays_of_any_size(self, arrays: Sequence[Any]) -> Sequence[np.ndarray] | None:
+        """The same for arrays, and those of the results; None where it takes more."""
+        if not self._fits(arrays) or not self._gives_arrays:
+            return None
+        if self.guards.failure(Call.of_tensors(()), knows_sizes=True) is not None:
+            return None
+        found = self._run_on_arrays(arrays)
+        return None if found is None else found[1]
+
+    def _fits(self, arrays: Sequence[Any]) -> bool:
+        """Whether it runs arguments of any size, and these have the sizes that aren't open."""
+        if self.native is None or self.around is not None or not self._takes_any_size:
+            return False
+        for position, axis, size in self._known_axes:
+            if arrays[position].shape[axis] != size:
+                return False
+        return True
+
+    def _run_on_arrays(self, arrays: Sequence[Any]) -> tuple[list[Any], Results] | None:
+        """Inputs and outputs of the native step; None where the sizes are in another relation."""
+        inputs, outputs = self.inputs.copy(), Results()
+        for number, position in self.arguments:
+            array = arrays[position]
+            inputs[number] = array if array.flags.c_contiguous else np.ascontiguousarray(array)
+        decided = self._decided
+        assert decided is not None
+        before = decided.latest
+        try:
+            self.executable.call(inputs, None, outputs)
+        except (NotOpenError, NotFinite):  # the sizes are in another relation, or it runs again
+            return None
+        if decided.latest is not before:  # these sizes come again
+            self.prepare_native()
+        return inputs, outputs
 
     @cached_property
     def _takes_any_size(self) -> bool:
         """Whether it makes results of row-major arguments, in sizes that those say, and no more."""
-        rare = self.is_claiming, self.gathering, self.gradients.are_promised, self._found
+        rare = (
+            *(self.is_claiming, self.gathering, self.gradients.are_promised, self._found),
+            *(self.counters, self.numbers, self.readers, self._side_effects, self._written),
+            self.guards.pinned,
+        )
         is_row_major = all(self._strides[number] is None for number, _ in self.arguments)
         return self.has_given_sizes and self.is_simple and is_row_major and not any(rare)
+
+    @cached_property
+    def _gives_arrays(self) -> bool:
+        return self.gives_arrays
 
     @cached_property
     def _known_axes(self) -> list[tuple[int, int, int]]:

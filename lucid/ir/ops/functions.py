@@ -112,8 +112,9 @@ def _cast(x: np.ndarray, dtype: DType) -> np.ndarray:
     result = x.astype(dtype.numpy, order="C" if repeats else "K")
     if x.dtype.kind == "f" and dtype.kind == "int":
         least, greatest = limits_of(dtype)
-        inside = (x > least - 1.0) & (x < greatest + 1.0)
-        if not inside.all():
+        lowest, highest = np.minimum.reduce, np.maximum.reduce  # NaN where one of them is
+        if x.size and not (lowest(x, None) > least - 1.0 and highest(x, None) < greatest + 1.0):
+            inside = (x > least - 1.0) & (x < greatest + 1.0)
             nearest = np.where(np.isnan(x), 0, np.where(x < 0, least, greatest))
             return np.where(inside, result, nearest).astype(dtype.numpy)
     return result
