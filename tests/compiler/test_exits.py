@@ -168,7 +168,7 @@ def test_a_loop_until_it_has_converged(agree: Any) -> None:
         return x, count
 
     calls = [(lucid.tensor([float(v)]),) for v in (2, 30, 1, 2, 30, 500, 1, 2, 500)]
-    (step,) = agree(calling(body, calls), traces=4)
+    (step,) = agree(calling(body, calls), traces=2)  # one for no round
     assert not step.stats.eager_reasons
 
 

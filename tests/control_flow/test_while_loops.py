@@ -465,3 +465,21 @@ def test_a_step_of_a_loop_is_checked_stage_by_stage():
     step = lucid.compile(run)
     step(tensor(0.1, 0.2, -0.3))
     assert "agree" in str(step.check(tensor(0.1, 0.2, -0.3)))
+
+
+def test_a_loop_that_makes_no_round_gives_its_gradient_to_what_rounds_would_replace() -> None:
+    def step(a: Any, count: Any) -> Any:
+        a = a.clone().requires_grad_()
+
+        def body(i: Any, x: Any, y: Any) -> Any:
+            return i + 1, y * 2, y
+
+        start = lucid.tensor(0), a * 3, a * 5
+        _, x, y = lucid.while_loop(lambda i, x, y: i < count, body, start)
+        (gradient,) = lucid.autograd.grad(x + y, a)
+        return gradient
+
+    compiled = lucid.compile(step)
+    for count, wanted in ((0, 8.0), (1, 15.0), (2, 15.0)):
+        given = lucid.tensor(2.0), lucid.tensor(count)
+        assert compiled(*given).item() == step(*given).item() == wanted

@@ -278,7 +278,7 @@ class GuardCollector(Reads):
             return instead
         instead = self.instead(function, args, kwargs)
         if instead is None:
-            if self.changed is not None:
+            if self.watchers:
                 self._note_call(function, args)
             self._call(function, args, kwargs)
             if any(map(is_live, args)) and _is_in_c(function):

@@ -179,7 +179,7 @@ class Collector:
         self.restart: RestartTrace | None = None
         self.changed_later: dict[tuple[int, str], Callable[[], str | None]] = {}
         self._joining: Sequence[str] = ()  # of the f-string that is being made
-        self.changed: list[Change] | None = None  # for who asks: see `_note_change`
+        self.watchers: list[list[Change]] = []  # of what is changed: see `_note_change`
 
     # ------------------------------------------------------------------ entering
 
@@ -298,10 +298,12 @@ class Collector:
 
         What Python's collector doesn't track by now, such as an empty dict, seems to be new later.
         """
-        if self.changed is not None:
+        if self.watchers:
             owner = owner.of if isinstance(owner, Attributes) else owner
             length = len(owner) if type(owner) is list else None
-            self.changed.append(Change(owner, gc.is_tracked(owner), length))
+            change = Change(owner, gc.is_tracked(owner), length)
+            for watcher in self.watchers:
+                watcher.append(change)
 
     def _take_from_whole(self, guard: EntryGuard) -> None:
         """Let an entry of a container that is known be guarded for what it was from the start."""

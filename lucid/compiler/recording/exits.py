@@ -180,11 +180,17 @@ class Exits:
         self._sizes_found.clear()
         self._answers.clear()
 
-    def holds(self, condition: Value, what: str) -> bool:
-        """The outcome of a bool[]."""
-        with self.recorder.annotated():
-            question = ops.cast(condition, dtype=i64)
-        return bool(self.ask(question, what))
+    def holds(self, condition: Value, what: str, known: bool | None = None) -> bool:
+        """The outcome of a bool[], which constants alone may decide by now."""
+
+        def find() -> int:
+            if known is not None:
+                return known
+            with self.recorder.annotated():
+                question = ops.cast(condition, dtype=i64)
+            return self.ask(question, what)
+
+        return self.recorder.ended_loops.ask(condition, find)
 
     def _now(self, value: Value) -> Any:
         return self.now_of(value).item()
@@ -274,12 +280,12 @@ class Exits:
             made.extent, self._sizes[x] = x, made
         return self._sizes[x]
 
-    def truth(self, value: Value, what: str) -> bool:
+    def truth(self, value: Value, what: str, known: bool | None = None) -> bool:
         """The outcome of `bool()` of a 0-d value."""
         with self.recorder.annotated():
             if value.dtype.kind != "bool":
                 value = ops.ne(value, self.recorder.graph.constant(0, value.dtype))
-        return self.holds(value, what)
+        return self.holds(value, what, known)
 
     def _as(self, value: Value, dtype: DType) -> Value:
         return value if value.dtype is dtype else ops.cast(value, dtype=dtype)

@@ -1,4 +1,4 @@
-"""What the code of a `for` tells of its rounds."""
+"""What the code of a loop tells of its rounds."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import inspect
 import itertools
 import types
 from collections.abc import Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from lucid.compiler.guards.events import depths, steps
@@ -17,6 +18,7 @@ _MOST_CALLS = 3  # between what is made and the loop that goes over it
 # Before the first round of a comprehension, within the function that it is in.
 _OPENS = ("LOAD_FAST_AND_CLEAR", "SWAP", "BUILD_LIST", "PRECALL")
 _PUTS = ("LIST_APPEND", "SET_ADD", "MAP_ADD")  # of a comprehension, into what is on the stack
+_BEFORE_JUMPS = ("TO_BOOL", "UNARY_NOT", "EXTENDED_ARG", "NOP")
 _NO_FUNCTION = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
@@ -43,6 +45,26 @@ class LoopCode(NamedTuple):
     def fills(self) -> bool:
         """Whether each round makes an item of a list, as the code says."""
         return self.makes is not None or self.yields
+
+
+class LookCode(NamedTuple):
+    """What the code tells of an instruction at which a value is looked at, in a loop.
+
+    Attributes:
+        header: where the loop begins; iterator: where on the stack it has its things from, if it is
+            a `for`; target: the variable that is each of them, if nothing else sets that.
+        live: the variables that are read behind it; below: the values on the stack.
+        stored: those of them that a round may set.
+        stays: the answer with which the loop goes on; None: with either.
+    """
+
+    header: int
+    iterator: int | None
+    target: int | None
+    live: list[int]
+    stored: list[int]
+    below: range
+    stays: bool | None
 
 
 @functools.lru_cache(maxsize=1024)
@@ -93,6 +115,88 @@ def code_of_loop(code: types.CodeType, offset: int) -> LoopCode | None:
         return None
     places = sorted(map(names.index, live))
     return LoopCode(bool(uses), True in branches, places, makes, yields)
+
+
+@functools.lru_cache(maxsize=1024)
+def code_of_look(code: types.CodeType, offset: int) -> LookCode | None:
+    """That of an instruction whose answer decides a jump, in the innermost loop around it."""
+    at, offset = {x.offset: x for x in dis.get_instructions(code)}, _instruction(code, offset)
+    shows = any(x.argval in _SHOW_VARIABLES for x in at.values() if _loads_global(x))
+    around = [(len(body), header) for header, body in _loops(code).items() if offset in body]
+    if code.co_flags & _NO_FUNCTION or shows or not around:
+        return None
+    _, header = min(around)
+    body, following = _loops(code)[header], _following(code)
+    jump, negated = offset, False
+    while not at[jump].opname.startswith("POP_JUMP"):
+        if (jump != offset and at[jump].opname not in _BEFORE_JUMPS) or len(following[jump]) != 1:
+            return None
+        negated ^= at[jump].opname == "UNARY_NOT"
+        (jump,) = following[jump]
+    if not at[jump].opname.endswith(("IF_TRUE", "IF_FALSE")) or len(following[jump]) != 2:
+        return None
+    inside = [x in body for x in following[jump]]
+    is_jump = at[jump].opname.endswith("IF_TRUE") is not negated  # if the answer is yes
+    stays = None if inside[0] is inside[1] else inside[0] is is_jump
+    names = [*dict.fromkeys((*code.co_varnames, *code.co_cellvars))]
+    live = {*code.co_cellvars}.union(*(_live(code)[x] for x in following[jump]))
+    first = len({*names, *code.co_freevars})
+    advance = header
+    while at[advance].opname == "EXTENDED_ARG":
+        (advance,) = following[advance]
+    is_for = at[advance].opname == "FOR_ITER"
+    iterator = first + depths(code)[header] - 1 if is_for else None
+    live -= {*code.co_freevars}
+    places = sorted(map(names.index, live))
+    below = range(first, first + depths(code)[jump] - 1)
+    written = [*chain.from_iterable(_variables(at[x])[1] for x in body)]
+    stored = sorted(map(names.index, live & {*written}))
+    target = None
+    if is_for:
+        given = _variables(at[min(x for x in body if x > advance)])[1][:1]
+        target = next((names.index(x) for x in given if written.count(x) == 1), None)
+    return LookCode(header, iterator, target, places, stored, below, stays)
+
+
+def reads_nothing_behind(code: types.CodeType, offset: int) -> bool:
+    """Whether no variable of a function's is read behind an instruction, as it is before it."""
+    following = _following(code)[_instruction(code, offset)]
+    live = set[str]().union(*(_live(code)[x] for x in following))
+    return not live and not code.co_flags & _NO_FUNCTION
+
+
+def _instruction(code: types.CodeType, offset: int) -> int:
+    """Where the instruction begins that a frame is at, which may be said by what is behind it."""
+    return max(x for x in _following(code) if x <= offset)
+
+
+@functools.lru_cache(maxsize=256)
+def _following(code: types.CodeType) -> dict[int, list[int]]:
+    """Where each instruction goes on but for errors, the target of a jump first."""
+    return {x: [y.target for y in found if not y.handled] for x, found in steps(code).items()}
+
+
+@functools.lru_cache(maxsize=256)
+def _loops(code: types.CodeType) -> dict[int, set[int]]:
+    """The natural loops of some code: their instructions, by the first one.
+
+    Reference: Aho, Lam, Sethi, and Ullman, "Compilers", 2007, 9.6.6.
+    """
+    before: dict[int, list[int]] = {}
+    for offset, targets in _following(code).items():
+        for target in targets:
+            before.setdefault(target, []).append(offset)
+    found: dict[int, set[int]] = {}
+    for header, sources in before.items():
+        pending = [x for x in sources if x >= header]
+        if pending:
+            body = found[header] = {header}
+            while pending:
+                offset = pending.pop()
+                if offset not in body:
+                    body.add(offset)
+                    pending += before.get(offset, ())
+    return found
 
 
 def _instructions(code: types.CodeType) -> list[dis.Instruction]:

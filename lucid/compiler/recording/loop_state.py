@@ -12,7 +12,7 @@ import operator
 import sys
 import types
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from typing import Any
@@ -149,13 +149,19 @@ class LoopState:
 
     @unheard
     def carry(
-        self, before: LoopState, noted: Frame, *, kinds: tuple[type, ...]
+        self,
+        before: LoopState,
+        noted: Frame,
+        *,
+        kinds: tuple[type, ...],
+        others: Collection[_Place] = (),
     ) -> list[TensorCore] | None:
         """The tensors that the round since `before` has put in the place of others of their types.
 
         None: it has done more, or their memory is seen elsewhere as well.
 
         kinds: of numbers that are carried as well.
+        others: variables that other rounds may change.
         """
         if noted.reads_last and not self.reads_last:
             self.reads_last = True
@@ -164,9 +170,12 @@ class LoopState:
             return None
         values = self._values.items()
         numbers = [x for x, new in values if _is_another(before._values[x], new, kinds)]
+        may_be = [x for x in others if _are_of(kinds, before._values[x], self._values[x])]
+        numbers += [x for x in may_be if x not in numbers]
         before._numbers = {x: self._number(before._values[x]) for x in numbers}
         self._numbers = {x: self._number(self._values[x]) for x in numbers}
-        changed = [place for place in self._values if self._is_changed(place, before)]
+        may_change = {x for x in others if isinstance(self._values[x], TensorCore)}
+        changed = [x for x in self._values if x in may_change or self._is_changed(x, before)]
         self._changing = [place for place in changed if place not in self._numbers]
         leaves = chain.from_iterable(flatten(self._values[x])[0] for x in self._changing)
         held = {id(x): x for x in (*self._values.values(), *leaves) if isinstance(x, TensorCore)}
@@ -331,6 +340,12 @@ class LoopState:
         entered._show_last(self._last_of_filled())
         return entered
 
+    @unheard
+    def put_number(self, frame: types.FrameType, place: int, number: Any) -> None:
+        """Let a number be in a variable for which one is carried, if there is one."""
+        if place in self._numbers:
+            self._put(Stack(frame), place, number)
+
     def _put(self, stack: Stack, place: _Place, value: Any) -> None:
         if isinstance(place, int):
             stack[place] = value
@@ -415,9 +430,13 @@ def _are_same(some: Sequence[Any], others: Sequence[Any]) -> bool:
 
 def _is_another(old: Any, new: Any, kinds: tuple[type, ...]) -> bool:
     """Whether both are numbers of one of these types, and not the same one."""
-    if old is new or new.__class__ not in kinds or old.__class__ is not new.__class__:
+    if old is new or not _are_of(kinds, old, new):
         return False
     return is_live(old) or is_live(new) or type(old) is not type(new) or old != new
+
+
+def _are_of(kinds: tuple[type, ...], old: Any, new: Any) -> bool:
+    return new.__class__ in kinds and old.__class__ is new.__class__
 
 
 def _fits(old: TensorCore, new: TensorCore) -> bool:

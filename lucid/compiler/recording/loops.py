@@ -82,6 +82,7 @@ if TYPE_CHECKING:
 
 Round = Callable[[list[Any], list[Any]], tuple[list[Any], list[Any]]]
 _FIRST_LENGTH, _GROWTH = 16, 4  # of what a while_loop stacks: so many rounds, and then more
+_LOOKS = "looks at a value"
 _REPEATED = ("view", "create", "random")  # ops that a backward does again rather than keep
 
 
@@ -304,6 +305,7 @@ class Frame:
         walks: of those that came to stand-ins to which of them, and what from before the round they
             ask for; None: all leaves.
         first: the number of its first autograd node.
+        may_look: whether its rounds may look at a value, by which the loop ends.
         number: of a round that Python makes; keys: by how much the ints were more than the number
             by which something was read, by where; reads_last: whether a list's last item was.
     """
@@ -325,6 +327,7 @@ class Frame:
         self.hidden: set[Storage] = set()
         self.walks: list[tuple[list[int], list[Node] | None]] = []
         self.first = 0
+        self.may_look = False
         self.number: int | None = None
         self.keys: defaultdict[Any, set[int]] = defaultdict(set)
         self.reads_last = False
@@ -337,6 +340,11 @@ class Frame:
         """Where something was read by one int, and by how much that was more than the number."""
         return {(at, *found) for at, found in self.keys.items() if len(found) == 1}
 
+    @property
+    def has_told(self) -> bool:
+        """Whether a round does more in Python than to look at values."""
+        return self._told[1:] != self._what_was_told()[1:]
+
     def _what_was_told(self) -> tuple[int, ...]:
         """How much there is that each call does in Python."""
         recorder = self._recorder
@@ -347,20 +355,18 @@ class Frame:
     def watching(self) -> Iterator[None]:
         """See what a round does in the block besides computing."""
         collector = self._recorder.collector
-        watched = None if collector is None else collector.changed
+        changed = self.changed
         try:
             self._age.begin()
             if collector is not None:
-                collector.changed = self.changed
+                collector.watchers.append(changed)
             yield
         finally:
             if collector is not None:
-                collector.changed = watched
-            if watched is not None:
-                watched += self.changed
+                collector.watchers = [x for x in collector.watchers if x is not changed]
             self.changed = [
                 change
-                for change in self.changed
+                for change in changed
                 if id(change.owner) not in self.variables
                 and not (change.is_tracked and self._age.is_new(change.owner))
             ]
@@ -474,11 +480,13 @@ class Scan:
     Attributes:
         carry, rows: of the round, a row of each of the xs; then the last carry, and the stacked ys.
         made: the next carry and the round's row of each of the ys, which the block has to set.
+        counted: which of the carry says how many rounds have a gradient.
     """
 
     carry: list[Any]
     rows: list[Any]
     made: tuple[list[Any], list[Any]] = field(init=False)
+    counted: int = 1
 
 
 class _LentRow(NamedTuple):
@@ -518,6 +526,8 @@ class Loops:
         away: memory that the variables of Python's rounds don't show while one is recorded.
         looked_at: loops of Python's with so many rounds that aren't worth another look, by the
             identity of what their code tells.
+        apart: memory that may be that of another tensor in eager mode, and the lines of loops that
+            have left it: it may not be written.
         lent: rows of stacks that Python has got for items of lists.
         gathering: the frames of generator expressions whose items are put in a list, and what holds
             that; offered: what others are going over.
@@ -530,6 +540,7 @@ class Loops:
         self.left: list[Location | None] = []
         self.away: set[Storage] = set()
         self.looked_at: dict[int, int] = {}
+        self.apart: dict[Storage, Location | None] = {}
         self.lent: list[_LentRow] = []
         self.gathering: list[tuple[FrameType | None, list[Any]]] = []
         self.offered: dict[int, Iterator[Any]] = {}
@@ -553,6 +564,14 @@ class Loops:
                 frame.reads_last = True
             elif frame.number is not None:
                 frame.keys[at].add(key - frame.number)
+
+    def look(self) -> None:
+        """A value is looked at, which rounds may only do where their loop ends by it."""
+        for frame in self.looks:
+            if not frame.may_look:
+                frame.refused = _LOOKS
+        if self.frames and not self.frames[-1].may_look:
+            raise unrolling(_LOOKS, [self.frames[-1].body.place])
 
     def unroll(self, reason: str) -> None:
         """Begin again, with the innermost loop that is being recorded unrolled, if there is one."""
@@ -587,6 +606,7 @@ class Loops:
 
     def check_left(self) -> None:
         """Begin again where Python has left a loop, whose rounds can't be the same."""
+        self.recorder.ended_loops.end()
         if self.left:
             raise unrolling("is left in a round", self.left)
 
@@ -779,7 +799,7 @@ class Loops:
         self._check_behind(checks, node.results[carries + len(states) :])
         read = {}
         if body.is_while:
-            read["count"] = results[1] if count is None else count
+            read["count"] = results[scan.counted] if count is None else count
         self.take_replayed(node)
         found = [*results[:carries], *results[body.carries :]]
         if context.grad_enabled:
@@ -863,6 +883,8 @@ class Loops:
     def note_write(self, target: TensorCore, value: TensorCore) -> None:
         """Note that a tensor is about to be written."""
         storage, frames = target._storage, (*self.frames, *self.looks)
+        if storage in self.apart:
+            raise unrolling("branches, and leaves what is written then,", [self.apart[storage]])
         for frame in frames:
             if storage not in frame.written:
                 assert storage.value is not None
@@ -890,6 +912,17 @@ class Loops:
                 counter.value += (length - 1) * (counter.value - version)
                 found.append((storage, before, storage.value))
         return found
+
+    def refuse_effects(self, frame: Frame) -> None:
+        """Begin again where a round does more than to compute, of which not all is to be done."""
+        ranges = Ranges(frame.ranges)
+        for node in self.recorder.graph.nodes[frame.start :]:
+            is_right = node in frame.checked or (node.op is ops.check and ranges.is_satisfied(node))
+            if node.has_effect and not is_right:
+                self.unroll("branches, and checks something or calls Python,")
+            ranges.note(node)
+        if frame.written:
+            self.unroll("branches, and writes tensors,")
 
     def check_before(self, frame: Frame, body: Body, loop: Loop, runs: Value | None) -> None:
         """Check what the body checks before the loop, of all rounds together.
@@ -1235,6 +1268,10 @@ class LoopNode(RegionNode):
     ) -> None:
         """Give the results of a loop their history, as far as they depend on what has one."""
         leaves, reached = body.leaves()
+        if body.is_while:  # which may make no round
+            for ends, start in zip(reached, body.inputs[: body.carried], strict=False):
+                ends |= set() if start is None else {(start, 0)}
+            leaves = [*dict.fromkeys(chain(leaves, *reached))]
         edges = [_edge_outside(leaf, body) for leaf in leaves]
         alive = _depending(body, leaves, edges, reached)
         if alive:

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from lucid.autograd.host_finding import Finding
 from lucid.compiler.inputs.scalars import is_live
+from lucid.compiler.recording.ended_loops import Iteration
 from lucid.compiler.recording.iterables import LateIterable
 from lucid.compiler.recording.late_numbers import LateSize, extent_of
 from lucid.compiler.recording.loop_code import LoopCode, code_of_loop
@@ -68,7 +69,10 @@ def rounds(
     if not is_live(count):
         least = max(_LEAST_ROUNDS, loops.looked_at.get(id(found), 0))
     if (count.now if is_live(count) else count) > least and count > least:
-        instead = chain.from_iterable(_rounds(loops, found, things))
+        iteration = Iteration(things)
+        instead = chain.from_iterable(_rounds(loops, found, iteration))
+        if not is_live(count):
+            recorder.ended_loops.iterations[id(instead)] = instead, iteration
         if found.yields:
             loops.offered[id(instead)] = instead
         return instead
@@ -77,17 +81,20 @@ def rounds(
     return None
 
 
-def _rounds(loops: Loops, code: LoopCode, things: LateIterable) -> Iterator[Iterable[Any]]:
+def _rounds(loops: Loops, code: LoopCode, iteration: Iteration) -> Iterator[Iterable[Any]]:
     """Rounds of a known number, or of as many as each call says, but enough to be looked at.
 
     Those of which nothing is left to say come together, so that nothing runs between them.
     """
+    things = iteration.things
     count, start, step = things.length, things.first, things.stride
     if code.yields and not loops.gathered(sys._getframe(1)):  # who gets the items isn't known
         yield things.rest(start, start + step * operator.index(count))
         return
-    done, state = yield from _looked_at(loops, code, things)
-    if is_live(count) and done == count.now - 1:
+    done, state = yield from _looked_at(loops, code, iteration)
+    if state is None and not is_live(count):
+        yield from iteration.rest()
+    elif is_live(count) and done == count.now - 1:
         yield (things.at(start + step * (count - 1)),)
     else:
         yield things.rest(start + step * done, start + step * operator.index(count))
@@ -100,13 +107,13 @@ def _most_looks(code: LoopCode) -> int:
 
 
 def _looked_at(
-    loops: Loops, code: LoopCode, things: LateIterable
+    loops: Loops, code: LoopCode, iteration: Iteration
 ) -> Generator[Any, None, tuple[int, LoopState | None]]:
     """Look at rounds, and record one for all that are left when they are alike.
 
     Returns how many are over; and the state before the recorded one, if there is one.
     """
-    state, done = LoopState(code, sys._getframe(2), loops), 0
+    state, done, things = LoopState(code, sys._getframe(2), loops), 0, iteration.things
     start, step = things.first, things.stride
     is_known = not is_live(things.length)
     count: int = things.length if is_known else things.length.now
@@ -117,6 +124,7 @@ def _looked_at(
         with loops.looking(state.objects) as noted:
             number = start + step * done
             noted.number = number
+            iteration.begun = done + 1
             yield (things.at(number),)
             done, before = done + 1, state
             state = LoopState(code, sys._getframe(2), loops, before)

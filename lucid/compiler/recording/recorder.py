@@ -23,6 +23,7 @@ from lucid.compiler.inputs.late import now_of
 from lucid.compiler.inputs.present import evaluate
 from lucid.compiler.inputs.scalars import SymScalar, is_live, seen
 from lucid.compiler.recording import texts
+from lucid.compiler.recording.ended_loops import EndedLoops
 from lucid.compiler.recording.exits import Exits
 from lucid.compiler.recording.filled_lists import is_stacked
 from lucid.compiler.recording.foreseen import Foreseen
@@ -91,7 +92,7 @@ class Recorder(TracedMemory):
     Attributes:
         at_start: what it has known from its start.
         hosts: the calls of custom Functions that run in Python.
-        loops: those whose body is a function of the graph.
+        loops: those whose body is a function of the graph; ended_loops: those that end on a value.
         parts: of tensors, at places that move.
         constant_arrays: those that `numpy()` has given, with the memory of their tensors.
         exits: what Python has looked at; outside: what the step tells the world.
@@ -112,6 +113,7 @@ class Recorder(TracedMemory):
         self.hosts = HostRecording(self, known)
         self.exits = Exits(self)
         self.loops = Loops(self)
+        self.ended_loops = EndedLoops(self.loops)
         self.parts = MovingParts(self)
         self.constant_arrays: list[tuple[Storage, np.ndarray, Location | None]] = []
         self.hosts.present.run = self.loops.run
@@ -473,9 +475,12 @@ class Recorder(TracedMemory):
         found = self.known(tensor)
         if found is None:
             self.hosts.leave()
-            self.loops.unroll("looks at a value")
+            self.loops.look()
             if what != "float()":
                 return self.exits.of(tensor, what)
+        elif what == "bool()" and self.ended_loops.is_end_of_branches():
+            value = self.exits.only(self.value_of(tensor, what))
+            return self.exits.truth(value, what, bool(found.item()))
         return self.refuse_concrete(tensor, what).item()
 
     def array_of(self, tensor: TensorCore) -> np.ndarray:
@@ -642,7 +647,8 @@ class Recorder(TracedMemory):
         self.refusal = self.hosts.left = self.failed = None  # their tracebacks do
         self.exits.end()
         self.parts.end()
-        del self.hosts, self.exits, self.loops, self.foreseen, self.parts
+        self.ended_loops.end()
+        del self.hosts, self.ended_loops, self.exits, self.loops, self.foreseen, self.parts
         self.outside = None
         self.collector, self.call = None, call
         self.arguments = ()

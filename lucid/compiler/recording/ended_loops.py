@@ -1,0 +1,561 @@
+"""Python loops that end on a value, as Newton's method does: a `while_loop` makes their rounds.
+
+    while err > tol:                    for _ in range(100):
+        ...                                 ...
+                                            if err.item() < tol:
+                                                break
+
+A value is looked at in each round, and the loop goes on with one answer. The rounds between two
+looks by the same instruction do the same if what Python has at the first one differs from what it
+has at the second one in variables, and in what rounds change, and there in tensors of the same
+types and in numbers (`loop_state.py`). So the trace looks at a round that Python makes. The next
+one, from look to look, is recorded on stand-ins, as the body of a `while_loop`, whose condition is
+the answer of the second look. Behind that the places hold what the loop leaves, and Python is told
+the other answer: it goes on where it left the loop in eager mode.
+
+A `for` is at its end as well when its things are, and a round may look at other values, by which it
+ends too: `while err > tol and rounds < limit`. In the native loop a round that another look ends is
+undone: it leaves what there was at the look before it. Python makes that round again, and is told
+the answers. Which end it was is an exit of the step, so there is a path for each.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import types
+import weakref
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from lucid.compiler.guards.events import Stack
+from lucid.compiler.inputs.scalars import is_live
+from lucid.compiler.recording.iterables import LateIterable
+from lucid.compiler.recording.loop_code import (
+    LookCode,
+    LoopCode,
+    code_of_look,
+    reads_nothing_behind,
+)
+from lucid.compiler.recording.loop_state import LoopState, number_of
+from lucid.compiler.recording.loops import Frame, Loops, Scan, loops_here, unrolling
+from lucid.ir import ops
+from lucid.ir.graph import Value
+from lucid.ir.location import LIBRARY, USERS, Location, here, user_frame
+from lucid.ir.region_ops import CONTROL
+from lucid.ir.types import bool_, i64
+from lucid.tensor.core import TensorCore, constant, of_value
+
+_LEFT, _OVER, _UNDONE = 0, 1, 2
+"""How a loop ends: by the look, as there are no more rounds, or by another look: the first one."""
+_MOST_LOOKS = 4  # at rounds, until one is like the next one
+_MOST_ROUNDS = 2**20  # of a `while`, until Python looks for signals again
+_MOST_BRANCHES = 3  # in a round, of each of which both sides are computed
+_MOST_UNDONE = 2  # in one frame, of loops that go on then
+# Of the library, what only looks: nothing else may be done between the user's code and the look.
+_LOOKING = tuple(
+    os.path.join(LIBRARY, x) + os.sep for x in ("compiler", "functions", "tensor", "ir")
+)
+
+
+@dataclass(slots=True, eq=False)
+class Iteration:
+    """How far a `for` has come.
+
+    Attributes:
+        begun: how many rounds, of so many as there are `things`.
+    """
+
+    things: LateIterable
+    begun: Any = 0
+
+    def item(self, begun: Any) -> Any:
+        """What the latest of so many rounds was given."""
+        return self.things.at(self.things.first + self.things.stride * (begun - 1))
+
+    def rest(self) -> Iterable[tuple[Any]]:
+        """What there is for the rounds that haven't begun."""
+        while self.begun < self.things.length:
+            self.begun += 1
+            yield (self.item(self.begun),)
+
+
+@dataclass(slots=True, eq=False)
+class _Look:
+    """A look at a value in a loop.
+
+    Attributes:
+        frame: that of the loop; code: what its code tells; at: where it is, and those inside of it.
+        event: what was told of the instruction, once for each time.
+    """
+
+    frame: types.FrameType
+    code: LookCode
+    at: tuple[Any, ...]
+    event: object
+
+    @property
+    def loop(self) -> tuple[int, int]:
+        return id(self.frame), self.code.header
+
+    @property
+    def source(self) -> tuple[types.CodeType, int]:
+        return self.frame.f_code, self.code.header
+
+    @property
+    def below(self) -> list[int]:
+        """What is on the stack meanwhile, by identity."""
+        stack = Stack(self.frame)
+        return [id(stack[place]) for place in self.code.below]
+
+
+@dataclass(slots=True, eq=False)
+class _Watched:
+    """A round that Python makes, from a look on.
+
+    Attributes:
+        stays: the answer with which it has gone on.
+        before: what there was at the look; begun: how many rounds of a `for`.
+        noted: what the round does; closing: ends that.
+        looks: at so many rounds; branches: whether a round branches on another value.
+    """
+
+    look: _Look
+    below: list[int]
+    stays: bool
+    before: LoopState
+    begun: Any
+    noted: Frame
+    closing: ExitStack
+    looks: int
+    branches: bool
+
+
+class _Asked(NamedTuple):
+    """A look in a round that is being recorded, and the answer that it has got.
+
+    Attributes:
+        ends: whether the loop ends with the other answer; otherwise the round branches.
+    """
+
+    at: tuple[Any, ...]
+    holds: TensorCore
+    answer: bool
+    ends: bool
+
+
+class _Way(NamedTuple):
+    """A way through the round: what was asked on it, and what it leaves.
+
+    Attributes:
+        stays: whether the loop goes on; begun: how many rounds of a `for` have begun.
+        made: the next carry.
+    """
+
+    asked: list[_Asked]
+    stays: TensorCore
+    begun: list[TensorCore]
+    made: list[TensorCore]
+
+    @property
+    def branches(self) -> list[_Asked]:
+        return [x for x in self.asked if not x.ends]
+
+
+@dataclass(slots=True, eq=False)
+class _Recorded:
+    """A round that is being recorded, from one look to the next one.
+
+    Attributes:
+        watched: the round before it; place: the line of the look.
+        carry: what is carried for places; state: these; before: how many of a `for` had begun.
+        scan: the loop; stand_ins: for the carry, and their versions; frame: what is noted.
+        entered: the places on stand-ins; asked: of the way that Python goes now.
+        ways: those that it has gone; plan: the answers where the next one branches.
+    """
+
+    watched: _Watched
+    iteration: Iteration | None
+    place: Location | None
+    carry: list[TensorCore]
+    state: LoopState
+    scan: Scan
+    frame: Frame
+    closing: ExitStack
+    stand_ins: list[TensorCore]
+    versions: list[int]
+    entered: LoopState
+    begun: Any
+    asked: list[_Asked] = field(default_factory=list)
+    ways: list[_Way] = field(default_factory=list)
+    plan: list[bool] = field(default_factory=list)
+
+
+class EndedLoops:
+    """The loops of a trace that end on a value.
+
+    Attributes:
+        iterations: how far each `for` is, by the identity of its iterator; these as well.
+    """
+
+    def __init__(self, loops: Loops) -> None:
+        self._loops = loops
+        self.iterations: dict[int, tuple[Any, Iteration]] = {}
+        self._watched: dict[tuple[int, int], _Watched] = {}
+        self._recorded: _Recorded | None = None
+        self._told: list[tuple[Any, bool]] = []
+        self._refused: set[tuple[types.CodeType, int]] = set()
+        self._branching: set[tuple[types.CodeType, int]] = set()
+        self._undone: dict[tuple[types.CodeType, int], int] = {}
+
+    def end(self) -> None:
+        """Let go of the user's frames; a round that didn't come to its look is no body."""
+        recorded, self._recorded = self._recorded, None
+        if recorded is not None:
+            self._loops.left.append(recorded.place)
+            self._close(recorded.closing)
+        for watched in self._watched.values():
+            watched.closing.close()
+        self._watched.clear()
+        self.iterations.clear()
+
+    @staticmethod
+    def _close(closing: ExitStack) -> None:
+        error = GeneratorExit()
+        closing.__exit__(GeneratorExit, error, None)
+
+    def ask(self, condition: Value, find: Any) -> bool:
+        """What Python is to see of a value; find: the answer of this call, as an exit."""
+        look = self._look()
+        if look is None:
+            return bool(find())
+        if self._told and self._told[0][0] == look.at:
+            return self._told.pop(0)[1]
+        loops, recorded = self._loops, self._recorded
+        if recorded is not None and loops.frames[-1:] == [recorded.frame]:
+            return self._answer_in(recorded, look, condition, find)
+        is_looked_at = loops.frames or look.source in self._refused or loops_here() is not loops
+        is_known = look.code.iterator is None or self._iteration(look) is not None
+        if is_looked_at or not is_known:
+            return bool(find())
+        watched = self._watched.get(look.loop)
+        if watched is not None and watched.look.at != look.at:
+            watched.branches |= look.code.stays is None
+            return bool(find())
+        if look.code.stays is None:
+            self._branching.add(look.source)
+            return bool(find())
+        state, looks, branches = None, 0, False
+        if watched is not None:
+            del self._watched[look.loop]
+            watched.closing.close()
+            looks, branches = watched.looks, watched.branches
+            if watched.look.event is look.event or looks == _MOST_LOOKS:
+                self._refused.add(look.source)  # an instruction that looks several times
+                return bool(find())
+            if watched.below == look.below:
+                found = self._next_state(watched, look)
+                if found is not None and found[1] is not None:
+                    return self._begin(watched, look, condition, found[0], found[1])
+                state = None if found is None else found[0]
+        answer = bool(find())
+        if len(look.at) > 1 or answer is look.code.stays:
+            self._watch(look, answer, state, looks + 1, branches=branches)
+        return answer
+
+    def is_end_of_branches(self) -> bool:
+        """Whether a look may end a loop whose rounds branch on values, so that these decide it."""
+        look = self._look()
+        is_end = look is not None and look.code.stays is not None
+        return is_end and look is not None and look.source in self._branching
+
+    def _look(self) -> _Look | None:
+        """The look that is made now, if it is one in a loop."""
+        collector = self._loops.recorder.collector
+        frame, inner = user_frame(2), list[Any]()
+        if collector is None or frame is None or not _only_looks(frame):
+            return None
+        while frame is not None and frame.f_code.co_filename in USERS:
+            at = frame.f_code, frame.f_lasti
+            code = code_of_look(*at)
+            if code is not None:
+                return _Look(frame, code, (*inner, at), collector.at)
+            if not reads_nothing_behind(*at):
+                break
+            inner.append(at)
+            frame = frame.f_back
+        return None
+
+    def _iteration(self, look: _Look) -> Iteration | None:
+        place = look.code.iterator
+        found = None if place is None else self.iterations.get(id(Stack(look.frame)[place]))
+        return None if found is None else found[1]
+
+    # ------------------------------------------------------------------ rounds of Python's
+
+    def _watch(
+        self, look: _Look, stays: bool, state: LoopState | None, looks: int, *, branches: bool
+    ) -> None:
+        """Look at the round that begins now."""
+        loops, iteration, closing = self._loops, self._iteration(look), ExitStack()
+        if state is None:
+            code = LoopCode(False, False, look.code.live, None, False)
+            state = LoopState(code, look.frame, loops)
+        noted = closing.enter_context(loops.looking(state.objects))
+        noted.may_look = True
+        begun = None if iteration is None else iteration.begun
+        self._watched[look.loop] = _Watched(
+            look, look.below, stays, state, begun, noted, closing, looks, branches
+        )
+
+    def _next_state(
+        self, watched: _Watched, look: _Look
+    ) -> tuple[LoopState, list[TensorCore] | None] | None:
+        """What there is behind a round, and what is to be carried; None: it did something else."""
+        before, noted = watched.before, watched.noted
+        others = look.code.stored if watched.branches else []
+        self._part(look.frame, others)
+        state = LoopState(before.code, look.frame, self._loops, before)
+        carry = state.carry(before, noted, kinds=(float, int), others=others)
+        if noted.refused is not None or state.filled or noted.has_told:
+            return None
+        if noted.changed:
+            if not state.opens(noted.changed):
+                return None
+            return LoopState(before.code, look.frame, self._loops, state), None
+        return state, carry or None
+
+    def _part(self, frame: types.FrameType, places: list[int]) -> None:
+        """Let variables hold tensors of their own, as one may be set where another isn't."""
+        stack, seen = Stack(frame), set[int]()
+        for place in places:
+            value = stack[place]
+            if isinstance(value, TensorCore) and id(value) in seen and not value.requires_grad:
+                own = stack[place] = self._tensor(self._loops.recorder.value_of(value))
+                self._loops.apart |= dict.fromkeys((own._storage, value._storage), here())
+            seen.add(id(value))
+
+    # ------------------------------------------------------------------ the round that is recorded
+
+    def _begin(
+        self, watched: _Watched, look: _Look, condition: Value, state: LoopState, carry: Any
+    ) -> bool:
+        """Let Python make a round on stand-ins, behind the look at this condition."""
+        loops, iteration = self._loops, self._iteration(look)
+        zero, begun = constant(0, i64), None if iteration is None else iteration.begun
+        stays = self._holds(condition, watched.stays)
+        first = [self._goes_on(stays, zero, iteration), zero, self._end(stays), zero]
+        if iteration is not None:
+            first.append(self._constant(begun))
+        count = len(first)
+        closing = ExitStack()
+        options: Any = {"op": ops.while_loop, "variables": state.objects}
+        scan = closing.enter_context(
+            loops.scanned([*first, *carry], [], 0, False, "while", **options)
+        )
+        frame, place = loops.frames[-1], here()
+        frame.may_look = True
+        try:
+            closing.enter_context(state.away(loops))
+            stand_ins = scan.carry[count:]
+            if iteration is not None:
+                ends = (begun, iteration.things.length - 1) if type(begun) is int else None
+                iteration.begun = number_of(loops, scan.carry[count - 1], ends)
+            versions = [x._counter.value for x in stand_ins]
+            watched.look, watched.begun = look, begun
+            self._recorded = recorded = _Recorded(
+                *(watched, iteration, place, carry, state, scan, frame, closing),
+                *(stand_ins, versions, state, None if iteration is None else iteration.begun),
+            )
+            self._enter(recorded)
+        except BaseException:
+            self._recorded = None
+            closing.__exit__(*sys.exc_info())
+            raise
+        return watched.stays
+
+    def _enter(self, recorded: _Recorded) -> None:
+        """Let the places hold stand-ins, at the look at which the round begins."""
+        watched, iteration, state = recorded.watched, recorded.iteration, recorded.state
+        frame = watched.look.frame
+        recorded.entered = state.enter(frame, recorded.carry, recorded.stand_ins)
+        recorded.asked = []
+        if iteration is None:
+            return
+        iteration.begun = recorded.begun
+        place, item = watched.look.code.target, iteration.item(recorded.begun)
+        if place is not None and type(watched.begun) is int and is_live(item):
+            state.put_number(frame, place, item)
+
+    def _answer_in(self, recorded: _Recorded, look: _Look, condition: Value, find: Any) -> bool:
+        """What Python is to see within the round that is recorded."""
+        known, place = recorded.watched.look, recorded.place
+        if look.at == known.at and look.frame is known.frame:
+            if look.event is known.event or recorded.watched.below != look.below:
+                raise unrolling("looks at several values at once", [place])
+            known.event = look.event
+            return self._finish(recorded, condition)
+        if look.loop != known.loop:
+            return bool(find())
+        answer = look.code.stays
+        if answer is None:
+            number = len([x for x in recorded.asked if not x.ends])
+            if number == _MOST_BRANCHES:
+                raise unrolling("branches too often", [place])
+            if number == len(recorded.plan):
+                recorded.plan.append(True)
+            answer = recorded.plan[number]
+        holds = self._holds(condition, True)
+        recorded.asked.append(_Asked(look.at, holds, answer, look.code.stays is not None))
+        return answer
+
+    def _finish(self, recorded: _Recorded, condition: Value) -> bool:
+        """Close the body at its second look, and let Python go on behind the loop.
+
+        Where a round branches, Python makes it again before that, to go another way.
+        """
+        state, watched, iteration = recorded.state, recorded.watched, recorded.iteration
+        try:
+            made = recorded.entered.next_carry(watched.look.frame, recorded.stand_ins)
+            if made is None:
+                raise unrolling("has rounds that differ", [recorded.place])
+            pairs = zip(recorded.stand_ins, recorded.versions, strict=True)
+            state.writes = [x._counter.value - version for x, version in pairs]
+            stays = self._holds(condition, watched.stays)
+            begun = [] if iteration is None else [self._constant(iteration.begun)]
+            recorded.ways.append(_Way(recorded.asked, stays, begun, made))
+            plan = recorded.plan
+            while plan and not plan[-1]:
+                plan.pop()
+            if plan:
+                plan[-1] = False
+                self._enter(recorded)
+                return watched.stays
+            self._recorded = None
+            self._join(recorded)
+        except BaseException:
+            self._recorded = None
+            recorded.closing.__exit__(*sys.exc_info())
+            raise
+        recorded.closing.close()
+        scan, count = recorded.scan, len(recorded.scan.carry) - len(recorded.carry)
+        left = state.written_back(recorded.carry, scan.carry[count:], None)
+        state.enter(watched.look.frame, recorded.carry, left)
+        if len(recorded.ways) > 1:
+            self._loops.apart |= {x._storage: recorded.place for x in left}
+        if iteration is not None:
+            iteration.begun = number_of(self._loops, scan.carry[count - 1])
+        return self._leave(recorded, scan.carry[CONTROL])
+
+    def _join(self, recorded: _Recorded) -> None:
+        """Choose of the ways through a round the one that it goes, for the next carry."""
+        scan, ways, iteration = recorded.scan, recorded.ways, recorded.iteration
+        one = constant(1, i64)
+        ended = [x for way in ways for x in way.asked if x.ends]
+        if len(ways) > 1 or ended:
+            self._loops.refuse_effects(recorded.frame)
+        number, counted = ops.add(scan.carry[1], one), ops.add(scan.carry[3], one)
+        rows, at = list[list[TensorCore]](), _UNDONE
+        for way in ways:
+            fails = [self._is(x.holds, not x.answer) for x in way.asked if x.ends]
+            goes_on = self._goes_on(way.stays, number, iteration, *way.begun)
+            end, undone = self._end(way.stays), self._is(constant(False, bool_), True)
+            for place, fail in reversed([*enumerate(fails, at)]):
+                end = ops.where(fail, constant(place, i64), end)
+                undone = ops.logical_or(undone, fail)
+            if fails:
+                goes_on = ops.logical_and(goes_on, ops.logical_not(undone))
+            at += len(fails)
+            rows.append([goes_on, end, undone, *way.begun, *way.made])
+        goes_on, end, undone, *new = self._chosen(recorded, [*zip(ways, rows, strict=True)], 0)
+        if ended:
+            old = [scan.carry[3], *scan.carry[CONTROL + 2 :]]
+            pairs = zip(old, [counted, *new], strict=True)
+            counted, *new = [ops.where(undone, x, y) for x, y in pairs]
+            scan.counted = 3
+        scan.made = [goes_on, number, end, counted, *new], []
+
+    def _chosen(
+        self, recorded: _Recorded, ways: list[tuple[_Way, list[TensorCore]]], depth: int
+    ) -> list[TensorCore]:
+        """What the way leaves that a round goes, of those which are the same up to a branch."""
+        if len(ways) == 1:
+            return ways[0][1]
+        sides = []
+        for answer in (True, False):
+            part = [x for x in ways if x[0].branches[depth].answer is answer]
+            sides.append(self._chosen(recorded, part, depth + 1))
+        holds = ways[0][0].branches[depth].holds
+        pairs = [*zip(*sides, strict=True)]
+        if any(x is not y and (x.requires_grad or y.requires_grad) for x, y in pairs):
+            # Of a side that isn't taken a derivative may be infinite, and 0 times that is a NaN.
+            raise unrolling("branches, and is differentiated", [recorded.place])
+        return [x if x is y else ops.where(holds, x, y) for x, y in pairs]
+
+    def _leave(self, recorded: _Recorded, end: TensorCore) -> bool:
+        """What Python is to see behind the loop, as it has ended in this call."""
+        recorder, watched = self._loops.recorder, recorded.watched
+        found = recorder.exits.ask(recorder.value_of(end), "how a loop ends")
+        if found == _LEFT:
+            return not watched.stays
+        if found == _OVER:
+            if recorded.iteration is not None:
+                recorded.iteration.begun = recorded.iteration.things.length
+            return watched.stays
+        at = _UNDONE
+        for way in recorded.ways:
+            for number, asked in enumerate(way.asked):
+                if asked.ends and at == found:
+                    self._told = [(x.at, x.answer) for x in way.asked[:number]]
+                    self._told.append((asked.at, not asked.answer))
+                at += asked.ends
+        loop = watched.look.source
+        self._undone[loop] = self._undone.get(loop, 0) + 1
+        if self._undone[loop] == _MOST_UNDONE:
+            self._refused.add(loop)
+        return watched.stays
+
+    def _constant(self, number: Any) -> TensorCore:
+        return self._loops.recorder.constant(number, i64)
+
+    def _tensor(self, value: Value) -> TensorCore:
+        tensor = of_value(value)
+        self._loops.recorder.made.append(weakref.ref(tensor))
+        return tensor
+
+    def _holds(self, condition: Value, answer: bool) -> TensorCore:
+        """Whether a bool of the graph is this."""
+        return self._is(self._tensor(condition), answer)
+
+    def _is(self, holds: TensorCore, answer: bool) -> TensorCore:
+        return holds if answer else ops.logical_not(holds)
+
+    def _goes_on(
+        self,
+        stays: TensorCore,
+        number: TensorCore,
+        iteration: Iteration | None,
+        begun: TensorCore | None = None,
+    ) -> TensorCore:
+        """Whether there is another round, from a look that stays in the loop or doesn't."""
+        if iteration is None:
+            return ops.logical_and(stays, ops.lt(number, constant(_MOST_ROUNDS, i64)))
+        begun = self._constant(iteration.begun) if begun is None else begun
+        return ops.logical_and(stays, ops.lt(begun, self._constant(iteration.things.length)))
+
+    def _end(self, stays: TensorCore) -> TensorCore:
+        """How the loop has ended if it has, as a number."""
+        return ops.where(stays, constant(_OVER, i64), constant(_LEFT, i64))
+
+
+def _only_looks(frame: types.FrameType) -> bool:
+    """Whether the library, called by a frame of the user's, has done nothing but to look."""
+    inner = sys._getframe(1)
+    while inner is not frame:
+        if not inner.f_code.co_filename.startswith(_LOOKING):
+            return False
+        assert inner.f_back is not None
+        inner = inner.f_back
+    return True

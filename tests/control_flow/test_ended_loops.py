@@ -1,0 +1,428 @@
+"""Python loops that end on a value: one program for every number of rounds, and eager's values."""
+
+from __future__ import annotations
+
+import linecache
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from fuzzing import many
+
+import lucid
+from lucid.compiler.recording import ended_loops
+from lucid.ir.types import f64
+
+W = lucid.tensor(0.4 * np.random.default_rng(1).normal(size=(3, 3)), dtype=f64)
+STARTS = (0.0, 1e-3, 0.3, 2.0, 70.0, 1e-3, 900.0)
+
+
+def values(x: Any) -> list[Any]:
+    if isinstance(x, (tuple, list)):
+        return [z for y in x for z in values(y)]
+    return [x.detach().numpy().copy() if isinstance(x, lucid.Tensor) else x]
+
+
+def traces(step: Callable[..., Any], starts: Sequence[float] = STARTS, **options: Any) -> int:
+    """Compare a compiled step with eager mode; how often it is traced."""
+    compiled = lucid.compile(step, **options)
+    for start in starts:
+        x = start * lucid.tensor([1.0, -0.5, 0.25], dtype=f64)
+        lucid.manual_seed(0)
+        wanted = values(step(x))
+        lucid.manual_seed(0)
+        for one, other in zip(values(compiled(x)), wanted, strict=True):
+            assert type(one) is type(other)
+            np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
+    assert not compiled.stats.eager_reasons
+    return compiled.stats.traces
+
+
+def test_a_fixed_point_by_a_for_with_a_break() -> None:
+    def step(x: Any) -> Any:
+        for _ in range(100):
+            new = lucid.tanh(W @ x) + 1
+            err = (new - x).abs().max()
+            x = new
+            if err.item() < 1e-6:
+                break
+        return x, err
+
+    assert traces(step) == 1
+
+
+def test_a_while_that_makes_no_round_has_a_path_of_its_own() -> None:
+    def step(x: Any) -> Any:
+        while x.norm() > 1:
+            x = x / 2
+        return x
+
+    assert traces(step, [70.0, 3.0, 900.0, 1e9]) == 1
+    assert traces(step) == 2
+
+
+def test_the_number_of_rounds_is_known_behind_the_loop() -> None:
+    def step(x: Any) -> Any:
+        err, rounds = float("inf"), 0
+        while err > 1e-6 and rounds < 100:
+            rounds += 1
+            new = lucid.tanh(W @ x) + 1
+            err, x = (new - x).abs().max().item(), new
+        return x, rounds, err, x * rounds
+
+    assert traces(step) == 1
+
+
+def test_a_loop_is_over_or_left() -> None:
+    def step(x: Any) -> Any:
+        for k in range(12):
+            x = x * 0.5
+            if x.abs().max() < 1e-2:
+                break
+            x = x - 1e-4 * k
+        else:
+            return x * 100, k
+        return x, k
+
+    assert traces(step) == 3  # the first round's answer, and two ends
+    assert traces(step, [70.0, 900.0, 2.0, 0.3]) == 2
+
+
+def test_a_while_true_and_a_look_in_a_function() -> None:
+    def is_close(a: Any, b: Any) -> bool:
+        return lucid.allclose(a, b, atol=1e-6)
+
+    def step(x: Any) -> Any:
+        while True:
+            new = lucid.tanh(W @ x) + 1
+            if is_close(new, x):
+                break
+            x = new
+        return new, x
+
+    assert traces(step) == 1
+
+
+def test_newtons_method_and_its_gradient() -> None:
+    """Also where the native loop makes no round."""
+
+    def step(x: Any) -> Any:
+        a = (x.abs().sum() + 0.9).requires_grad_()
+        root = a
+        for k in range(60):  # noqa: B007
+            new = 0.5 * (root + a / root)
+            if (new - root).abs() < 1e-6 * new.abs():
+                break
+            root = new
+        (gradient,) = lucid.autograd.grad(root, a)
+        return root.detach(), gradient, k
+
+    assert traces(step, [*STARTS, 0.05, 0.06, 0.1]) <= 3  # with stacks that hold enough rounds
+
+
+def test_gradients_within_rounds() -> None:
+    def step(x: Any) -> Any:
+        for _ in range(50):
+            x = x.detach().requires_grad_()
+            (gradient,) = lucid.autograd.grad((x**2 + lucid.cos(x)).sum(), x)
+            x = x - 0.3 * gradient
+            if gradient.abs().max().item() < 1e-6:
+                break
+        return x.detach()
+
+    assert traces(step) == 2
+
+
+def test_training_on_the_solution_of_an_inner_loop() -> None:
+    def program(compile: Callable[..., Any]) -> list[Any]:
+        w = W.clone().requires_grad_()
+        opt = lucid.optim.SGD([w], lr=0.05)
+
+        @compile
+        def step(x: Any) -> Any:
+            opt.zero_grad()
+            z = lucid.zeros(3, dtype=f64)
+            for _ in range(100):
+                new = lucid.tanh(w @ z + x)
+                err = (new - z).abs().max()
+                z = new
+                if err.item() < 1e-6:
+                    break
+            loss = (z * z).sum()
+            loss.backward()
+            opt.step()
+            return loss.detach()
+
+        found = [step(start * lucid.ones(3, dtype=f64)).item() for start in STARTS]
+        if compile is lucid.compile:
+            assert step.stats.traces <= 2  # one with stacks of 64 rounds
+        return [*found, *values(w)]
+
+    for one, other in zip(program(lucid.compile), program(lambda step: step), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9)
+
+
+def test_rounds_that_branch() -> None:
+    """An adaptive step that is accepted or not: both ways are one body."""
+
+    def step(x: Any) -> Any:
+        t, h, accepted, y = lucid.tensor(0.0, dtype=f64), 0.5, 0, x
+        while t < 2:
+            k1 = -y * y.abs()
+            new = y + h * k1
+            err = (h * (-new * new.abs() - k1)).abs().max().item()
+            if err < 1e-1:
+                t, y = t + h, new
+                accepted += 1
+                h = h * 1.5
+            else:
+                h = h * 0.5
+        return y, accepted, h
+
+    assert traces(step) == 2
+
+
+def test_a_condition_that_is_known_until_a_branch_is_taken() -> None:
+    def step(x: Any) -> Any:
+        t, h, rounds = lucid.tensor(0.0, dtype=f64), 1.0, 0
+        while t < 1:
+            rounds += 1
+            if (h * x).abs().max() < 0.1:
+                t = t + h
+            else:
+                h = h * 0.5
+        return t, h, rounds
+
+    assert traces(step, [2.0, 0.3, 2.0, 70.0, 0.6]) == 1
+
+
+def test_the_best_of_all_rounds() -> None:
+    def step(x: Any) -> Any:
+        best, least, at = x, lucid.tensor(1e9, dtype=f64), 0
+        for k in range(40):
+            x = 0.8 * x + 0.1 * lucid.sin(9 * x)
+            loss = (x * x).sum()
+            if loss < 0.999 * least:
+                best, least, at = x, loss, k
+            if least < 0.05:
+                break
+        return best + 0, least, at, k
+
+    assert traces(step) <= 4
+
+
+def test_memory_that_may_be_shared_behind_branches_is_not_written_apart() -> None:
+    def step(x: Any) -> Any:
+        best, n = x * 1, 0
+        while x.abs().max() > 1e-2:
+            x = x * 0.5
+            n += 1
+            if (x.sum() * 7) % 2 > 1:
+                best = x
+        best.add_(1)
+        return best + x, n
+
+    traces(step)
+
+
+def test_a_branch_in_what_is_differentiated_is_a_path() -> None:
+    def step(x: Any) -> Any:
+        a = x.clone().requires_grad_()
+        y = a * 1
+        for _ in range(20):
+            y = lucid.where(y > 0, y, -y).sqrt() if y.sum() > 0.5 else y * 0.5 + 0.1
+            if y.sum() < 0.6:
+                break
+        (gradient,) = lucid.autograd.grad(y.sum(), a)
+        return y.detach(), gradient
+
+    traces(step, [0.3, 2.0, 0.3, 1.0])
+
+
+def test_another_look_ends_the_loop_as_well() -> None:
+    def step(x: Any) -> Any:
+        loss = x.sum()
+        for k in range(50):  # noqa: B007
+            x = x * x + 0.1
+            loss = x.sum()
+            if lucid.isnan(loss):
+                break
+            if loss.abs() > 1e6:
+                x = x / loss
+                break
+        return x, loss, k
+
+    assert traces(step) <= 6
+
+
+def test_a_round_that_is_undone_has_no_gradient() -> None:
+    """Its values may be infinite, of which 0 times is a NaN."""
+
+    def step(x: Any) -> Any:
+        a = (x.abs().sum() + 1.5).requires_grad_()
+        y = a
+        while y < 1e30:
+            z = y * y
+            if z > 1e4:
+                break
+            y = z + lucid.sqrt(1e4 - z)
+        (gradient,) = lucid.autograd.grad(y, a)
+        return y.detach(), gradient
+
+    traces(step, [0.0, 0.1, 0.2, 0.5, 2.0, 0.01])
+
+
+def test_random_numbers_go_on_behind_the_loop() -> None:
+    def step(x: Any) -> Any:
+        sample = lucid.rand(3, dtype=f64)
+        while sample.sum() > 0.4 + x.abs().sum():
+            sample = lucid.rand(3, dtype=f64)
+        return sample, lucid.rand(2)
+
+    assert traces(step) <= 3
+
+
+def test_objects_that_rounds_change() -> None:
+    class State:
+        def __init__(self, x: Any) -> None:
+            self.x, self.rounds = x, 0
+
+    def step(x: Any) -> Any:
+        state = State(x)
+        while True:
+            state.x = state.x * 0.5
+            state.rounds += 1
+            if state.x.abs().max() < 1e-2:
+                break
+        return state.x, state.rounds
+
+    traces(step)
+
+
+def test_what_rounds_take_from_an_iterator_is_theirs() -> None:
+    def step(x: Any) -> Any:
+        numbers = iter([0.5, 0.25, 2.0, 0.1, 0.5, 0.01, 0.5, 0.1, 0.3, 0.2, 0.1])
+        while x.abs().max() > 0.02:
+            x = x * next(numbers)
+        return x
+
+    traces(step)
+
+
+def test_a_long_while_is_looked_at_from_time_to_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that it can be interrupted."""
+    monkeypatch.setattr(ended_loops, "_MOST_ROUNDS", 8)
+
+    def step(x: Any) -> Any:
+        n = 0
+        while x.abs().max() > 1e-2:
+            x = x * 0.7
+            n += 1
+        return x, n
+
+    traces(step, [2.0, 70.0, 0.3, 900.0])
+
+
+def test_loops_in_loops() -> None:
+    def step(x: Any) -> Any:
+        total = 0
+        for _ in range(3):
+            while x.abs().max() > 0.1:
+                x = x * 0.6
+                total += 1
+            x = x * 8
+        return x, total
+
+    traces(step)
+
+
+def test_a_nan_ends_the_loop_or_not_as_in_eager_mode() -> None:
+    def step(x: Any) -> Any:
+        n = 0
+        while not x.max() < 0.1:
+            x = x * 0.5
+            n += 1
+            if n > 20:
+                break
+        return x, n
+
+    traces(step, [*STARTS, float("nan"), float("inf")])
+
+
+# ---------------------------------------------------------------------- random loops
+
+_UPDATES = (
+    "x = 0.5 * lucid.tanh(x) + 0.1 * y",
+    "x = x * 0.6 + 0.01 * s",
+    "x, y = y * 0.6 + 0.1, x * 0.5 + 0.1",
+    "x = x - 0.3 * (x - lucid.sin(y))",
+    "x = lucid.tanh(W @ x) + 0.1",
+)
+_ENDS = (
+    *("err < {tol}", "err.item() < {tol}", "lucid.allclose(x, old, atol={tol})"),
+    *("not (err > {tol})", "(x - old).abs().max().item() <= {tol}"),
+)
+_MORE = (
+    *("n += 1", "s = s * 0.9", "y = y * 0.8 + 0.1 * x", "m = m + 1", "s = err.item()"),
+    *("box[0] = box[0] * 0.5 + x.sum()", "y = lucid.where(x > 0, x, y)", "d['k'] = d['k'] + 1"),
+)
+_BRANCHES = ("x.sum() > 0.2", "err.item() < 0.5", "s < 0.8", "n % 2 == 0", "m > 1")
+_SIDES = ("best = x", "y = y * 0.5", "n += 1", "s = s * 0.5", "x = x * 0.9", "best = old")
+_OTHER_ENDS = ("n > 7", "s < 0.3", "lucid.isnan(x).any()", "x.abs().max().item() > 3")
+
+
+def _program(rng: random.Random) -> str:
+    """The text of a step: a loop that ends on a value, and what it leaves."""
+    tol, is_differentiated = rng.choice(["0.05", "0.01", "1e-3"]), rng.random() < 0.4
+
+    def branch() -> list[str]:
+        lines = [f"if {rng.choice(_BRANCHES)}:", "    " + rng.choice(_SIDES)]
+        return lines + (["else:", "    " + rng.choice(_SIDES)] if rng.random() < 0.5 else [])
+
+    end = rng.choice(_ENDS).format(tol=tol)
+    body = ["old = x", rng.choice(_UPDATES), "err = (x - old).abs().max()"]
+    body += rng.choices(_MORE, k=rng.randrange(3))
+    body += branch() if rng.random() < 0.4 else []
+    other = [f"if {rng.choice(_OTHER_ENDS)}:", "    break"] if rng.random() < 0.3 else []
+    kind = rng.choice(["for", "for", "else", "while", "and", "or", "true"])
+    if kind in ("for", "else", "true"):
+        way = ["return x.detach() * 1, n, s"] if rng.random() < 0.1 else ["break"]
+        body += [f"if {end}:", *("    " + x for x in way)]
+    body += other + rng.choices(_MORE, k=rng.randrange(3)) + ["n += 1"]
+    head = {
+        **dict.fromkeys(("for", "else"), f"for k in range({rng.choice([3, 9, 30, 60])}):"),
+        "while": f"while err > {tol} and n < 100:",
+        "and": f"while n < {rng.choice([4, 30])} and err > {tol}:",
+        "or": f"while not (err < {tol} or n > 12):",
+        "true": "while n < 500:",
+    }[kind]
+    lines = ["x0 = x = x.clone()" + (".requires_grad_()" if is_differentiated else "")]
+    lines += [
+        "best, y, n, s, k = x, x * 0.5, 0, 1.0, 0",
+        "err, m = lucid.tensor(10.0), lucid.tensor(0)",
+    ]
+    lines += ["box, d = [x.detach().sum()], {'k': 0}", head, *("    " + x for x in body)]
+    lines += ["else:", "    x = x * 3"] if kind == "else" else []
+    left = "x.detach(), y.detach(), best.detach() * 1, err.detach(), n, k, s, m"
+    left += ", box[0].detach(), d['k']"
+    if is_differentiated:
+        lines.append("g, = lucid.autograd.grad((x * x + y + best).sum(), x0)")
+        left += ", g"
+    return "\n    ".join(["def step(x):", *lines, f"return {left}"]) + "\n"
+
+
+@pytest.mark.parametrize("seed", range(many(12)))
+def test_random_loops(seed: int) -> None:
+    text, name = _program(random.Random(seed)), f"<loop {seed}>"
+    linecache.cache[name] = (len(text), None, text.splitlines(True), name)
+    scope = {"lucid": lucid, "W": W}
+    exec(compile(text, name, "exec"), scope)
+    step: Any = scope["step"]
+    compiled = lucid.compile(step)
+    rng = np.random.default_rng(seed)
+    for power in (-2, 0, 1, -3, 0, 1):
+        x = lucid.tensor(rng.normal(size=3) * 10.0**power, dtype=f64)
+        for one, other in zip(values(compiled(x)), values(step(x)), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-7, atol=1e-9, err_msg=text)
