@@ -242,7 +242,7 @@ def test_kernels_mean_what_the_op_does_and_are_what_their_texts_say(
 ) -> None:
     shapes = [(3, 4, 200, 20), (3, 1, 300, 20), (3, 1, 300, 9)]
     if op is ops.attention_grad:
-        shapes += [(3, 4, 200), (3, 4, 200), (3, 4, 200, 9)]
+        shapes += [(3, 4, 200), (3, 4, 200), (3, 4, 200), (3, 4, 200, 9)]
     arrays = [rng.normal(size=shape) for shape in shapes]
     arrays[3:3] = [rng.random((200, 300)) < 0.7, np.array([3, 4]), np.array(0.75)]
     flags: dict[str, Any] = {"causal": causal, "has_mask": True, "has_dropout": True}
@@ -393,6 +393,38 @@ def test_what_is_attention_is_recognized_with_its_gradient_and_nothing_else(
     assert_close(found, with_gradients(function)(w.detach(), *given), 3e-4)
     kinds = set(re.findall(r"= (attention gradient|attention) ", kernels_of(step)))
     assert kinds == ({"attention gradient", "attention"} if name in SPELLINGS else set())
+
+
+@pytest.mark.parametrize("fill", [-1e9, -1e30, 1e9])
+@pytest.mark.parametrize("spelling", ["where", "add"])
+def test_rows_whose_scores_are_all_large_have_the_gradient_of_equal_weights(
+    always: None, rng: np.random.Generator, spelling: str, fill: float
+) -> None:
+    """The logarithm of a sum of exponentials near 1e9 says nothing of how many they are."""
+
+    def masked(q: Any, k: Any, v: Any) -> Any:
+        scores = q @ k.mT
+        is_hidden = lucid.where(_ROWS, fill, 0.0)
+        scores = scores + is_hidden if spelling == "add" else scores.masked_fill(_ROWS, fill)
+        return scores.softmax(-1) @ v
+
+    w, *given = tensors(rng, *[(2, 3, _LENGTH, 8)] * 4)
+    step = lucid.compile(with_gradients(masked))
+    assert_close(step(w.detach(), *given), with_gradients(masked)(w.detach(), *given), 2e-5)
+    assert "attention gradient" in kernels_of(step)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("which", range(3))
+def test_rows_without_scores_see_no_more_of_what_is_not_finite_than_in_eager_mode(
+    always: None, rng: np.random.Generator, which: int, bad: float
+) -> None:
+    w, *given = tensors(rng, *[(2, 3, _LENGTH, 8)] * 4)
+    with lucid.no_grad():
+        given[which][0, 0, 5, 3] = bad
+    function = with_gradients(SPELLINGS["rows without scores"])
+    step = lucid.compile(function)
+    assert_close(step(w.detach(), *given), function(w.detach(), *given), 2e-5)
 
 
 def test_a_mask_with_a_gradient_needs_all_scores(always: None, rng: np.random.Generator) -> None:

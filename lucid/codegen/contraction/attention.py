@@ -74,7 +74,7 @@ class Attention:
         found = ["q", "k", "v"]
         found += [] if self.mask is None else ["mask"]
         found += ["state", "keep"] if self.has_dropout else []
-        return (*found, *(("sums", "delta", "g") if self.gradient else ()))
+        return (*found, *(("sums", "errors", "delta", "g") if self.gradient else ()))
 
     def place(self, name: str) -> AffineExpr:
         return self.places[self.names.index(name)]
@@ -147,7 +147,7 @@ class Attention:
         if self.gradient:
             found |= {"gt": d * queries, "dscores": keys * queries, "dq": queries * e}
             return {**found, "rows": queries * e, "g_rows": queries * d, "sums": queries,
-                    "delta": queries}  # fmt: skip
+                    "errors": queries, "delta": queries}  # fmt: skip
         found |= {"rows": queries * max(e, wide), "output": d * queries}
         return {**found, "largest": queries, "total": queries, "factor": queries}
 
@@ -272,10 +272,16 @@ class AttentionEmitter:
             if not spec.nan_rows:
                 total = b.select(b.eq(total, 0), const(self.type, 1), total)
             shift = b.select(b.eq(largest, low), const(self.type, 0), largest)
-            sums = b.add(vmath.log(b, total), shift)
+            log = vmath.log(b, total)
+            sums = b.add(log, shift)
+            errors = b.add(b.sub(shift, sums), log)
             first = b.add(b.mul(self.index, sizes.rows), b.add(self.row, group))
-            to = b.at(self.element, self.result, b.add(first, prod(sizes.output)))
-            b.masked_store(sums, to, b.tail_mask(self.lanes, b.sub(self.count, group)))
+            exists = b.tail_mask(self.lanes, b.sub(self.count, group))
+            start = prod(sizes.output)
+            for value, shape in zip((sums, errors), sizes.parts[1:], strict=True):
+                to = b.at(self.element, self.result, b.add(first, start))
+                b.masked_store(value, to, exists)
+                start += prod(shape)
             with b.loop(0, sizes.columns) as loop:
                 at = self._score_at("output", loop.index, group)
                 value = b.div(b.load(self.type, at), total)
@@ -346,9 +352,10 @@ class AttentionEmitter:
         self._copy_rows("g", "g_rows", sizes.columns)
         self._transpose("g_rows", "gt", sizes.columns, self.queries, (1, sizes.columns))
         self._fill("sums", math.inf)  # of queries that don't exist: their weights are 0
+        self._fill("errors", 0.0)
         self._fill("delta", 0.0)
         with b.loop(0, self.count) as loop:
-            for name in ("sums", "delta"):
+            for name in ("sums", "errors", "delta"):
                 row = b.mul(b.add(self.row, loop.index), self.spec.stride(name, 0))
                 value = b.load(self.element, b.at(self.element, self.base[name], row))
                 b.store(value, self._at(name, loop.index))
@@ -366,9 +373,9 @@ class AttentionEmitter:
     def _differentiate(self, key: Val, count: int) -> None:
         """Scores and cotangents of weights -> weights and cotangents of scores."""
         b = self.b
-        sums, delta = (
+        sums, errors, delta = (
             [b.load(self.type, self._at(name, group)) for group in self.groups]
-            for name in ("sums", "delta")
+            for name in ("sums", "errors", "delta")
         )
         exists = [b.tail_mask(self.lanes, b.sub(self.count, group)) for group in self.groups]
         rest = self.spec.sizes.rows % self.queries
@@ -377,7 +384,7 @@ class AttentionEmitter:
                 at = self._score_at("scores", loop.index, group)
                 to = self._score_at("dscores", loop.index, group)
                 score, allowed = self._masked(b.load(self.type, at), loop.index, key, group)
-                weight = vmath.exp(b, b.sub(score, sums[n]))
+                weight = vmath.exp(b, b.sub(b.sub(score, sums[n]), errors[n]))
                 dweight = b.load(self.type, to)
                 kept = weight
                 if self.spec.has_dropout:

@@ -145,7 +145,7 @@ class AttentionKernel(Kernel):
         rows = (sizes.rows,)
         own = {
             "q": q, "k": k, "v": v, "mask": (sizes.rows, sizes.keys), "state": (2,), "keep": (),
-            "sums": rows, "delta": rows, "g": (sizes.rows, sizes.columns),
+            "sums": rows, "errors": rows, "delta": rows, "g": (sizes.rows, sizes.columns),
         }  # fmt: skip
         for name, place in zip(x.names, x.places, strict=True):
             yield place, (*sizes.batch, *own[name])

@@ -26,7 +26,7 @@ def spell_attention(graph: Graph) -> bool:
 
     The gradient reads the weights of the attention that it belongs to, if that is in the graph.
     """
-    weights: dict[Value, tuple[Value, Value]] = {}
+    weights: dict[Value, Value] = {}
     rules = Rules()
     rules.on(ops.attention)(lambda node: _spelled(node, weights))
     rules.on(ops.attention_grad)(lambda node: _spelled_gradient(node, weights))
@@ -58,26 +58,23 @@ def sizes_of(node: Node) -> AttentionSizes:
     return AttentionSizes.of(*node.operands[: 3 + node.attributes["has_mask"]])
 
 
-def _spelled(node: Node, weights: dict[Value, tuple[Value, Value]]) -> Value | None:
+def _spelled(node: Node, weights: dict[Value, Value]) -> Value | None:
     if has_kernel(node):
         return None
     x = Spelled.of(node.operands, node.attributes)
     found = x.weights()
     output: Value = x.output(*found)
-    weights[output] = found
+    weights[output] = found[0]
     return output
 
 
-def _spelled_gradient(node: Node, weights: dict[Value, tuple[Value, Value]]) -> Value | None:
+def _spelled_gradient(node: Node, weights: dict[Value, Value]) -> Value | None:
     if has_kernel(node):
         return None
-    *first, sums, delta, g = node.operands
+    *first, sums, errors, delta, g = node.operands
     x = Spelled.of(first, node.attributes)
     found = weights.get(_source_of(sums))
-    if found is None:
-        value = ops.exp(ops.sub(x.scores(), ops.reshape(sums, shape=(*sums.shape, 1))))
-    else:
-        value = found[0]
+    value = x.weights_again(sums, errors) if found is None else found
     return cast(Value, x.gradients(value, delta, g))
 
 

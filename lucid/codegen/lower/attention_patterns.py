@@ -127,9 +127,6 @@ class _Pattern:
         if dscores is not None:
             self._score_gradient(found, dscores)
         self._require(found.v is not None)
-        if _filled(found):  # rows of q are chosen by the mask
-            batch = found.q.batch if isinstance(found.q, _WithBatch) else found.q.shape[:-2]
-            self._require(tuple(batch) == found.weights.shape[:-2])
         return found
 
     # The forward --------------------------------------------------------------------------
@@ -543,12 +540,8 @@ def _replace(graph: Graph, found: _Attention) -> None:
     masks = [step for step in found.steps if step.op in (ops.add, ops.where)]
     rest: list[Value] = []
     causal = False
-    seen: Value | None = None
     for step in masks:
         mask = _mask(step)
-        if step in _filled(found):
-            seen, mask = _seen(mask)
-            q = ops.where(seen, q, ops.zero(q))
         causal = step.op is ops.where and step.fill == -inf and _is_causal(mask)
         rest += [] if causal else [mask]
     if found.state is not None and found.keep is not None:
@@ -559,19 +552,19 @@ def _replace(graph: Graph, found: _Attention) -> None:
         "has_dropout": found.keep is not None,
         "nan_rows": True,
     }
-    for step in _filled(found):
-        attributes["fill"] = q.dtype.numpy.type(step.fill)
+    fills = [step.fill for step in masks if step.fill != -inf]
+    if fills:
+        (attributes["fill"],) = map(q.dtype.numpy.type, fills)
     given = (q, k, v, *rest)
     sizes = AttentionSizes.of(*given[: 3 + attributes["has_mask"]])
-    output, sums = split(ops.attention(*given, **attributes), sizes.parts)
+    output, sums, errors = split(ops.attention(*given, **attributes), sizes.parts)
     if found.output is not None:
         replacement[found.output] = ops.reshape_to(output, found.output.shape)
     if found.g is not None:
         g = _emitted(found.g)
         delta = ops.sum(g * output, axes=(len(output.shape) - 1,))
-        flat = ops.attention_grad(*given, sums, delta, g, **attributes)
+        flat = ops.attention_grad(*given, sums, errors, delta, g, **attributes)
         dq, dk, dv = split(flat, sizes.gradients)
-        dq = dq if seen is None else ops.where(seen, dq, ops.zero(dq))
         for step in scales:
             dq = _scaled(dq, step)
         if found.of_q is not None:
@@ -600,21 +593,6 @@ def _mask(step: _Step) -> Value:
     lead = max(0, 2 - len(mask.shape))
     result: Value = ops.reshape_to(mask, (*(1,) * lead, *mask.shape))
     return result
-
-
-def _filled(found: _Attention) -> list[_Step]:
-    """The step that leaves a finite score where a mask hides one, if there is one."""
-    return [step for step in found.steps if step.op is ops.where and step.fill != -inf]
-
-
-def _seen(mask: Value) -> tuple[Value, Value]:
-    """Which rows see any key; and a mask by which the others see all.
-
-    All keys of those have one score, whichever: with q = 0 it is 0, and its exponential is exact.
-    """
-    last = len(mask.shape) - 1
-    seen: Value = ops.keep_axes(ops.any(mask, axes=(last,)), mask.shape, (last,))
-    return seen, ops.logical_or(mask, ops.logical_not(seen))
 
 
 def _is_causal(mask: Value) -> bool:

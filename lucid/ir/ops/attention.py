@@ -64,8 +64,8 @@ class AttentionSizes:
 
     @property
     def parts(self) -> list[Shape]:
-        """The output and the sums of its rows."""
-        return [self.output, self.output[:-1]]
+        """The output, and of each row the logarithm of its sum and what rounding took from that."""
+        return [self.output, self.output[:-1], self.output[:-1]]
 
     @property
     def gradients(self) -> list[Shape]:
@@ -169,11 +169,11 @@ def _infer_grad(
     nan_rows: bool,
     fill: np.generic = _HIDDEN,
 ) -> TensorType:
-    names = (*_names(has_mask, has_dropout), "sums", "delta", "g")
+    names = (*_names(has_mask, has_dropout), "sums", "errors", "delta", "g")
     sizes = _sizes("attention_grad", names, operands)
-    wanted = [sizes.output[:-1], sizes.output[:-1], sizes.output]
-    if [x.shape for x in operands[-3:]] != wanted:
-        problem = f"the last three are {', '.join(str(list(shape)) for shape in wanted)}"
+    wanted = [*[sizes.output[:-1]] * 3, sizes.output]
+    if [x.shape for x in operands[-4:]] != wanted:
+        problem = f"the last four are {', '.join(str(list(shape)) for shape in wanted)}"
         raise failure(ShapeError, "attention_grad", problem, names, operands)
     return operands[0].with_shape((sum(map(prod, sizes.gradients)),))
 
@@ -262,7 +262,7 @@ def _attention(
     q, k, v, *rest = operands
     x = _Arrays(q, k, v, tuple(rest), causal, has_mask, has_dropout, fill)
     sizes, dtype = x.sizes, q.dtype
-    output, sums = (np.zeros(shape, dtype) for shape in sizes.parts)
+    output, sums, errors = (np.zeros(shape, dtype) for shape in sizes.parts)
     for rows in x.blocks():
         scores = x.scores(rows)
         largest = scores.max(-1, keepdims=True, initial=-math.inf)
@@ -272,8 +272,10 @@ def _attention(
         if not nan_rows:
             total = np.where(total == 0, dtype.type(1), total)
         output[..., rows, :] = np.matmul(weights / total * x.noise(rows), v)
-        sums[..., rows] = (np.log(total) + largest)[..., 0]
-    return _flat((output, sums))
+        found = np.log(total) + largest
+        sums[..., rows] = found[..., 0]
+        errors[..., rows] = (largest - found + np.log(total))[..., 0]
+    return _flat((output, sums, errors))
 
 
 @np.errstate(all="ignore")
@@ -285,12 +287,12 @@ def _attention_grad(
     nan_rows: bool,
     fill: Any = _HIDDEN,
 ) -> np.ndarray:
-    q, k, v, *rest, sums, delta, g = operands
+    q, k, v, *rest, sums, errors, delta, g = operands
     x = _Arrays(q, k, v, tuple(rest), causal, has_mask, has_dropout, fill)
     dq, dk, dv = (np.zeros(shape, q.dtype) for shape in x.sizes.gradients)
     for rows in x.blocks():
         noise = x.noise(rows)
-        weights = np.exp(x.scores(rows) - sums[..., rows, None])
+        weights = np.exp(x.scores(rows) - sums[..., rows, None] - errors[..., rows, None])
         dweights = np.matmul(g[..., rows, :], v.swapaxes(-1, -2)) * noise
         dscores = weights * (dweights - delta[..., rows, None])
         for allowed, _ in x.allowed(rows):
@@ -362,12 +364,13 @@ class Spelled:
         limit = keep if keep.dtype is f32 else ops.cast(keep, dtype=f32)
         return ops.cast(ops.lt(drawn, limit), dtype=self.q.dtype) / keep
 
-    def weights(self) -> tuple[Any, Any]:
-        """The softmax of the scores, without dropout, and the logarithms of its sums."""
+    def weights(self) -> tuple[Any, Any, Any]:
+        """The softmax of the scores, without dropout; logarithms of its sums, and their errors."""
         scores = self.scores()
         last = (len(scores.shape) - 1,)
         if not scores.shape[-1]:
-            return scores, ops.full(self.q, 0, scores.shape[:-1], scores.dtype)
+            nothing = ops.full(self.q, 0, scores.shape[:-1], scores.dtype)
+            return scores, nothing, nothing
         largest = ops.keep_axes(ops.amax(scores, axes=last), scores.shape, last)
         if not self.nan_rows:
             low = ops.eq(largest, ops.full(self.q, -math.inf, (), self.q.dtype))
@@ -377,15 +380,19 @@ class Spelled:
         if not self.nan_rows:
             total = ops.where(ops.eq(total, ops.zero(self.q)), ops.one(self.q), total)
         sums = ops.log(total) + largest
-        return e / total, ops.reshape(sums, shape=sums.shape[:-1])
+        errors = (largest - sums) + ops.log(total)
+        return e / total, *(ops.reshape(x, shape=x.shape[:-1]) for x in (sums, errors))
 
-    def output(self, weights: Any, sums: Any) -> Any:
+    def weights_again(self, sums: Any, errors: Any) -> Any:
+        """The same weights, from the logarithms of their sums."""
+        return ops.exp(self.scores() - _column(sums) - _column(errors))
+
+    def output(self, weights: Any, *rows: Any) -> Any:
         """The result of `attention`."""
         sizes = self.sizes
         output = ops.matmul(_times(weights, self.noise()), self.v)
-        return join(
-            [ops.broadcast_to(output, sizes.output), ops.broadcast_to(sums, sizes.parts[1])]
-        )
+        parts = zip((output, *rows), sizes.parts, strict=True)
+        return join([ops.broadcast_to(x, shape) for x, shape in parts])
 
     def gradients(self, weights: Any, delta: Any, g: Any) -> Any:
         """The result of `attention_grad`."""
@@ -414,27 +421,30 @@ def _column(x: Any) -> Any:
 
 
 def _vjp(g: Any, y: Any, *operands: Any, **attributes: bool) -> tuple[Any, ...]:
-    """Of the output by `attention_grad`; that of a mask of floats needs all scores."""
+    """Of the output by `attention_grad`; that of a mask of floats needs all scores.
+
+    What rounding took is 0, as far as derivatives go.
+    """
     x = Spelled.of(operands, attributes)
-    output, sums = split(y, x.sizes.parts)
-    g, g_sums = split(g, x.sizes.parts)
+    output, sums, errors = split(y, x.sizes.parts)
+    g, g_sums, _ = split(g, x.sizes.parts)
     delta = ops.sum(g * output, axes=(len(g.shape) - 1,)) - g_sums
-    flat = ops.attention_grad(*operands, sums, delta, g, **attributes)
+    flat = ops.attention_grad(*operands, sums, errors, delta, g, **attributes)
     found = split(flat, x.sizes.gradients)
     if x.mask is not None:
         differs = x.mask.dtype is not bool_
-        weights = ops.exp(x.scores() - _column(sums)) if differs else None
+        weights = x.weights_again(sums, errors) if differs else None
         found.append(x.dscores(weights, delta, g) if differs else None)
     return (*found, *(None for _ in x.dropout))
 
 
 def _grad_vjp(c: Any, y: Any, *operands: Any, **attributes: bool) -> tuple[Any, ...]:
     """The second derivative, in terms of other ops: all of these are differentiable again."""
-    *first, sums, delta, g = operands
+    *first, sums, errors, delta, g = operands
     x = Spelled.of(first, attributes)
     dq, dk, dv = split(c, x.sizes.gradients)
     noise = x.noise()
-    weights = ops.exp(x.scores() - _column(sums))
+    weights = x.weights_again(sums, errors)
     deviation = _times(ops.matmul(g, _t(x.v)), noise) - _column(delta)
     of_dscores = x._chosen(ops.matmul(dq, _t(x.k)) + ops.matmul(x.q, _t(dk)))
     of_dweights = of_dscores * weights
@@ -450,7 +460,7 @@ def _grad_vjp(c: Any, y: Any, *operands: Any, **attributes: bool) -> tuple[Any, 
         found.append(None if x.mask.dtype is bool_ else of_scores)
     last = (len(of_scores.shape) - 1,)
     g_g = ops.matmul(_times(of_dweights, noise), x.v) + ops.matmul(_times(weights, noise), dv)
-    of_rows = [-ops.sum(value, axes=last) for value in (of_scores, of_dweights)]
+    of_rows = [-ops.sum(value, axes=last) for value in (of_scores, of_scores, of_dweights)]
     return (*found, *(None for _ in x.dropout), *of_rows, g_g)
 
 
@@ -505,7 +515,7 @@ def _samples(is_gradient: bool) -> tuple[Sample, ...]:
     for rest, (q, k, v), given in _CASES:
         attributes = {**_PLAIN, **given}
         batch = np.broadcast_shapes(q[:-2], k[:-2], v[:-2], rest[0][:-2] if _is_shape(rest) else ())
-        more = ((*batch, q[-2]), (*batch, q[-2]), (*batch, q[-2], v[-1])) if is_gradient else ()
+        more = (*[(*batch, q[-2])] * 3, (*batch, q[-2], v[-1])) if is_gradient else ()
         found.append(Sample((q, k, v, *rest, *more), attributes))
     return tuple(found)
 
@@ -528,7 +538,10 @@ attention: Op = declare(
 """Operands: q, k, v; a mask that broadcasts to the scores, bool (where it is False the score is
 `fill`, -inf if left out) or of q's dtype (added); the state and the rate `keep` of a dropout of the
 weights. With `causal`, row i sees the keys 0 to i. A row without any score gives zeros; with
-`nan_rows`, NaN."""
+`nan_rows`, NaN.
+
+Gives the output, the logarithms of the sums of exponentials, and what these have lost by rounding:
+with -1e9 all over a row, the logarithm of its length."""
 attention_grad: Op = declare(
     Op(
         "attention_grad",
@@ -540,5 +553,5 @@ attention_grad: Op = declare(
         batch=_batch,
     )
 )
-"""Operands: those of `attention`, the logarithms of its sums, for each row the sum of cotangent
-times output, and the cotangent. Broadcast operands get a cotangent for each use."""
+"""Operands: those of `attention`, the logarithms of its sums and their errors, for each row the sum
+of cotangent times output, and the cotangent. Broadcast operands get a cotangent for each use."""
