@@ -107,6 +107,7 @@ _OF_THE_WORLD = {
         pathlib.write_text pathlib.write_bytes pathlib.touch pathlib.unlink
         pathlib.rglob pathlib.mkdir pathlib.rename pathlib.replace pathlib.rmdir""",
     "it draws random numbers": "secrets.choice",
+    "it starts a thread": "_thread.start_new_thread _thread.start_joinable_thread",
     "it changes a setting of all": """
         numpy.set_printoptions numpy.seterr numpy.seterrcall numpy.setbufsize
         warnings.filterwarnings warnings.simplefilter warnings.resetwarnings
@@ -123,7 +124,6 @@ _OUTSIDE = {
     **dict.fromkeys(("bz2", "lzma", "shelve", "dbm", "sqlite3"), "it uses a file"),
     **dict.fromkeys(("socket", "select", "ssl", "urllib.request"), "it uses the network"),
     **dict.fromkeys(("http.client", "smtplib", "ftplib"), "it uses the network"),
-    **dict.fromkeys(("thread",), "it starts a thread"),
 }
 _INSIDE = (os.fspath, os.fsencode, os.fsdecode, os.strerror)
 _ASKED_AGAIN: set[Any] = {
