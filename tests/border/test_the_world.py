@@ -25,6 +25,7 @@ import tempfile
 import threading
 import time
 import uuid
+import warnings
 
 import numpy as np
 import pytest
@@ -392,6 +393,32 @@ def test_what_numpy_says_of_its_error_state(compile):
     for over in ("warn", "ignore", "warn"):
         with np.errstate(over=over):
             results += [step(X), step(X)]
+    return results
+
+
+@pytest.mark.parametrize("how", ["raise", "ignore", "call"])
+@pytest.mark.parametrize(
+    "compute", [np.log, lambda a: 1e38 / a, lambda a: a + 3e38, lambda a: np.exp(1000 * a.max())]
+)
+@same_as_eager(or_said=True)
+def test_an_error_state_of_numpy_that_the_step_enters(compile, how, compute):
+    heard = []
+
+    def step(x):
+        array = x.numpy()
+        try:
+            with np.errstate(all=how, call=lambda *what: heard.append(what)):
+                found = compute(array)
+        except FloatingPointError:
+            return x * 7
+        return x + lucid.from_numpy(np.asarray(found))
+
+    step, results = compile(step), []
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for number in (1.0, 2.0, 0.0, 1e38, 0.0, 3.0):
+            results.append(step(lucid.full((3,), number)).numpy().tolist())
+    results += [sum("encountered" in str(x.message) for x in told), len(heard)]
     return results
 
 

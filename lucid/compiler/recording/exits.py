@@ -70,6 +70,11 @@ class Exits:
         self._sizes: dict[Extent, LateSize] = {}
         self._sizes_found: dict[Any, Any] = {}
         self.sizes_asked: dict[int, OpenAxis] = {}
+        self._error_state = np.geterr()
+
+    def error_state(self) -> dict[Any, Any]:
+        """What the step has said of errors in floats, by `np.errstate`, and is true here."""
+        return {kind: how for kind, how in np.geterr().items() if how != self._error_state[kind]}
 
     def ask(self, question: Value, what: str, *, is_number: bool = False) -> int:
         """The outcome of an i64[] in this call, which the program is specialized on."""

@@ -641,6 +641,8 @@ def _by_op(exits: Exits, op: Any, operands: Sequence[Any]) -> Any:
             return None
         sides.append(exits.recorder.value_of(side))
     collector = exits.recorder.collector
+    if first.value.dtype.kind == "float" and exits.error_state():
+        return None
     if collector is not None and first.value.dtype.kind == "float":
         collector.answer("numpy.geterr()", np.geterr)  # whether an overflow is an error
         if not {"raise", "call", "log"}.isdisjoint(np.geterr().values()):
@@ -710,6 +712,11 @@ def computed(
 
     Gives the trace up where it writes an array, or returns something else than those.
     """
+    state = exits.error_state()
+    if not {"call", "log"}.isdisjoint(state.values()):
+        exits.op_by_op(f"it has NumPy tell a function of errors in floats, of {name}()")
+    if state:
+        function = _in_error_state(function, state)
     leaves, rebuild = flatten((list(args), kwargs))
     called_back = next(filter(_has_users_code, leaves), None)
     if called_back is not None:
@@ -742,6 +749,16 @@ def computed(
     of = [None if part is None else arrays.get(values[part]) for part in call.parts]
     found = map(functools.partial(_result, exits, f"{name}()"), results, call.kinds, of)
     return call.restore([*found])
+
+
+def _in_error_state(function: Callable[..., Any], state: dict[Any, Any]) -> Callable[..., Any]:
+    """A function that treats errors in floats as the step has said around its call."""
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        with np.errstate(**state):
+            return function(*args, **kwargs)
+
+    return called
 
 
 def _has_users_code(leaf: Any) -> bool:
