@@ -11,6 +11,7 @@ import datetime
 import decimal
 import io
 import itertools
+import multiprocessing
 import os
 import pathlib
 import queue
@@ -339,6 +340,23 @@ def test_the_thread(compile, read):
 
 
 THREAD = [0]
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda: multiprocessing.current_process().name,
+        threading.get_native_id,
+        tempfile.gettempdir,
+        lambda: os.path.join(tempfile.gettempdir(), "log"),
+        lambda: os.uname().sysname,
+    ],
+    ids=["process", "thread", "temporary", "joined", "system"],
+)
+@same_as_eager
+def test_what_a_step_may_ask_of_its_process(compile, ask):
+    step = compile(lambda x: (x * 2, str(ask())))
+    return [step(X), step(X), step(X + 1)]
 
 
 @same_as_eager(or_said=True)

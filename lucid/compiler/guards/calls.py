@@ -21,6 +21,7 @@ import pathlib
 import random
 import re
 import sys
+import tempfile
 import threading
 import types
 import warnings
@@ -143,7 +144,9 @@ _ASKED_AGAIN: set[Any] = {
     *(sys.getrecursionlimit, gc.isenabled, locale.getlocale, type(os.environ).copy, os.cpu_count),
     *(pathlib.Path.exists, pathlib.Path.is_file, pathlib.Path.is_dir, pathlib.Path.stat),
     *(pathlib.Path.iterdir, pathlib.Path.resolve, pathlib.Path.samefile),
+    *(threading.get_native_id, tempfile.gettempdir, getattr(os, "uname", os.getpid)),
 }
+_ASKED_BY_NAME = {"multiprocessing.process.current_process"}  # of a module that few import
 _OF_ENVIRONMENT = (os.getenv, os.path.expandvars, os.path.expanduser, type(os.environ).copy)
 _OF_LOGGERS = ("hasHandlers", "getEffectiveLevel")
 _SHARED = {"threading", "queue", "multiprocessing", "concurrent", "asyncio", "subprocess"}
@@ -221,6 +224,14 @@ _MAKE_TENSORS = frozenset({tensor, as_tensor, from_numpy})
 _VIEWS = frozenset({"reshape", "view", "transpose", "squeeze", "swapaxes", "diagonal"})
 _DATA = (slice, range, frozenset, type, types.ModuleType, np.generic)
 _OF_FUNCTION = ("forward", "backward", "setup_context", "jvp", "vmap", "generate_vmap_rule")
+
+
+def _is_asked_again(function: Any) -> bool:
+    """Whether each call can ask a function of the standard library, and compare its answer."""
+    if function in _ASKED_AGAIN:
+        return True
+    module = getattr(function, "__module__", None)
+    return f"{module}.{function.__name__}" in _ASKED_BY_NAME
 
 
 class GuardCollector(Reads):
@@ -551,7 +562,7 @@ class GuardCollector(Reads):
         module = getattr(function, "__module__", None) or getattr(owner, "__module__", None) or ""
         package = module.partition(".")[0]  # a method-wrapper has none
         why = _WHY.get(f"{package}.{name}")
-        if why is None and function not in _ASKED_AGAIN and function not in _INSIDE:
+        if why is None and function not in _INSIDE and not _is_asked_again(function):
             is_method = "." in function.__qualname__ or isinstance(owner, type)
             is_error = isinstance(function, type) and issubclass(function, BaseException)
             known = [module.removeprefix("_"), package.removeprefix("_")]  # as that in C is called
@@ -579,7 +590,7 @@ class GuardCollector(Reads):
         module, file = function.__module__ or "", function.__code__.co_filename
         self._look_at_world(function)
         is_asked_again = file.startswith(LIBRARY) and function.__name__ in _OF_LIBRARY
-        if function in _ASKED_AGAIN or is_asked_again:
+        if is_asked_again or _is_asked_again(function):
             self._ask_again(function, args if owner is None else (owner, *args), kwargs)
         elif file.startswith(LIBRARY):
             if not self._call_library(owner):
@@ -696,7 +707,7 @@ class GuardCollector(Reads):
                 self.belongs(function, *args)
         elif function in (globals, locals):
             pass
-        elif function in _ASKED_AGAIN or function.__name__ == "__subclasses__":
+        elif _is_asked_again(function) or function.__name__ == "__subclasses__":
             self._ask_again(function, args, kwargs)
         elif function in _ONE_LEVEL:
             self._look_at_all(args, kwargs)
