@@ -70,7 +70,7 @@ class Exits:
         self._sizes: dict[Extent, LateSize] = {}
         self._sizes_found: dict[Any, Any] = {}
         self.sizes_asked: dict[int, OpenAxis] = {}
-        self._error_state = np.geterr()
+        self._error_state: Any = np.geterr()
 
     def error_state(self) -> dict[Any, Any]:
         """What the step has said of errors in floats, by `np.errstate`, and is true here."""
