@@ -26,7 +26,6 @@ from lucid.codegen.kernel_ir.regions import Buffer
 from lucid.codegen.kernels.host import HostKernel
 from lucid.codegen.program.instance import instance_of
 from lucid.codegen.program.memory_plan import place, size_of
-from lucid.codegen.program.open_kernels import Variant
 from lucid.codegen.program.program import KernelCall
 from lucid.codegen.program.verify import verify_program
 from lucid.ir.environment import VERIFY
@@ -42,6 +41,7 @@ from lucid.runtime.open_programs import OpenPlan
 from lucid.runtime.threads import pool
 
 if TYPE_CHECKING:
+    from lucid.codegen.program.open_kernels import Variant
     from lucid.runtime.context import Context
 
 _MORE = 1.25  # of what temps take now they have room for
