@@ -21,11 +21,12 @@ the answers. Which end it was is an exit of the step, so there is a path for eac
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import types
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -47,12 +48,14 @@ from lucid.ir.location import LIBRARY, USERS, Location, here, user_frame
 from lucid.ir.region_ops import CONTROL
 from lucid.ir.types import bool_, i64
 from lucid.tensor.core import TensorCore, constant, of_value
+from lucid.tensor.storage import Storage
 
 _LEFT, _OVER, _UNDONE = 0, 1, 2
 """How a loop ends: by the look, as there are no more rounds, or by another look: the first one."""
 _MOST_LOOKS = 4  # at rounds, until one is like the next one
 _MOST_ROUNDS = 2**20  # of a `while`, until Python looks for signals again
 _MOST_BRANCHES = 3  # in a round, of each of which both sides are computed
+_MOST_STATES = 256  # of what shares memory behind the rounds of a loop
 _MOST_UNDONE = 2  # in one frame, of loops that go on then
 # Of the library, what only looks: nothing else may be done between the user's code and the look.
 _LOOKING = tuple(
@@ -151,13 +154,14 @@ class _Way(NamedTuple):
 
     Attributes:
         stays: whether the loop goes on; begun: how many rounds of a `for` have begun.
-        made: the next carry.
+        made: the next carry; new: the memory of it that the round has made.
     """
 
     asked: list[_Asked]
     stays: TensorCore
     begun: list[TensorCore]
     made: list[TensorCore]
+    new: set[Storage]
 
     @property
     def branches(self) -> list[_Asked]:
@@ -334,7 +338,7 @@ class EndedLoops:
             value = stack[place]
             if isinstance(value, TensorCore) and id(value) in seen and not value.requires_grad:
                 own = stack[place] = self._tensor(self._loops.recorder.value_of(value))
-                self._loops.apart |= dict.fromkeys((own._storage, value._storage), here())
+                self._loops.apart.note({own._storage: {value._storage}}, [], here())
             seen.add(id(value))
 
     # ------------------------------------------------------------------ the round that is recorded
@@ -425,7 +429,8 @@ class EndedLoops:
             state.writes = [x._counter.value - version for x, version in pairs]
             stays = self._holds(condition, watched.stays)
             begun = [] if iteration is None else [self._constant(iteration.begun)]
-            recorded.ways.append(_Way(recorded.asked, stays, begun, made))
+            new = {x._storage for x in made if recorded.frame.is_new(x._storage)}
+            recorded.ways.append(_Way(recorded.asked, stays, begun, made, new))
             plan = recorded.plan
             while plan and not plan[-1]:
                 plan.pop()
@@ -443,11 +448,43 @@ class EndedLoops:
         scan, count = recorded.scan, len(recorded.scan.carry) - len(recorded.carry)
         left = state.written_back(recorded.carry, scan.carry[count:], None)
         state.enter(watched.look.frame, recorded.carry, left)
-        if len(recorded.ways) > 1:
-            self._loops.apart |= {x._storage: recorded.place for x in left}
+        self._note_memory(recorded, [x._storage for x in left])
         if iteration is not None:
             iteration.begun = number_of(self._loops, scan.carry[count - 1])
         return self._leave(recorded, scan.carry[CONTROL])
+
+    def _note_memory(self, recorded: _Recorded, left: list[Storage]) -> None:
+        """Note what of the memory that a loop leaves may be shared in eager mode.
+
+        Of each place it is known which memory it shows after each round, by the way of that: a
+        number for what rounds have made, as they share it, or what was there before.
+        """
+        apart, own = self._loops.apart, recorded.state.own
+        starts = [x._storage for x in recorded.carry]
+        number = {x._storage: i for i, x in enumerate(recorded.stand_ins)}
+        ways = [([x._storage for x in way.made], way.new) for way in recorded.ways]
+        labels = [id(x) if x in own and not apart.knows(x) else x for x in starts]
+        pending, seen = [_numbered(labels)], set[tuple[Any, ...]]()
+        while pending:
+            labels = pending.pop()
+            if tuple(labels) in seen:
+                continue
+            if len(seen) == _MOST_STATES:
+                raise unrolling("branches, and leaves memory that is shared,", [recorded.place])
+            seen.add(tuple(labels))
+            for made, new in ways:
+                found = [labels[number[x]] if x in number else x for x in made]
+                pending.append(_numbered([id(x) if x in new else x for x in found]))
+        may_be = {
+            x: {state[i] for state in seen if isinstance(state[i], Storage)} - {x}
+            for i, x in enumerate(left)
+        }
+        pairs = [
+            (left[i], left[j])
+            for i, j in itertools.combinations(range(len(left)), 2)
+            if any(state[i] == state[j] for state in seen)
+        ]
+        apart.note(may_be, pairs, recorded.place)
 
     def _join(self, recorded: _Recorded) -> None:
         """Choose of the ways through a round the one that it goes, for the next carry."""
@@ -470,6 +507,9 @@ class EndedLoops:
             at += len(fails)
             rows.append([goes_on, end, undone, *way.begun, *way.made])
         goes_on, end, undone, *new = self._chosen(recorded, [*zip(ways, rows, strict=True)], 0)
+        made = new[len(ways[0].begun) :]
+        if not recorded.entered.ints_fit(recorded.stand_ins, made):  # by one way after another
+            raise unrolling("has rounds that differ", [recorded.place])
         if ended:
             old = [scan.carry[3], *scan.carry[CONTROL + 2 :]]
             pairs = zip(old, [counted, *new], strict=True)
@@ -548,6 +588,15 @@ class EndedLoops:
     def _end(self, stays: TensorCore) -> TensorCore:
         """How the loop has ended if it has, as a number."""
         return ops.where(stays, constant(_OVER, i64), constant(_LEFT, i64))
+
+
+def _numbered(labels: Sequence[Any]) -> list[Any]:
+    """What rounds have made, which is told by ints, numbered as it comes."""
+    numbers: dict[Any, int] = {}
+    made = [x for x in labels if type(x) is not Storage]
+    for x in made:
+        numbers.setdefault(x, len(numbers))
+    return [x if type(x) is Storage else numbers[x] for x in labels]
 
 
 def _only_looks(frame: types.FrameType) -> bool:

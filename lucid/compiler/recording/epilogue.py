@@ -143,6 +143,9 @@ class EpilogueBuilder:
         kept = {x._storage for x, _ in tensors if isinstance(x, TensorCore)}
         for array in (x for x, _ in tensors if isinstance(x, np.ndarray)):
             recorder.share(owner_of(array), kept)
+        leaving = {x._storage for use, _ in grads if (x := use.now) is not None} | kept
+        given = {x for x, cell in recorder.cells.items() if not cell.is_inside}
+        recorder.loops.apart.refuse_leaving(leaving, given)
         self._fit_loops(tensors)
         history = self._history(tensors, side_effects.function)
         for storage, cell in recorder.cells.items():

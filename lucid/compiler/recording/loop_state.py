@@ -8,6 +8,7 @@ own next one.
 
 from __future__ import annotations
 
+import functools
 import operator
 import sys
 import types
@@ -26,6 +27,8 @@ from lucid.compiler.recording.filled_lists import FilledList
 from lucid.compiler.recording.late_numbers import LateScalar
 from lucid.compiler.recording.loop_code import LoopCode
 from lucid.compiler.recording.loops import Frame, Loops, unrolling
+from lucid.ir import ops
+from lucid.ir.graph import Value
 from lucid.ir.location import here
 from lucid.ir.ranges import Range
 from lucid.ir.types import f64, i64
@@ -39,6 +42,11 @@ from lucid.tensor.writing import write_
 _CONTAINERS = (list, dict, OrderedDict, defaultdict, Counter, types.CellType)
 _MOST_ENTRIES = 4096
 _LAST = -1  # in the place of a container's number: the last item of a list
+_ROUNDS_OF_INTS, _LARGE = 256, 2**30  # a product of two counters fits
+_AT_MOST = (  # what gives no int that is larger than one that it is given
+    *(ops.abs, ops.cast, ops.clamp, ops.floor_div, ops.maximum, ops.minimum, ops.neg),
+    *(ops.remainder, ops.where),
+)
 _PLAIN = (int, float, complex, bool, str, bytes)
 
 
@@ -202,6 +210,11 @@ class LoopState:
         fits = fits and noted.hidden <= {x._storage for x in found.values()}
         is_carry = has_settled and is_own and keeps and fits
         return [*found.values()] if is_carry and self._are_own() else None
+
+    @property
+    def own(self) -> set[Storage]:
+        """Memory of the places that rounds have made, and nobody else has."""
+        return self._own
 
     @property
     def objects(self) -> list[Any]:
@@ -379,7 +392,24 @@ class LoopState:
                 return None
             made[id(x)] = self._number(value)
         follows = now._follows(self, meet) and not others
-        return [*made.values()] if follows and self._stay_one(now) else None
+        if not follows or not self._stay_one(now):
+            return None
+        found = [*made.values()]
+        return found if self.ints_fit(carry, found) else None
+
+    def ints_fit(self, carry: Sequence[TensorCore], made: Sequence[TensorCore]) -> bool:
+        """Whether Python's ints fit into 64 bits: rounds add to them, and don't multiply them."""
+        ints = [id(x) for x in self._numbers.values() if x.dtype is i64]
+        pairs = [(x, y) for x, y in zip(carry, made, strict=True) if id(x) in ints]
+        starts = {self._loops.recorder.value_of(x): i for i, (x, _) in enumerate(pairs)}
+        terms = [_terms(self._loops.recorder.value_of(y), starts) for _, y in pairs]
+        sizes = [1] * len(pairs)
+        for _ in range(_ROUNDS_OF_INTS):
+            known = [x for x in terms if x is not None]
+            sizes = [1 + sum(sizes[i] * count for i, count in x.items()) for x in known]
+            if len(known) < len(terms) or max(sizes, default=0) > _LARGE:
+                return False
+        return True
 
     def _stay_one(self, now: LoopState) -> bool:
         """Whether places that hold the same tensor hold the same one again."""
@@ -392,6 +422,26 @@ class LoopState:
                 if isinstance(old, TensorCore) and moved.setdefault(id(old), new) is not new:
                     return False
         return True
+
+
+def _terms(value: Value, starts: Mapping[Value, int]) -> Counter[int] | None:
+    """Of which ints an int is a sum at most, and how often; None: it may be more than that."""
+    if value in starts:
+        return Counter([starts[value]])
+    node = value.producer
+    operands = [] if node is None else [x for x in node.operands if x.dtype.kind == "int"]
+    found = [_terms(x, starts) for x in operands]
+    parts = [x for x in found if x is not None]
+    if node is None or not any(found) or len(parts) < len(found):
+        return Counter() if None not in found else None
+    if node.op in (ops.add, ops.sub):
+        return sum(parts, Counter())
+    if node.op is ops.mul:
+        factors = [x.producer for x in operands if x.producer and x.producer.op is ops.constant]
+        size = abs(int(factors[0].attributes["value"])) if factors else _LARGE
+        return Counter({i: count * size for part in parts for i, count in part.items()})
+    is_at_most = node.op in _AT_MOST or node.op.is_view
+    return functools.reduce(operator.or_, parts) if is_at_most else None
 
 
 def _holders(owner: Any) -> list[Any] | None:

@@ -31,9 +31,10 @@ Reference: Griewank and Walther, "Evaluating Derivatives", 2008, on the adjoints
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
@@ -489,6 +490,79 @@ class Scan:
     counted: int = 1
 
 
+class _Left(NamedTuple):
+    """Memory that a loop has left.
+
+    Attributes:
+        number: of the loop; place: its line.
+        may_be: memory from before, some of which it is in eager mode, if it isn't new.
+        others: what else the loop has left that may be the same.
+    """
+
+    number: int
+    place: Location | None
+    may_be: set[Storage]
+    others: set[Storage]
+
+
+class Apart:
+    """Memory that is separate in a trace, and may be shared in eager mode.
+
+    That depends on the rounds of a loop. Who writes it must see that, and the caller may write what
+    the step leaves: then the loop is unrolled.
+    """
+
+    def __init__(self) -> None:
+        self._left: dict[Storage, _Left] = {}
+        self._loops = 0
+
+    def note(
+        self,
+        may_be: Mapping[Storage, set[Storage]],
+        pairs: Iterable[tuple[Storage, Storage]],
+        place: Location | None,
+    ) -> None:
+        """Note what a loop has left."""
+        self._loops += 1
+        found = {x: _Left(self._loops, place, known, set()) for x, known in may_be.items()}
+        for one, other in pairs:
+            found[one].others.add(other)
+            found[other].others.add(one)
+        self._left |= {x: left for x, left in found.items() if left.may_be or left.others}
+
+    def knows(self, storage: Storage) -> bool:
+        """Whether memory may be shared."""
+        return storage in self._left or any(storage in x.may_be for x in self._left.values())
+
+    def refuse_write(self, storage: Storage) -> None:
+        """Begin again where memory is written that may be shared."""
+        for x, left in self._left.items():
+            if x is storage or storage in left.may_be:
+                raise unrolling("leaves memory that may be shared, and is written,", [left.place])
+
+    def refuse_leaving(self, kept: Collection[Storage], given: Collection[Storage]) -> None:
+        """Begin again where the caller gets memory that may be shared.
+
+        kept: what outlives the step; given: what was there before it.
+        """
+        for x in kept:
+            left = self._left.get(x)
+            others = [y for y in (*kept, *given) if y is not x]
+            if left is not None and any(self._may_share(x, y) for y in others):
+                raise unrolling("leaves memory that may be shared", [left.place])
+
+    def _may_share(self, one: Storage, other: Storage) -> bool:
+        left, right = self._left.get(one), self._left.get(other)
+        if one is other or left is right is None:
+            return one is other
+        if left is None or (right is not None and left.number < right.number):
+            return self._may_share(other, one)
+        if right is None or left.number > right.number:
+            return any(self._may_share(x, other) for x in left.may_be)
+        pairs = itertools.product(left.may_be, right.may_be)
+        return other in left.others or any(x is not y and self._may_share(x, y) for x, y in pairs)
+
+
 class _LentRow(NamedTuple):
     """A row of a stack that Python has got for an item of a list.
 
@@ -526,8 +600,7 @@ class Loops:
         away: memory that the variables of Python's rounds don't show while one is recorded.
         looked_at: loops of Python's with so many rounds that aren't worth another look, by the
             identity of what their code tells.
-        apart: memory that may be that of another tensor in eager mode, and the lines of loops that
-            have left it: it may not be written.
+        apart: memory that may be that of another tensor in eager mode.
         lent: rows of stacks that Python has got for items of lists.
         gathering: the frames of generator expressions whose items are put in a list, and what holds
             that; offered: what others are going over.
@@ -540,7 +613,7 @@ class Loops:
         self.left: list[Location | None] = []
         self.away: set[Storage] = set()
         self.looked_at: dict[int, int] = {}
-        self.apart: dict[Storage, Location | None] = {}
+        self.apart = Apart()
         self.lent: list[_LentRow] = []
         self.gathering: list[tuple[FrameType | None, list[Any]]] = []
         self.offered: dict[int, Iterator[Any]] = {}
@@ -883,8 +956,7 @@ class Loops:
     def note_write(self, target: TensorCore, value: TensorCore) -> None:
         """Note that a tensor is about to be written."""
         storage, frames = target._storage, (*self.frames, *self.looks)
-        if storage in self.apart:
-            raise unrolling("branches, and leaves what is written then,", [self.apart[storage]])
+        self.apart.refuse_write(storage)
         for frame in frames:
             if storage not in frame.written:
                 assert storage.value is not None
