@@ -48,7 +48,6 @@ from lucid.ir.memory import read_only
 from lucid.ir.ops.rules import broadcast_all
 from lucid.ir.strides import reshape_strides
 from lucid.ir.types import DType, Shape, i64
-from lucid.runtime.entry.calls import MOST_VALUES
 from lucid.tensor.context import context, within
 from lucid.tensor.core import (
     constant,
@@ -329,13 +328,16 @@ def parts_along(
     return _views_along(x, axis, sizes, are_rows)
 
 
+_MOST_OF_A_RECORD = 128  # values (`runtime.entry.calls.MOST_VALUES`); up to that it is as fast
+
+
 def _views_along(x: Tensor, axis: int, sizes: list[int], are_rows: bool) -> tuple[Tensor, ...]:
     shape = x._type.shape
     rest = (*shape[:axis], *shape[axis + 1 :])
     ends = list(accumulate(sizes))
     ranges = zip([0, *ends], ends, strict=False)
     axes = rest if are_rows else (*sizes, *rest)
-    is_long = len(sizes) * (1 + are_rows) >= MOST_VALUES  # a record of a call is as fast, or faster
+    is_long = len(sizes) * (1 + are_rows) >= _MOST_OF_A_RECORD
     if is_long and x._array is not None and min(axes, default=2) > 1:
         note_turn()
         if is_unrecorded(x):

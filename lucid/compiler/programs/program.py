@@ -838,11 +838,14 @@ class Program:
         return None if found is None else found[1]
 
     def _fits(self, arrays: Sequence[Any]) -> bool:
-        """Whether it runs arguments of any size, and these have the sizes that aren't open."""
+        """Whether it runs arguments of any size, and these have such that it is for."""
         if self.native is None or self.around is not None or not self._takes_any_size:
             return False
         for position, axis, size in self._known_axes:
             if arrays[position].shape[axis] != size:
+                return False
+        for position, axis, first, along in self._equal_axes:
+            if arrays[position].shape[axis] != arrays[first].shape[along]:
                 return False
         return True
 
@@ -877,6 +880,19 @@ class Program:
     @cached_property
     def _gives_arrays(self) -> bool:
         return self.gives_arrays
+
+    @cached_property
+    def _equal_axes(self) -> list[tuple[int, int, int, int]]:
+        """Those of arguments that have an open size, and where that is found first."""
+        first: dict[Any, tuple[int, int]] = {}
+        found = []
+        for _, position in self.arguments:
+            for axis, size in enumerate(self._open_types.get(position, self.types[position]).shape):
+                if is_open(size):
+                    before = first.setdefault(size, (position, axis))
+                    if before != (position, axis):
+                        found.append((position, axis, *before))
+        return found
 
     @cached_property
     def _known_axes(self) -> list[tuple[int, int, int]]:

@@ -149,8 +149,7 @@ def expand_reduced(g: Operand, shape: Shape, axes: tuple[int, ...]) -> Any:
     tensor([[1., 1., 1.],
             [2., 2., 2.]])
     """
-    are_first = sorted(axes) == [*range(len(axes))]  # where broadcasting gives them back
-    return broadcast_to(g if are_first else keep_axes(g, shape, axes), shape)
+    return broadcast_to(keep_axes(g, shape, axes), shape)
 
 
 def reshape_to(x: Operand, shape: Shape) -> Any:
