@@ -270,3 +270,19 @@ def test_a_function_may_return_more_than_tensors() -> None:
     for size in SIZES:
         half, number = Halves.apply(lucid.full((size, 5), 3.0))
         assert half.tolist() == [[1.5] * 5] * size and number == 7
+
+
+def test_sizes_that_were_equal_before_may_differ() -> None:
+    """A program that was made for squares has one size for both axes."""
+    step = lucid.compile(lambda x: x.softmax(1) * 2)
+    for size in (5, 6, 7, 8, 5, 7):
+        step.call_of_any_size([lucid.randn(size, size)])
+    for shape in ((4, 10), (10, 4), (8, 8)):
+        x = lucid.randn(*shape)
+        found = step.call_of_any_size([x]).numpy()
+        np.testing.assert_allclose(found, 2 * _softmax(x.numpy()), 1e-5)
+
+
+def _softmax(x: np.ndarray) -> np.ndarray:
+    e = np.exp(x - x.max(1, keepdims=True))
+    return e / e.sum(1, keepdims=True)
