@@ -631,10 +631,12 @@ def _looks_up(template: str) -> bool:
 def _is_numpys(function: Any) -> bool:
     """Whether a function is NumPy's, and looks into what it gets by itself."""
     module = str(getattr(function, "__module__", ""))
+    package = module.partition(".")[0]
     is_ufuncs = isinstance(getattr(function, "__self__", function), np.ufunc)
-    if is_ufuncs or module.partition(".")[0] in ("scipy", "statistics"):
+    if is_ufuncs or package in ("scipy", "statistics"):
         return True
-    return module.startswith(("numpy", "sklearn.metrics.")) and not isinstance(function, type)
+    is_known = package == "numpy" or module.startswith("sklearn.metrics.")
+    return is_known and not isinstance(function, type)
 
 
 def _name_of_numpys(function: Any) -> str:
