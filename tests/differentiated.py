@@ -10,8 +10,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from lucid.ir import ops
+from lucid.ir.clone import copy_graph
 from lucid.ir.errors import NotDifferentiableError
 from lucid.ir.graph import Graph, Node, Value
+from lucid.ir.interpret import interpret
 from lucid.ir.passes.rewrite import constant_like
 from lucid.ir.types import TensorType, f32
 
@@ -67,6 +69,16 @@ def random_function(seed: int) -> tuple[Build, Sequence[TensorType]]:
         return ops.sum(ops.mul(values[-1], values[-2]), axes=(0, 1))
 
     return build, [f(int(source.integers(4, 5)), 4) for _ in range(3)]
+
+
+def random_gradient(seed: int) -> tuple[Graph, list[np.ndarray], list[np.ndarray]]:
+    """The gradients of a random function, as a graph; arguments, and what it makes of them."""
+    build, types = random_function(seed)
+    _, graph, _ = halves(build, *types)
+    rng = np.random.default_rng(seed)
+    arrays = [rng.normal(size=type.shape).astype(np.float32) * 0.3 for type in types]
+    arrays.append(np.ones((), np.float32))
+    return graph, arrays, interpret(copy_graph(graph), arrays)[0]
 
 
 def differentiate(

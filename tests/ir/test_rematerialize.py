@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from differentiated import halves, random_function
+from differentiated import random_gradient
 from fuzzing import many
 
 from lucid.ir import ops
-from lucid.ir.clone import copy_graph
 from lucid.ir.graph import Graph, Node, Region, Value, is_same_program
 from lucid.ir.interpret import interpret
 from lucid.ir.passes import optimize, rematerialize
@@ -46,13 +45,8 @@ def checkpointed(graph: Graph, rng: np.random.Generator) -> dict[Value, Region]:
 
 @pytest.mark.parametrize("seed", range(many(20)))
 def test_what_is_computed_again_means_the_same(seed: int) -> None:
-    build, types = random_function(seed)
-    _, graph, _ = halves(build, *types)
-    rng = np.random.default_rng(seed)
-    arrays = [rng.normal(size=type.shape).astype(np.float32) * 0.3 for type in types]
-    arrays.append(np.ones((), np.float32))
-    expected, _ = interpret(copy_graph(graph), arrays)
-    saved = checkpointed(graph, rng)
+    graph, arrays, expected = random_gradient(seed)
+    saved = checkpointed(graph, np.random.default_rng(seed))
     verify(graph)
     assert is_same_program(parse(str(graph)), graph)
     before = graph.nodes

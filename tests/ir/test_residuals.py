@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from differentiated import differentiate
+from differentiated import Build, differentiate, f, random_function, relu
 from fuzzing import many
 
 from lucid.ir import ops
@@ -15,8 +15,6 @@ from lucid.ir.interpret import interpret
 from lucid.ir.passes.residuals import Cut, equal_values, minimum_cut, nodes_between, repeat
 from lucid.ir.types import TensorType, f32, i64
 from lucid.ir.verify import verify
-
-Build = Callable[..., Value]
 
 
 def read_by_backward(graph: Graph, result: Value) -> tuple[list[Value], Graph]:
@@ -62,14 +60,6 @@ def kept(build: Build, *types: TensorType, free: Sequence[int] | None = None) ->
 
 def repeated(build: Build, *types: TensorType, free: Sequence[int] | None = None) -> list[str]:
     return [x.op.name for x in cut(build, *types, free=free).repeated if x.operands]
-
-
-def f(*shape: int) -> TensorType:
-    return TensorType(f32, shape)
-
-
-def relu(x: Value) -> Value:
-    return ops.maximum(x, ops.zero(x))
 
 
 def chain(x: Value) -> Value:
@@ -172,34 +162,6 @@ def test_a_cut_says_in_text_what_it_costs() -> None:
         "kept      matmul : f32[8,32], 1,024 bytes",
         "repeated  maximum : f32[8,32], work of 256 bytes",
     ]
-
-
-def random_function(seed: int) -> tuple[Build, Sequence[TensorType]]:
-    """Products, maps, reductions and views of three matrices, some used several times."""
-    source = np.random.default_rng(seed)
-
-    def build(*inputs: Value) -> Value:
-        rng = np.random.default_rng(seed)
-        values = list(inputs)
-        for _ in range(12):
-            x, y = (values[rng.integers(len(values))] for _ in range(2))
-            match rng.integers(6):
-                case 0:
-                    values.append(ops.matmul(x, y))
-                case 1:
-                    values.append(rng.choice([ops.tanh, ops.sigmoid, relu, ops.sin])(x))  # type: ignore[arg-type]
-                case 2:
-                    values.append(rng.choice([ops.add, ops.mul, ops.sub])(x, y))  # type: ignore[arg-type]
-                case 3:
-                    values.append(ops.transpose(x, perm=(1, 0)))
-                case 4:
-                    total = ops.reshape(ops.sum(x, axes=(1,)), shape=(x.shape[0], 1))
-                    values.append(ops.mul(ops.tanh(total), y))
-                case _:
-                    values.append(ops.where(ops.lt(x, y), x, y))
-        return ops.sum(ops.mul(values[-1], values[-2]), axes=(0, 1))
-
-    return build, [f(int(source.integers(4, 5)), 4) for _ in range(3)]
 
 
 @pytest.mark.parametrize("seed", range(many(20)))
