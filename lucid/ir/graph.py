@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -64,7 +64,10 @@ class Value(Operand):
         return f"%{self.name or '?'}: {self.type}"
 
 
-REGION_KINDS = ("region", "checkpoint", "repeated")
+RegionKind = Literal["region", "checkpoint", "repeated"]
+REGION_KINDS: tuple[RegionKind, ...] = get_args(RegionKind)
+InputKind = Literal["arg", "state", "live"]
+INPUT_KINDS: tuple[InputKind, ...] = get_args(InputKind)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,7 +90,7 @@ class Region:
     name: str
     location: Location | None
     parent: Region | None
-    kind: str = "region"
+    kind: RegionKind = "region"
 
     @property
     def blocks(self) -> Iterator[Region]:
@@ -190,7 +193,7 @@ class Input:
     """
 
     value: Value
-    kind: str
+    kind: InputKind
     source: str = ""
 
 
@@ -242,7 +245,7 @@ class Graph:
         return 600 * len(nodes) + sum(constants)
 
     def add_input(
-        self, type: TensorType, kind: str = "arg", name: str = "", source: str = ""
+        self, type: TensorType, kind: InputKind = "arg", name: str = "", source: str = ""
     ) -> Value:
         """Append an input; see `Input` for its kinds."""
         value = Value(type, self, None, len(self.inputs), name)

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, ClassVar, Self, TypeVar, get_type_hints
+from typing import Any, ClassVar, Literal, Self, TypeVar, get_type_hints
 
 import numpy as np
 
@@ -125,7 +125,11 @@ class Trait(enum.Enum):
     __hash__ = object.__hash__  # passes ask for traits of each node: Enum's own is Python code
 
 
-_TRAIT_OF_KIND = {
+OpKind = Literal[
+    "map", "reduce", "view", "move", "scan", "sort", "contract", "attention", "create", "random",
+    "check", "call", "host", "region",
+]  # fmt: skip
+_TRAIT_OF_KIND: dict[OpKind, Trait] = {
     "map": Trait.ELEMENTWISE,
     "view": Trait.VIEW,
     "reduce": Trait.REDUCTION,
@@ -178,7 +182,7 @@ class Op:
     infer: Callable[..., TensorType]
     evaluate: Callable[..., Any]
     vjp: Callable[..., tuple[Any, ...]] | None = None
-    kind: str = "map"
+    kind: OpKind = "map"
     traits: Set[Trait] = frozenset()
     samples: tuple[Sample, ...] = ()
     batch: Callable[..., Any] | None = None

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from lucid.ir import ops
 from lucid.ir.clone import copy_graph, copy_node
 from lucid.ir.errors import ArgumentError
-from lucid.ir.graph import Graph, Node, Value
+from lucid.ir.graph import Graph, Input, Node, Value
 from lucid.ir.text.printer import value_names
 
 PARTS = ("forward", "backward", "update")
@@ -34,9 +34,8 @@ def part_of(graph: Graph, nodes: Collection[Node]) -> Graph:
     entries = {entry.value: entry for entry in graph.inputs}
     for value in [*entries, *(result for node in graph.nodes for result in node.results)]:
         if value in read:
-            entry = entries.get(value)
-            kind, source = ("arg", "") if entry is None else (entry.kind, entry.source)
-            mapping[value] = found.add_input(value.type, kind, names[value], source)
+            entry = entries.get(value, Input(value, "arg"))
+            mapping[value] = found.add_input(value.type, entry.kind, names[value], entry.source)
     for node in kept:
         copied = copy_node(node, found, mapping)
         for old, new in zip(node.results, copied.results, strict=True):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from math import prod
+from typing import Literal
 
 import numpy as np
 
@@ -35,7 +36,7 @@ class DType:
     name: str
     torch_name: str
     numpy: np.dtype[np.generic]
-    kind: str
+    kind: Literal["bool", "int", "float"]
 
     @property
     def itemsize(self) -> int:

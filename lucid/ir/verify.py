@@ -12,12 +12,11 @@ from lucid.ir import ops
 from lucid.ir.attributes import check_arguments
 from lucid.ir.errors import LucidError, VerifyError
 from lucid.ir.extents import Extent
-from lucid.ir.graph import Graph, Node, Value, has_effect
+from lucid.ir.graph import INPUT_KINDS, Graph, Node, Value, has_effect
 from lucid.ir.inference import result_type
 from lucid.ir.region_ops import body_names, region_problem
 from lucid.ir.types import DTYPES, DType, TensorType, f64, i64
 
-_INPUT_KINDS = ("arg", "state", "live")
 LIVE_TYPES = (TensorType(f64, ()), TensorType(i64, ()))
 
 
@@ -84,7 +83,7 @@ class _Verifier:
             value = entry.value
             if value.producer is not None or value.index != index:
                 raise self._error(None, f"input {index}, {value!r}, has a producer or other index")
-            if entry.kind not in _INPUT_KINDS:
+            if entry.kind not in INPUT_KINDS:
                 raise self._error(None, f"input {value!r} is of no kind {entry.kind!r}")
             if entry.kind == "live" and value.type not in LIVE_TYPES:
                 raise self._error(None, f"live input {value!r} isn't an f64[] or i64[]")

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from lucid.codegen import costs
 from lucid.codegen.emit import lowering
@@ -40,6 +40,7 @@ from lucid.codegen.threads.trial import Trial
 from lucid.ir.errors import MissingRuleError
 from lucid.ir.extents import is_open
 from lucid.ir.graph import Graph
+from lucid.ir.op import OpKind
 
 STEP = "step"
 
@@ -153,10 +154,7 @@ def require_rules(graph: Graph) -> None:
             raise MissingRuleError(f"{node.op.name}: ops of kind {node.op.kind} can't be lowered")
 
 
-_KINDS = (
-    "map", "create", "view", "move", "scan", "sort", "reduce", "contract", "attention", "random",
-    "check", "host", "region",
-)  # fmt: skip
+_KINDS = {*get_args(OpKind)} - {"call"}  # whose functions are inlined
 
 
 def emit_program(

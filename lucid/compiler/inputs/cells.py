@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from lucid.compiler.inputs.objects import is_same
 from lucid.compiler.inputs.scalars import Formula, Number
@@ -14,6 +14,8 @@ from lucid.tensor.storage import Storage, VersionCounter
 
 if TYPE_CHECKING:
     from lucid.compiler.inputs.signature import Call
+
+CellKind = Literal["arg", "state", "grad", "constant", "replaced"]
 
 
 @dataclass(slots=True, eq=False)
@@ -31,7 +33,7 @@ class Cell:
 
     storage: Storage
     value: Value
-    kind: str
+    kind: CellKind
     position: int = -1
     leaf: TensorCore | None = None
     counter: VersionCounter | None = None

@@ -45,7 +45,7 @@ from lucid.ir import ops
 from lucid.ir.attributes import check_arguments
 from lucid.ir.errors import EagerOnlyError, LucidError, TraceError
 from lucid.ir.extents import is_open
-from lucid.ir.graph import Node as GraphNode, Region, Value
+from lucid.ir.graph import Node as GraphNode, Region, RegionKind, Value
 from lucid.ir.inference import application
 from lucid.ir.location import LIBRARY, Location, here, location_at, user_frame
 from lucid.ir.memory import read_only
@@ -308,7 +308,7 @@ class Recorder(TracedMemory):
 
     @contextmanager
     def region(
-        self, name: str, kind: str = "region", *, scope: str | None = None
+        self, name: str, kind: RegionKind = "region", *, scope: str | None = None
     ) -> Iterator[Region]:
         """Tag the nodes of a custom Function's forward or backward, or of a checkpointed block.
 

@@ -27,7 +27,7 @@ from lucid.compiler.guards.collector import at_line
 from lucid.compiler.guards.events import catches, unheard
 from lucid.compiler.guards.guard import AnswerGuard, Guard, frozen, layout_of
 from lucid.compiler.guards.restarts import RestartTrace, undo_all
-from lucid.compiler.inputs.cells import Cell, GradUse, base_of, look_of
+from lucid.compiler.inputs.cells import Cell, CellKind, GradUse, base_of, look_of
 from lucid.compiler.inputs.live_numbers import SymNumbers
 from lucid.ir import ops
 from lucid.ir.errors import EagerOnlyError, LucidError, TraceError
@@ -165,11 +165,10 @@ class TracedMemory(SymNumbers):
             self.add_cell(storage, "grad", position, leaf if position < 0 else None)
 
     def add_cell(
-        self, storage: Storage, kind: str, position: int = -1, leaf: TensorCore | None = None
+        self, storage: Storage, kind: CellKind, position: int = -1, leaf: TensorCore | None = None
     ) -> Cell:
         """Enter a buffer as an input of the graph."""
-        ir_kind = "arg" if kind == "arg" else "state"
-        value = self.graph.add_input(storage.root_type, ir_kind)
+        value = self.graph.add_input(storage.root_type, "arg" if kind == "arg" else "state")
         cell = Cell(storage, value, kind, position, leaf)
         storage.value = value
         storage.recorder = self
@@ -177,7 +176,7 @@ class TracedMemory(SymNumbers):
         self.cells[storage] = cell
         return cell
 
-    def hold(self, storage: Storage, value: Value, kind: str = "replaced") -> None:
+    def hold(self, storage: Storage, value: Value, kind: CellKind = "replaced") -> None:
         """Let memory hold a value of the graph; what is written to it stays inside."""
         storage.value, storage.recorder = value, self
         storage.generation += 1

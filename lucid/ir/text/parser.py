@@ -11,7 +11,17 @@ from lucid.ir import ops
 from lucid.ir.attributes import check_arguments, wrong_attribute
 from lucid.ir.errors import LucidError, SizeError
 from lucid.ir.frames import edge
-from lucid.ir.graph import REGION_KINDS, Graph, Input, Node, Region, Value
+from lucid.ir.graph import (
+    INPUT_KINDS,
+    REGION_KINDS,
+    Graph,
+    Input,
+    InputKind,
+    Node,
+    Region,
+    RegionKind,
+    Value,
+)
 from lucid.ir.inference import result_type
 from lucid.ir.location import Location
 from lucid.ir.op import OPS, Attributes, Op
@@ -21,7 +31,6 @@ from lucid.ir.types import DTYPES, DType, TensorType
 
 _Row = TypeVar("_Row", Location, Region)
 _CALLS = ("call", "cond", "host", "scan", "while_loop")
-_INPUT_KINDS = ("arg", "state", "live")
 _DTYPES = {dtype.name: dtype for dtype in DTYPES}
 
 
@@ -91,7 +100,7 @@ class _Tables:
         return table[token.text]
 
     def read(self) -> None:
-        rows: list[tuple[str, Token, str, Token | None, Token | None]] = []
+        rows: list[tuple[RegionKind, Token, str, Token | None, Token | None]] = []
         tokens = self._tokens
         while kind := next((kind for kind in REGION_KINDS if tokens.accept(kind)), None):
             key, name = tokens.take("index"), _name(tokens)
@@ -158,8 +167,8 @@ class _Body:
         if location := tokens.accept_kind("line"):
             self._tables.locate(graph, location)
         tokens.expect("{")
-        while tokens.current.text in _INPUT_KINDS:
-            self._input(tokens.take("word").text)
+        while kind := next((kind for kind in INPUT_KINDS if tokens.accept(kind)), None):
+            self._input(kind)
         while tokens.current.kind == "value" or tokens.current.text in _CALLS:
             self._node()
         while tokens.accept("write"):
@@ -171,7 +180,7 @@ class _Body:
             node.gradient_of = self._value(token)
         return graph
 
-    def _input(self, kind: str) -> None:
+    def _input(self, kind: InputKind) -> None:
         tokens = self._tokens
         name = tokens.take("value")
         tokens.expect(":")
