@@ -18,7 +18,7 @@ from lucid.ir.memory import ALIGNMENT, address_of
 HUGE_PAGE = 2 << 20
 # Arenas above this size are worth pages of their own.
 HUGE_FROM = 4 << 20
-# Of this process alone: a mapping is shared with forked ones by default, and has no huge pages then.
+# Of this process alone: by default a mapping is shared with forked ones, and has no huge pages.
 _PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
 
 

@@ -179,6 +179,11 @@ class Executable:
         return None if self.instance is None else self.instance.decided
 
     @property
+    def may_fail(self) -> bool:
+        """Whether a run may end before everything is written: by a check, or a call of Python."""
+        return bool(self._checks or self._hosts)
+
+    @property
     def open_at(self) -> int:
         """The address of the word that says whether other native code may call it."""
         return ctypes.addressof(self.is_open)
