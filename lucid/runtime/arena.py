@@ -18,6 +18,8 @@ from lucid.ir.memory import ALIGNMENT, address_of
 HUGE_PAGE = 2 << 20
 # Arenas above this size are worth pages of their own.
 HUGE_FROM = 4 << 20
+# Of this process alone: by default a mapping is shared with forked ones, and has no huge pages.
+_PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
 
 
 class Arena:
@@ -50,7 +52,7 @@ class Arena:
 
 def _mapped(size: int) -> mmap.mmap:
     try:
-        return mmap.mmap(-1, size)
+        return mmap.mmap(-1, size, **_PRIVATE)
     except (OSError, OverflowError, ValueError) as error:
         raise TooLargeError(f"unable to allocate {size / 2**30:,.1f} GiB") from error
 

@@ -16,6 +16,7 @@ import numpy as np
 from lucid.codegen.kernels.check import CheckKernel
 from lucid.codegen.kernels.host import HostKernel
 from lucid.codegen.llvm.jit import Library
+from lucid.codegen.llvm.library import leave_memory
 from lucid.codegen.llvm.target import Target, host_target
 from lucid.codegen.lower.schedule import make_program
 from lucid.codegen.program.emit import STEP, StepCode, emit_program, require_rules
@@ -177,6 +178,11 @@ class Executable:
     def decided(self) -> DecidedProgram | None:
         """What has words for the sizes of each call; None: no values decide sizes."""
         return None if self.instance is None else self.instance.decided
+
+    @property
+    def may_fail(self) -> bool:
+        """Whether a run may end before everything is written: by a check, or a call of Python."""
+        return bool(self._checks or self._hosts)
 
     @property
     def open_at(self) -> int:
@@ -597,6 +603,8 @@ def compile_program(
     kernel_code.enter(emitted.links, library)
     if emitted.shared:
         pool.load()
+    if program.arena_bytes > HUGE_FROM:
+        leave_memory()
     seconds = time.perf_counter() - begin
     stages["machine code"] = seconds - sum(stages.values())
     return Executable(

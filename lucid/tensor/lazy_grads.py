@@ -27,16 +27,17 @@ class GradBuffers:
         outputs: the memory that they are in.
         promises: with the leaf that each is for.
         was_seen: whether somebody has read one of them.
+        was_left: whether the leaves have got them, and memory that isn't kept is theirs alone.
         words: the same for native code, if that leaves gradients too: their number, and for each
             the number of the output, its address, the place of the lazy one on the leaf, and that.
     """
 
-    __slots__ = ("outputs", "promises", "was_seen", "words")
+    __slots__ = ("outputs", "promises", "was_left", "was_seen", "words")
 
     def __init__(self, outputs: Reusable) -> None:
         self.outputs = outputs
         self.promises: list[tuple[WithGradient, LazyGrad]] = []
-        self.was_seen = False
+        self.was_seen = self.was_left = False
         self.words: np.ndarray | None = None
 
 

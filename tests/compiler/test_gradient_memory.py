@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 import lucid
+from lucid.compiler.programs.program import Program
+from lucid.compiler.results.gradients import KEPT_BYTES
 from lucid.tensor.lazy_grads import LazyGrad
 
 pytestmark = pytest.mark.usefixtures("entry")
@@ -69,6 +71,78 @@ def test_two_calls_take_turns_with_the_memory_of_unread_gradients() -> None:
     assert seen[1:3] * 3 == seen[1:7]
     assert seen[1] != seen[2]
     assert step.stats.traces == 1
+
+
+def large_leaves() -> Leaves:
+    """More than is kept for later calls."""
+    shape = (3, KEPT_BYTES // 8)
+    return [lucid.ones(*shape, requires_grad=True), lucid.ones(shape[1], requires_grad=True)]
+
+
+def test_large_gradients_are_there_once() -> None:
+    parameters = large_leaves()
+    step = lucid.compile(fresh_step(parameters))
+    seen = []
+    for i in range(5):
+        step(number(i))
+        seen.append([memory_of(leaf) for leaf in parameters])
+    assert seen[1:] == seen[:-1]
+    held = parameters[1].grad
+    assert held is not None
+    step(number(7))
+    assert memory_of(parameters[1]) != seen[0][1]
+    assert held.max().item() == 4
+    assert [p.grad.max().item() for p in parameters] == [14, 7]  # type: ignore[union-attr]
+
+
+def test_large_gradients_of_two_programs_leave_one_another_alone() -> None:
+    parameters = large_leaves()
+    steps = [lucid.compile(fresh_step(parameters[::order])) for order in (1, -1)]
+    for i in range(8):
+        steps[i // 2 % 2](number(i))
+        first, second = parameters[:: (1, -1)[i // 2 % 2]]
+        if i % 3 == 0:
+            assert first.grad is not None
+            assert first.grad.min().item() == first.grad.max().item() == 2 * i
+        if i % 3 == 1:
+            assert second.grad is not None
+            assert second.grad.min().item() == second.grad.max().item() == i
+
+
+def test_large_gradients_stay_where_a_call_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    parameters = large_leaves()
+    step = lucid.compile(fresh_step(parameters))
+    step(number(1))
+    seen = [memory_of(leaf) for leaf in parameters]
+
+    def interrupt(*_: object) -> None:
+        assert parameters[0]._gradient is None
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Program, "_prepare", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            step(number(2))
+    assert [memory_of(leaf) for leaf in parameters] == seen
+    assert [p.grad.max().item() for p in parameters] == [2, 1]  # type: ignore[union-attr]
+
+
+def test_a_step_that_may_fail_keeps_large_gradients_until_it_has_run() -> None:
+    weight = lucid.ones(KEPT_BYTES // 2, requires_grad=True)
+
+    @lucid.compile
+    def step(index: lucid.Tensor, scale: lucid.Tensor) -> None:
+        weight.grad = None
+        (weight * scale).sum().backward()
+        (weight[index] * scale).sum().backward()
+
+    for i in range(1, 4):
+        step(lucid.tensor([0, 3]), number(i))
+        with pytest.raises(lucid.IndexOutOfRangeError):
+            step(lucid.tensor([0, KEPT_BYTES]), number(100))
+        assert memory_of(weight)
+    assert weight.grad is not None
+    assert weight.grad[:4].tolist() == [6, 3, 3, 6]
 
 
 @pytest.mark.parametrize(

@@ -237,3 +237,35 @@ def test_a_library_that_finds_no_memory_does_not_end_the_process(name: str) -> N
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("['LucidError']") and message in done.stdout
     assert done.stdout.endswith("all is well\n")
+
+
+RESIDENT = """
+import re
+import lucid
+
+def resident():
+    with open("/proc/self/smaps") as file:
+        found = file.read()
+    sizes = re.findall(r"/libllvmlite[^/]*\\n(?:\\w+:.*\\n)*?Rss: +(\\d+)", found)
+    return sum(map(int, sizes)) >> 10
+
+small = lucid.compile(lambda x: x + 1)
+large = lucid.compile(lambda x: (x @ x).tanh() @ x)
+assert small(lucid.ones(3)).tolist() == [2, 2, 2]
+before = resident()
+result = large(lucid.eye(1100))
+print(before, resident())
+assert result[0, 0].item() > 0.7
+assert lucid.compile(lambda x: x * 3)(lucid.ones(3)).tolist() == [3, 3, 3]
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs to know what is in memory")
+def test_the_compiler_is_not_in_memory_when_a_large_step_runs() -> None:
+    env = os.environ | {"LUCID_CACHE": "0"}
+    command = [sys.executable, "-c", RESIDENT]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert not done.returncode, done.stderr
+    before, after = map(int, done.stdout.split())
+    assert before > 30, "it was there, in MB"
+    assert after < 15

@@ -176,3 +176,16 @@ def test_a_step_with_large_gradients_touches_no_new_pages() -> None:
     finally:
         gc.enable()
     assert faults < 1024  # one gradient has as many pages
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.parametrize("nbytes", [LARGE_BYTES, 1 << 22, 1 << 23])
+def test_what_a_forked_process_writes_stays_there(nbytes: int) -> None:
+    array = large(Recycling(), nbytes)
+    array[:] = 1
+    child = os.fork()
+    if child == 0:
+        array[:] = 2
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert (array == 1).all()

@@ -765,13 +765,16 @@ class Program:
     def prepare_native(self) -> None:
         """Let native code run calls from now on where it can, after one that bound the state.
 
-        Not for a step that finds another container at each call.
+        Not for a step that finds another container at each call, nor for one whose gradients'
+        memory isn't kept for it.
         """
         native = self.native
         if native is not None and self._decided is not None:
             native.know_sizes(self._decided)
         is_fit, self._has_followed = not self._has_followed, False
         if not is_fit or self._types is None or self.native is not None:
+            return
+        if self.gradients.are_promised and not self.gradients.is_kept:
             return
         if not self.guards.hold_again():
             return
@@ -912,7 +915,8 @@ class Program:
         """
         rule, gradients = self.differentiable, self.gradients
         record = None if rule is None else CallRecord(rule, run.call.tensors, run.call.floats)
-        batch = gradients.begin() if gradients.are_promised else None
+        may_fail = self.around is not None or self.executable.may_fail
+        batch = gradients.begin(may_fail=may_fail) if gradients.are_promised else None
         before = context.contexts
         try:
             self._prepare(run)
@@ -935,7 +939,7 @@ class Program:
                 finally:
                     sys.setrecursionlimit(limit)
             elif batch is not None:
-                gradients.retire(batch)
+                gradients.give_back(batch)
             raise
         return result
 

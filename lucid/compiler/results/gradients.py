@@ -18,7 +18,7 @@ from lucid.compiler.results.output_specs import (
 )
 from lucid.runtime.executable import Executable
 from lucid.tensor.core import TensorCore
-from lucid.tensor.lazy_grads import GradBuffers, LazyGrad
+from lucid.tensor.lazy_grads import GradBuffers, LazyGrad, WithGradient
 from lucid.tensor.storage import Storage
 from lucid.tensor.write_locks import lock
 
@@ -31,10 +31,13 @@ class Gradients:
 
     A call writes into memory of its own; it is the spare one when nobody has read the gradients
     that were in it. What the latest call left stays as it is until all leaves have newer ones, so
-    that a failing step, or another thread that reads `.grad`, finds it unharmed.
+    that a failing step, or another thread that reads `.grad`, finds it unharmed. Large gradients
+    are there once: a call that can't fail takes those of the latest one from the leaves, as
+    `zero_grad` does, and writes into their memory.
 
     Attributes:
-        are_promised: whether there are gradients to promise.
+        are_promised: whether there are gradients to promise; is_kept: whether their memory is kept
+            for later calls.
         others: those that are no array of their own, such as a view, None or a result as well, and
             those of arguments.
         spares: batches whose memory may be written; `latest`: the one on the leaves, in a list.
@@ -59,7 +62,7 @@ class Gradients:
         self._executable = executable
         self._slots = {spec.slot for _, spec in self._promised}
         size = sum(spec.type.nbytes for _, spec in self._promised)
-        self._is_kept = size <= KEPT_BYTES
+        self.is_kept = size <= KEPT_BYTES
         self._place: int | None = None
         self.spares: list[GradBuffers] = []
         self.latest: list[GradBuffers | None] = [None]
@@ -84,28 +87,56 @@ class Gradients:
         """Let native code leave gradients too; `place` is where a leaf has its own, in bytes."""
         self._place = place
         for batch in (*self.spares, *self.latest):
-            if batch is not None and self._is_kept:
+            if batch is not None and self.is_kept:
                 batch.words = self._words(batch)
 
-    def begin(self) -> GradBuffers:
-        """Memory for the gradients of a call."""
+    def begin(self, *, may_fail: bool = True) -> GradBuffers:
+        """Memory for the gradients of a call.
+
+        may_fail: whether the native step may end before it has written all.
+        """
         try:
             return self.spares.pop()
         except IndexError:
             pass
+        found = None if self.is_kept or may_fail else self._taken_from_leaves()
+        if found is not None:
+            return found
         outputs = self._executable.reusable(self._slots)
         batch = GradBuffers(outputs)
         for leaf, spec in self._promised:
             array = outputs.arrays[spec.slot]
             assert array is not None
             batch.promises.append((leaf, LazyGrad(batch, array, spec.on)))
-        if self._is_kept and self._place is not None:
+        if self.is_kept and self._place is not None:
             batch.words = self._words(batch)
+        return batch
+
+    def _taken_from_leaves(self) -> GradBuffers | None:
+        """What an earlier call has left on all leaves; None where somebody has seen some of it."""
+        with lock:
+            first = self._promised[0][0]._gradient
+            if not isinstance(first, LazyGrad) or first.batch.was_seen:
+                return None
+            batch = first.batch
+            promises: list[tuple[WithGradient, LazyGrad]] = []
+            if batch.outputs.missing != self.kept_results(len(self._executable.outputs)):
+                return None  # another program's
+            for leaf, spec in self._promised:
+                promise = leaf._gradient
+                if not isinstance(promise, LazyGrad) or promise.batch is not batch:
+                    return None
+                if promise.array is not batch.outputs.arrays[spec.slot]:
+                    return None
+                promises.append((leaf, promise))
+            for leaf, _ in self._promised:
+                leaf._gradient = None
+            batch.promises = promises
         return batch
 
     def fill(self) -> None:
         """Let native code leave gradients where others keep those of all calls before."""
-        if self._is_kept and not self.spares:
+        if self.is_kept and not self.spares:
             self.spares.append(self.begin())
 
     def _words(self, batch: GradBuffers) -> np.ndarray:
@@ -122,16 +153,25 @@ class Gradients:
         with lock:
             for leaf, promise in batch.promises:
                 leaf._gradient = promise
-            if not self._is_kept:
+            if not self.is_kept:
+                batch.was_left = True
                 self.retire(batch)
             elif self.latest[0] is not batch:  # as it is when this is done again
                 ended, self.latest[0] = self.latest[0], batch
                 if ended is not None:
                     self.retire(ended)
 
+    def give_back(self, batch: GradBuffers) -> None:
+        """Be as before `begin`: the call has failed."""
+        with lock:
+            for leaf, promise in batch.promises if batch.was_left else ():
+                if leaf._gradient is None:
+                    leaf._gradient = promise
+            self.retire(batch)
+
     def retire(self, batch: GradBuffers) -> None:
-        """Keep memory that no leaf needs any more, or that a failed call wrote; or let it go."""
-        if self._is_kept and not batch.was_seen and not self.spares:
+        """Keep memory that no leaf needs any more, or let it go."""
+        if self.is_kept and not batch.was_seen and not self.spares:
             self.spares.append(batch)
         else:
             batch.promises.clear()  # they refer to the batch: memory must not wait for gc

@@ -119,6 +119,7 @@ class Layout:
     saved_unpack_hook: int
     saved_tensor: int
     batch_words: int
+    batch_was_left: int
     batch_was_seen: int
     batch_promises: int
 
