@@ -288,6 +288,11 @@ class Sizes:
         """A function of the symbols' values that gives those of all slots."""
         return self._function(f"[{', '.join(map(self._text, self.slots))}]", self.slots)
 
+    def tests(self) -> list[tuple[Any, str]]:
+        """What `checker` looks at, but for the range of each size: formulas compared with 0."""
+        keys = [*self.assumptions, *((x.under, "!=") for x in self._quotients)]
+        return [(Extent(self, key, 0), relation) for key, relation in keys]
+
     def checker(self) -> Callable[[Sequence[int]], bool]:
         """A function of the symbols' values: whether all that was assumed holds for them."""
         return self.checker_of(self.assumptions)

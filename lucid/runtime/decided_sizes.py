@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from operator import itemgetter
@@ -37,7 +37,9 @@ from lucid.ir.passes.pipeline import PassLog, Pipeline
 from lucid.ir.strides import Strides
 from lucid.ir.types import TensorType
 from lucid.runtime.executable import Executable, Facts, Instance
+from lucid.runtime.kernel_code import open_code
 from lucid.runtime.open_programs import OpenPlan
+from lucid.runtime.size_steps import SizeSteps
 from lucid.runtime.threads import pool
 
 if TYPE_CHECKING:
@@ -99,14 +101,16 @@ class _Filled:
         places: of the words; words: what is there.
         temps: bytes that they need; layout: one that has room for them.
         outputs: their numbers, shapes and dtypes.
-        code: what must stay loaded, and other words that these refer to.
+        lists: the kernels' lists, which words refer to.
+        form: what the sizes have in common with others; it keeps code loaded.
     """
 
     places: np.ndarray
     words: np.ndarray
     temps: Mapping[Buffer, int]
     outputs: Sequence[tuple[int, tuple[int, ...], np.dtype[Any]]]
-    code: object
+    lists: np.ndarray
+    form: _Form
     layout: _Layout | None = None
 
 
@@ -142,12 +146,35 @@ class Sized:
     filled: Sequence[_Filled]
 
     @property
+    def form(self) -> tuple[object, ...]:
+        """What it has in common with other sizes, for which machine code can fill words in."""
+        return (self.layout, *[tuple(x.form.chosen.values()) for x in self.filled])
+
+    @property
     def outputs(self) -> dict[int, tuple[int, ...]]:
         """The shapes of outputs that have such sizes, by their numbers."""
         return {number: shape for x in self.filled for number, shape, _ in x.outputs}
 
 
 @dataclass(frozen=True, slots=True)
+class FilledWords:
+    """Words that steps on sizes fill in.
+
+    Attributes:
+        steps: what fills them in; symbols: registers of these.
+        outputs: the shapes of those with open sizes, by number.
+        words: what the program's code reads.
+        kept: what these refer to.
+    """
+
+    steps: SizeSteps
+    symbols: Sequence[Any]
+    outputs: Mapping[int, tuple[Any, ...]]
+    words: np.ndarray
+    kept: Sequence[object]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class _Layout:
     """Where temps lie, how many bytes each may have, and the words that say where they lie."""
 
@@ -172,7 +199,7 @@ class DecidedProgram(OpenPlan):
         stages: by the number of the call of Python that has sizes known, or `BEFORE`.
         layout: where temps are in runs that begin.
         sized: what it is for sizes that it was given, by these; latest: for those that came again
-            last.
+            last; newest: for those that were new last.
     """
 
     def __init__(
@@ -204,6 +231,7 @@ class DecidedProgram(OpenPlan):
         self.layout = self._layout({}, self._bytes_at(self._hints))
         self.sized: dict[tuple[int, ...], Sized] = {}
         self.latest: Sized | None = None
+        self.newest: Sized | None = None
         self._seconds = time.perf_counter() - begin
 
     # Plan ---------------------------------------------------------------------------------
@@ -372,7 +400,7 @@ class DecidedProgram(OpenPlan):
             shape = tuple(numbers[at : at + len(value.shape)])
             at += len(shape)
             outputs.append((number, shape, value.dtype.numpy))
-        return _Filled(form.places, words, temps, outputs, (read, chosen))
+        return _Filled(form.places, words, temps, outputs, read, form)
 
     def _form(
         self, group: _Group, chosen: Mapping[int, Variant], lists: Sequence[Sequence[int]]
@@ -390,6 +418,51 @@ class DecidedProgram(OpenPlan):
             begin += 8 * len(known)
         made = np.array(indices, int), np.array(begins, np.int64)
         return _Form(chosen, np.array(places, int), np.array(words, np.int64), made)
+
+    def filling(self, sized: Sized) -> FilledWords | None:
+        """What fills in words for all sizes for which kernels have the code that they have here.
+
+        None where that takes more than steps on sizes that are given.
+        """
+        if len(self.given) < len(self.sizes.symbols):
+            return None
+        steps = SizeSteps(len(self.given))
+        symbols = [steps.given[number] for number in map([*self.given].index, sorted(self.given))]
+        try:
+            steps.require_all(self.sizes, symbols)
+            return self._filling(sized, steps, symbols)
+        except NotOpenError:
+            return None
+
+    def _filling(self, sized: Sized, steps: SizeSteps, symbols: Sequence[Any]) -> FilledWords:
+        rename = self.sizes.renamed(symbols)
+
+        def value(size: Any) -> Any:
+            return rename(size) if is_open(size) else size
+
+        words = sized.words.copy()
+        kept: list[object] = [sized]
+        for group, filled in zip(self.stages[BEFORE].groups, sized.filled, strict=True):
+            for place_ in group.words:
+                (size,) = self._entries[place_][1:]
+                steps.store(address_of(words) + 8 * place_, value(size))
+            for temp in group.temps:
+                room = sized.layout.reserved[temp] // temp.dtype.itemsize
+                steps.require(value(temp.size), "<", room + 1)
+            lists, form = filled.lists.copy(), filled.form
+            kept.append(lists)
+            moved = form.places[form.lists[0]]
+            words[moved] += address_of(lists) - address_of(filled.lists)
+            read: list[Any] = []
+            for number, _ in group.kernels:
+                kernel, chosen = self._kernels[number], form.chosen[number]
+                given = [value(x) for x in kernel.formulas]
+                read += _words_read(steps, kernel.key, chosen, given)
+            for place_, word in enumerate(read):
+                steps.store(address_of(lists) + 8 * place_, word)
+        outputs = enumerate(self.program.graph.outputs)
+        shapes = {number: x.shape for number, x in outputs if any(map(is_open, x.shape))}
+        return FilledWords(steps, symbols, shapes, words, kept)
 
     def sized_as(self, given: tuple[int, ...]) -> Sized:
         """What it is for sizes that are known as it begins.
@@ -412,6 +485,7 @@ class DecidedProgram(OpenPlan):
         if len(self.sized) >= MOST_KNOWN:
             self.sized = {}
         found = self.sized[given] = Sized(given, tuple(values), words, layout, filled)
+        self.newest = found
         return found
 
     # Running ------------------------------------------------------------------------------
@@ -502,6 +576,24 @@ class DecidedProgram(OpenPlan):
                 }
             number += len(kernel.hosts)
         return found
+
+
+def _words_read(
+    steps: SizeSteps, key: str, variant: Variant, given: Sequence[Any]
+) -> Iterator[Any]:
+    """What a kernel's code reads, where `given` are its symbols, and this is the code to take."""
+    for other in open_code.before(key, variant):
+        if other.sizes is not None:
+            steps.refuse_all(other.sizes, given)
+        elif other.hints != variant.hints or variant.sizes is not None:
+            steps.refuse(given, other.hints)
+    if variant.sizes is None:
+        for value, hint in zip(given, variant.hints, strict=True):
+            steps.require(value, "==", hint)
+        return
+    steps.require_all(variant.sizes, given)
+    value = variant.sizes.renamed(given)
+    yield from (value(Extent(variant.sizes, key, 0)) for key in variant.sizes.slots)
 
 
 def _signed(words: Sequence[int]) -> np.ndarray:

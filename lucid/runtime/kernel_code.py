@@ -61,6 +61,12 @@ class OpenKernelCode:
                 return variant
         return None
 
+    def before(self, key: str, variant: Variant) -> list[Variant]:
+        """The variants that `find` asks before this one."""
+        found = [reference() for reference in self._variants.get(key, ())]
+        place = found.index(variant) if variant in found else 0
+        return [x for x in found[:place] if x is not None]
+
     def enter(self, key: str, variant: Variant) -> None:
         """Note a variant whose library is loaded."""
 

@@ -26,6 +26,8 @@ import lucid
 import lucid.nn.functional as F
 from lucid import Tensor, nn
 from lucid.compiler.inputs.signature import moving_axes
+from lucid.compiler.programs import native
+from lucid.compiler.programs.program import Program
 from lucid.ir.errors import ShapeError
 from lucid.ir.types import TensorType, f32
 from lucid.runtime.entry.words import Word
@@ -693,23 +695,62 @@ def test_many_threads_call_it_with_sizes_of_their_own() -> None:
     assert step.stats.traces == 3
 
 
-def test_what_a_running_call_reads_of_its_sizes_stays_until_it_has_ended() -> None:
-    """Another thread may meet a size meanwhile for which temporaries need more room."""
+def test_what_a_running_call_reads_of_its_sizes_stays_until_it_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another thread may meet sizes meanwhile for which temporaries need more room."""
+    monkeypatch.setattr(native, "_MOST_FORMS", 1)
     step = lucid.compile(lambda x: (x @ x.T).softmax(1) @ x, audit=False)
-    for size in (3, 4, 5, 5, 5):
+    for size in (3, 4, 5, 8, 7):
         step(rows(size))
-    native = step._latest.native
-    running = weakref.ref(native._sized[5,])
-    native._plan[Word.IS_BUSY] = 1
-    for size in (90, 5, 5):
+    calls = step._latest.native
+    running = weakref.ref(*calls._fillings.values())
+    calls._plan[Word.IS_BUSY] = 1
+    for size in (90, 91):
         step(rows(size))
-    assert native._sized[5,] is not running()
+    assert running() is not None and running() not in calls._fillings.values()
+    calls._plan[Word.IS_BUSY] = 0
+    for size in (190, 191):
+        step(rows(size))
     gc.collect()
-    assert running() is not None
-    native._plan[Word.IS_BUSY] = 0
-    for _ in range(2):
-        step(rows(91))
     assert running() is None
+
+
+def test_machine_code_fills_in_what_follows_from_new_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where kernels have the code of sizes before, Python has no part in it."""
+
+    def eager(x: Tensor, y: Tensor) -> Tensor:
+        return (x @ y).softmax(-1).sum(0, keepdim=True) * x[:1, :1]
+
+    step, y = lucid.compile(eager), rows(3, 50)
+    for size in (20, 21, 22, 23, 24):
+        step(rows(size, 3), y)
+    given = [rows(size, 3) for size in (19, 26, 23, 25, 24)]
+    expected, calls = [eager(x, y) for x in given], step.stats.calls
+    monkeypatch.delattr(Program, "run")
+    for x, known in zip(given, expected, strict=True):
+        agree(step(x, y), known)
+    assert step.stats.calls == calls + len(given) and step.stats.traces == 3
+
+
+def test_sizes_that_were_equal_in_what_came_before_differ_in_machine_code() -> None:
+    step = lucid.compile(lambda x, y: (x * y).softmax(-1))
+    for size in (20, 21, 22, 23, 24, 25):
+        step(rows(size), rows(size))
+    with pytest.raises(ShapeError, match="the sizes 26 and 27"):
+        step(rows(26), rows(27))
+    for given in ((rows(26), rows(26)), (rows(26), rows(1)), (rows(1), rows(31))):
+        agree(step(*given), (given[0] * given[1]).softmax(-1))
+
+
+def test_a_tensor_that_is_row_major_is_none_that_is_not() -> None:
+    """Of sizes that have come often as well, when machine code does the calls."""
+    eager = READS["asks for the order"]
+    step = lucid.compile(eager)
+    for size in SIZES[:6]:
+        for _ in range(4):
+            agree(step(rows(4, size).T), eager(rows(4, size).T))
+        agree(step(rows(size)), eager(rows(size)))
 
 
 def test_an_audit_of_a_program_of_any_size_finds_nothing() -> None:

@@ -81,12 +81,15 @@ class Variant:
     Attributes:
         fits: whether it is, of the symbols' values.
         words: what its code reads, of the symbols' values.
+        sizes: what it assumes, and the formulas of these words; None: it is for `hints` alone.
         symbols: its function for each region; library: what has them.
         functions: what it consists of, until that is compiled.
     """
 
     fits: Callable[[Sequence[int]], bool]
     words: Callable[[Sequence[int]], Sequence[int]]
+    sizes: Sizes | None
+    hints: tuple[int, ...]
     symbols: dict[str, str]
     library: Library | None = None
 
@@ -106,6 +109,7 @@ def emit_variant(
     """
     part = Module(module.target)
     fresh = symbols_for(values)
+    sizes: Sizes | None = fresh
     kernel = replaced(given.kernel, lambda extent: _in(fresh, extent))
     fresh.has_text = False
     hints = tuple(values)
@@ -117,6 +121,7 @@ def emit_variant(
         kernel = replaced(given.kernel, lambda extent: _in(fresh, extent).hint)
         define_kernel(part, name, kernel, args, is_open=True)
         fits, words = (lambda values: tuple(values) == hints), (lambda values: ())
+        sizes = None
     module.functions |= part.functions
     module.globals |= part.globals
     module.declarations |= part.declarations
@@ -124,7 +129,7 @@ def emit_variant(
         module.declarations.pop(defined, None)
     suffixes = kernel.regions() or ("",)
     symbols = dict(zip(suffixes, symbols_of(name, kernel), strict=True))
-    return Variant(fits, words, symbols)
+    return Variant(fits, words, sizes, hints, symbols)
 
 
 def _in(sizes: Sizes, extent: Extent) -> Extent:

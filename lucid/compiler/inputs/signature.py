@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from lucid.autograd.host_finding import OpenAxis
 
 Description = dict[str, str]
-PlainType = tuple[TensorType, Shape, int]
+PlainType = tuple[TensorType, Shape, int, type]
 TENSOR = re.compile(r"(\w+)(\[[n\d,]*\])(.*)")  # a tensor in a description: dtype, shape, the rest
 _MOVING = re.compile(r"(str|u?int\d*) ")  # a whole number or a text there
 _FUNCTION = re.compile(r"the (function|partial) \S.* at ")  # one that a line makes each time
@@ -296,7 +296,7 @@ class Call:
         return [tensor._type for tensor in self.tensors]
 
     def plain_types(self) -> list[PlainType] | None:
-        """Type and strides in bytes of each, and how it requires grad; None if some isn't plain."""
+        """What native code compares of each; None if some isn't plain."""
         tensors: Sequence[Any] = self.tensors
         if len(self._storages) != len(tensors) or not all(map(is_plain, tensors)):
             return None
@@ -437,8 +437,8 @@ def _memory_of(array: np.ndarray) -> TensorCore:
 
 
 def types_of(tensors: Sequence[Any]) -> list[PlainType]:
-    """What native code compares of each of them."""
-    return [(x._type, x._array.strides, _grad_of(x)) for x in tensors]
+    """Of each the type, strides in bytes, how it requires grad, and the class."""
+    return [(x._type, x._array.strides, _grad_of(x), type(x)) for x in tensors]
 
 
 def _grad_of(tensor: TensorCore) -> int:
@@ -448,8 +448,12 @@ def _grad_of(tensor: TensorCore) -> int:
 
 
 def is_plain(tensor: TensorCore) -> bool:
-    """Whether its type, its strides and its flag say all of a tensor that a program depends on."""
-    if tensor.__class__ is not Tensor or tensor._array is None:
+    """Whether its type, strides, flag and class say all of a tensor that a program depends on.
+
+    A class that adds no fields, such as `Parameter`, says so by its `__slots__`.
+    """
+    kind = tensor.__class__
+    if (kind is not Tensor and vars(kind).get("__slots__") != ()) or tensor._array is None:
         return False
     base = tensor._base
     if tensor._requires_grad:

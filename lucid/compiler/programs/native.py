@@ -9,12 +9,14 @@ from __future__ import annotations
 import ctypes
 import functools
 import logging
+import operator
 import sys
 import threading
 import types
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,10 +43,11 @@ from lucid.dtypes import default_dtype_place
 from lucid.ir.extents import is_open, replaced
 from lucid.ir.memory import address_of
 from lucid.ir.strides import contiguous_strides
-from lucid.ir.types import Shape, TensorType
+from lucid.ir.types import Shape, TensorType, shared_type
 from lucid.runtime import stance
 from lucid.runtime.context import Context
-from lucid.runtime.decided_sizes import MOST_KNOWN, DecidedProgram, Sized
+from lucid.runtime.decided_sizes import MOST_KNOWN, DecidedProgram, FilledWords, Sized
+from lucid.runtime.entry.guards import ARGUMENT
 from lucid.runtime.entry.layout import (
     SLOW_PATH,
     Entry,
@@ -52,6 +55,7 @@ from lucid.runtime.entry.layout import (
     field_offset,
     slot_offset,
 )
+from lucid.runtime.entry.sizes import Filling
 from lucid.runtime.entry.text import LEAVE
 from lucid.runtime.entry.words import (
     ALL,
@@ -75,7 +79,7 @@ from lucid.runtime.threads import pool
 from lucid.tensor.context import context, epoch
 from lucid.tensor.core import TensorCore
 from lucid.tensor.objects import Offsets, Tables, measured, own, template_of
-from lucid.tensor.storage import VersionCounter
+from lucid.tensor.storage import Storage, VersionCounter
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.write_locks import Keys, exchange_lock, held, lock, take_back
 
@@ -84,6 +88,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("lucid.native")
 NO_SHAPES: Mapping[int, Shape] = types.MappingProxyType({})
+_MOST_FORMS = 16  # of sizes for which machine code fills words in
 _SIMPLE = (MutableSource, TensorData, RequiresGrad, IsComputed)
 
 
@@ -161,7 +166,7 @@ class _CallTables(Tables):
     _open_arguments: Collection[int] = ()  # those of open sizes
 
     def _arguments(
-        self, records: Sequence[Sequence[int]], types: Sequence[PlainType] | None
+        self, records: Sequence[Sequence[int]], types: Sequence[tuple[Any, ...]] | None
     ) -> int:
         """The address of a table of what is given, of these types; None: they aren't known yet."""
         words: list[int] = []
@@ -210,7 +215,7 @@ class SizedTables(_CallTables):
         super().__init__(calls._offsets)
         self.sized, self._open_arguments = sized, calls._open_arguments
         shapes, kept = sized.outputs, calls._kept_results
-        types = [_sized_type(type, strides, sized) for type, strides, _ in calls._types]
+        types = [_sized_type(type, strides, sized) for type, strides, *_ in calls._types]
         results, tensors = (
             self._results(executable, kept, shapes),
             self._tensors(kept, calls._made, shapes),
@@ -226,6 +231,101 @@ class SizedTables(_CallTables):
             place = (place + 1) & mask
         words = id(self), address_of(sized.words), sized.layout.arena_bytes
         slots[place] = (*words, *self._at, *sized.given)
+
+
+class FilledTables(SizedTables):
+    """The same for all sizes for which kernels have the same code: machine code fills it in.
+
+    Args:
+        filled: the words that follow from the sizes.
+
+    Attributes:
+        words: of `Filling`.
+    """
+
+    def __init__(
+        self, calls: NativeCalls, sized: Sized, executable: Executable, filled: FilledWords
+    ) -> None:
+        super().__init__(calls, sized, executable)
+        self._steps, self._symbols = filled.steps, filled.symbols
+        self._objects: list[object] = []
+        self._shapes: list[tuple[int, ...]] = []
+        typed = self._fill_results(calls, filled.outputs, *self._at[:2])
+        self._fill_arguments(calls, self._at[2])
+        words = self.words = np.zeros(SIZED_WORDS + len(Filling), np.int64)
+        self._shape(self._symbols, address_of(words))
+        self._keep(filled)
+        words[1:SIZED_WORDS] = address_of(filled.words), sized.layout.arena_bytes, *self._at
+        steps = self._steps
+        words[Filling.REGISTERS_AT] = self._words(steps.registers)
+        for word, table in (
+            (Filling.STEPS, steps.steps),
+            (Filling.REQUIRED, [*steps.required]),
+            (Filling.SHAPES, self._shapes),
+            (Filling.TYPES, typed),
+            (Filling.STORED, steps.stored),
+        ):
+            records: Sequence[Sequence[int]] = table
+            words[word] = len(records)
+            words[word + 1] = self._words([x for record in records for x in record])
+        words[Filling.OBJECTS] = self._keep(self._objects)
+        words[Filling.TYPE_OF] = self._keep(shared_type)
+
+    def _value(self, size: Any) -> Any:
+        return size.sizes.renamed(self._symbols)(size) if is_open(size) else size
+
+    def _shape(self, sizes: Sequence[Any], place: int) -> int:
+        """Have a shape put into a word; its number among the objects."""
+        numbers = [self._steps.register(self._value(size)).number for size in sizes]
+        self._objects.append(None)
+        number = len(self._objects) - 1
+        self._shapes.append((number, len(numbers), self._words(numbers), place))
+        return number
+
+    def _fill_results(
+        self, calls: NativeCalls, shapes: Mapping[int, Shape], results: int, tensors: int
+    ) -> list[tuple[int, ...]]:
+        """Have the shapes of outputs filled in; the records of tensors' types."""
+        numbers: dict[int, int] = {}
+        for place, output in enumerate(calls._kept_results):
+            if output in shapes:
+                given = _word_at(results + 8 * (4 * place + 2))
+                numbers[output] = self._shape(shapes[output], given)
+        typed: list[tuple[int, ...]] = []
+        for place, made in enumerate(calls._made):
+            if made.slot in numbers:
+                self._objects.append(None)
+                count, dtype = len(self._objects) - 1, self._keep(made.type.dtype)
+                at = tensors + 8 * 4 * place
+                storage, tensor = (_word_at(_word_at(at + 8 * n) + 24) for n in (1, 3))
+                storage += _offset_of_root_type()
+                tensor += self._offsets.fields["tensor_type"]
+                typed.append((count, numbers[made.slot], dtype, storage, tensor))
+        return typed
+
+    def _fill_arguments(self, calls: NativeCalls, arguments: int) -> None:
+        store = self._steps.store
+        for number, (type, *_) in enumerate(calls._types):
+            if not any(map(is_open, type.shape)):
+                continue
+            record = arguments + 8 * ARGUMENT * number
+            shape = [self._value(size) for size in type.shape]
+            steps = [*accumulate(reversed(shape), operator.mul, initial=type.dtype.itemsize)]
+            places = [_word_at(record + 8 * at) for at in (2, 3)]
+            for axis, (size, step) in enumerate(zip(shape, steps[-2::-1], strict=True)):
+                store(places[0] + 8 * axis, size)
+                if 0 not in shape:  # NumPy has strides of its own there
+                    store(places[1] + 8 * axis, step)
+            store(record + 8 * 6, steps[-1])
+
+
+def _word_at(address: int) -> int:
+    return ctypes.c_int64.from_address(address).value
+
+
+@functools.cache
+def _offset_of_root_type() -> int:
+    return slot_offset(object.__new__(Storage), "root_type")
 
 
 class NativeLeaves(Tables):
@@ -420,9 +520,9 @@ class NativeCalls(_CallTables):
         records = []
         inputs = {position: number for number, position in program.entered}
         arrays = program.arrays
-        for number, (type, _, grad) in enumerate(self._types):
+        for number, (type, _, grad, kind) in enumerate(self._types):
             is_array = are_arrays or number in arrays
-            kind = np.ndarray if is_array else Tensor
+            kind = np.ndarray if is_array else kind
             place = inputs.get(number)
             low = high = at = is_written = 0
             if place is not None:
@@ -537,23 +637,52 @@ class NativeCalls(_CallTables):
         plan[Word.SIZES_AT] = self._words([*places, *places])
         plan[Word.WORDS_AT] = buffers.words_at
         self._sized: dict[tuple[int, ...], SizedTables] = {}
-        self._left: list[SizedTables] = []  # which a call may run on that began with them
+        self._left: list[object] = []  # tables that a call may run on that began with them
+        self._fillings: dict[tuple[object, ...], FilledTables | None] = {}
+        self._filling_words: np.ndarray | None = None
+        self._missed: tuple[object, ...] = ()  # the form of sizes that were new
         self._is_learning = threading.Lock()
         self._slots = np.zeros((8, SIZED_WORDS + len(places)), np.int64)
         plan[Word.SIZED_AT], plan[Word.SIZED_MASK] = address_of(self._slots), len(self._slots) - 1
 
     def know_sizes(self, decided: DecidedProgram) -> None:
         """Serve calls of the sizes that have come to Python again, if those are new here."""
-        sized, program = decided.latest, self._program()
-        if sized is None or program is None or not self._has_sized:
+        program = self._program()
+        if program is None or not self._has_sized:
             return
         if self._on_arrays is not None:
             self._on_arrays.know_sizes(decided)
         if self._is_learning.acquire(blocking=False):  # else another call does: these come again
             try:
-                self._know(sized, program)
+                if decided.latest is not None:
+                    self._know(decided.latest, program)
+                if decided.newest is not None:
+                    self._know_form(decided.newest, decided, program)
             finally:
                 self._is_learning.release()
+
+    def _know_form(self, sized: Sized, decided: DecidedProgram, program: Program) -> None:
+        """Have words filled in for other sizes of a form that comes again."""
+        form = sized.form
+        if form in self._fillings:
+            return
+        if form != self._missed:
+            self._missed = form
+            return
+        if not self._plan[Word.IS_BUSY]:
+            self._left.clear()
+        if len(self._fillings) >= _MOST_FORMS:
+            self._left.append(self._fillings.pop(next(iter(self._fillings))))
+        self._make_room(program.executable, sized.layout.arena_bytes)
+        filled = decided.filling(sized)
+        made = None if filled is None else FilledTables(self, sized, program.executable, filled)
+        self._fillings[form] = made
+        latest_first = [x for x in reversed(self._fillings.values()) if x is not None]
+        known = np.array([address_of(x.words) for x in latest_first], np.int64)
+        self._left.append(self._filling_words)
+        both = slice(Word.FILLINGS, Word.FILLINGS_AT + 1)  # at once: other threads call meanwhile
+        self._plan[both] = len(known), address_of(known)
+        self._filling_words = known
 
     def _know(self, sized: Sized, program: Program) -> None:
         """The same, of one thread at a time: native code keeps addresses of tables."""
@@ -645,16 +774,16 @@ def _has(owner: Any, name: str, value: Any) -> bool:
     return field_of(owner, name) is value
 
 
-def _sized_type(type: TensorType, strides: Shape, sized: Sized) -> PlainType:
+def _sized_type(type: TensorType, strides: Shape, sized: Sized) -> tuple[TensorType, Shape]:
     """That of an argument where sizes are known; one with open sizes is row-major."""
     shape = replaced(type.shape, lambda extent: extent.sizes.at(sized.values)(extent))
     if shape is type.shape:
-        return type, strides, False
+        return type, strides
     known = type.with_shape(shape)
     if not known.size:  # NumPy has strides of its own there
-        return known, np.empty(shape, known.dtype.numpy).strides, False
+        return known, np.empty(shape, known.dtype.numpy).strides
     size = known.dtype.itemsize
-    return known, tuple(n * size for n in contiguous_strides(shape)), False
+    return known, tuple(n * size for n in contiguous_strides(shape))
 
 
 # What native code calls gets the program by a weak reference: who calls holds it.
@@ -690,8 +819,8 @@ def _finish(
             for number in program.executable.found_outputs:
                 outputs[number] = buffers.sizing.results[number]
     elif program.decides_sizes:
-        tables: SizedTables = ctypes.cast(int(plan[Word.SIZED]), ctypes.py_object).value
-        outputs.sizes = tables.sized.values
+        found = ctypes.cast(int(plan[Word.SIZED]), ctypes.py_object).value
+        outputs.sizes = found.sized.values if isinstance(found, SizedTables) else found
     return program.finish(outputs, values[:count])
 
 

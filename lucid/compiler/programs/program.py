@@ -70,7 +70,7 @@ from lucid.ir.passes.roll_up import roll_up_rounds
 from lucid.ir.passes.rounds import promising
 from lucid.ir.region_ops import body_names, is_exit
 from lucid.ir.stepping import step_through
-from lucid.ir.strides import contiguous_strides
+from lucid.ir.strides import contiguous_strides, is_contiguous
 from lucid.ir.types import TensorType
 from lucid.runtime.decided_sizes import DecidedProgram, decided_program
 from lucid.runtime.entry.layout import SLOW_PATH
@@ -579,7 +579,10 @@ class Program:
         if plain is None or self.guards.asked:
             return
         for position, open_type in self._open_types.items():
-            plain[position] = (open_type, *plain[position][1:])
+            type_, strides, grad, kind = plain[position]
+            if not is_contiguous(type_.shape, tuple([n // type_.dtype.itemsize for n in strides])):
+                return  # a copy is made for the step, which serves no tensors that need none
+            plain[position] = open_type, strides, grad, kind
         decided = self._decided
         if decided is not None and decided.has_axes and not self.has_given_sizes:
             return
@@ -860,13 +863,11 @@ class Program:
             inputs[number] = array if array.flags.c_contiguous else np.ascontiguousarray(array)
         decided = self._decided
         assert decided is not None
-        before = decided.latest
         try:
             self.executable.call(inputs, None, outputs)
         except (NotOpenError, NotFinite):  # the sizes are in another relation, or it runs again
             return None
-        if decided.latest is not before:  # these sizes come again
-            self.prepare_native()
+        self.prepare_native()
         return inputs, outputs
 
     @cached_property

@@ -7,14 +7,10 @@ from __future__ import annotations
 
 from lucid.codegen.llvm.builder import Module, Val, const
 from lucid.runtime.entry.words import (
-    ARENA_BYTES,
     LEAF,
-    MOST_ARGUMENTS,
-    MOST_AXES,
     NO_GRAD,
     NUMBER_CALLED,
     NUMBER_IN_TUPLE,
-    SIZED_WORDS,
     WRITEABLE,
     Checked,
     EntryBuilder,
@@ -24,14 +20,14 @@ from lucid.runtime.entry.words import (
     records,
 )
 
-_ARGUMENT = 10  # words of a record
+ARGUMENT = 10  # words of a record
 
 
 def define_guards(module: Module, layout: Layout) -> None:
-    """Add the functions `here`, `holds`, `arguments`, `numbers` and `sizes`."""
+    """Add the functions `here`, `holds`, `arguments` and `numbers`."""
     _define_here(module, layout)
     _define_checked(module)
-    for define in (_define_holds, _define_arguments, _define_numbers, _define_sizes):
+    for define in (_define_holds, _define_arguments, _define_numbers):
         define(module, layout)
 
 
@@ -120,7 +116,7 @@ def _define_arguments(module: Module, layout: Layout) -> None:
         table = b.word(plan, Word.ARGUMENTS_AT)
         with b.loop(0, b.word(plan, Word.ARGUMENT_COUNT)) as loop:
             given = b.word(args, loop.index)
-            record = b.record(table, loop.index, _ARGUMENT)
+            record = b.record(table, loop.index, ARGUMENT)
             array = b.call("argument", "i64", plan, given, record)
             b.require(b.ne(array, 0))
             memory = b.call("memory", "i64", plan, given)
@@ -129,7 +125,7 @@ def _define_arguments(module: Module, layout: Layout) -> None:
             with b.loop(0, loop.index) as others:
                 other = b.word(args, others.index)
                 b.require(b.ne(memory, b.call("memory", "i64", plan, other)))
-                before = b.record(table, others.index, _ARGUMENT)
+                before = b.record(table, others.index, ARGUMENT)
                 with b.if_(b.ne(b.or_(is_written, b.word(before, 8)), 0)):
                     held = b.word(b.word(plan, Word.HELD_AT), others.index)
                     data = b.field(held, layout.array_data)
@@ -148,7 +144,7 @@ def _define_argument(module: Module, layout: Layout) -> None:
     _define_array(module, layout)
     with entry_function(module, "argument", "plan", "given", "record") as b:
         plan, given, record = b.args
-        array, axes = _array(b, layout, plan, given, record)
+        array, axes = array_of(b, layout, plan, given, record)
         b.require(b.eq(b.field(array, layout.array_dtype), b.word(record, 1)))
         for offset, word in ((layout.array_shape, 2), (layout.array_strides, 3)):
             is_same = b.call("same_axes", "i64", axes, b.field(array, offset), b.word(record, word))
@@ -297,7 +293,9 @@ def _define_number(module: Module) -> None:
         b.answer(found)
 
 
-def _array(b: EntryBuilder, layout: Layout, plan: Val, given: Val, record: Val) -> tuple[Val, Val]:
+def array_of(
+    b: EntryBuilder, layout: Layout, plan: Val, given: Val, record: Val
+) -> tuple[Val, Val]:
     """The array that an argument is on, and how many axes it has, if both are as recorded."""
     b.require(b.eq(b.field(given, layout.kind), b.word(record, 7)))
     array = b.call("array", "i64", plan, given, b.word(record, 9))
@@ -306,47 +304,3 @@ def _array(b: EntryBuilder, layout: Layout, plan: Val, given: Val, record: Val) 
     axes = b.cast("zext", b.field(array, layout.array_axes, "i32"), "i64")
     b.require(b.eq(axes, b.word(record)))
     return array, axes
-
-
-def _define_sizes(module: Module, layout: Layout) -> None:
-    """Whether there are words for the sizes that a call says, which the step reads then.
-
-    What the call is given and makes has these sizes, too.
-    """
-    with entry_function(module, "size", "plan", "args", "place") as b:
-        plan, args, place = b.args
-        with b.if_(b.ge(place, MOST_ARGUMENTS * MOST_AXES)):
-            b.answer(b.word(place))
-        argument, axis = b.lshr(place, MOST_AXES.bit_length() - 1), b.and_(place, MOST_AXES - 1)
-        given = b.word(args, argument)
-        record = b.record(b.word(plan, Word.ARGUMENTS_AT), argument, _ARGUMENT)
-        array, _ = _array(b, layout, plan, given, record)
-        b.answer(b.word(b.field(array, layout.array_shape), axis))
-    with entry_function(module, "sizes", "plan", "args") as b:
-        plan, args = b.args
-        count, places = b.word(plan, Word.SIZES), b.word(plan, Word.SIZES_AT)
-        with b.if_(b.eq(count, 0)):
-            b.answer(1)
-        now = b.record(places, count, 1)
-        with b.loop(0, count, carried=[const("i64", 0)]) as loop:
-            size = b.call("size", "i64", plan, args, b.word(places, loop.index))
-            b.set_word(now, loop.index, size)
-            loop.carry(b.add(b.mul(loop.carried[0], 31), size))
-        (start,) = loop.results
-        mask, table = b.word(plan, Word.SIZED_MASK), b.word(plan, Word.SIZED_AT)
-        words = b.add(count, SIZED_WORDS)
-        with b.loop(0, b.add(mask, 1)) as loop:
-            slot = b.and_(b.add(start, loop.index), mask)
-            record = b.add(table, b.mul(b.mul(slot, words), 8))
-            b.require(b.ne(b.word(record), 0))
-            sizes = b.add(record, 8 * SIZED_WORDS)
-            with b.if_(b.ne(b.call("same_axes", "i64", count, now, sizes), 0)):
-                room = b.word(b.word(plan, Word.BUFFERS_AT), ARENA_BYTES)
-                b.require(b.ge(room, b.word(record, 2)))
-                b.set_word(b.word(plan, Word.WORDS_AT), 0, b.word(record, 1))
-                of_sizes = Word.RESULTS_AT, Word.TENSORS_AT, Word.ARGUMENTS_AT
-                for number, word in enumerate(of_sizes, 3):
-                    b.set_word(plan, word, b.word(record, number))
-                b.set_word(plan, Word.SIZED, b.word(record))
-                b.answer(1)
-        b.answer(0)

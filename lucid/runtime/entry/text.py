@@ -14,6 +14,7 @@ from lucid.codegen.llvm.target import Target
 from lucid.runtime.entry.guards import define_guards
 from lucid.runtime.entry.objects import define_tensor
 from lucid.runtime.entry.places import define_gather
+from lucid.runtime.entry.sizes import define_sizes
 from lucid.runtime.entry.words import (
     ALL,
     CONSTANT,
@@ -38,6 +39,7 @@ def entry_text(target: Target, layout: Layout) -> str:
     module = Module(target)
     parts = (
         define_guards,
+        define_sizes,
         define_gather,
         _define_allocate,
         _define_batch,

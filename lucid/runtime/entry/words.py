@@ -213,6 +213,8 @@ class Word(IntEnum):
     SIZED = 74  # the object of the call that runs
     WORDS_AT = 75  # the place in the table where the address of the words goes
     BEGIN = 76  # a callable that gets ready for sizes that are found, when numbers are there; or 0
+    FILLINGS = 77  # addresses of what fills in words for new sizes
+    FILLINGS_AT = 78
 
 
 class Checked(IntEnum):
@@ -236,6 +238,7 @@ class Checked(IntEnum):
 # the bytes of its memory for temporaries.
 IS_READY, IS_TOUCHED, ARENA_BYTES = range(3)
 SIZED_WORDS = 6  # of a record of sizes, before these
+MULTIPLY, ADD, QUOTIENT, LESS, EQUAL = range(5)  # what a step does
 MOST_AXES = 64  # of an array
 NUMBER_IN_DICT, NUMBER_IN_TUPLE, NUMBER_CALLED = range(3)
 CONSTANT, FIRST, ALL, OTHER = range(4)
@@ -313,7 +316,7 @@ def entry_function(
 class records:  # noqa: N801 - used like the builder's own `loop`
     """For each record of a table of the plan: its address."""
 
-    def __init__(self, b: EntryBuilder, plan: Val, count: Word | Checked, size: int) -> None:
+    def __init__(self, b: EntryBuilder, plan: Val, count: int, size: int) -> None:
         self._b = b
         self._size = size
         self._table = b.word(plan, count + 1)
