@@ -29,6 +29,7 @@ from lucid.autograd.host_world import (
 from lucid.autograd.returned import checked_gradients
 from lucid.ir.extents import Extent, settled
 from lucid.ir.hosts import Frame
+from lucid.ir.types import TensorType
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
 
@@ -97,6 +98,7 @@ class HostForward(HostMethod):
             ctx among those that its calls in one run have left.
         axes: where its operands have the open sizes that they have: operand and axis. A result
             has such a size too, or one that each call finds.
+        has_open_sizes: whether operands or results have open sizes.
     """
 
     inputs: tuple[Captured, ...]
@@ -105,6 +107,7 @@ class HostForward(HostMethod):
     saved_hooks: tuple[SavedTensorHooks, ...] = ()
     is_numbered: bool = False
     axes: dict[Extent, tuple[int, int]] = field(default_factory=dict)
+    has_open_sizes: bool = False
 
     def read(self, found: Evaluated, operands: Sequence[np.ndarray]) -> Evaluated:
         if found.lent is not operands:
@@ -131,7 +134,7 @@ class HostForward(HostMethod):
         output = run_forward(ctx, inputs, keywords)
         marks = ctx.dirty_tensors, ctx.non_differentiable
         found = Evaluated(arrays, ctx, output, tensors, inputs, ctx.to_save, *marks)
-        if self.axes:
+        if self.has_open_sizes:
             found.shapes = [array.shape for array in arrays]
         ctx.dirty_tensors = ctx.non_differentiable = ()  # they may hold the ctx
         given = {f"argument {i}": x for i, x in enumerate(zip(self.inputs, inputs, strict=True))}
@@ -197,7 +200,7 @@ class HostForward(HostMethod):
 
     def difference(self, found: Evaluated) -> str | None:
         now, before = self.seen(found), self.expected
-        if not self.axes:
+        if not self.has_open_sizes:
             return None if now == before else self.said(now)
         is_alike = now._replace(types=()) == before._replace(types=())
         fits = is_alike and sizes_in(before.types, now.types, self._given(found)) is not None
@@ -208,18 +211,23 @@ class HostForward(HostMethod):
         is_same = all(size.hint == value for size, value in sizes.items())
         return None if is_same else self.said(self.seen(found))
 
+    @property
+    def result_types(self) -> Sequence[TensorType]:
+        types: Sequence[TensorType] = () if self.is_numbered else self.expected.types
+        return types
+
     def sizes_of(self, found: Evaluated) -> Mapping[Extent, int]:
         """What the open sizes are that this call finds, and its operands don't have."""
-        if not self.axes:
+        if not self.has_open_sizes:
             return {}
         now = self.seen(found if found.plan is not None else self.read(found, ()))
         sizes = sizes_in(self.expected.types, now.types, {}) or {}
         return {size: value for size, value in sizes.items() if size not in self.axes}
 
     def varied(self, found: Evaluated) -> set[OpenAxis]:
-        """The axes of results whose sizes are others than expected, where any size is open."""
+        """The axes of results whose sizes are others than expected."""
         now, given = self.seen(found), self._given(found)
-        return varied_axes(self, self.expected.types, now.types, given) if self.axes else set()
+        return varied_axes(self, self.expected.types, now.types, given)
 
     def said(self, now: Plan) -> str:
         before = self.expected

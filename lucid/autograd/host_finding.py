@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,14 +89,10 @@ class Finding(HostCall):
         """What the open sizes are in what was found, which fits."""
         return self._sizes(found) or {}
 
-    def axes_of(self, sizes: Collection[int]) -> set[OpenAxis]:
-        """The axes of results that have one of these sizes, and aren't open."""
-        return {
-            (self.code, self.line, number, axis)
-            for number, type in enumerate(self.expected)
-            for axis, size in enumerate(type.shape)
-            if not is_open(size) and size in sizes
-        }
+    @property
+    def result_types(self) -> Sequence[TensorType]:
+        types: Sequence[TensorType] = self.expected
+        return types
 
     def varied(self, found: Sequence[np.ndarray]) -> set[OpenAxis]:
         """The axes of results whose sizes are others than expected."""

@@ -18,7 +18,9 @@ import numpy as np
 from lucid.autograd.generators import put_state
 from lucid.autograd.host_world import place_text
 from lucid.ir.errors import LucidError
+from lucid.ir.extents import is_open
 from lucid.ir.hosts import SIZING, Frame
+from lucid.ir.types import TensorType
 from lucid.tensor.context import context
 
 _MADE = "what the host calls of this run did"
@@ -134,6 +136,20 @@ class HostCall:
     def difference_at_hand(self, found: Any) -> str | None:
         """How sizes that are open are others than while tracing."""
         return None
+
+    @property
+    def result_types(self) -> Sequence[TensorType]:
+        """The types of its results, with open sizes, where each call may find other sizes."""
+        return ()
+
+    def axes_of(self, sizes: Collection[int]) -> set[Any]:
+        """The axes of results that have one of these sizes, and aren't open."""
+        return {
+            (self.code, self.line, number, axis)
+            for number, type in enumerate(self.result_types)
+            for axis, size in enumerate(type.shape)
+            if not is_open(size) and size in sizes
+        }
 
     def varied(self, found: Any) -> Collection[Any]:
         """The axes of results whose sizes are others than while tracing."""

@@ -15,7 +15,7 @@ from lucid.ir.errors import ArgumentError, LucidError
 from lucid.ir.frames import edge
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
-from lucid.tensor.tree import flatten
+from lucid.tensor.tree import Rebuild, containers_in, flatten, structure
 
 _NUMBERS = (bool, int, float)
 
@@ -65,10 +65,9 @@ def disable(
         leaves, rebuild = flatten((args, kwargs))
         tensors = [leaf for leaf in leaves if isinstance(leaf, TensorCore)]
         given = rebuild([_Place if isinstance(leaf, TensorCore) else leaf for leaf in leaves])
-        shape: list[Any] = []
-        found = called.apply(given, shape, *tensors)
-        found = iter(found if isinstance(found, tuple) else (found,))
-        kinds, again = shape
+        form, *results = called.apply(given, *tensors)
+        kinds, again = _FORMS[_NUMBERS_OF_FORMS[int(form)]]
+        found = iter(results)
         return again([None if kind is None else _given(next(found), kind) for kind in kinds])
 
     return disabled
@@ -76,6 +75,22 @@ def disable(
 
 class _Place:
     """Stands for a tensor among the arguments."""
+
+
+# What functions return, but for the data, by what tells one from another; and in order.
+_FORMS: dict[Any, tuple[list[type | None], Rebuild]] = {}
+_NUMBERS_OF_FORMS: list[Any] = []
+
+
+def _number_of_form(result: Any) -> tuple[int, list[Any]]:
+    """The number of what a function returns, which a step is specialized on; and its leaves."""
+    leaves, again = flatten(result)
+    kinds = [None if leaf is None else type(leaf) for leaf in leaves]
+    key = structure(result), *kinds, *map(type, containers_in(result))
+    if key not in _FORMS:
+        _FORMS[key] = kinds, again
+        _NUMBERS_OF_FORMS.append(key)
+    return _NUMBERS_OF_FORMS.index(key), leaves
 
 
 def _given(result: Any, kind: type) -> Any:
@@ -88,7 +103,7 @@ def _host_function(function: Callable[..., Any]) -> type[Function]:
 
     class Disabled(Function):
         @staticmethod
-        def forward(ctx: Any, arguments: Any, shape: Any, *tensors: Any) -> Any:
+        def forward(ctx: Any, arguments: Any, *tensors: Any) -> Any:
             if context.recorder is not None:
                 context.recorder.hosts.leave()
             with enable_grad():
@@ -96,19 +111,17 @@ def _host_function(function: Callable[..., Any]) -> type[Function]:
                 leaves, rebuild = flatten(arguments)
                 remaining = iter(given)
                 args, kwargs = rebuild([next(remaining) if x is _Place else x for x in leaves])
-                leaves, again = flatten(function(*args, **kwargs))
+                form, leaves = _number_of_form(function(*args, **kwargs))
             outputs = [_as_result(name, leaf) for leaf in leaves if leaf is not None]
-            kinds = [None if leaf is None else type(leaf) for leaf in leaves]
-            shape[:] = kinds, again
             _refuse_hidden(name, outputs, given)
             ctx.inner = given, outputs
-            return tuple(output.detach() for output in outputs) or as_tensor(0.0)
+            return as_tensor(form), *[output.detach() for output in outputs]
 
         @staticmethod
         @once_differentiable
         def backward(ctx: Any, *gradients: Any) -> Any:
             given, outputs = ctx.inner
-            pairs = [(x, g) for x, g in zip(outputs, gradients, strict=False) if x.requires_grad]
+            pairs = [(x, g) for x, g in zip(outputs, gradients[1:], strict=True) if x.requires_grad]
             wanted = [x for x in given if x.requires_grad]
             found = iter(
                 grad(
@@ -121,7 +134,7 @@ def _host_function(function: Callable[..., Any]) -> type[Function]:
                 if pairs and wanted
                 else [None] * len(wanted)
             )
-            return None, None, *[next(found) if x.requires_grad else None for x in given]
+            return None, *[next(found) if x.requires_grad else None for x in given]
 
     Disabled.__name__ = Disabled.__qualname__ = name
     for method in (Disabled.forward, Disabled.backward):

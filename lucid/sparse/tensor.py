@@ -15,7 +15,7 @@ import numpy as np
 
 from lucid.device import check_device
 from lucid.docstrings import like
-from lucid.functions.arguments import sizes_of
+from lucid.functions.arguments import Dims, axes_of, sizes_of
 from lucid.functions.checks import in_range
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, LucidError, ShapeError, SizeError, TraceError
@@ -206,6 +206,10 @@ class SparseTensor:
 
     mm = matmul
     __matmul__ = matmul
+
+    def sum(self, dim: Dims = None, *, dtype: DType | None = None) -> Any:
+        """The sum of its entries along axes, as `lucid.sparse.sum` gives it."""
+        return sum(self, dim, dtype)
 
     def __rmatmul__(self, other: Tensor) -> Tensor:
         result: Tensor = product(other, self)
@@ -411,3 +415,34 @@ def mm(first: Any, second: Any) -> Any:
             [4., 4.]])
     """
     return product(first, second)
+
+
+def sum(input: SparseTensor, dim: Dims = None, dtype: DType | None = None) -> Any:
+    """Return the sum of the entries along axes: a coalesced sparse tensor of the others.
+
+    Shapes: of all axes, by default, a dense 0-d tensor. Gradients flow to the entries.
+
+    Args:
+        input: a sparse tensor.
+        dim: an axis, or several.
+        dtype: of the result; default: the same.
+
+    Raises:
+        IndexOutOfRangeError: there is no such axis.
+
+    >>> a = lucid.sparse_coo_tensor([[0, 1, 1], [2, 0, 1]], [3.0, 4.0, 5.0], (2, 3))
+    >>> lucid.sparse.sum(a, dim=1).to_dense()
+    tensor([3., 9.])
+    >>> lucid.sparse.sum(a)
+    tensor(12.)
+    """
+    entries = input.entries if dtype is None else input.entries.to(dtype)
+    summed = range(input.ndim) if dim is None else axes_of(dim, input.ndim, "sum")
+    kept = [axis for axis in range(input.ndim) if axis not in summed]
+    if not kept:
+        return entries.sum()
+    size = tuple([input.size_[axis] for axis in kept])
+    coordinates = ops.concat(
+        *(ops.slice_axis(input.coordinates, 0, axis, axis + 1) for axis in kept), axis=0
+    )
+    return SparseTensor(coordinates, entries, size, False).coalesce()

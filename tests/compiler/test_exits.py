@@ -582,6 +582,23 @@ def test_a_function_that_is_never_compiled_is_called_at_each_call(agree: Any, ca
     assert not step.stats.eager_reasons and "called" in capsys.readouterr().out
 
 
+def test_a_disabled_function_may_return_other_things_at_each_call(agree: Any) -> None:
+    def scenario(compile: Any) -> Any:
+        calls = [0]
+
+        @lucid.compiler.disable
+        def found(x: Any) -> Any:
+            y = x * 2
+            kinds = (y, None), (None, y), {"b": y}, [y.item()], y
+            calls[0] += 1
+            return kinds[calls[0] % len(kinds)]
+
+        step = compile(lambda x: found(x))
+        return [step(lucid.tensor(float(i))) for i in range(12)]
+
+    agree(scenario, traces=5)
+
+
 def test_what_a_disabled_function_may_not_do() -> None:
     w = lucid.ones(2, requires_grad=True)
     hidden = lucid.compiler.disable(lambda x: (w * x).sum())

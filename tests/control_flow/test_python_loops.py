@@ -1960,6 +1960,26 @@ def test_sequences_of_any_length_are_one_program(program: Callable[[Any], Any]) 
     assert compiled.stats.traces <= 6, str(compiled.stats)
 
 
+def test_short_sequences_with_their_targets_leave_one_program_for_all_longer_ones() -> None:
+    """Two arguments have one length: where it is too short for a loop, both have a known one."""
+
+    def step(xs: Any, targets: Any) -> Any:
+        h, loss = xs.new_zeros(WIDTH), xs.new_zeros(1)
+        for t in range(xs.shape[0]):
+            h = lucid.tanh(xs[t] + h)
+            loss += (h - targets[t]).square().sum()
+        return loss
+
+    compiled = lucid.compile(step)
+    for count in (10, 12, 9, 4, 3, 13, 20, 8, 4, 11, 3):
+        lucid.manual_seed(count)
+        xs, targets = lucid.randn(2, count, WIDTH, dtype=f64)
+        found, expected = compiled(xs, targets), step(xs, targets)
+        assert abs(found - expected) <= 1e-12 * abs(expected)
+    assert compiled.stats.traces == 5, str(compiled.stats)
+    assert not compiled.stats.eager_reasons
+
+
 def test_a_list_of_as_many_as_a_call_says_is_pythons() -> None:
     def step(w: Any, x: Any, n: int) -> Any:
         made = []

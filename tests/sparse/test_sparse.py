@@ -255,3 +255,26 @@ def test_a_dense_tensor_is_dense_already(run: Callable[[Any], Any]) -> None:
     assert run(lambda: x.to_dense(lucid.float64, masked_grad=False)).dtype is lucid.float64
     with pytest.raises(lucid.ArgumentError, match="to_dense: masked_grad must be True or False"):
         x.to_dense(masked_grad=1)
+
+
+@pytest.mark.parametrize("dim", [None, 0, -1, (0, 1), [1]])
+def test_a_sum_is_that_of_the_dense_matrix(dim: Any) -> None:
+    places = [[0, 1, 1, 0], [2, 0, 1, 2]]
+
+    def summed(entries: Any) -> tuple[Any, Any]:
+        matrix = lucid.sparse_coo_tensor(places, entries, (2, 3))
+        found = lucid.sparse.sum(matrix, dim)
+        dense = found.to_dense() if isinstance(found, lucid.sparse.SparseTensor) else found
+        return dense, matrix.to_dense().sum(dim)
+
+    entries = lucid.tensor([3.0, 4.0, 5.0, 6.0], requires_grad=True)
+    for found, expected in (summed(entries), lucid.compile(summed)(entries)):
+        assert found.shape == expected.shape
+        assert (found == expected).all()
+        (gradient,) = lucid.autograd.grad(found.sum(), entries)
+        assert (gradient == 1).all()
+    matrix = lucid.sparse_coo_tensor(places, entries, (2, 3))
+    assert matrix.sum(1).is_coalesced()
+    assert matrix.sum(dtype=lucid.float64).dtype is lucid.float64
+    with pytest.raises(IndexError):
+        matrix.sum(2)

@@ -285,6 +285,7 @@ class GuardCollector(Reads):
             owner = part_of(function, "__self__", None)
             self.write_array(target, [owner, *args, *kwargs.values()])
         instead = self._with_stand_ins(function, args, kwargs)
+        instead = instead or self.substitutes.drawing(function, args, kwargs)
         if instead is not None:
             return instead
         instead = self.instead(function, args, kwargs)

@@ -261,7 +261,7 @@ def _behind(held: Iterable[Any]) -> Iterator[Any]:
         seen.add(id(thing))
         if isinstance(thing, types.FunctionType) and not is_users(thing):
             waiting += closure_of(thing).values()
-        if isinstance(thing, (*_GUARDED, MutableSource)) or stands_for_list(thing):
+        if isinstance(thing, (*_GUARDED, MutableSource, Guard)) or stands_for_list(thing):
             continue
         yield thing
         if isinstance(thing, np.ndarray):

@@ -180,6 +180,7 @@ class HostRecording:
             ctx._host_forward = host
         values = [*operands.values, *around.values]
         host.axes = _open_axes(values)
+        host.has_open_sizes = bool(host.axes)
         if host.axes and self.rounds:
             raise NotOpenError("a call of Python in rounds of a loop is given sizes of each call")
         host.template._input_types = replaced(ctx._input_types, hint)
@@ -484,9 +485,10 @@ class HostRecording:
         types: Sequence[TensorType] = [type_of_array(array) for array in results]
         if isinstance(function, Finding) and not self.rounds:
             function.expected = types = self._with_open_sizes(function, types)
-        elif isinstance(function, HostForward) and function.axes:
+        elif isinstance(function, HostForward) and not function.is_numbered:
             types = self._with_open_sizes(function, types)
             function.expected = function.expected._replace(types=types)
+            function.has_open_sizes |= any(is_open(size) for x in types for size in x.shape)
         elif like and not self.rounds:
             types = [type.with_shape(of.shape) for type, of in zip(types, like, strict=True)]
         line = getattr(function, "line", None)

@@ -435,18 +435,15 @@ class Program:
 
     def _equal_ones(self, calls: Sequence[MadeHostCall]) -> set[OpenAxis]:
         """The axes of known sizes that were equal to an open one of the last of some host calls."""
-        host = calls[-1].host
-        if not isinstance(host, Finding):
-            return set()
-        equal = {size.hint for type in host.expected for size in type.shape if is_open(size)}
+        types: Any = calls[-1].host.result_types
+        equal = {size.hint for type in types for size in type.shape if is_open(size)}
         return self._axes_of(equal, len(calls))
 
     def _axes_of(self, sizes: Collection[int], first: int = 0) -> set[OpenAxis]:
         """The axes that have one of some sizes, and aren't open, of host calls from one on."""
         asked = self._numbers_asked.items()
         found = {place for number, place in asked if self.path[number] in sizes}
-        hosts = [x for x in self.hosts[first:] if isinstance(x, Finding)]
-        return found.union(*[host.axes_of(sizes) for host in hosts])
+        return found.union(*[host.axes_of(sizes) for host in self.hosts[first:]])
 
     def varied_with_numbers(self) -> set[OpenAxis]:
         """The same where numbers that a call has say other sizes, as its guards have found."""

@@ -170,10 +170,10 @@ class Exits:
             raise RestartTrace("looks at a size of an argument", "closed", closed)
 
     def refuse_short(self, size: Extent) -> None:
-        """Begin again, with this size known, where that of an argument is too small for a loop."""
+        """Begin again, with this size known, where that of arguments is too small for a loop."""
         symbols = size.sizes.symbols_in(size.key)
         places = size.sizes.origins_of(symbols)
-        if len(symbols) == len(places) == 1 and all(map(is_of_argument, places)):
+        if len(symbols) == 1 and places and all(map(is_of_argument, places)):
             least = size.sizes.hints[next(iter(symbols))] + 1
             found = [(place, least) for place in places]
             raise RestartTrace("goes round too few times for any number of them", "least", found)

@@ -34,14 +34,17 @@ from lucid.compiler.recording.late_numbers import LateScalar, operands_of, place
 from lucid.compiler.recording.texts import written
 from lucid.functions.gathering import index_put
 from lucid.functions.indexing import getitem
+from lucid.functions.joining import cat, stack
 from lucid.functions.shape import broadcast
+from lucid.ir import ops
 from lucid.ir.errors import LucidError
 from lucid.ir.extents import hint, is_open, replaced
 from lucid.ir.location import Location, here
 from lucid.ir.op import Op
 from lucid.ir.ops.rules import broadcast_all
-from lucid.ir.types import Shape, has_dtype, i64
+from lucid.ir.types import DType, Shape, bool_, f64, has_dtype, i64
 from lucid.ir.whose_code import is_followed, is_users
+from lucid.tensor.arrays import native_dtype
 from lucid.tensor.core import TensorCore, of_users_array, of_value
 from lucid.tensor.tree import Rebuild, flatten
 from lucid.tensor.writing import refuse_overlaps
@@ -155,10 +158,12 @@ class LateArray(LateObject):
             line: where.
         owner: the user's array that it stands for; is_made: which the step has made itself.
         found: gives the view of such an array from outside that the user's code would have.
+        is_copy: whether eager mode has an array from outside in its place.
     """
 
     __slots__ = (
-        *("_generation", "_shown", "found", "is_made", "key", "line", "owner", "tensor", "whole"),
+        *("_generation", "_shown", "found", "is_copy", "is_made", "key", "line", "owner"),
+        *("tensor", "whole"),
     )
 
     def __init__(
@@ -176,7 +181,7 @@ class LateArray(LateObject):
         self.key: Any = None
         self.line: Location | None = None
         self.owner: np.ndarray | None = None
-        self.is_made = False
+        self.is_made = self.is_copy = False
         self.found: Callable[[], np.ndarray] | None = None
         self._generation = 0 if self.tensor is None else self.tensor._storage.generation
         self._shown: list[tuple[Tensor, int]] = [] if whole is None else whole._shown
@@ -204,6 +209,8 @@ class LateArray(LateObject):
         return f"the data of {self.tensor._type}, by numpy()"
 
     def _is_own(self) -> bool:
+        if self.is_copy or not (self.whole is None or self.whole._is_own()):
+            return False
         return self.tensor is None or self.exits.recorder.is_own_memory(self.tensor)
 
     def _on_memory(self) -> Tensor:
@@ -320,7 +327,7 @@ class LateArray(LateObject):
             tensor = getitem(self._elements(), index)
             value = self.exits.recorder.value_of(tensor)
             if kind is not np.ndarray:
-                return _result(self.exits, "an element of an array", value, kind, None)
+                return result_of(self.exits, "an element of an array", value, kind, None)
             if self.whole is None and not any(isinstance(x, TensorCore) for x in index):
                 view = LateArray(self.exits, value, tensor=tensor)
                 if (found := self.found) is not None:
@@ -650,7 +657,47 @@ def _by_op(exits: Exits, op: Any, operands: Sequence[Any]) -> Any:
     with exits.recorder.annotated():
         value = op(*sides)
     kind = np.ndarray if shape else np.dtype(value.dtype.numpy).type
-    return _result(exits, f"np.{op.name}", value, kind, None)
+    return result_of(exits, f"np.{op.name}", value, kind, None)
+
+
+_JOINS = (np.array, np.asarray, np.stack, np.vstack, np.concatenate)  # make one array of many
+_OF_NUMBERS: dict[type, DType] = {bool: bool_, int: i64, float: f64}
+
+
+def _joined(exits: Exits, function: Any, args: Sequence[Any], kwargs: Any) -> Any:
+    """What comes of a list of arrays, or of numbers, of one shape and dtype; None: NumPy says it.
+
+    It is rows of the graph side by side, as NumPy only copies them.
+    """
+    is_list = len(args) == 1 and type(args[0]) in (list, tuple)
+    is_typed = function in (np.array, np.asarray) and kwargs.keys() == {"dtype"}
+    if not is_list or (kwargs and not is_typed):
+        return None
+    parts, kinds = args[0], {x.__class__ for x in args[0]}
+    if len(kinds) != 1 or not all(type(x) in (LateArray, LateScalar) for x in parts):
+        return None
+    (kind,) = kinds
+    if type(parts[0]) is LateArray:
+        tensors = [of_value(x.operand()) for x in parts]
+    elif kind in _OF_NUMBERS:
+        tensors = [exits.recorder.constant(x, _OF_NUMBERS[kind]) for x in parts]
+    else:
+        return None
+    types = {x._type for x in tensors}
+    if len(types) != 1 or (function is np.concatenate and tensors[0].ndim == 0):
+        return None
+    is_by_rows = function is np.concatenate or (function is np.vstack and tensors[0].ndim > 1)
+    made = cat(tensors) if is_by_rows else stack(tensors)
+    if function is np.vstack and made.ndim == 1:
+        made = made.unsqueeze(1)
+    value = exits.recorder.value_of(made)
+    if is_typed:
+        wanted = np.dtype(kwargs["dtype"])
+        if wanted not in (np.float32, np.float64) or exits.error_state():
+            return None
+        with exits.recorder.annotated():
+            value = ops.cast(value, dtype=native_dtype(wanted))
+    return LateArray(exits, value)
 
 
 class NeedsDataError(Exception):
@@ -672,6 +719,8 @@ def of_numpy(
         op = _OPS.get(function) if len(args) == 2 and not kwargs else None
         is_array = op is not None and any(type(x) is LateArray for x in args)
         found = _by_op(exits, op, args) if is_array else None
+        if found is None and function in _JOINS:
+            found = _joined(exits, function, args, kwargs)
         if found is not None:
             return found
         computes = only_computes or _only_computes(function)
@@ -747,7 +796,7 @@ def computed(
         exits.op_by_op(f"it calls {name}(), which {what}")
     call.kinds, call.restore, call.parts = known.kinds, known.restore, known.parts
     of = [None if part is None else arrays.get(values[part]) for part in call.parts]
-    found = map(functools.partial(_result, exits, f"{name}()"), results, call.kinds, of)
+    found = map(functools.partial(result_of, exits, f"{name}()"), results, call.kinds, of)
     return call.restore([*found])
 
 
@@ -831,7 +880,7 @@ def _memory_of(found: Any, arrays: Sequence[np.ndarray]) -> int | None:
     return next((i for i, array in enumerate(arrays) if np.may_share_memory(found, array)), None)
 
 
-def _result(exits: Exits, text: str, value: Value, kind: type, whole: LateArray | None) -> Any:
+def result_of(exits: Exits, text: str, value: Value, kind: type, whole: LateArray | None) -> Any:
     """What the user's code gets for a result."""
     if kind is bool:
         return exits.truth(value, text)

@@ -39,6 +39,7 @@ from lucid.compiler.guards.guard import ITERATORS, Progress, counts_by_ones, is_
 from lucid.compiler.inputs.late import is_late
 from lucid.compiler.inputs.scalars import ONLY_COMPUTE, is_known_before, is_live, live_function
 from lucid.compiler.recording.deferred_calls import Augmented
+from lucid.compiler.recording.drawn_records import draw_records, is_container
 from lucid.compiler.recording.filled_lists import StackedList, is_stacked
 from lucid.compiler.recording.growing_lists import of_lists
 from lucid.compiler.recording.iterables import (
@@ -97,7 +98,7 @@ _HAND_ON: frozenset[Any] = frozenset(
         *(isinstance, issubclass, callable, id, getattr, setattr, hasattr, delattr, len, next),
         *(iter, list, tuple, dict, set, frozenset, enumerate, zip, map, filter, reversed, range),
         *(slice, sum, min, max, sorted, any, all, abs, round, pow, divmod, bool, hash, super),
-        *(object, complex, *TEXTS),
+        *(object, type, complex, *TEXTS),
     }
 )
 _KEEP = ("append", "appendleft", "insert", "setdefault")
@@ -492,6 +493,19 @@ class StandInFunctions:
         if name in _LISTS and not _can_be_drawn(name, args, kwargs):
             return False
         return self._collector.is_shared(generator)
+
+    def drawing(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """What draws records from a container, at which the step doesn't look; None: no such."""
+        generator = getattr(function, "__self__", None)
+        is_draw = isinstance(generator, random.Random) and function.__name__ in _LISTS
+        if not (is_draw and len(args) > 0 and is_container(args[0])) or "counts" in kwargs:
+            return None
+        is_put_back = type(generator) is not random.SystemRandom
+        is_one_of_few = _can_be_drawn(function.__name__, args, kwargs)
+        if is_one_of_few or not (is_put_back and self._collector.is_shared(generator)):
+            return None
+        name = f"{self._collector.name_of_generator(generator)}.{function.__name__}"
+        return functools.partial(draw_records, self._exits, self._collector, name, function)
 
     def entry(self, owner: Any, key: Any) -> Any:
         """What `owner[key]` gives of a table of texts, at such a key; None: it is looked at."""

@@ -1,0 +1,249 @@
+"""Records that a step draws from a container: `random.sample(memory, 32)` of a replay buffer.
+
+Each call draws of the container as it is then, by one call of Python, which gives a *column* for
+each place in a record: the tensors, arrays or numbers that the drawn records have there, stacked.
+The user's code gets as many records of the same classes, whose leaves are rows of the columns; so
+`zip(*batch)`, `torch.cat(batch.state)` and `np.stack` go on as with any tensors, arrays and numbers
+of the step, and the rows that are put together again are the column. What it gets are copies: a
+step that writes, returns or keeps one of them runs op by op.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from lucid.compiler.guards.age import owner_of
+from lucid.compiler.guards.guard import CONTENTS
+from lucid.compiler.inputs.late import Applied
+from lucid.compiler.recording.late_arrays import LateArray, result_of
+from lucid.compiler.recording.late_numbers import operands_of
+from lucid.functions.indexing import getitem
+from lucid.ir.location import here
+from lucid.ir.types import has_dtype
+from lucid.tensor.core import of_value
+from lucid.tensor.tensor import Tensor
+from lucid.tensor.tree import Rebuild, children_of, flatten
+
+if TYPE_CHECKING:
+    from lucid.compiler.guards.calls import GuardCollector
+    from lucid.compiler.recording.exits import Exits
+    from lucid.ir.graph import Value
+
+_NUMBERS: dict[type, np.dtype[Any]] = {
+    bool: np.dtype(np.bool_),
+    int: np.dtype(np.int64),
+    float: np.dtype(np.float64),
+}
+_CONSTANTS = (str, type(None))
+HINT = (
+    "draw in a function with @lucid.compiler.disable, which each call makes and which returns the "
+    "batch as tensors, or draw outside of the step"
+)
+
+
+def is_container(items: Any) -> bool:
+    """Whether something may be a container of records."""
+    return type(items) in (list, deque) and len(items) > 0 and children_of(items[0]) is not None
+
+
+def draw_records(
+    exits: Exits,
+    collector: GuardCollector,
+    name: str,
+    draw: Any,
+    items: Any,
+    *args: Any,
+    **how: Any,
+) -> list[Any]:
+    """As many records as `draw(items, *args, **how)` gives, which each call draws anew.
+
+    name: what messages call the function.
+    """
+    if not collector.was_there(items):
+        exits.op_by_op(f"it draws from a container that it has made, by {name}()", HINT)
+    if here() in exits.recorder.at_start.looked_at:
+        exits.op_by_op(f"it writes, returns or keeps what it draws, by {name}()", HINT)
+    path = collector.path_of(items)
+    view = collector.stand_in_for(items)
+    is_changed = view.source.done if view is not items else collector.has_written(items, CONTENTS)
+    if is_changed:
+        exits.op_by_op(f"it draws from {path}, which it has changed, by {name}()", HINT)
+    collector.answer(f"type({path})", type, items)
+    asked: Any = collector.guards[(type, id(items))]  # about the container that a call finds
+
+    def drawn(*args: Any, **how: Any) -> Any:
+        return draw(asked.args[0], *args, **how)
+
+    whole = Applied(drawn, args, how)
+    values, read = operands_of(whole.bases)
+    formula: Any = whole.formula
+    call = _Draw(lambda arrays: formula(read(arrays)))
+    exits.recorder.endings.append(functools.partial(call.know_written, exits, name))
+    results, found_by = exits.call(name, call, values, draw.__self__, is_unheard=True)
+    call.known = found_by.found
+    kind, _, rebuild, length = call.known
+    if type(kind) is str:
+        exits.op_by_op(f"it draws records that differ, {kind}, by {name}()", HINT)
+    rows = _rows(exits, kind, iter(results), length, name)
+    return [rebuild([*leaves]) for leaves in zip(*rows, strict=True)]
+
+
+class _DifferError(Exception):
+    """Records differ in more than their data."""
+
+
+class _Records(NamedTuple):
+    """What has been drawn, but for the data.
+
+    Attributes:
+        kind: what all of them are, which makes them of the columns; a text says why none does.
+        marks: results behind the columns. A draw of other records gives one more, so that another
+            program takes over even where their columns are like these.
+        rebuild: makes one of its leaves.
+        length: how many there are.
+    """
+
+    kind: Any
+    marks: int
+    rebuild: Rebuild
+    length: int
+
+
+class _Draw:
+    """A draw within the step; its results are the columns.
+
+    Attributes:
+        known: what a trace has found; None: that is to come.
+        found: what was drawn last.
+        written: the memory that the step writes.
+    """
+
+    def __init__(self, records: Callable[[Sequence[np.ndarray]], Any]) -> None:
+        self._records = records
+        self.known: _Records | None = None
+        self.found: Any = None
+        self.written: frozenset[int] = frozenset()
+        self._drawn: list[np.ndarray] = []
+
+    def __call__(self, *arrays: np.ndarray) -> list[np.ndarray]:
+        records = self._records(arrays)
+        columns: list[np.ndarray] = []
+        leaves: list[np.ndarray] = []
+        try:
+            kind = _kind(records, columns, leaves) if records else "none"
+            if self.written and any(id(owner_of(x)) in self.written for x in leaves):
+                raise _DifferError("memory that the step writes")
+        except _DifferError as error:
+            kind, columns = str(error), []
+        known = self.known
+        if known is not None and known.kind == kind:
+            self.found = known._replace(length=len(records))
+        else:
+            rebuild = flatten(records[0])[1] if records else list
+            marks = 0 if known is None else known.marks + 1
+            self.found, self._drawn = _Records(kind, marks, rebuild, len(records)), leaves
+        return columns + [np.zeros(())] * self.found.marks
+
+    def know_written(self, exits: Exits, name: str) -> None:
+        """The user's code has run: what it writes must not be what is drawn."""
+        written = exits.recorder.written_arrays([])
+        self.written = frozenset(id(owner_of(array)) for array in written)
+        if any(id(owner_of(x)) in self.written for x in self._drawn):
+            exits.op_by_op(f"it writes memory of what it draws, by {name}()", HINT)
+        self._drawn = []
+
+
+def _kind(values: Sequence[Any], columns: list[np.ndarray], leaves: list[np.ndarray]) -> Any:
+    """What all of some values are, a column of each of their leaves is added to `columns`.
+
+    leaves: takes the arrays that these are made of.
+    """
+    kinds = {*map(type, values)}
+    if len(kinds) != 1:
+        names = sorted(kind.__name__ for kind in kinds)
+        raise _DifferError(" and ".join(names))
+    (kind,) = kinds
+    if kind is Tensor or kind is np.ndarray:
+        if kind is Tensor and any(x._requires_grad or x._grad_fn is not None for x in values):
+            raise _DifferError("tensors that require grad")
+        arrays = [x._array for x in values] if kind is Tensor else values
+        columns.append(_stacked(arrays))
+        leaves += arrays
+        return kind, None
+    if kind in _NUMBERS or issubclass(kind, np.generic):
+        columns.append(_of_numbers(values, kind))
+        return kind, None
+    if kind in _CONSTANTS:
+        if any(x != values[0] for x in values):
+            raise _DifferError(f"objects of {kind.__name__}")
+        return kind, values[0]
+    if issubclass(kind, tuple) and not kind.__dictoffset__:
+        if len({*map(len, values)}) != 1:
+            raise _DifferError(f"lengths of {kind.__name__}")
+        return kind, tuple([_kind(x, columns, leaves) for x in zip(*values, strict=True)])
+    children = [children_of(x) for x in values]
+    keys = None if children[0] is None else [*children[0]]
+    if keys is None:
+        raise _DifferError(f"objects of {kind.__name__}")
+    if any(x is None or [*x] != keys for x in children):
+        raise _DifferError(f"entries of {kind.__name__}")
+    parts = [[x[key] for x in children if x is not None] for key in keys]
+    return kind, tuple(keys), tuple([_kind(x, columns, leaves) for x in parts])
+
+
+def _stacked(arrays: Sequence[Any]) -> np.ndarray:
+    """A column of arrays of one shape and dtype."""
+    first = arrays[0]
+    if first is None or not has_dtype(first):
+        raise _DifferError("arrays of a dtype that lucid hasn't")
+    shape, dtype = first.shape, first.dtype
+    if any(x is None or x.shape != shape or x.dtype != dtype for x in arrays):
+        raise _DifferError("arrays of other shapes or dtypes")
+    return np.concatenate(arrays).reshape(-1, *shape) if first.size and shape else np.stack(arrays)
+
+
+def _of_numbers(values: Sequence[Any], kind: type) -> np.ndarray:
+    try:
+        column = np.array(values, _NUMBERS.get(kind))
+    except OverflowError:
+        raise _DifferError("ints of more than 64 bits") from None
+    if not has_dtype(column):
+        raise _DifferError(f"numbers of {kind.__name__}")
+    return column
+
+
+def _rows(
+    exits: Exits, kind: Any, columns: Iterator[Value], length: int, name: str
+) -> Iterator[list[Any]]:
+    """For each leaf of a record what stands for it in each of as many records."""
+    of, *_, parts = kind
+    if of in _CONSTANTS:
+        yield [parts] * length
+        return
+    if parts is not None:
+        for part in parts:
+            yield from _rows(exits, part, columns, length, name)
+        return
+    column = next(columns)
+    whole, data = of_value(column), LateArray(exits, column)
+    values = [exits.recorder.value_of(getitem(whole, i)) for i in range(length)]
+    text = f"a number that {name}() has drawn"
+    rows: list[Any]
+    if of is Tensor:
+        rows = [*map(of_value, values)]
+        for i, row in enumerate(rows):
+            exits.recorder.parts.note(row, whole, i)
+    elif of is np.ndarray:
+        rows = [LateArray(exits, value, whole=data) for value in values]
+        for row in rows:
+            row.is_copy = True
+    elif of in _NUMBERS:
+        rows = [exits.number(column, x, (i,), text, of) for i, x in enumerate(values)]
+    else:
+        rows = [result_of(exits, text, value, of, None) for value in values]
+    yield rows

@@ -1,0 +1,259 @@
+"""Records that a step draws from a container: a replay buffer's `random.sample`."""
+
+from __future__ import annotations
+
+import random
+from collections import deque, namedtuple
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lucid
+from lucid import nn
+
+Transition = namedtuple("Transition", ("state", "action", "reward", "done"))
+SIZE = 12
+
+
+def filled(leaf: Callable[[Any], Any], kind: type = list, count: int = 40) -> Any:
+    """A buffer of transitions; leaf: makes of NumPy's arrays and numbers what they hold."""
+    rng = np.random.default_rng(0)
+    return kind(
+        Transition(
+            leaf(rng.normal(size=4).astype(np.float32)),
+            leaf(rng.integers(2)),
+            leaf(rng.normal()),
+            leaf(rng.random() < 0.5),
+        )
+        for _ in range(count)
+    )
+
+
+def as_pythons(x: Any) -> Any:
+    return x if isinstance(x, np.ndarray) else x.item() if isinstance(x, np.generic) else x
+
+
+def of_namedtuples(batch: list[Any]) -> Any:
+    columns = Transition(*zip(*batch, strict=True))
+    return [lucid.stack(x) for x in columns]
+
+
+def of_rows(batch: list[Any]) -> Any:
+    states, actions, rewards, done = zip(*batch, strict=True)
+    others = lucid.tensor(actions), lucid.tensor(rewards), lucid.tensor(done, dtype=lucid.float32)
+    return [lucid.tensor(np.array(states)), *others]
+
+
+def of_mapped(batch: list[Any]) -> Any:
+    return [lucid.from_numpy(x) for x in map(np.stack, zip(*batch, strict=True))]
+
+
+def of_attributes(batch: list[Any]) -> Any:
+    states = np.vstack([x.state for x in batch if x is not None])
+    done = np.vstack([x.done for x in batch]).astype(np.uint8)
+    rewards = np.array([x.reward for x in batch], dtype=np.float32)
+    actions = np.concatenate([[x.action] for x in batch])
+    return [lucid.from_numpy(x).float() for x in (states, actions, rewards, done)]
+
+
+def of_a_loop(batch: list[Any]) -> Any:
+    states, rest = [], []
+    for state, action, reward, done in batch:
+        states.append(state)
+        rest.append([action, reward, 1.0 - done])
+    return lucid.tensor(np.array(states)), lucid.tensor(rest)
+
+
+@pytest.mark.parametrize(
+    ("leaf", "read"),
+    [
+        (lambda x: lucid.tensor(x), of_namedtuples),
+        (as_pythons, of_rows),
+        (as_pythons, of_mapped),
+        (as_pythons, of_attributes),
+        (as_pythons, of_a_loop),
+        (lambda x: x, of_mapped),
+    ],
+    ids=["tensors", "rows", "mapped", "attributes", "a loop", "numbers of NumPy"],
+)
+@pytest.mark.parametrize("kind", [list, deque])
+def test_a_step_trains_on_records_that_each_call_draws(
+    agree: Any, leaf: Any, read: Any, kind: type
+) -> None:
+    def scenario(compile: Any) -> Any:
+        random.seed(1)
+        memory, layer = filled(leaf, kind), nn.Linear(4, 1)
+        opt = lucid.optim.SGD(layer.parameters(), lr=0.1)
+
+        @compile
+        def step() -> Any:
+            states, *rest = read(random.sample(memory, SIZE))
+            loss = layer(states).pow(2).mean() + sum(x.double().mean() for x in rest)
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+            return loss, rest
+
+        found = []
+        for _ in range(6):
+            found.append(step())
+            memory.append(memory[0])  # it grows
+            del memory[0]
+            memory.append(memory[3])
+        return found, random.random()
+
+    agree(scenario, traces=1)
+
+
+def test_a_buffer_that_is_asked_for_its_length_grows(agree: Any) -> None:
+    def scenario(compile: Any) -> Any:
+        random.seed(1)
+        others, memory = filled(as_pythons), deque(maxlen=30)
+
+        @compile
+        def step() -> Any:
+            if len(memory) < SIZE:
+                return None
+            batch = Transition(*zip(*random.sample(memory, SIZE), strict=True))
+            return lucid.tensor(batch.reward) * 2
+
+        return [(memory.append(x), step()) for x in others]
+
+    agree(scenario, traces=3)  # by its length; by the one that moves; when it is long enough
+
+
+def test_the_buffer_is_the_one_that_is_there(agree: Any) -> None:
+    class Agent:
+        def __init__(self) -> None:
+            self.memory = filled(as_pythons)
+
+        def learn(self) -> Any:
+            batch = random.choices(self.memory, k=SIZE)
+            return lucid.tensor([x.reward for x in batch])
+
+    def scenario(compile: Any) -> Any:
+        random.seed(1)
+        agent = Agent()
+        step, found = compile(agent.learn), []
+        for i in range(4):
+            found.append(step())
+            agent.memory = filled(as_pythons, count=20 + i)
+        return found
+
+    agree(scenario, traces=1)
+
+
+def test_records_of_another_kind_are_another_program(agree: Any) -> None:
+    def scenario(compile: Any) -> Any:
+        random.seed(1)
+        memory = [(1.5, "a")] * 20
+
+        @compile
+        def step() -> Any:
+            batch = random.sample(memory, SIZE)
+            numbers = lucid.tensor([x[0] for x in batch])
+            return numbers, type(batch[0]).__name__, batch[0][1]
+
+        found = []
+        for record in ((1.5, "a"), (2.5, "a"), (2.5, "b"), (1, "b"), [2, "b"], (3.5, "a")):
+            memory[:] = [record] * 20
+            found += [step(), step()]
+        return found
+
+    agree(scenario, traces=5)
+
+
+@pytest.mark.parametrize(
+    ("memory", "use", "reason"),
+    [
+        ([(lucid.ones(2), None), (lucid.ones(2), lucid.ones(2))] * 20, len, "NoneType and Tensor"),
+        ([(lucid.ones(2),), (lucid.ones(3),)] * 20, len, "arrays of other shapes or dtypes"),
+        ([(object(),)] * 20, len, "objects of object"),
+        ([(lucid.ones(2, requires_grad=True),)] * 20, len, "tensors that require grad"),
+        ([(1 << 70,)] * 20, len, "ints of more than 64 bits"),
+    ],
+)
+def test_records_that_differ_are_drawn_op_by_op(memory: Any, use: Any, reason: str) -> None:
+    step = lucid.compile(lambda: use(random.sample(memory, SIZE)))
+    assert step() == SIZE
+    (said,) = step.stats.eager_reasons
+    assert reason in said
+    assert "hint: draw in a function with @lucid.compiler.disable" in said
+
+
+def test_who_writes_returns_or_keeps_what_is_drawn_has_what_is_in_the_buffer(agree: Any) -> None:
+    def scenario(compile: Any) -> Any:
+        random.seed(1)
+        kept: list[Any] = []
+        found = []
+        for use in (
+            lambda state, array: state.add_(1.0),
+            lambda state, array: array.__iadd__(1.0),
+            lambda state, array: array.__setitem__(0, 5.0),
+            lambda state, array: (state, array),
+            lambda state, array: kept.append(array[1:]),
+            lambda state, array: lucid.from_numpy(array).mul_(3.0),
+        ):
+            memory = [(lucid.full((2,), float(i)), np.full(2, float(i))) for i in range(30)]
+
+            @compile
+            def step(use: Any = use, memory: Any = memory) -> Any:
+                batch = random.sample(memory, SIZE)
+                use(*batch[0])
+                return lucid.stack([state for state, _ in batch])
+
+            found.append(([step() for _ in range(3)], memory))
+        return found, kept
+
+    agree(scenario)
+
+
+def test_who_writes_memory_that_is_drawn_draws_it_as_it_is_by_then(agree: Any) -> None:
+    def scenario(compile: Any) -> Any:
+        random.seed(1)
+        state, array = lucid.zeros(2), np.zeros(2)
+        memory = [(state, array)] * 20
+
+        @compile
+        def step() -> Any:
+            state.add_(1.0)
+            batch = random.sample(memory, SIZE)
+            state.add_(1.0)
+            array[0] += 1.0
+            return sum(x for x, _ in batch), sum(x for _, x in batch)
+
+        return [step() for _ in range(3)], memory
+
+    agree(scenario)
+
+
+def test_a_function_that_draws_as_python_does_may_find_other_sizes() -> None:
+    rng = random.Random(1)
+    memory = [(float(i), None if i % 3 == 0 else lucid.full((1, 2), float(i))) for i in range(60)]
+
+    def draw() -> Any:
+        _, following = zip(*rng.sample(memory, SIZE), strict=True)
+        mask = lucid.tensor([x is not None for x in following])
+        return mask, lucid.cat([x for x in following if x is not None])
+
+    drawn = lucid.compiler.disable(draw)
+
+    @lucid.compile(fullgraph=True)
+    def step() -> Any:
+        mask, following = drawn()
+        values = lucid.zeros(SIZE)
+        values[mask] = following.sum(1)
+        return values
+
+    for _ in range(30):
+        state = rng.getstate()
+        found = step()
+        after = rng.getstate()
+        rng.setstate(state)
+        mask, following = draw()
+        assert rng.getstate() == after
+        assert (found[mask] == following.sum(1)).all()
+        assert found.sum() == following.sum()
+    assert step.stats.traces <= 3  # the first; one whose sizes are open; and all that follow them
