@@ -149,12 +149,12 @@ class ParamGroup(_Noted):
         return ", ".join(shown)
 
     def __setitem__(self, key: str, value: Any) -> None:
+        value = _plain(value)
         if self.is_input():
             self.bound.add(key)
             hooks.binds(self, key, lambda: f"{self.source}[{key!r}]", depends=False)
             super().__setitem__(key, value)
             return
-        value = _plain(value)
         before = dict.get(self, key)
         if not _is_read_live(before, value) or (key in SWITCHES and (before != 0) != (value != 0)):
             note_change()
@@ -176,7 +176,7 @@ class Named(Protocol):
 
 def _plain(value: Any) -> Any:
     """NumPy's floats as Python's, which a trace keeps live."""
-    return float(value) if isinstance(value, np.floating) else value
+    return hooks.as_float(value) if isinstance(value, np.floating) else value
 
 
 def _is_read_live(before: Any, after: Any) -> bool:

@@ -8,6 +8,7 @@ import heapq
 import mmap
 import queue
 import types
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -27,6 +28,53 @@ class Part:
 
 
 # ------------------------------------------------------------------ sets and keys
+
+
+class Key:
+    """Equal to another one of the same number."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def __eq__(self, other):
+        return self.number == other.number
+
+    def __hash__(self):
+        return hash(self.number)
+
+
+class Unlike(Part):
+    """Equal to itself alone."""
+
+
+class Pair(NamedTuple):
+    name: str
+    number: int
+
+
+@pytest.mark.parametrize("make", [Key, Unlike, Pair._make, frozenset], ids=str)
+def test_keys_that_the_step_makes_hold_plain_numbers(make):
+    """Each call has another number in its key, and Python's own int stays in the dict."""
+
+    def kept(compile):
+        table = {}
+
+        @compile
+        def step(x, number):
+            key = make(
+                ("n", number) if make == Pair._make else [number] if make is frozenset else number
+            )
+            table[key] = x.sum()
+            return {key: x.sum()}
+
+        made = [next(iter(step(X, i % 5))) for i in range(12)]
+        return [[*map(content, keys)] for keys in (table, made)]
+
+    def content(key):
+        parts = key if isinstance(key, (tuple, frozenset)) else vars(key).values()
+        return [(type(part), part) for part in parts]
+
+    assert kept(lucid.compile) == kept(lambda step: step)
 
 
 @pytest.mark.parametrize("kind", [set, frozenset, list, tuple, collections.deque])

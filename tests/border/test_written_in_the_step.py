@@ -819,3 +819,20 @@ def test_an_object_that_the_step_changes_and_then_replaces(compile):
         step(X * i)
         found.append([(state.count, state.mean) for state in (*seen, holder.state)])
     return found
+
+
+@pytest.mark.parametrize("rate", [np.float64(0.5), lambda t: np.float64(0.5) / (t + 1)], ids=str)
+def test_a_rate_of_numpys_is_a_float_when_it_is_read(rate):
+    def read(compile):
+        opt = optim.SGD(nn.Linear(3, 1).parameters(), lr=1.0)
+        group, calls = opt.param_groups[0], types.SimpleNamespace(count=0)
+
+        @compile
+        def step():
+            calls.count += 1
+            group["lr"] = rate(calls.count) if callable(rate) else rate
+            return group["lr"]
+
+        return [(type(found), found) for found in (step() for _ in range(6))]
+
+    assert read(lucid.compile) == read(lambda step: step)

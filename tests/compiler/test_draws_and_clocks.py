@@ -73,6 +73,7 @@ def test_lists_of_numbers_are_shuffled_at_each_call():
         lambda x, rng: x * random.gauss(0.0, 1.0),
         lambda x, rng: x * random.uniform(-1, 1),
         lambda x, rng: x + np.random.rand(),
+        lambda x, rng: x + np.random.sample() * np.random.ranf(3).sum(),
         lambda x, rng: x + lucid.tensor(rng.normal(0.0, 2.0, size=x.shape)),
         lambda x, rng: x + lucid.from_numpy(np.random.randn(*x.shape)),
         lambda x, rng: x[rng.permutation(3)[:2]],
@@ -92,6 +93,23 @@ def test_numbers_are_drawn_at_each_call(draw):
 
     stats = agrees(make)
     assert stats.traces == 1 and not stats.eager_reasons
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda x, rng: (np.random.seed(3), x * np.random.rand())[1],
+        lambda x, rng: (x, rng.bit_generator.random_raw() % 1009),
+        lambda x, rng: (np.random.set_bit_generator(np.random.MT19937(3)), x * np.random.rand())[1],
+    ],
+    ids=["seed", "words", "generator"],
+)
+def test_a_step_that_asks_or_sets_a_state_runs_op_by_op(step):
+    try:
+        stats = agrees(lambda rng: lambda x: step(x, rng))
+    finally:
+        np.random.set_bit_generator(np.random.MT19937())
+    assert stats.traces == 0 and len(stats.eager_reasons) > 3
 
 
 def test_objects_are_chosen_at_each_call():

@@ -466,3 +466,19 @@ def test_which_object_with_fields_is_given_is_looked_at_op_by_op(agree, use, rea
 
     (step,) = agree(scenario)
     assert reason is None or reason in step.stats.eager_reasons[0]
+
+
+def test_no_tensor_is_a_sentinel(agree):
+    """`object()` as a default says that nothing was given."""
+
+    def scenario(compile):
+        missing = object()
+
+        @compile
+        def step(x, weight=missing):
+            return x if weight is missing else x * weight
+
+        return [step(x_of(0)), step(x_of(0), x_of(1)), step(x_of(0)), step(x_of(0), x_of(2))]
+
+    (step,) = agree(scenario, traces=2)
+    assert not step.stats.eager_reasons

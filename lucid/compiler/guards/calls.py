@@ -95,6 +95,15 @@ _CALL_OTHERS = (*_GETTERS, functools.partial, type(getattr))
 _TAKE_ALL = frozenset(
     {all, any, sum, min, max, sorted, set, frozenset, dict, itertools.chain.from_iterable}
 )
+_OF_CYTHON = type(np.random.seed)
+# Functions around methods of NumPy's global generator, or of the same kind.
+_OF_GLOBAL_GENERATOR = {
+    np.random.seed: np.random.mtrand._rand.seed,
+    np.random.sample: np.random.mtrand._rand.random_sample,
+    np.random.ranf: np.random.mtrand._rand.random_sample,
+    np.random.get_bit_generator: np.random.mtrand._rand.get_state,
+    np.random.set_bit_generator: np.random.mtrand._rand.set_state,
+}
 _STATE_OF_GENERATORS = ("seed", "getstate", "get_state", "setstate", "set_state", "bit_generator")
 _UNSEEDED = (np.random.default_rng, random.Random, np.random.RandomState, np.random.SeedSequence)
 _OF_LIBRARY = {"get_num_threads", "get_num_interop_threads", "get_printoptions", "extra_repr"}
@@ -273,6 +282,9 @@ class GuardCollector(Reads):
 
     def call(self, function: Any, args: Sequence[Any], kwargs: Any) -> Any:
         """Read what a call reads; what is to be called instead."""
+        if type(function) is _OF_CYTHON and function in _OF_GLOBAL_GENERATOR:
+            method = _OF_GLOBAL_GENERATOR[function]
+            return self.call(method, args, kwargs) or method
         if self._is_known(function, args, kwargs):
             return None
         if type(function) is functools.partial:
@@ -852,6 +864,12 @@ class GuardCollector(Reads):
         if name in _STATE_OF_GENERATORS:
             self._op_by_op(f"it reads or sets the state of {path}")
         self._draws(f"{path}.{name}()")
+
+    def load_attribute(self, owner: Any, name: str) -> None:
+        is_words = isinstance(owner, (np.random.BitGenerator, np.random.SeedSequence))
+        if is_words and self.was_there(owner):
+            self._op_by_op(f"it asks a {type(owner).__name__} from outside")
+        super().load_attribute(owner, name)
 
     def is_shared(self, generator: Any) -> bool:
         """Whether a random generator was there before the step."""

@@ -759,7 +759,8 @@ class Collector:
         """Python asks whether two objects are the same one, and calls may be given others."""
         kinds = (TensorCore, np.ndarray)  # of which others may stand for those that it is given
         are_data = any(isinstance(one, kind) and isinstance(other, kind) for kind in kinds)
-        are_alike = are_data or issubclass(type(one), type(other))
+        is_bare = type(other) is object is not type(one)  # a sentinel, which no tensor is
+        are_alike = are_data or (issubclass(type(one), type(other)) and not is_bare)
         if isinstance(one, SCALARS) or not are_alike:
             return
         if text_by_value(one) is not None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from typing import Any
 
 from lucid.compiler.inputs.scalars import Composite, Formula, is_known_before, is_live
 from lucid.tensor.context import context
+from lucid.tensor.tree import fields_of, is_record
 
 Bases = dict[Any, Any]  # a value of the graph, or a live scalar, by a key
 
@@ -101,7 +103,18 @@ def early_formula(value: Any) -> Formula | None:
 
 def key_of(key: Any) -> Any:
     """A key of a dict; what had its hash taken, and so was looked at, is the same in all calls."""
-    return tuple(map(key_of, key)) if type(key) is tuple else now_of(key)
+    if isinstance(key, tuple):
+        return getattr(key, "_make", tuple)(map(key_of, key))
+    if type(key) is frozenset:
+        return frozenset(map(key_of, key))
+    key = now_of(key)
+    parts = fields_of(key) if is_record(key) else getattr(key, "__dict__", {})
+    moving = {name: part for name, part in parts.items() if is_late(part) or is_live(part)}
+    if moving:
+        key = copy(key)
+        for name, part in moving.items():
+            object.__setattr__(key, name, now_of(part))
+    return key
 
 
 def bases_of(parts: Iterable[Any]) -> Bases:

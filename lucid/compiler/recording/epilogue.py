@@ -52,7 +52,7 @@ from lucid.compiler.results.output_specs import (
     Views,
     leaf_of,
 )
-from lucid.compiler.results.pytree import BuiltContainer, flatten, is_node
+from lucid.compiler.results.pytree import BuiltContainer, flatten, is_made_key, is_node
 from lucid.compiler.results.side_effects import SideEffects
 from lucid.compiler.results.tape import nodes_behind
 from lucid.ir.errors import EagerOnlyError
@@ -221,6 +221,10 @@ class EpilogueBuilder:
                 f"it makes and returns or keeps a {type(value).__name__}, whose __dict__ was there "
                 "before"
             )
+        if isinstance(value, dict) and any(
+            is_made_key(x, self._collector.was_there) for x in value
+        ):
+            raise EagerOnlyError(f"it makes keys of a {type(value).__name__} that it makes")
         children, rebuild = flatten(value)
         made = self._made[id(value)] = BuiltContainer(rebuild)
         self._open.append(made)

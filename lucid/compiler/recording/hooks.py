@@ -193,6 +193,11 @@ def item_of(read: Callable[[], Any], index: int) -> Any:
     return read()[index]
 
 
+def as_float(number: Any) -> Any:
+    """A number as Python's float, of each call if it is one of each call."""
+    return number.apply("float", float) if is_live(number) else float(number)
+
+
 @unheard
 def live(owner: dict[str, Any], key: str, source: str, holder: Any = None) -> Any:
     """The entry of a dict; in a trace a float stays an input of the step.

@@ -115,6 +115,7 @@ _OF_FLOATS: frozenset[Any] = frozenset(
 _CLOCKS = (
     *(getattr(time, f"{name}{unit}") for name in _TIMES for unit in ("", "_ns")),
     *(time.localtime, time.gmtime, time.ctime, time.strftime),
+    *(getattr(time, name) for name in ("clock_gettime", "clock_gettime_ns") if hasattr(time, name)),
     *(datetime.now, datetime.utcnow, datetime.today, date.today),
 )
 _ENTROPY = (

@@ -110,6 +110,17 @@ def _is_fixed(key: Any) -> bool:
     return not isinstance(key, TensorCore)
 
 
+def is_made_key(key: Any, was_there: Callable[[object], bool]) -> bool:
+    """Whether a key of a dict is an object that each call makes anew, and equal to itself alone.
+
+    was_there: whether an object is known from before the step.
+    """
+    if isinstance(key, (tuple, frozenset)):
+        return any(is_made_key(part, was_there) for part in key)
+    is_itself = type(key).__hash__ is object.__hash__
+    return is_itself and _is_data(key) and not was_there(key)
+
+
 def _listed(slots: str | Iterable[str]) -> Iterable[str]:
     return (slots,) if isinstance(slots, str) else slots
 

@@ -34,10 +34,12 @@ from lucid.compiler.guards.mutable_sources import (
     source_of,
 )
 from lucid.compiler.guards.restarts import RestartTrace
+from lucid.compiler.inputs.late import key_of
 from lucid.compiler.inputs.objects import data_of, owners_of
 from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.inputs.signature import Call
 from lucid.compiler.results.memory import TracedMemory
+from lucid.compiler.results.pytree import is_made_key
 from lucid.tensor.core import TensorCore
 from lucid.tensor.tree import flatten
 from lucid.tensor.write_locks import TRACING, Keys
@@ -219,6 +221,9 @@ class SideEffects:
                 recorder.run_op_by_op(
                     f"it keeps something by a number that each call has for itself, {source.path}"
                 )
+            source.key = key_of(source.key)
+            if is_made_key(source.key, collector.was_there):
+                recorder.run_op_by_op(f"it makes a key of a dict, a {type(source.key).__name__}")
         if bound_numbers:  # they are state of the step after all
             raise restart_to_bind([source_of(number) for number in bound_numbers])
         self._take_up(changed, collector)
