@@ -23,7 +23,7 @@ except OSError as _error:
 
 _NOTHING = r"(?:\w+:.*\n)*?{}: +0 kB\n"
 _UNCHANGED = re.compile(
-    r"^(\w+)-(\w+) r-.p .*/lib(?:llvmlite|LLVM)[^/]*\n"
+    r"^(\w+)-(\w+) r-.p .*/libllvmlite[^/]*\n"
     + _NOTHING.format("Anonymous")
     + _NOTHING.format("Swap"),
     re.MULTILINE,
@@ -47,7 +47,10 @@ def leave_memory() -> None:
 
 @functools.cache
 def _places() -> list[tuple[int, int]]:
-    """Address and size of where its files are mapped and not a byte is another than in the file."""
+    """Address and size of where its file is mapped and not a byte is another than there.
+
+    The library stays where it is until the process ends.
+    """
     with open("/proc/self/smaps") as file:  # there is none but on Linux
         found = _UNCHANGED.findall(file.read())
     return [(int(begin, 16), int(end, 16) - int(begin, 16)) for begin, end in found]
