@@ -217,6 +217,20 @@ def test_other_arguments_go_the_long_way(name: str) -> None:
     assert is_taken(step, *args)
 
 
+def test_parameters_as_arguments_are_native_and_told_from_other_tensors() -> None:
+    class Weight(nn.Parameter):
+        pass
+
+    plain, parameter = tensor(2, 3).requires_grad_(), nn.Parameter(tensor(2, 3))
+    step = warm(lucid.compile(lambda x: x * (2 if isinstance(x, nn.Parameter) else 3)), parameter)
+    found = enter(step, nn.Parameter(tensor(2, 3)))
+    assert found.tolist() == (2 * tensor(2, 3)).tolist() and found.requires_grad
+    others = plain, parameter.detach(), nn.Parameter(parameter, False), Weight(parameter)
+    assert not any(is_taken(step, other) for other in others)
+    for other in others:
+        assert step(other).tolist() == (other * (3 if type(other) is lucid.Tensor else 2)).tolist()
+
+
 def test_views_as_arguments_are_native_unless_they_have_a_history() -> None:
     data, weight = tensor(6, 3), lucid.ones(1, requires_grad=True)
     step = warm(lucid.compile(lambda x: x * 2), data[:2])
