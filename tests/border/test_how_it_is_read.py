@@ -1908,3 +1908,10 @@ def test_a_class_that_registers_later(compile):
         lambda: setattr(Made, "size", 1.0),
         lambda: delattr(Made, "size"),
     )
+
+
+@same_as_eager(or_said=True)
+def test_what_a_cache_says_of_itself(compile):
+    cached = functools.lru_cache(lambda number: number + 1)
+    step = compile(lambda x: x * cached(1) + cached.cache_info().currsize)
+    return calls(step, lambda: cached(2), lambda: cached(3))

@@ -9,6 +9,7 @@ import concurrent.futures
 import ctypes
 import datetime
 import decimal
+import gc
 import io
 import itertools
 import multiprocessing
@@ -706,3 +707,30 @@ def test_what_a_call_does_outside_each_call_does(compile, act):
             found.append(state())
             put_back()
     return found
+
+
+@same_as_eager
+def test_the_precision_of_decimal_numbers(compile):
+    third = [decimal.Decimal(1), decimal.Decimal(3)]
+    step = compile(lambda x: x * float(third[0] / third[1]))
+    try:
+        return calls(step, lambda: setattr(decimal.getcontext(), "prec", 2))
+    finally:
+        decimal.setcontext(decimal.Context())
+
+
+@pytest.mark.parametrize(
+    ("ask", "settings"),
+    [(gc.get_threshold, (900, 11, 12)), (sys.getswitchinterval, 0.25)],
+    ids=["gc", "threads"],
+)
+@same_as_eager
+def test_settings_of_collection_and_threads(compile, ask, settings):
+    before = ask()
+    put = gc.set_threshold if ask is gc.get_threshold else sys.setswitchinterval
+    as_tuple = lambda found: found if isinstance(found, tuple) else (found,)  # noqa: E731
+    step = compile(lambda x: x * as_tuple(ask())[0])
+    try:
+        return calls(step, lambda: put(*as_tuple(settings)))
+    finally:
+        put(*as_tuple(before))

@@ -97,12 +97,15 @@ _TAKE_ALL = frozenset(
 )
 _OF_CYTHON = type(np.random.seed)
 # Functions around methods of NumPy's global generator, or of the same kind.
-_OF_GLOBAL_GENERATOR = {
-    np.random.seed: np.random.mtrand._rand.seed,
-    np.random.sample: np.random.mtrand._rand.random_sample,
-    np.random.ranf: np.random.mtrand._rand.random_sample,
-    np.random.get_bit_generator: np.random.mtrand._rand.get_state,
-    np.random.set_bit_generator: np.random.mtrand._rand.set_state,
+_OF_GLOBAL_GENERATOR: dict[Any, Any] = {
+    getattr(np.random, name): getattr(np.random.mtrand._rand, method)
+    for name, method in (
+        ("seed", "seed"),
+        ("sample", "random_sample"),
+        ("ranf", "random_sample"),
+        ("get_bit_generator", "get_state"),
+        ("set_bit_generator", "set_state"),
+    )
 }
 _STATE_OF_GENERATORS = ("seed", "getstate", "get_state", "setstate", "set_state", "bit_generator")
 _UNSEEDED = (np.random.default_rng, random.Random, np.random.RandomState, np.random.SeedSequence)
@@ -150,7 +153,15 @@ _ASKED_AGAIN: set[Any] = {
     *(os.path.getsize, os.path.getmtime, threading.get_ident, threading.current_thread),
     *(threading.active_count, threading.main_thread, np.geterr, np.get_printoptions),
     *(os.listdir, os.stat, os.path.expandvars, os.path.expanduser, os.getlogin, glob.glob),
-    *(sys.getrecursionlimit, gc.isenabled, locale.getlocale, type(os.environ).copy, os.cpu_count),
+    *(
+        sys.getrecursionlimit,
+        sys.getswitchinterval,
+        gc.isenabled,
+        gc.get_threshold,
+        locale.getlocale,
+        type(os.environ).copy,
+        os.cpu_count,
+    ),
     *(pathlib.Path.exists, pathlib.Path.is_file, pathlib.Path.is_dir, pathlib.Path.stat),
     *(pathlib.Path.iterdir, pathlib.Path.resolve, pathlib.Path.samefile),
     *(threading.get_native_id, tempfile.gettempdir, getattr(os, "uname", os.getpid)),
@@ -770,7 +781,10 @@ class GuardCollector(Reads):
             self._as_instruction(name, (owner, *args))
         elif isinstance(owner, ContextVar) and name != "get":
             self._op_by_op(f"it sets {path}, a ContextVar")
+        elif isinstance(owner, MEMO) and name.startswith("cache_") and self.was_there(owner):
+            self._op_by_op(f"it calls {name}() of what functools.lru_cache keeps")
         else:
+            self.look_at_context(owner)
             self._ask_unknown(owner, name)
             self._look_into(args, kwargs)
 

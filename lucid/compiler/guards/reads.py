@@ -7,6 +7,7 @@ name, and the attributes of `obj` itself, where the name may be absent; `owner[k
 from __future__ import annotations
 
 import abc
+import decimal
 import functools
 import operator
 import sys
@@ -592,10 +593,16 @@ class Reads(Collector):
             elif isinstance(operand, np.generic):
                 self.answer("numpy.geterr()", np.geterr)
             elif not isinstance(operand, (*SCALARS, TensorCore)):
+                self.look_at_context(operand)
                 for name in methods:
                     if is_unknown(self._special(operand, name)):
                         self.hand_over(operand)
         return None
+
+    def look_at_context(self, number: Any) -> None:
+        """A number is computed with, perhaps one whose precision is a setting of the thread's."""
+        if isinstance(number, decimal.Decimal):
+            self.answer("decimal.getcontext()", _context_of_decimals)
 
     def join(self, *parts: str) -> None:
         self._joining = parts
@@ -628,6 +635,7 @@ class Reads(Collector):
 
     def operate_in_place(self, left: Any, right: Any, methods: tuple[str, ...]) -> Any:
         self.operate(None, right, methods)
+        self.look_at_context(left)
         if isinstance(left, np.ndarray):
             return self.write_array(left, (right,))
         elif type(left) is list and isinstance(right, (list, tuple)):
@@ -726,6 +734,13 @@ def is_hashable(key: Any) -> bool:
     except TypeError:
         return False
     return True
+
+
+def _context_of_decimals() -> tuple[Any, ...]:
+    """What results of decimal numbers depend on; flags only say what has happened."""
+    now = decimal.getcontext()
+    traps = [signal for signal, is_on in now.traps.items() if is_on]
+    return now.prec, now.rounding, now.Emin, now.Emax, now.clamp, traps
 
 
 class _Entry:

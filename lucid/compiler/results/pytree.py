@@ -117,8 +117,8 @@ def is_made_key(key: Any, was_there: Callable[[object], bool]) -> bool:
     """
     if isinstance(key, (tuple, frozenset)):
         return any(is_made_key(part, was_there) for part in key)
-    is_itself = type(key).__hash__ is object.__hash__
-    return is_itself and _is_data(key) and not was_there(key)
+    hashes: Any = type(key).__hash__
+    return hashes is object.__hash__ and _is_data(key) and not was_there(key)
 
 
 def _listed(slots: str | Iterable[str]) -> Iterable[str]:
