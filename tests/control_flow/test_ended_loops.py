@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import linecache
 import random
+from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -502,6 +503,224 @@ def test_a_nan_ends_the_loop_or_not_as_in_eager_mode() -> None:
     traces(step, [*STARTS, float("nan"), float("inf")])
 
 
+@pytest.mark.parametrize("patience", [3, 5])
+def test_training_until_nothing_gets_better(patience: int) -> None:
+    """A counter ends it, which a branch counts; the best weights are kept."""
+
+    def step(x: Any) -> Any:
+        w = x.clone().requires_grad_()
+        opt = lucid.optim.SGD([w], lr=0.02)
+        best, wait, kept = float("inf"), 0, w.detach().clone()
+        for epoch in range(60):  # noqa: B007
+            opt.zero_grad()
+            loss = (w**2).sum() + 2 * lucid.cos(3 * w).sum()
+            loss.backward()
+            opt.step()
+            if loss.item() < best - 1e-4:
+                best, wait, kept = loss.item(), 0, w.detach().clone()
+            else:
+                wait += 1
+            if wait == patience:
+                break
+        return w.detach(), w.grad, loss.detach(), best, kept, epoch
+
+    assert traces(step) <= 4
+
+
+def test_a_model_is_trained_until_it_fits() -> None:
+    def program(compile: Callable[..., Any]) -> list[Any]:
+        lucid.manual_seed(0)
+        net = lucid.nn.Linear(3, 1, dtype=f64)
+        opt = lucid.optim.Adam(net.parameters(), lr=0.05)
+        data = lucid.randn(12, 3, dtype=f64)
+
+        @compile
+        def fit(x: Any) -> Any:
+            for epoch in range(80):  # noqa: B007
+                opt.zero_grad()
+                loss = ((net(data)[:, 0] - data @ x) ** 2).mean()
+                loss.backward()
+                opt.step()
+                if loss.item() < 0.1:
+                    break
+            return loss.detach(), epoch
+
+        found = []
+        for start in (0.3, 1.0, 0.1, 0.9, 0.5, 1.0):
+            found += values(fit(start * lucid.tensor([1.0, -0.5, 0.25], dtype=f64)))
+            found += values([x.grad for x in net.parameters()])
+        if compile is lucid.compile:
+            assert fit.stats.traces <= 3 and not fit.stats.eager_reasons
+        return [*found, *values([*net.parameters()])]
+
+    for one, other in zip(program(lucid.compile), program(lambda step: step), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9)
+
+
+def test_gradients_that_add_up_over_rounds() -> None:
+    def step(x: Any) -> Any:
+        w = x.clone().requires_grad_()
+        for _ in range(40):
+            ((w - 1) ** 2).sum().backward()
+            with lucid.no_grad():
+                w -= 0.05 * w.grad
+                if w.grad.norm().item() < 1e-2:
+                    break
+                w.grad.mul_(0.5)
+        return w.detach(), w.grad
+
+    assert traces(step) <= 4
+
+
+def test_bisection_branches_and_ends_by_its_number() -> None:
+    def step(x: Any) -> Any:
+        c = x.abs().sum() + 0.1
+        low, high, moved = c * 0, c + 1, 0
+        for _ in range(40):
+            middle = (low + high) / 2
+            if middle**3 + middle > c:
+                high = middle
+            else:
+                low, moved = middle, moved + 1
+        return low, high, moved
+
+    assert traces(step) <= 4
+
+
+def test_branches_that_write() -> None:
+    def step(x: Any) -> Any:
+        x, kept, n = x * 1, lucid.zeros(3, dtype=f64), 0
+        while n < 30:
+            if x.norm() > 0.5:
+                x *= 0.8
+                kept[0] += 1
+            else:
+                x += 0.1
+                kept.add_(x)
+            n += 1
+        return x, kept
+
+    assert traces(step) <= 4
+
+
+def test_branches_that_write_what_they_share() -> None:
+    """What a branch has bound to a tensor sees what another one writes to that later."""
+
+    def step(x: Any) -> Any:
+        x, buffer, n = x * 1, lucid.zeros(3, dtype=f64), 0
+        seen = x * 2
+        while n < 30:
+            if (x.sum() * 8) % 2 > 1:
+                seen = buffer
+            else:
+                buffer += x
+            x = x * 0.9
+            n += 1
+        return seen * 1, buffer * 1, x
+
+    traces(step, [0.3, 2.0, 0.7])
+
+
+def test_an_answer_that_is_kept_in_a_variable() -> None:
+    def a_break(x: Any) -> Any:
+        for k in range(60):  # noqa: B007
+            old, x = x, 0.8 * x + 0.1 * lucid.cos(x)
+            done = (x - old).abs().max().item() < 1e-5
+            x = x * 1
+            if done:
+                break
+        return x, k, done
+
+    def a_condition(x: Any) -> Any:
+        done, rounds = False, 0
+        while not done and rounds < 50:
+            old, x = x, 0.8 * x + 0.1 * lucid.cos(x)
+            done = bool((x - old).abs().max() < 1e-5)
+            rounds += 1
+        return x, rounds, done
+
+    for step in (a_break, a_condition):
+        assert traces(step, [2.0, 70.0, 0.3, 900.0]) <= 2
+
+
+def test_two_conditions_end_a_loop_together() -> None:
+    def step(x: Any) -> Any:
+        for k in range(60):  # noqa: B007
+            old, x = x, 0.8 * x + 0.1 * lucid.cos(x)
+            if (x - old).abs().max() < 1e-5 and (x.sum() - old.sum()).abs() < 1e-5:
+                break
+        return x, k
+
+    assert traces(step, [2.0, 70.0, 0.3, 900.0]) <= 2
+
+
+def test_the_state_of_rounds_in_tuples_and_deques() -> None:
+    class State(NamedTuple):
+        x: Any
+        n: int
+        rate: float
+
+    def step(x: Any) -> Any:
+        state, latest = State(x, 0, 1.0), deque(maxlen=2)
+        while True:
+            latest.append(state.x)
+            state = State(0.4 * sum(latest), state.n + 1, state.rate * 0.9)
+            if state.x.abs().max() < 1e-2:
+                break
+        return state, latest[0] * 1
+
+    assert traces(step, [2.0, 70.0, 0.3, 900.0]) <= 2
+
+
+def test_a_check_on_a_way_that_is_not_gone_does_not_fail() -> None:
+    def step(x: Any) -> Any:
+        n, at = 0, lucid.tensor(0)
+        while n < 20:
+            if at < 3:
+                x, at = x * x[at] + 0.5, at + 1
+            else:
+                x, at = x * 0.5, at - 2
+            n += 1
+        return x, at
+
+    traces(step, [0.3, 0.7, 0.1])
+
+
+def test_memory_that_rounds_assign() -> None:
+    def always(x: Any) -> Any:
+        p = x * 2
+        while x.abs().max() > 1e-2:
+            p.data = p.data * 0.9
+            x = x * 0.5 + 1e-3 * p.sum()
+        return x
+
+    def on_one_way(x: Any) -> Any:
+        p, z = x * 2, x * 0
+        for _ in range(20):
+            if (x.sum() * 8) % 2 > 1:
+                p.data = p.data * 0.9
+            else:
+                z = z + p
+            x = x * 0.9 + 0.1 * z.mean()
+        return x, z
+
+    for step in (always, on_one_way):
+        traces(step, [1.0, 3.0, 0.7])
+
+
+def test_long_sums_of_ints_are_looked_at_once() -> None:
+    def step(x: Any) -> Any:
+        n = m = 1
+        while x.abs().max() > 1e-2:
+            x = x * 0.7
+            for _ in range(40):
+                n = max(n, m) + min(n, m) - min(m, n)
+            m += 1
+        return x, n, m
+
+    traces(step, [2.0, 70.0])
+
+
 # ---------------------------------------------------------------------- random loops
 
 _UPDATES = (
@@ -518,9 +737,20 @@ _ENDS = (
 _MORE = (
     *("n += 1", "s = s * 0.9", "y = y * 0.8 + 0.1 * x", "m = m + 1", "s = err.item()"),
     *("box[0] = box[0] * 0.5 + x.sum()", "y = lucid.where(x > 0, x, y)", "d['k'] = d['k'] + 1"),
+    *(
+        "buf.mul_(0.5).add_(x.detach())",
+        "pair = (pair[0] + 1, pair[1] * 0.9)",
+        "z = z.detach() * 1",
+    ),
+    *("z += 0.1", "with lucid.no_grad(): p -= 0.1 * p", "p.data = p.data * 0.9"),
+    "(p * x.detach()).sum().backward()",
 )
 _BRANCHES = ("x.sum() > 0.2", "err.item() < 0.5", "s < 0.8", "n % 2 == 0", "m > 1")
-_SIDES = ("best = x", "y = y * 0.5", "n += 1", "s = s * 0.5", "x = x * 0.9", "best = old")
+_SIDES = (
+    *("best = x", "y = y * 0.5", "n += 1", "s = s * 0.5", "x = x * 0.9", "best = old"),
+    *("buf.add_(1)", "z -= 0.2", "z = buf * 2", "pair = (pair[0] * 1, pair[1] + 1)", "z = buf"),
+    *("n = 0", "p.grad = None", "buf[0] = s", "best = x.detach().clone()", "d['k'] = n"),
+)
 _OTHER_ENDS = ("n > 7", "s < 0.3", "lucid.isnan(x).any()", "x.abs().max().item() > 3")
 
 
@@ -537,27 +767,38 @@ def _program(rng: random.Random) -> str:
     body += rng.choices(_MORE, k=rng.randrange(3))
     body += branch() if rng.random() < 0.4 else []
     other = [f"if {rng.choice(_OTHER_ENDS)}:", "    break"] if rng.random() < 0.3 else []
-    kind = rng.choice(["for", "for", "else", "while", "and", "or", "true"])
+    kind = rng.choice(["for", "for", "else", "while", "and", "or", "true", "count"])
     if kind in ("for", "else", "true"):
         way = ["return x.detach() * 1, n, s"] if rng.random() < 0.1 else ["break"]
+        if rng.random() < 0.2:
+            body += [f"end = {end}", rng.choice(_MORE)]
+            end = "end"
+        elif rng.random() < 0.2:
+            end += " and " + rng.choice(_BRANCHES)
         body += [f"if {end}:", *("    " + x for x in way)]
-    body += other + rng.choices(_MORE, k=rng.randrange(3)) + ["n += 1"]
+    elif kind == "count":
+        body += branch()
+    body += other + rng.choices(_MORE, k=rng.randrange(3)) + ["n += 1", "g += 1"]
     head = {
         **dict.fromkeys(("for", "else"), f"for k in range({rng.choice([3, 9, 30, 60])}):"),
-        "while": f"while err > {tol} and n < 100:",
-        "and": f"while n < {rng.choice([4, 30])} and err > {tol}:",
-        "or": f"while not (err < {tol} or n > 12):",
-        "true": "while n < 500:",
+        "while": f"while err > {tol} and g < 100:",
+        "and": f"while g < {rng.choice([4, 30])} and err > {tol}:",
+        "or": f"while not (err < {tol} or g > 12):",
+        "true": "while g < 500:",
+        "count": f"for k in range({rng.choice([12, 40])}):",
     }[kind]
     lines = ["x0 = x = x.clone()" + (".requires_grad_()" if is_differentiated else "")]
     lines += [
-        "best, y, n, s, k = x, x * 0.5, 0, 1.0, 0",
+        "best, y, n, s, k, g = x, x * 0.5, 0, 1.0, 0, 0",
         "err, m = lucid.tensor(10.0), lucid.tensor(0)",
     ]
-    lines += ["box, d = [x.detach().sum()], {'k': 0}", head, *("    " + x for x in body)]
+    lines += ["box, d, pair = [x.detach().sum()], {'k': 0}, (0, 1.0)"]
+    lines += ["buf, z = lucid.zeros_like(x), x.detach() * 2", "p = buf.clone().requires_grad_()"]
+    lines += [head, *("    " + x for x in body)]
     lines += ["else:", "    x = x * 3"] if kind == "else" else []
     left = "x.detach(), y.detach(), best.detach() * 1, err.detach(), n, k, s, m"
-    left += ", box[0].detach(), d['k']"
+    left += ", box[0].detach(), d['k'], buf * 1, z * 1, pair, p.detach() * 1"
+    left += ", 0 if p.grad is None else p.grad * 1"
     if is_differentiated:
         lines.append("g, = lucid.autograd.grad((x * x + y + best).sum(), x0)")
         left += ", g"

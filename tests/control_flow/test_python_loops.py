@@ -549,6 +549,32 @@ def what_gets_a_gradient_later(w: Any, x: Any) -> Any:
     return first
 
 
+def gradients_of_a_leaf(w: Any, x: Any) -> Any:
+    v = x.clone().requires_grad_()
+    for _ in range(ROUNDS):
+        loss = ((w.detach() @ v - 1) ** 2).sum()
+        loss.backward()
+        with lucid.no_grad():
+            v -= 0.1 * v.grad
+        v.grad = None
+    return v.detach()
+
+
+def a_gradient(w: Any, x: Any) -> Any:
+    (w * w).sum().backward()
+    for _ in range(ROUNDS):
+        x = lucid.tanh(w.grad @ x)
+    return x
+
+
+def an_object_with_a_deque(w: Any, x: Any) -> Any:
+    last = collections.deque([x], maxlen=2)
+    for _ in range(ROUNDS):
+        last.append(lucid.tanh(w @ last[-1]))
+    last[0].sum().backward()
+    return [*last]
+
+
 def gradients_of_what_is_left(w: Any, x: Any) -> Any:
     for _ in range(ROUNDS):
         z = w @ x
@@ -722,6 +748,9 @@ def a_comparison_with_its_number(w: Any, x: Any) -> Any:
             shared_memory,
             gradients,
             gradients_of_what_is_left,
+            gradients_of_a_leaf,
+            a_gradient,
+            an_object_with_a_deque,
             second_order,
             checkpoints,
             systems_and_determinants,
@@ -1080,29 +1109,11 @@ def a_history_that_is_written(w: Any, x: Any) -> Any:
     return kept[0]
 
 
-def gradients_of_a_leaf(w: Any, x: Any) -> Any:
-    v = x.clone().requires_grad_()
-    for _ in range(ROUNDS):
-        loss = ((w.detach() @ v - 1) ** 2).sum()
-        loss.backward()
-        with lucid.no_grad():
-            v -= 0.1 * v.grad
-        v.grad = None
-    return v.detach()
-
-
 def gradients_of_what_the_carry_follows_from(w: Any, x: Any) -> Any:
     x = x * w.sum()
     for _ in range(ROUNDS):
         (g,) = lucid.autograd.grad((w @ x).sum(), w, retain_graph=True)
         x = x - 0.1 * g[0]
-    return x
-
-
-def a_gradient(w: Any, x: Any) -> Any:
-    (w * w).sum().backward()
-    for _ in range(ROUNDS):
-        x = lucid.tanh(w.grad @ x)
     return x
 
 
@@ -1192,14 +1203,6 @@ def keys_that_come(w: Any, x: Any) -> Any:
         state[t] = x
     lucid.stack([*state.values()]).sum().backward()
     return x
-
-
-def an_object_with_a_deque(w: Any, x: Any) -> Any:
-    last = collections.deque([x], maxlen=2)
-    for _ in range(ROUNDS):
-        last.append(lucid.tanh(w @ last[-1]))
-    last[0].sum().backward()
-    return [*last]
 
 
 class Meter(list[Any]):
@@ -1412,15 +1415,13 @@ def a_comprehension(w: Any, x: Any) -> Any:
         ),
         *(memory_that_is_shared_and_written, rows_at_other_numbers),
         *(a_carry_that_is_written_behind_a_list, a_branch_on_its_number, pairs_of_other_lengths),
-        *(keys_that_come, an_object_with_a_deque, a_list_that_another_list_has),
+        *(keys_that_come, a_list_that_another_list_has),
         *(an_object_that_is_a_list_as_well, the_item_before_the_last),
         *(a_list_that_an_iterator_has, a_table_that_is_comprehended, all_pairs_comprehended),
         *(what_a_condition_leaves, the_largest_of_a_generator_expression),
         a_tuple_of_a_generator_expression,
         *(
             a_history_that_is_written,
-            gradients_of_a_leaf,
-            a_gradient,
             a_flag,
             a_break,
             an_error,

@@ -13,6 +13,9 @@ one, from look to look, is recorded on stand-ins, as the body of a `while_loop`,
 the answer of the second look. Behind that the places hold what the loop leaves, and Python is told
 the other answer: it goes on where it left the loop in eager mode.
 
+Where a look doesn't end the loop, with `if middle**3 > c:` in a `for` or where a counter ends it,
+the rounds lie between two such looks: the answer is carried, and each round branches on it first.
+
 A `for` is at its end as well when its things are, and a round may look at other values, by which it
 ends too: `while err > tol and rounds < limit`. In the native loop a round that another look ends is
 undone: it leaves what there was at the look before it. Python makes that round again, and is told
@@ -26,11 +29,13 @@ import os
 import sys
 import types
 import weakref
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from lucid.autograd.modes import no_grad
+from lucid.autograd.node import Edge, Node, OpNode, edge_of
 from lucid.compiler.guards.events import Stack
 from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.recording.iterables import LateIterable
@@ -45,10 +50,16 @@ from lucid.compiler.recording.loops import Frame, Loops, Scan, loops_here, unrol
 from lucid.ir import ops
 from lucid.ir.graph import Value
 from lucid.ir.location import LIBRARY, USERS, Location, here, user_frame
+from lucid.ir.passes.cse import value_number
 from lucid.ir.region_ops import CONTROL
 from lucid.ir.types import bool_, i64
+from lucid.ir.whose_code import is_librarys
+from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, constant, of_value
 from lucid.tensor.storage import Storage
+
+if TYPE_CHECKING:
+    from lucid.compiler.recording.recorder import Recorder
 
 _LEFT, _OVER, _UNDONE = 0, 1, 2
 """How a loop ends: by the look, as there are no more rounds, or by another look: the first one."""
@@ -108,10 +119,10 @@ class _Look:
         return self.frame.f_code, self.code.header
 
     @property
-    def below(self) -> list[int]:
-        """What is on the stack meanwhile, by identity."""
+    def below(self) -> list[Any]:
+        """What is on the stack meanwhile, by identity, or by what the end of a `with` does."""
         stack = Stack(self.frame)
-        return [id(stack[place]) for place in self.code.below]
+        return [_known_by(stack[place]) for place in self.code.below]
 
 
 @dataclass(slots=True, eq=False)
@@ -126,7 +137,7 @@ class _Watched:
     """
 
     look: _Look
-    below: list[int]
+    below: list[Any]
     stays: bool
     before: LoopState
     begun: Any
@@ -154,14 +165,19 @@ class _Way(NamedTuple):
 
     Attributes:
         stays: whether the loop goes on; begun: how many rounds of a `for` have begun.
-        made: the next carry; new: the memory of it that the round has made.
+        holds: the answer of the look behind it, if that doesn't say whether the loop goes on.
+        made: the next carry; memory: that of it; new: what of this the round has made.
+        written: what it has left in memory from before it, and the version.
     """
 
     asked: list[_Asked]
     stays: TensorCore
     begun: list[TensorCore]
+    holds: list[TensorCore]
     made: list[TensorCore]
+    memory: list[Storage]
     new: set[Storage]
+    written: dict[Storage, tuple[Value, int]]
 
     @property
     def branches(self) -> list[_Asked]:
@@ -175,8 +191,10 @@ class _Recorded:
     Attributes:
         watched: the round before it; place: the line of the look.
         carry: what is carried for places; state: these; before: how many of a `for` had begun.
-        scan: the loop; stand_ins: for the carry, and their versions; frame: what is noted.
+        scan: the loop; stand_ins: for the carry, their histories and versions.
+        frame: what is noted.
         entered: the places on stand-ins; asked: of the way that Python goes now.
+        holds: the answer of the look, where the loop may go on with either.
         ways: those that it has gone; plan: the answers where the next one branches.
     """
 
@@ -189,9 +207,11 @@ class _Recorded:
     frame: Frame
     closing: ExitStack
     stand_ins: list[TensorCore]
+    histories: list[tuple[Node | None, int, bool]]
     versions: list[int]
     entered: LoopState
     begun: Any
+    holds: TensorCore | None
     asked: list[_Asked] = field(default_factory=list)
     ways: list[_Way] = field(default_factory=list)
     plan: list[bool] = field(default_factory=list)
@@ -212,6 +232,7 @@ class EndedLoops:
         self._told: list[tuple[Any, bool]] = []
         self._refused: set[tuple[types.CodeType, int]] = set()
         self._branching: set[tuple[types.CodeType, int]] = set()
+        self._ending: set[tuple[types.CodeType, int]] = set()
         self._undone: dict[tuple[types.CodeType, int], int] = {}
 
     def end(self) -> None:
@@ -245,13 +266,18 @@ class EndedLoops:
         if is_looked_at or not is_known:
             return bool(find())
         watched = self._watched.get(look.loop)
-        if watched is not None and watched.look.at != look.at:
-            watched.branches |= look.code.stays is None
-            return bool(find())
         if look.code.stays is None:
             self._branching.add(look.source)
+        if watched is not None and watched.look.at != look.at:
+            watched.branches |= look.code.stays is None
+            if look.code.stays is None or watched.look.code.stays is not None:
+                return bool(find())
+            self._watched.pop(look.loop).closing.close()  # a look that may end the loop tells more
+            self._ending.add(look.source)
+            watched = None
+        if look.code.stays is None and look.source in self._ending:
             return bool(find())
-        state, looks, branches = None, 0, False
+        state, looks, branches = None, 0, look.code.stays is None
         if watched is not None:
             del self._watched[look.loop]
             watched.closing.close()
@@ -262,10 +288,11 @@ class EndedLoops:
             if watched.below == look.below:
                 found = self._next_state(watched, look)
                 if found is not None and found[1] is not None:
-                    return self._begin(watched, look, condition, found[0], found[1])
+                    with _with_histories(found[1]):
+                        return self._begin(watched, look, condition, found[0], found[1])
                 state = None if found is None else found[0]
         answer = bool(find())
-        if len(look.at) > 1 or answer is look.code.stays:
+        if len(look.at) > 1 or look.code.stays in (None, answer):
             self._watch(look, answer, state, looks + 1, branches=branches)
         return answer
 
@@ -349,10 +376,12 @@ class EndedLoops:
         """Let Python make a round on stand-ins, behind the look at this condition."""
         loops, iteration = self._loops, self._iteration(look)
         zero, begun = constant(0, i64), None if iteration is None else iteration.begun
-        stays = self._holds(condition, watched.stays)
+        stays = self._stays(watched, condition)
         first = [self._goes_on(stays, zero, iteration), zero, self._end(stays), zero]
         if iteration is not None:
             first.append(self._constant(begun))
+        if look.code.stays is None:
+            first.append(self._holds(condition, True))
         count = len(first)
         closing = ExitStack()
         options: Any = {"op": ops.while_loop, "variables": state.objects}
@@ -366,32 +395,56 @@ class EndedLoops:
             stand_ins = scan.carry[count:]
             if iteration is not None:
                 ends = (begun, iteration.things.length - 1) if type(begun) is int else None
-                iteration.begun = number_of(loops, scan.carry[count - 1], ends)
+                iteration.begun = number_of(loops, scan.carry[CONTROL + 2], ends)
             versions = [x._counter.value for x in stand_ins]
             watched.look, watched.begun = look, begun
             self._recorded = recorded = _Recorded(
                 *(watched, iteration, place, carry, state, scan, frame, closing),
-                *(stand_ins, versions, state, None if iteration is None else iteration.begun),
+                *(
+                    stand_ins,
+                    [*map(_history_of, stand_ins)],
+                    versions,
+                    state,
+                    None if iteration is None else iteration.begun,
+                ),
+                scan.carry[count - 1] if look.code.stays is None else None,
             )
-            self._enter(recorded)
+            return self._enter(recorded)
         except BaseException:
             self._recorded = None
             closing.__exit__(*sys.exc_info())
             raise
-        return watched.stays
 
-    def _enter(self, recorded: _Recorded) -> None:
-        """Let the places hold stand-ins, at the look at which the round begins."""
+    def _enter(self, recorded: _Recorded) -> bool:
+        """Let the places hold stand-ins, at the look at which the round begins; its answer."""
         watched, iteration, state = recorded.watched, recorded.iteration, recorded.state
         frame = watched.look.frame
         recorded.entered = state.enter(frame, recorded.carry, recorded.stand_ins)
         recorded.asked = []
-        if iteration is None:
-            return
-        iteration.begun = recorded.begun
-        place, item = watched.look.code.target, iteration.item(recorded.begun)
-        if place is not None and type(watched.begun) is int and is_live(item):
-            state.put_number(frame, place, item)
+        if iteration is not None:
+            iteration.begun = recorded.begun
+            place, item = watched.look.code.target, iteration.item(recorded.begun)
+            if place is not None and type(watched.begun) is int and is_live(item):
+                state.put_number(frame, place, item)
+        if recorded.holds is None:
+            return watched.stays
+        return self._branch(recorded, watched.look.at, recorded.holds)
+
+    def _branch(self, recorded: _Recorded, at: tuple[Any, ...], holds: TensorCore) -> bool:
+        """The answer of a look with either of which the loop may go on, on the way that is made."""
+        number = len([x for x in recorded.asked if not x.ends])
+        if number == _MOST_BRANCHES:
+            raise unrolling("branches too often", [recorded.place])
+        if number == len(recorded.plan):
+            recorded.plan.append(True)
+        answer = recorded.plan[number]
+        recorded.asked.append(_Asked(at, holds, answer, False))
+        return answer
+
+    def _stays(self, watched: _Watched, condition: Value) -> TensorCore:
+        """Whether the loop goes on behind a look."""
+        is_end = watched.look.code.stays is not None
+        return self._holds(condition, watched.stays) if is_end else constant(True, bool_)
 
     def _answer_in(self, recorded: _Recorded, look: _Look, condition: Value, find: Any) -> bool:
         """What Python is to see within the round that is recorded."""
@@ -400,20 +453,15 @@ class EndedLoops:
             if look.event is known.event or recorded.watched.below != look.below:
                 raise unrolling("looks at several values at once", [place])
             known.event = look.event
-            return self._finish(recorded, condition)
+            with _with_histories(recorded.carry):
+                return self._finish(recorded, condition)
         if look.loop != known.loop:
             return bool(find())
-        answer = look.code.stays
-        if answer is None:
-            number = len([x for x in recorded.asked if not x.ends])
-            if number == _MOST_BRANCHES:
-                raise unrolling("branches too often", [place])
-            if number == len(recorded.plan):
-                recorded.plan.append(True)
-            answer = recorded.plan[number]
-        holds = self._holds(condition, True)
-        recorded.asked.append(_Asked(look.at, holds, answer, look.code.stays is not None))
-        return answer
+        holds, stays = self._holds(condition, True), look.code.stays
+        if stays is None:
+            return self._branch(recorded, look.at, holds)
+        recorded.asked.append(_Asked(look.at, holds, stays, True))
+        return stays
 
     def _finish(self, recorded: _Recorded, condition: Value) -> bool:
         """Close the body at its second look, and let Python go on behind the loop.
@@ -427,17 +475,22 @@ class EndedLoops:
                 raise unrolling("has rounds that differ", [recorded.place])
             pairs = zip(recorded.stand_ins, recorded.versions, strict=True)
             state.writes = [x._counter.value - version for x, version in pairs]
-            stays = self._holds(condition, watched.stays)
+            memory, written = [x._storage for x in made], dict[Storage, tuple[Value, int]]()
+            new = {x for x in memory if recorded.frame.is_new(x)}
+            stays = self._stays(watched, condition)
             begun = [] if iteration is None else [self._constant(iteration.begun)]
-            new = {x._storage for x in made if recorded.frame.is_new(x._storage)}
-            recorded.ways.append(_Way(recorded.asked, stays, begun, made, new))
+            holds = [] if recorded.holds is None else [self._holds(condition, True)]
             plan = recorded.plan
+            if recorded.frame.written and recorded.asked:
+                made = [self._as_it_is(recorded, x) for x in made]
+                written = self._take_back(recorded)
+            way = _Way(recorded.asked, stays, begun, holds, made, memory, new, written)
+            recorded.ways.append(way)
             while plan and not plan[-1]:
                 plan.pop()
             if plan:
                 plan[-1] = False
-                self._enter(recorded)
-                return watched.stays
+                return self._enter(recorded)
             self._recorded = None
             self._join(recorded)
         except BaseException:
@@ -450,8 +503,9 @@ class EndedLoops:
         state.enter(watched.look.frame, recorded.carry, left)
         self._note_memory(recorded, [x._storage for x in left])
         if iteration is not None:
-            iteration.begun = number_of(self._loops, scan.carry[count - 1])
-        return self._leave(recorded, scan.carry[CONTROL])
+            iteration.begun = number_of(self._loops, scan.carry[CONTROL + 2])
+        last = None if recorded.holds is None else scan.carry[count - 1]
+        return self._leave(recorded, scan.carry[CONTROL], last)
 
     def _note_memory(self, recorded: _Recorded, left: list[Storage]) -> None:
         """Note what of the memory that a loop leaves may be shared in eager mode.
@@ -462,7 +516,7 @@ class EndedLoops:
         apart, own = self._loops.apart, recorded.state.own
         starts = [x._storage for x in recorded.carry]
         number = {x._storage: i for i, x in enumerate(recorded.stand_ins)}
-        ways = [([x._storage for x in way.made], way.new) for way in recorded.ways]
+        ways = [(way.memory, way.new) for way in recorded.ways]
         labels = [id(x) if x in own and not apart.knows(x) else x for x in starts]
         pending, seen = [_numbered(labels)], set[tuple[Any, ...]]()
         while pending:
@@ -489,10 +543,12 @@ class EndedLoops:
     def _join(self, recorded: _Recorded) -> None:
         """Choose of the ways through a round the one that it goes, for the next carry."""
         scan, ways, iteration = recorded.scan, recorded.ways, recorded.iteration
-        one = constant(1, i64)
+        one, states = constant(1, i64), list[Storage]()
         ended = [x for way in ways for x in way.asked if x.ends]
         if len(ways) > 1 or ended:
             self._loops.refuse_effects(recorded.frame)
+            states = self._states(recorded)
+        known = {x: self._tensor(recorded.frame.written[x][0]) for x in states}
         number, counted = ops.add(scan.carry[1], one), ops.add(scan.carry[3], one)
         rows, at = list[list[TensorCore]](), _UNDONE
         for way in ways:
@@ -505,20 +561,82 @@ class EndedLoops:
             if fails:
                 goes_on = ops.logical_and(goes_on, ops.logical_not(undone))
             at += len(fails)
-            rows.append([goes_on, end, undone, *way.begun, *way.made])
-        goes_on, end, undone, *new = self._chosen(recorded, [*zip(ways, rows, strict=True)], 0)
-        made = new[len(ways[0].begun) :]
+            left = [
+                self._tensor(way.written[x][0]) if x in way.written else known[x] for x in states
+            ]
+            rows.append([goes_on, end, undone, *way.begun, *way.holds, *way.made, *left])
+        equality = _Equality(self._loops.recorder, recorded.frame.start)
+        chosen = self._chosen(recorded, [*zip(ways, rows, strict=True)], 0, equality)
+        goes_on, end, undone, *new = chosen
+        count = len(new) - len(states)
+        made = new[len(ways[0].begun) + len(ways[0].holds) : count]
         if not recorded.entered.ints_fit(recorded.stand_ins, made):  # by one way after another
             raise unrolling("has rounds that differ", [recorded.place])
         if ended:
-            old = [scan.carry[3], *scan.carry[CONTROL + 2 :]]
+            old = [scan.carry[3], *scan.carry[CONTROL + 2 :], *known.values()]
             pairs = zip(old, [counted, *new], strict=True)
             counted, *new = [ops.where(undone, x, y) for x, y in pairs]
             scan.counted = 3
-        scan.made = [goes_on, number, end, counted, *new], []
+        for storage, x in zip(states, new[count:], strict=True):
+            storage.value = self._loops.recorder.value_of(x)
+            storage.generation += 1
+            versions = [way.written[storage][1] for way in ways if storage in way.written]
+            recorded.frame.written[storage][1].value = max(versions)
+        scan.made = [goes_on, number, end, counted, *new[:count]], []
+
+    def _as_it_is(self, recorded: _Recorded, x: TensorCore) -> TensorCore:
+        """A tensor that stays what it is now when what the round has written is taken back."""
+        if x._storage not in recorded.frame.written:
+            return x
+        history = _history_of(x)
+        if history[0] is None and x.requires_grad:
+            raise unrolling("branches, and writes a leaf,", [recorded.place])
+        tensor = self._tensor(self._loops.recorder.value_of(x))
+        tensor._grad_fn, tensor._output_nr, tensor._requires_grad = history
+        return tensor
+
+    def _take_back(self, recorded: _Recorded) -> dict[Storage, tuple[Value, int]]:
+        """Let memory be what it was before the round; what the round has left in it."""
+        found = {}
+        for storage, (before, counter, version) in recorded.frame.written.items():
+            assert storage.value is not None
+            found[storage] = storage.value, counter.value
+            storage.value, counter.value = before, version
+            storage.generation += 1
+        for x, history in zip(recorded.stand_ins, recorded.histories, strict=True):
+            x._grad_fn, x._output_nr, x._requires_grad = history
+        return found
+
+    def _states(self, recorded: _Recorded) -> list[Storage]:
+        """The memory from before that some way writes, each of which nobody sees by another name.
+
+        As the round that Python has made shows it of one of the ways alone.
+        """
+        frame, own = recorded.frame, [x._storage for x in recorded.stand_ins]
+        written = [x for x in frame.written if frame.is_from_before(x)]
+        states = [x for x in written if x not in own]
+        carried = [x._storage for x in recorded.carry]
+        seen = recorded.watched.noted.written
+        is_apart = not {*states} & {*carried}
+        for i in (i for i, x in enumerate(own) if x in written):
+            is_own = carried[i] in recorded.state.own and carried.count(carried[i]) == 1
+            is_apart = is_apart and (is_own or carried[i] in seen)
+            for way in recorded.ways:
+                is_new = way.memory[i] in way.new and way.memory.count(way.memory[i]) == 1
+                is_apart = is_apart and (is_new or way.memory[i] is own[i])
+        for way in recorded.ways:
+            pairs = zip(way.memory, own, strict=True)
+            is_apart = is_apart and all(x is y or x not in written for x, y in pairs)
+        if not is_apart:
+            raise unrolling("branches, and writes what may be shared,", [recorded.place])
+        return states
 
     def _chosen(
-        self, recorded: _Recorded, ways: list[tuple[_Way, list[TensorCore]]], depth: int
+        self,
+        recorded: _Recorded,
+        ways: list[tuple[_Way, list[TensorCore]]],
+        depth: int,
+        equality: _Equality,
     ) -> list[TensorCore]:
         """What the way leaves that a round goes, of those which are the same up to a branch."""
         if len(ways) == 1:
@@ -526,15 +644,15 @@ class EndedLoops:
         sides = []
         for answer in (True, False):
             part = [x for x in ways if x[0].branches[depth].answer is answer]
-            sides.append(self._chosen(recorded, part, depth + 1))
+            sides.append(self._chosen(recorded, part, depth + 1, equality))
         holds = ways[0][0].branches[depth].holds
-        pairs = [*zip(*sides, strict=True)]
+        pairs = [(x, x if equality.are_one(x, y) else y) for x, y in zip(*sides, strict=True)]
         if any(x is not y and (x.requires_grad or y.requires_grad) for x, y in pairs):
             # Of a side that isn't taken a derivative may be infinite, and 0 times that is a NaN.
             raise unrolling("branches, and is differentiated", [recorded.place])
         return [x if x is y else ops.where(holds, x, y) for x, y in pairs]
 
-    def _leave(self, recorded: _Recorded, end: TensorCore) -> bool:
+    def _leave(self, recorded: _Recorded, end: TensorCore, holds: TensorCore | None) -> bool:
         """What Python is to see behind the loop, as it has ended in this call."""
         recorder, watched = self._loops.recorder, recorded.watched
         found = recorder.exits.ask(recorder.value_of(end), "how a loop ends")
@@ -543,7 +661,10 @@ class EndedLoops:
         if found == _OVER:
             if recorded.iteration is not None:
                 recorded.iteration.begun = recorded.iteration.things.length
-            return watched.stays
+            if holds is None:
+                return watched.stays
+            answer = recorder.value_of(ops.cast(holds, dtype=i64))
+            return bool(recorder.exits.ask(answer, "how the last round of a loop goes on"))
         at = _UNDONE
         for way in recorded.ways:
             for number, asked in enumerate(way.asked):
@@ -555,7 +676,7 @@ class EndedLoops:
         self._undone[loop] = self._undone.get(loop, 0) + 1
         if self._undone[loop] == _MOST_UNDONE:
             self._refused.add(loop)
-        return watched.stays
+        return watched.stays if holds is None else self._told.pop(0)[1]
 
     def _constant(self, number: Any) -> TensorCore:
         return self._loops.recorder.constant(number, i64)
@@ -590,6 +711,55 @@ class EndedLoops:
         return ops.where(stays, constant(_OVER, i64), constant(_LEFT, i64))
 
 
+class _Equality:
+    """What several ways through a round compute alike: values, and their histories."""
+
+    def __init__(self, recorder: Recorder, start: int) -> None:
+        self._recorder = recorder
+        self._first: dict[Value, Value] = {}
+        known = dict[Any, Sequence[Value]]()
+        for node in recorder.graph.nodes[start:]:
+            if not node.has_effect:
+                operands = tuple(self._first.get(x, x) for x in node.operands)
+                results = known.setdefault(value_number(node, operands), node.results)
+                self._first.update(zip(node.results, results, strict=True))
+
+    def are_one(self, x: TensorCore, y: TensorCore) -> bool:
+        """Whether two tensors are the same, for who doesn't write them."""
+        values = [self._recorder.value_of(each) for each in (x, y)]
+        one, other = [self._first.get(value, value) for value in values]
+        return one is other and _have_one_history(edge_of(x), edge_of(y))
+
+
+def _have_one_history(one: Edge | None, other: Edge | None) -> bool:
+    """Whether two histories of the same values are alike."""
+    pending, seen = [(one, other)], set[tuple[Edge | None, Edge | None]]()
+    while pending:
+        pair = pending.pop()
+        one, other = pair
+        if one == other or pair in seen:
+            continue
+        seen.add(pair)
+        if one is None or other is None or one[1] != other[1] or not _are_alike(one[0], other[0]):
+            return False
+        pending += zip(one[0]._edges, other[0]._edges, strict=True)
+    return True
+
+
+def _are_alike(one: Node, other: Node) -> bool:
+    """Whether two nodes have the same derivative, of the same values."""
+    is_known = type(one) is OpNode or is_librarys(getattr(one, "_forward_cls", object))
+    is_watched = any(x._is_observed or x._tensor_hooks for x in (one, other))
+    is_alike = type(one) is type(other) and len(one._edges) == len(other._edges)
+    if not is_alike or not is_known or is_watched:
+        return False
+    return type(one) is not OpNode or (one.op is cast(OpNode, other).op)
+
+
+def _history_of(x: TensorCore) -> tuple[Node | None, int, bool]:
+    return x.grad_fn, x._output_nr, x.requires_grad
+
+
 def _numbered(labels: Sequence[Any]) -> list[Any]:
     """What rounds have made, which is told by ints, numbered as it comes."""
     numbers: dict[Any, int] = {}
@@ -597,6 +767,25 @@ def _numbered(labels: Sequence[Any]) -> list[Any]:
     for x in made:
         numbers.setdefault(x, len(numbers))
     return [x if type(x) is Storage else numbers[x] for x in labels]
+
+
+def _known_by(x: Any) -> Any:
+    """What tells something on the stack from what is there in another round."""
+    mode = getattr(x, "__self__", None)
+    if isinstance(mode, no_grad) and x.__name__ == "__exit__":
+        return type(mode), [*mode._before]
+    return id(x)
+
+
+@contextmanager
+def _with_histories(carry: Iterable[TensorCore]) -> Iterator[None]:
+    """Record gradients in the block if a carry has one, also where a round is in `no_grad`."""
+    before = context.grad_enabled
+    context.grad_enabled = before or any(x.requires_grad for x in carry)
+    try:
+        yield
+    finally:
+        context.grad_enabled = before
 
 
 def _only_looks(frame: types.FrameType) -> bool:

@@ -127,11 +127,20 @@ def code_of_look(code: types.CodeType, offset: int) -> LookCode | None:
         return None
     _, header = min(around)
     body, following = _loops(code)[header], _following(code)
-    jump, negated = offset, False
-    while not at[jump].opname.startswith("POP_JUMP"):
-        if (jump != offset and at[jump].opname not in _BEFORE_JUMPS) or len(following[jump]) != 1:
+    jump, negated, variable = offset, False, None
+    while variable is not None or not at[jump].opname.startswith("POP_JUMP"):
+        read, written = _variables(at[jump])
+        if len(following[jump]) != 1 or (variable in written and variable is not None):
             return None
-        negated ^= at[jump].opname == "UNARY_NOT"
+        if variable is not None:  # which holds the answer meanwhile
+            if variable in read and read != [variable]:
+                return None
+            variable = None if variable in read else variable
+        elif jump != offset and len(written) == 1 and read in ([], written):
+            variable = None if read else written[0]
+        elif jump != offset and at[jump].opname not in _BEFORE_JUMPS:
+            return None
+        negated ^= variable is None and at[jump].opname == "UNARY_NOT"
         (jump,) = following[jump]
     if not at[jump].opname.endswith(("IF_TRUE", "IF_FALSE")) or len(following[jump]) != 2:
         return None
@@ -139,7 +148,8 @@ def code_of_look(code: types.CodeType, offset: int) -> LookCode | None:
     is_jump = at[jump].opname.endswith("IF_TRUE") is not negated  # if the answer is yes
     stays = None if inside[0] is inside[1] else inside[0] is is_jump
     names = [*dict.fromkeys((*code.co_varnames, *code.co_cellvars))]
-    live = {*code.co_cellvars}.union(*(_live(code)[x] for x in following[jump]))
+    behind = jump if jump == offset else following[offset][0]
+    live = {*code.co_cellvars} | _live(code)[behind]
     first = len({*names, *code.co_freevars})
     advance = header
     while at[advance].opname == "EXTENDED_ARG":
@@ -148,7 +158,7 @@ def code_of_look(code: types.CodeType, offset: int) -> LookCode | None:
     iterator = first + depths(code)[header] - 1 if is_for else None
     live -= {*code.co_freevars}
     places = sorted(map(names.index, live))
-    below = range(first, first + depths(code)[jump] - 1)
+    below = range(first, first + depths(code)[behind] - 1)
     written = [*chain.from_iterable(_variables(at[x])[1] for x in body)]
     stored = sorted(map(names.index, live & {*written}))
     target = None

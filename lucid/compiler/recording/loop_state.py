@@ -12,7 +12,7 @@ import functools
 import operator
 import sys
 import types
-from collections import Counter, OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
@@ -28,7 +28,7 @@ from lucid.compiler.recording.late_numbers import LateScalar
 from lucid.compiler.recording.loop_code import LoopCode
 from lucid.compiler.recording.loops import Frame, Loops, unrolling
 from lucid.ir import ops
-from lucid.ir.graph import Value
+from lucid.ir.graph import Node, Value
 from lucid.ir.location import here
 from lucid.ir.ranges import Range
 from lucid.ir.types import f64, i64
@@ -36,10 +36,10 @@ from lucid.ir.whose_code import is_librarys
 from lucid.tensor.core import TensorCore
 from lucid.tensor.storage import Storage
 from lucid.tensor.tensor import Tensor
-from lucid.tensor.tree import children_of, flatten, map_tree
+from lucid.tensor.tree import children_of, flatten, map_tree, path_of
 from lucid.tensor.writing import write_
 
-_CONTAINERS = (list, dict, OrderedDict, defaultdict, Counter, types.CellType)
+_CONTAINERS = (list, deque, dict, OrderedDict, defaultdict, Counter, types.CellType)
 _MOST_ENTRIES = 4096
 _LAST = -1  # in the place of a container's number: the last item of a list
 _ROUNDS_OF_INTS, _LARGE = 256, 2**30  # a product of two counters fits
@@ -88,7 +88,8 @@ class LoopState:
             reference to each is, a container and a key in that, or the frame.
         _own: memory of theirs that rounds have made, and nobody else has.
         _written: tensors from before the loop that rounds write, with a history, by identity.
-        _numbers: what is carried for numbers that the last round has changed, by their places.
+        _numbers: what is carried for numbers that the last round has changed, by their places, and
+            the path in a tree that is there.
         writes: how often the recorded round has written each of the carry.
     """
 
@@ -131,7 +132,7 @@ class LoopState:
         self._changing: list[_Place] = []
         self._own: set[Storage] = set()
         self._written: dict[int, TensorCore] = {}
-        self._numbers: dict[_Place, TensorCore] = {}
+        self._numbers: dict[tuple[_Place, str], TensorCore] = {}
         self.writes: list[int] = []
 
     def _follows(self, before: LoopState, meet: Callable[[Any, Any], object]) -> bool:
@@ -139,21 +140,36 @@ class LoopState:
 
         Or numbers for which tensors are carried.
         """
+        numbers = defaultdict[_Place, set[str]](set)
+        for place, path in before._numbers:
+            numbers[place].add(path)
         pairs = {x: (before._values[x], y) for x, y in self._values.items()}
-        return all(_alike(*pairs[x], meet) for x in pairs if x not in before._numbers)
+        return all(_alike(*pairs[x], meet, numbers[x]) for x in pairs)
 
     def _number(self, value: Any) -> Tensor:
         """What is carried for a number."""
         kind = f64 if value.__class__ is float else i64
         return self._loops.recorder.constant(value, kind)
 
+    def _note_numbers(
+        self, before: LoopState, kinds: tuple[type, ...], others: Collection[_Place]
+    ) -> None:
+        """Note the numbers for which tensors are to be carried; see `carry`."""
+        before._numbers, self._numbers = {}, {}
+        for place, value in self._values.items():
+            may_be = place in others
+            for path, (old, new) in _leaves(before._values[place], value).items():
+                if _is_another(old, new, kinds) or (may_be and _are_of(kinds, old, new)):
+                    before._numbers[place, path] = self._number(old)
+                    self._numbers[place, path] = self._number(new)
+
     def _is_changed(self, place: _Place, before: LoopState) -> bool:
         """Whether a variable holds another value, or a tensor that got another history."""
         value = self._values[place]
         if value is not before._values[place]:
             return True
-        version = self._versions.get(place)
-        return version != before._versions.get(place) and value.requires_grad
+        is_written = self._versions.get(place) != before._versions.get(place)
+        return is_written and value.requires_grad and not value.is_leaf
 
     @unheard
     def carry(
@@ -176,15 +192,10 @@ class LoopState:
             self._show_last({identity: x[-1] for identity, x in self._items.items() if x})
         if [*self._values] != [*before._values] or not self._note_filled(before):
             return None
-        values = self._values.items()
-        numbers = [x for x, new in values if _is_another(before._values[x], new, kinds)]
-        may_be = [x for x in others if _are_of(kinds, before._values[x], self._values[x])]
-        numbers += [x for x in may_be if x not in numbers]
-        before._numbers = {x: self._number(before._values[x]) for x in numbers}
-        self._numbers = {x: self._number(self._values[x]) for x in numbers}
-        may_change = {x for x in others if isinstance(self._values[x], TensorCore)}
+        self._note_numbers(before, kinds, others)
+        may_change = {x for x in others if _may_be_another(before._values[x], self._values[x])}
         changed = [x for x in self._values if x in may_change or self._is_changed(x, before)]
-        self._changing = [place for place in changed if place not in self._numbers]
+        self._changing = [place for place in changed if (place, "") not in self._numbers]
         leaves = chain.from_iterable(flatten(self._values[x])[0] for x in self._changing)
         held = {id(x): x for x in (*self._values.values(), *leaves) if isinstance(x, TensorCore)}
         memory = [x._storage for x in held.values()]
@@ -338,16 +349,20 @@ class LoopState:
         """Let others be in the place of the tensors that are carried; the state that this is."""
         instead = {id(x): other for x, other in zip(carry, others, strict=True)}
         stack, known = Stack(frame), dict[int, Any]()
+        numbers = {at: instead[id(x)] for at, x in self._numbers.items()}
+        known_numbers = {at: number_of(self._loops, x) for at, x in numbers.items()}
         for place in self._changing:
-            value = self._values[place]
-            new = map_tree(lambda x, _: instead.get(id(x), x), value, known=known)
-            self._put(stack, place, new)
+
+            def other(x: Any, path: str, place: _Place = place) -> Any:
+                return known_numbers.get((place, path), instead.get(id(x), x))
+
+            self._put(stack, place, map_tree(other, self._values[place], known=known))
         shown = [x for x in self.filled.items() if x[1].made is None]
         for identity, filled in shown:
             _store(stack, *self._shown[identity], filled)
-        numbers = {place: instead[id(x)] for place, x in self._numbers.items()}
-        for place, x in numbers.items():
-            self._put(stack, place, number_of(self._loops, x))
+        for (place, path), number in known_numbers.items():
+            if not path:
+                self._put(stack, place, number)
         entered = LoopState(self.code, frame, self._loops, self)
         entered._numbers, entered._changing, entered.filled = numbers, self._changing, self.filled
         entered._show_last(self._last_of_filled())
@@ -356,7 +371,7 @@ class LoopState:
     @unheard
     def put_number(self, frame: types.FrameType, place: int, number: Any) -> None:
         """Let a number be in a variable for which one is carried, if there is one."""
-        if place in self._numbers:
+        if (place, "") in self._numbers:
             self._put(Stack(frame), place, number)
 
     def _put(self, stack: Stack, place: _Place, value: Any) -> None:
@@ -386,9 +401,9 @@ class LoopState:
         now._show_last(self._last_of_filled())
         if [*now._values] != [*self._values]:
             return None
-        for place, x in self._numbers.items():
-            value, kind = now._values[place], float if x.dtype is f64 else int
-            if value.__class__ is not kind:
+        for (place, path), x in self._numbers.items():
+            _, value = _leaves(self._values[place], now._values[place]).get(path, (None, None))
+            if value.__class__ is not (float if x.dtype is f64 else int):
                 return None
             made[id(x)] = self._number(value)
         follows = now._follows(self, meet) and not others
@@ -402,12 +417,14 @@ class LoopState:
         ints = [id(x) for x in self._numbers.values() if x.dtype is i64]
         pairs = [(x, y) for x, y in zip(carry, made, strict=True) if id(x) in ints]
         starts = {self._loops.recorder.value_of(x): i for i, (x, _) in enumerate(pairs)}
-        terms = [_terms(self._loops.recorder.value_of(y), starts) for _, y in pairs]
+        nodes = self._loops.recorder.graph.nodes[self._loops.frames[-1].start :]
+        known = _terms(nodes, starts)
+        terms = [known.get(self._loops.recorder.value_of(y), Counter()) for _, y in pairs]
         sizes = [1] * len(pairs)
         for _ in range(_ROUNDS_OF_INTS):
-            known = [x for x in terms if x is not None]
-            sizes = [1 + sum(sizes[i] * count for i, count in x.items()) for x in known]
-            if len(known) < len(terms) or max(sizes, default=0) > _LARGE:
+            sums = [x for x in terms if x is not None]
+            sizes = [1 + sum(sizes[i] * count for i, count in x.items()) for x in sums]
+            if len(sums) < len(terms) or max(sizes, default=0) > _LARGE:
                 return False
         return True
 
@@ -424,21 +441,29 @@ class LoopState:
         return True
 
 
-def _terms(value: Value, starts: Mapping[Value, int]) -> Counter[int] | None:
-    """Of which ints an int is a sum at most, and how often; None: it may be more than that."""
-    if value in starts:
-        return Counter([starts[value]])
-    node = value.producer
-    operands = [] if node is None else [x for x in node.operands if x.dtype.kind == "int"]
-    found = [_terms(x, starts) for x in operands]
-    parts = [x for x in found if x is not None]
-    if node is None or not any(found) or len(parts) < len(found):
-        return Counter() if None not in found else None
+def _terms(nodes: Iterable[Node], starts: Mapping[Value, int]) -> dict[Value, Counter[int] | None]:
+    """Of which ints others are a sum at most, and how often; None: they may be more than that.
+
+    What isn't there depends on none of them.
+    """
+    terms: dict[Value, Counter[int] | None] = {x: Counter([i]) for x, i in starts.items()}
+    for node in nodes:
+        found = [terms[x] for x in node.operands if x in terms and x.dtype.kind == "int"]
+        if found:
+            parts = [x for x in found if x is not None]
+            term = _term(node, parts) if len(parts) == len(found) else None
+            terms.update(dict.fromkeys(node.results, term))
+    return terms
+
+
+def _term(node: Node, parts: Sequence[Counter[int]]) -> Counter[int] | None:
+    """The same of what a node computes from such sums."""
     if node.op in (ops.add, ops.sub):
         return sum(parts, Counter())
     if node.op is ops.mul:
-        factors = [x.producer for x in operands if x.producer and x.producer.op is ops.constant]
-        size = abs(int(factors[0].attributes["value"])) if factors else _LARGE
+        factors = [x.producer for x in node.operands if x.producer]
+        sizes = [abs(int(x.attributes["value"])) for x in factors if x.op is ops.constant]
+        size = sizes[0] if sizes else _LARGE
         return Counter({i: count * size for part in parts for i, count in part.items()})
     is_at_most = node.op in _AT_MOST or node.op.is_view
     return functools.reduce(operator.or_, parts) if is_at_most else None
@@ -447,6 +472,8 @@ def _terms(value: Value, starts: Mapping[Value, int]) -> Counter[int] | None:
 def _holders(owner: Any) -> list[Any] | None:
     """The containers of all that an object is; None: it is more than these, or a large one."""
     kind = type(owner)
+    if isinstance(owner, TensorCore):
+        return [owner]  # which has a gradient
     if kind in _CONTAINERS:
         return [owner] if kind is types.CellType or len(owner) <= _MOST_ENTRIES else None
     attributes = instance_dict(owner)
@@ -458,17 +485,21 @@ def _holders(owner: Any) -> list[Any] | None:
 
 
 def _entries(holder: Any) -> Iterable[tuple[Any, Any]]:
+    if isinstance(holder, TensorCore):
+        return [("grad", holder._grad)]
     if type(holder) is types.CellType:
         try:
             return [(None, holder.cell_contents)]
         except ValueError:  # nothing
             return [(None, None)]
-    return enumerate(holder) if type(holder) is list else holder.items()
+    return enumerate(holder) if type(holder) in (list, deque) else holder.items()
 
 
 def _store(stack: Stack, holder: Any, key: Any, value: Any) -> None:
     """Let something else be in a container, or in the frame, which is None."""
-    if type(holder) is types.CellType:
+    if isinstance(holder, TensorCore):
+        holder._grad = value
+    elif type(holder) is types.CellType:
         holder.cell_contents = value
     else:
         (stack if holder is None else holder)[key] = value
@@ -485,17 +516,44 @@ def _is_another(old: Any, new: Any, kinds: tuple[type, ...]) -> bool:
     return is_live(old) or is_live(new) or type(old) is not type(new) or old != new
 
 
+def _may_be_another(old: Any, new: Any) -> bool:
+    """Whether another round may replace a tensor, unless it is a leaf, which rounds only write."""
+    is_leaf = new is old and isinstance(new, TensorCore) and new.requires_grad and new.is_leaf
+    return isinstance(new, TensorCore) and not is_leaf
+
+
 def _are_of(kinds: tuple[type, ...], old: Any, new: Any) -> bool:
     return new.__class__ in kinds and old.__class__ is new.__class__
 
 
 def _fits(old: TensorCore, new: TensorCore) -> bool:
-    return type(new) is Tensor and new._type == old._type
+    is_alike = type(new) is Tensor and new._type == old._type
+    return is_alike and new._grad is None and not new._retains_grad
 
 
-def _alike(old: Any, new: Any, meet: Callable[[Any, Any], object]) -> bool:
-    """Whether a value is what it was but for the tensors in it, which `meet` gets."""
-    if old is new:
+def _leaves(old: Any, new: Any) -> dict[str, tuple[Any, Any]]:
+    """What is in a tree, and in another one of the same structure, by the paths."""
+    if old is new or children_of(new) is None:
+        return {"": (old, new)}
+    before, after = dict[str, Any](), dict[str, Any]()
+    map_tree(lambda x, path: before.setdefault(path, x), old)
+    map_tree(lambda x, path: after.setdefault(path, x), new)
+    is_alike = before.keys() == after.keys()
+    return {path: (before[path], x) for path, x in after.items()} if is_alike else {}
+
+
+def _alike(
+    old: Any,
+    new: Any,
+    meet: Callable[[Any, Any], object],
+    numbers: Collection[str] = (),
+    path: str = "",
+) -> bool:
+    """Whether a value is what it was but for the tensors in it, which `meet` gets.
+
+    numbers: the paths of those that may be others.
+    """
+    if old is new or path in numbers:
         return True
     if type(old) is not type(new):
         return False
@@ -507,7 +565,10 @@ def _alike(old: Any, new: Any, meet: Callable[[Any, Any], object]) -> bool:
     before, after = children_of(old), children_of(new)
     if before is None or after is None or [*before] != [*after]:
         return False
-    return all(_alike(before[key], value, meet) for key, value in after.items())
+    return all(
+        _alike(before[key], value, meet, numbers, path_of(path, new, key))
+        for key, value in after.items()
+    )
 
 
 def number_of(loops: Loops, counter: TensorCore, ends: tuple[Any, Any] | None = None) -> LateScalar:

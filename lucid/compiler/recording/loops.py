@@ -44,6 +44,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import numpy as np
 
 from lucid.autograd.engine import BackwardRun, zeros_of
+from lucid.autograd.host_finding import Finding
 from lucid.autograd.node import (
     AccumulateGrad,
     Edge,
@@ -292,7 +293,7 @@ class Frame:
 
     Attributes:
         start: how many nodes the graph had before.
-        stand_ins: for the carry and the rows.
+        stand_ins: for the carry and the rows; given: these, as a round gets them.
         kept: what stands for values of the forward body.
         ranges: of stand-ins for numbers of rounds.
         written: memory from before that it has written: what it held, and its version.
@@ -316,6 +317,7 @@ class Frame:
         self.variables = {*map(id, variables)}
         self.start = len(recorder.graph.nodes)
         self.stand_ins: list[Value] = []
+        self.given: Sequence[TensorCore] = ()
         self.kept: dict[tuple[Body, Value], Value] = {}
         self.ranges: dict[Value, Range] = {}
         self.written: dict[Storage, tuple[Value, VersionCounter, int]] = {}
@@ -822,7 +824,7 @@ class Loops:
         frame = Frame(recorder, body, variables or ())
         tensors = [self._stand_in(frame, x) for x in body.given]
         body.enter_inputs(tensors, knows_gradients=variables is not None)
-        frame.own = [] if variables is None else frame.stand_ins[:]
+        frame.given, frame.own = tensors, [] if variables is None else frame.stand_ins[:]
         with self.recording(frame):
             scan = Scan(tensors[:carries], tensors[carries:])
             with frame.watching():
@@ -953,6 +955,21 @@ class Loops:
             given = filter(None, map(edge_of, frame.body.given))
             roots += [node for node, _ in given]  # as eager mode goes on from the inner one
 
+    def note_gradient(self, leaf: TensorCore, what: str, *, is_set: bool = False) -> None:
+        """Note that the `.grad` of a tensor is read, or set, which rounds of Python's may do."""
+        for frame in self.looks if is_set else ():
+            frame.changed.append(Change(leaf, True, None))
+        for frame in self.frames[-1:]:
+            may_be = id(leaf) in frame.variables or frame.is_new(leaf)
+            if not may_be and (is_set or any(x is leaf for x in frame.given)):
+                self.unroll(what)
+
+    def note_memory(self, tensor: TensorCore) -> None:
+        """Begin again where rounds assign `.data` of a tensor that they haven't made."""
+        for frame in (*self.looks, *self.frames):
+            if not frame.is_new(tensor):
+                self.unroll("assigns the memory of a tensor")
+
     def note_write(self, target: TensorCore, value: TensorCore) -> None:
         """Note that a tensor is about to be written."""
         storage, frames = target._storage, (*self.frames, *self.looks)
@@ -986,15 +1003,29 @@ class Loops:
         return found
 
     def refuse_effects(self, frame: Frame) -> None:
-        """Begin again where a round does more than to compute, of which not all is to be done."""
-        ranges = Ranges(frame.ranges)
-        for node in self.recorder.graph.nodes[frame.start :]:
-            is_right = node in frame.checked or (node.op is ops.check and ranges.is_satisfied(node))
-            if node.has_effect and not is_right:
-                self.unroll("branches, and checks something or calls Python,")
+        """Begin again where a round does more than to compute, of which not all is to be done.
+
+        A check, or a factorization, may fail on a way that eager mode doesn't go: it is asked then.
+        """
+        ranges, nodes = Ranges(frame.ranges), self.recorder.graph.nodes
+        known = [_what_is_checked(node) for node in nodes[: frame.start] if node.op is ops.check]
+        for node in nodes[frame.start :]:
+            is_check = node.op is ops.check
+            if is_check and node not in frame.checked and not ranges.is_satisfied(node):
+                self.recorder.may_catch |= _what_is_checked(node) not in known
+            elif node.has_effect and not is_check:
+                if not self.is_own(node):
+                    self.unroll("branches, and calls Python,")
+                self.recorder.may_catch = True
             ranges.note(node)
-        if frame.written:
-            self.unroll("branches, and writes tensors,")
+
+    def is_own(self, call: GraphNode) -> bool:
+        """Whether a call of Python is the library's own, as a factorization is: nobody sees it.
+
+        Where it finds sizes, these may be others in each round.
+        """
+        host = self.recorder.graph.hosts.get(call.attributes.get("function", ""))
+        return isinstance(host, Finding) and host.is_own and not host.finds_sizes
 
     def check_before(self, frame: Frame, body: Body, loop: Loop, runs: Value | None) -> None:
         """Check what the body checks before the loop, of all rounds together.
@@ -1171,6 +1202,10 @@ def _if_it_runs(loop: Loop, runs: Value, value: Value, otherwise: int) -> Value:
     return loop.emit(
         lambda: ops.where(runs, value, loop.graph.constant(otherwise, value.dtype)), behind=False
     )
+
+
+def _what_is_checked(node: GraphNode) -> tuple[Value, Any, Any]:
+    return node.operands[0], node.attributes["low"], node.attributes["high"]
 
 
 def unrolling(reason: str, places: Iterable[Location | None]) -> RestartTrace:

@@ -27,7 +27,6 @@ from collections.abc import Generator, Iterable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from lucid.autograd.host_finding import Finding
 from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.recording.ended_loops import Iteration
 from lucid.compiler.recording.iterables import LateIterable
@@ -44,7 +43,6 @@ from lucid.tensor.core import TensorCore, constant
 
 if TYPE_CHECKING:
     from lucid.compiler.recording.recorder import Recorder
-    from lucid.ir.graph import Node
 
 _LEAST_ROUNDS = 8
 _LEAST_NODES = 2500  # that needn't be recorded: this takes some 0.2 s
@@ -140,7 +138,7 @@ def _looked_at(
         calls = [node for node in nodes if node.has_effect and node.op is not ops.check]
         work = len(nodes) + _NODES_OF_A_CALL * len(calls)
         is_too_short = work * (count - done - 1) < least
-        is_plain = noted.problem() is None and all(_is_own(loops, call) for call in calls)
+        is_plain = noted.problem() is None and all(map(loops.is_own, calls))
         if is_too_short or not is_plain:
             loops.looked_at[id(code)] = count
             break
@@ -215,12 +213,3 @@ def _round(
     pairs = zip(stand_ins, versions, strict=True)
     before.writes = [x._counter.value - version for x, version in pairs]
     return made
-
-
-def _is_own(loops: Loops, call: Node) -> bool:
-    """Whether a call of Python is the library's own, as a factorization is: nobody sees it.
-
-    Where it finds sizes, these may be others in each round.
-    """
-    host = loops.recorder.graph.hosts.get(call.attributes.get("function", ""))
-    return isinstance(host, Finding) and host.is_own and not host.finds_sizes

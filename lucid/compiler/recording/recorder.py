@@ -436,12 +436,16 @@ class Recorder(TracedMemory):
         self.loops.note_hidden_write(target)
 
     def note_grad_read(self, leaf: TensorCore) -> None:
-        self.loops.unroll("reads a gradient")
+        self.loops.note_gradient(leaf, "reads a gradient")
         super().note_grad_read(leaf)
 
     def note_grad_write(self, leaf: TensorCore) -> None:
-        self.loops.unroll("sets a gradient")
+        self.loops.note_gradient(leaf, "sets a gradient", is_set=True)
         super().note_grad_write(leaf)
+
+    def note_memory(self, tensor: TensorCore) -> None:
+        self.loops.note_memory(tensor)
+        super().note_memory(tensor)
 
     def note_flag(self, tensor: TensorCore) -> None:
         if self.is_outside(tensor):
