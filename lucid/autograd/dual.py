@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from lucid.autograd.node import Edge, Gradients, Node, OpNode, edge_of
@@ -88,7 +89,8 @@ class DualLevel(Level):
             self._tangents.pop(id(tensor), None)
             return
         key, tangents = id(tensor), self._tangents
-        reference = weakref.ref(tensor, lambda _: tangents.pop(key, None))
+        # In C: Python drops an interrupt in a callback, and a newer tensor there would have it.
+        reference = weakref.ref(tensor, partial(tangents.pop, key))
         tangents[key] = reference, tangent
 
     def set_tangent(self, tensor: TensorCore, tangent: TensorCore) -> None:

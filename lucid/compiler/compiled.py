@@ -551,10 +551,12 @@ class Compiled:
     def _call_audit(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Trace a call again; no more programs are run if the trace isn't what it was."""
         start, calls, before = time.perf_counter(), self.stats.calls, ListenerSnapshot()
+        undo: list[Callable[[], object]] = []
         try:
-            found = self._audit(args, kwargs)
-        except BaseException:
-            before.put_back()
+            found = self._audit(args, kwargs, undo)
+        except BaseException as error:
+            before.put_back(error)
+            undo_all(undo)
             raise
         if found is not None:
             self._distrust = report(name_of(self.__wrapped__), found, calls - self._audited)
@@ -567,8 +569,13 @@ class Compiled:
             self._audits.note(time.perf_counter() - start)
 
     @collector_paused()
-    def _audit(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
-        """What a new trace has that the program for a call has not; None: nothing, or unknown."""
+    def _audit(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], undo: list[Callable[[], object]]
+    ) -> str | None:
+        """What a new trace has that the program for a call has not; None: nothing, or unknown.
+
+        undo: takes back what the trace makes.
+        """
         from lucid.compiler.recording.trace import trace
 
         program, _ = self._fitting(self._signature(args, kwargs), None)
@@ -578,7 +585,7 @@ class Compiled:
         if any(isinstance(x, GrowingList) and not x.owner for x in sources.values()):
             return None  # a trace of it sees less than the program has
         known = Known(set(self._ints), dict(sources), opened={*program.places_opened})
-        known.types = program.seen
+        known.types, known.undo = program.seen, undo
         failed: Exception | None = None
         told = program.answers(program.path)
         for _ in range(ATTEMPTS):
@@ -600,8 +607,7 @@ class Compiled:
                         failed = error
                         continue
                     return f"  traced: a graph\n  now:    {type(error).__name__}: {error}"
-                if recorded.undo is not None:
-                    recorded.undo()
+                undo_all(undo)
             if failed is not None:
                 raise failed  # by somebody else, such as the handler of a signal
             self.stats.audits += 1
@@ -618,8 +624,24 @@ class Compiled:
     def _call_natively(self, call: Call, differs: Departure | None) -> Any:
         """Run a program that fits, the latest one first, tracing one if there is none.
 
-        Raises `LucidError` when programs never fit at the time they are to run.
+        What traces have made for a step stays once a call has run. Raises `LucidError` when
+        programs never fit at the time they are to run.
         """
+        undo: list[Callable[[], object]] = []
+        try:
+            return self._run_fitting(call, differs, undo)
+        except BaseException:  # an interrupt, at whichever place
+            try:
+                self._forget_unused(undo)
+            except BaseException:  # an interrupt of that
+                self._forget_unused(undo)
+                raise
+            raise
+
+    def _run_fitting(
+        self, call: Call, differs: Departure | None, undo: list[Callable[[], object]]
+    ) -> Any:
+        """undo: takes back what traces make; empty once a call has run."""
         left, traces = ATTEMPTS, self.stats.traces
         program = self._latest
         if program is not None and self._refuses(program):
@@ -629,7 +651,7 @@ class Compiled:
         while left:
             try:
                 if is_fit or program is None:
-                    call, program = self._prepared(call, differs)
+                    call, program = self._prepared(call, undo, differs)
             except BaseException as reason:
                 if differs is not None:
                     undo_draws(differs.made)
@@ -662,9 +684,6 @@ class Compiled:
                 continue
             except BaseException as error:
                 context.replay = replay
-                if program.undo is not None:
-                    program.undo()
-                    self._forget_unused(call)
                 if isinstance(error, Exception) and self._may_handle(program):
                     for generator, state in zip(drawn, states, strict=True):
                         put_state(generator, state)
@@ -696,21 +715,21 @@ class Compiled:
 
     def _refuse_what_it_makes(self, program: Program, call: Call) -> None:
         """Raise where a program doesn't fit since its trace has made what the step looked for."""
-        undo, failure = program.undo, program.guards.failure(call)
-        if undo is None:
+        failure = program.guards.failure(call)
+        if not program.undo:
             return
         place = program.guards.place_of_failure()
-        undo()
-        self._forget_unused(call)
+        self._forget_unused(program.undo)
         if failure is not None and program.guards.failure(call) is None:
             raise EagerOnlyError(
                 f"it looks at what its first call makes: {failure}{self._line_of(place)}"
             )
 
-    def _forget_unused(self, call: Call) -> None:
-        """Drop programs that no call has used: what their traces have made is undone."""
-        known = self._programs.get(call.key, [])
-        known[:] = [program for program in known if program.undo is None]
+    def _forget_unused(self, undo: list[Callable[[], object]]) -> None:
+        """Undo what traces have made, and drop the programs that no call has used."""
+        if undo:
+            self._drop([program for program in self._all_programs() if program.undo is undo])
+            undo_all(undo)
 
     def _note_untraceable(self, key: Any, error: EagerOnlyError) -> None:
         """Note that a trace had to be given up, since the call makes sense op by op only."""
@@ -762,7 +781,9 @@ class Compiled:
             name = name_of(self.__wrapped__)
             say("eager", "%s: this call runs op by op: %s", name, reason, level=logging.WARNING)
 
-    def _prepared(self, call: Call, differs: Departure | None = None) -> tuple[Call, Program]:
+    def _prepared(
+        self, call: Call, undo: list[Callable[[], object]], differs: Departure | None = None
+    ) -> tuple[Call, Program]:
         """The call as a program sees it that serves it, which is traced if there is none."""
         found = self._from_before_ints_moved(call) if self._ints and differs is None else None
         if found is not None:
@@ -772,6 +793,7 @@ class Compiled:
         known = Known(
             self._ints, self._sources, self._kept, opened=self._opened, closed=self._closed
         )
+        known.undo = undo
         known.may_open, known.lengths, known.least = self._may_open, self._lengths, self._least
         known.types = self._types_seen() if self._opened else ()
         known.functions = [] if self._is_unverified else None
@@ -794,13 +816,10 @@ class Compiled:
                     del self._kept[next(iter(self._kept))]
                 restart.enter(known)
                 call = self._signature(*call.given)
-            except BaseException as error:  # an interrupt, at whichever place
+            except BaseException as error:
                 is_reason = isinstance(error, EagerOnlyError) and error.__cause__ is None
                 if not is_reason:  # nor were sizes, as the step fails with all of them known
                     self._closed &= closed
-                if known.undo:
-                    undo_all(known.undo)
-                    self._forget_unused(call)
                 raise
         raise TraceError(
             f"{name_of(self.__wrapped__)} {reason}, which can't be followed: its trace began "
@@ -867,8 +886,8 @@ class Compiled:
                 if program is None:  # nor has another thread traced it meanwhile
                     program = self._trace(call, known, differs, reason, claim)
             return program
-        except BaseException:
-            before.put_back()
+        except BaseException as error:
+            before.put_back(error)
             raise
 
     def _fitting(self, call: Call, differs: Departure | None) -> tuple[Program | None, str | None]:

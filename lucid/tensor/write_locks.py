@@ -11,10 +11,14 @@ A thread never waits for itself, and one that would wait in a circle gets an err
 
 from __future__ import annotations
 
+import contextlib
 import threading
+import traceback
 from collections.abc import Callable, Iterable
 from threading import get_ident
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import numpy as np
 
 from lucid.codegen.llvm.forking import Rank, hold_at_forks
 from lucid.ir.errors import LucidError
@@ -149,6 +153,21 @@ def _alone() -> None:
     lock.release()
 
 
+def close_blocks(error: BaseException) -> None:
+    """End the blocks that an error has kept from it: what they put back comes before what follows.
+
+    Who is interrupted as `contextlib` enters or leaves one doesn't come to its end. Its generator
+    would be closed when nobody has the traceback any more, and put back what was there long before.
+    """
+    known: BaseException | None = error
+    while known is not None:
+        for frame, _ in traceback.walk_tb(known.__traceback__):
+            if frame.f_code.co_filename == contextlib.__file__:
+                with contextlib.suppress(RuntimeError):  # it runs
+                    frame.clear()
+        known = known.__context__
+
+
 class ThreadSnapshot:
     """The modes of the running thread, its claims, and whether it has the lock, to be put back.
 
@@ -162,9 +181,12 @@ class ThreadSnapshot:
         self._lists = [(x, [*x]) for x in self._modes.values() if isinstance(x, list)]
         self._has_lock = lock._is_owned()  # type: ignore[attr-defined]
         self._claims = [*held]
+        self._numpy: Any = np.geterr()
 
-    def put_back(self) -> None:
-        """Let it be so again; not for the first time is fine."""
+    def put_back(self, error: BaseException) -> None:
+        """Let it be so again, after an error; not for the first time is fine."""
+        close_blocks(error)
+        np.seterr(**self._numpy)
         for entries, before in self._lists:
             entries[:] = before
         vars(context).update(self._modes)

@@ -90,8 +90,8 @@ class Age:
         if self in Age._running:
             Age._running.remove(self)
             self._new, self._is_settled = self._new[:0], True
-            if not Age._running:
-                gc.unfreeze()
+        if not Age._running:  # also where an interrupt has come between
+            gc.unfreeze()
 
 
 def _collections() -> int:

@@ -844,8 +844,9 @@ class ListenerSnapshot(write_locks.ThreadSnapshot):
         self._followed, self._tracer = _listeners.followed, _listeners.tracer
         self._function = sys.gettrace()
 
-    def put_back(self) -> None:
-        """Let it be so again; not for the first time is fine."""
+    def put_back(self, error: BaseException) -> None:
+        """Let it be so again, after an error; not for the first time is fine."""
+        super().put_back(error)
         depth, monitored = self._told
         del _listeners.stack[depth:]
         for trace in _listeners.monitored[monitored:]:
@@ -854,7 +855,6 @@ class ListenerSnapshot(write_locks.ThreadSnapshot):
         _listeners.followed, _listeners.tracer = self._followed, self._tracer
         if type(sys.gettrace()) in (_Tracer, type(None)):  # a debugger's may have come meanwhile
             sys.settrace(self._function)
-        super().put_back()
 
 
 # ------------------------------------------------------------------ whether it can be done

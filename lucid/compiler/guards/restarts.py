@@ -101,8 +101,8 @@ class RestartTrace(BaseException):
             getattr(known, self.kind).update(self.found)
 
 
-def undo_all(callbacks: list[Callable[[], object]]) -> None:
-    """Take back Python state that was created for a step."""
-    for callback in reversed(callbacks):
+def undo_all(callbacks: list[Callable[[], object]], start: int = 0) -> None:
+    """Take back Python state that was created for a step; again after an interrupt."""
+    for callback in reversed(callbacks[start:]):
         callback()
-    callbacks.clear()
+    del callbacks[start:]

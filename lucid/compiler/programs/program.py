@@ -30,7 +30,7 @@ from lucid.compiler.guards.age import owner_of
 from lucid.compiler.guards.following import Images, is_known_by_place
 from lucid.compiler.guards.guard import ArrayGuard, ContentsGuard
 from lucid.compiler.guards.mutable_sources import AppendEffect
-from lucid.compiler.guards.restarts import RestartTrace
+from lucid.compiler.guards.restarts import RestartTrace, undo_all
 from lucid.compiler.inputs.cells import Cell, GradUse, SizesGuard
 from lucid.compiler.inputs.scalars import Formula
 from lucid.compiler.inputs.sharing import Sharing
@@ -159,7 +159,7 @@ class Program:
         is_simple: whether a short call has nothing to do after the step but to return its result.
         differentiable: how results get their history; None: they have none. cut: what it keeps.
         grads: how it uses `.grad` of leaves, and what it leaves there; None: nothing.
-        undo: takes back what the trace made for the step; None once a call has run.
+        undo: takes back what the trace made for the step; empty once a call has run.
         may_catch: whether the step may handle an error that a run finds.
         types: of the tensors that its trace was given; seen: and that earlier ones were.
         key: of the calls that it may serve; used: how many there had been when it last served one;
@@ -303,8 +303,7 @@ class Program:
                 if VERIFY.read():
                     raise
                 logger.exception("%s: sizes can't be open", graph.name)
-            if trace.undo is not None:
-                trace.undo()
+            undo_all(trace.undo)
             if trace.are_given:
                 raise NotOpenError("its backward needs sizes that values decide") from None
             closed = sizes.origins_of(getattr(error, "symbols", ()))
@@ -1067,7 +1066,8 @@ class Program:
 
         All of it can be done again from the start when somebody has interrupted it.
         """
-        call, gradients, self.undo = run.call, self.gradients, None
+        call, gradients = run.call, self.gradients
+        self.undo.clear()
         for counter, version in run.versions.items():
             counter.now = version
         if batch is not None:

@@ -22,7 +22,7 @@ from lucid.compiler.guards.calls import GuardCollector
 from lucid.compiler.guards.collector import Substitutes
 from lucid.compiler.guards.events import UnsupportedError, is_supported, listening
 from lucid.compiler.guards.mutable_sources import Identity, MutableSource
-from lucid.compiler.guards.restarts import Known, RestartTrace, undo_all
+from lucid.compiler.guards.restarts import Known, RestartTrace
 from lucid.compiler.guards.table import GuardTable
 from lucid.compiler.inputs.cells import Cell
 from lucid.compiler.inputs.functions import Kept, cells_in, functions_in, identity_of_function
@@ -52,6 +52,7 @@ from lucid.ir.strides import Strides, is_contiguous
 from lucid.ir.whose_code import is_users_file
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
+from lucid.tensor.write_locks import close_blocks
 
 
 @dataclass(slots=True, eq=False)
@@ -62,7 +63,7 @@ class Trace:
         function: what was traced.
         guards: what must hold for a call.
         cells: buffers that are inputs of the graph, with their strides where not contiguous.
-        undo: takes back the Python state that was created for the step.
+        undo: takes back the Python state that was created for the step, and for traces before.
         sources: the mutable ones that the trace knew from its start.
         path: the outcomes of the exits; questions: what each of them is, for messages.
         sizes_asked: the exits that ask for numbers, which may be sizes, and where.
@@ -79,7 +80,7 @@ class Trace:
     cells: list[tuple[Cell, Strides | None]]
     epilogue: Epilogue
     effects: list[ReplayedEffect]
-    undo: Callable[[], None] | None
+    undo: list[Callable[[], object]]
     sources: dict[Identity, MutableSource] = field(default_factory=dict)
     path: tuple[int, ...] = ()
     questions: tuple[str, ...] = ()
@@ -225,7 +226,7 @@ def _record(recorder: Recorder, side_effects: SideEffects, call: Call) -> Trace:
             collector.substitutes = Substitutes()
             recorder.end()
     except BaseException:  # an interrupt of the above as well
-        undo_all(recorder.undo)
+        recorder.take_back()
         raise
     finally:
         collector.guards.clear()
@@ -343,7 +344,7 @@ def _run(
             cells=cells,
             epilogue=made,
             effects=recorder.effects,
-            undo=functools.partial(undo_all, recorder.undo) if recorder.undo else None,
+            undo=recorder.undo,
             path=tuple(recorder.exits.path),
             questions=tuple(recorder.exits.texts),
             sizes_asked=recorder.exits.sizes_asked,
@@ -355,6 +356,7 @@ def _run(
         return found, handles
     except BaseException as error:
         try:
+            close_blocks(error)
             texts.settle(error)
             context.grad_enabled = grad_enabled
             settle(failed=True)

@@ -72,7 +72,7 @@ class TracedMemory(SymNumbers):
         has_histories_outside: whether an argument has been computed, outside, from others.
         outer: what it computes with that is no argument, and has a history from outside, with its
             edge; followed: the nodes of such histories that a backward has come to.
-        undo: takes back Python state that was created for the step.
+        undo: takes back Python state that was created for the step, and for traces before.
     """
 
     def __init__(self, name: str, undo: list[Callable[[], object]] | None = None) -> None:
@@ -111,6 +111,7 @@ class TracedMemory(SymNumbers):
         self.root: types.CodeType | None = None
         self.may_catch = False
         self.undo = [] if undo is None else undo
+        self._made_before = len(self.undo)
         self._first_sequence = next(sequence_numbers)
 
     def value_of(self, tensor: TensorCore, what: str = "an operation") -> Value:
@@ -405,7 +406,11 @@ class TracedMemory(SymNumbers):
         self.restore_properties()
         self.assigned.clear()
         if failed:
-            undo_all(self.undo)
+            self.take_back()
+
+    def take_back(self) -> None:
+        """Undo what the trace has created in Python."""
+        undo_all(self.undo, self._made_before)
 
     def forget_arguments(self) -> None:
         """Let go of what stood for the arguments, and of the gradients that the trace found."""

@@ -22,16 +22,17 @@ def quiet(function: Callable[..., Any]) -> Callable[..., np.ndarray]:
     """
     if _STATE is None:
         return np.errstate(all="ignore")(lambda *a, **k: np.asarray(function(*a, **k)))
-    enter, leave = _STATE.set, _STATE.reset
+    get, put = _STATE.get, _STATE.set
     if isinstance(function, np.ufunc) and function.nin == 2:
         return _quiet_pair(function)
 
     def evaluate(*arrays: np.ndarray, **attributes: Any) -> np.ndarray:
-        before = enter(_IGNORE)
+        before = get()
         try:
+            put(_IGNORE)  # an interrupt may come right after it
             result = function(*arrays, **attributes)
         finally:
-            leave(before)
+            put(before)
         return result if type(result) is np.ndarray else np.asarray(result)
 
     return evaluate
@@ -39,14 +40,15 @@ def quiet(function: Callable[..., Any]) -> Callable[..., np.ndarray]:
 
 def _quiet_pair(function: np.ufunc) -> Callable[..., np.ndarray]:
     """The same for what takes two arrays, as most of arithmetic does: without packing them."""
-    enter, leave = _STATE.set, _STATE.reset
+    get, put = _STATE.get, _STATE.set
 
     def evaluate(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        before = enter(_IGNORE)
+        before = get()
         try:
+            put(_IGNORE)
             result = function(x, y)
         finally:
-            leave(before)
+            put(before)
         return result if type(result) is np.ndarray else np.asarray(result)
 
     return evaluate
