@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 Entry = tuple[Any, ...]
 """Which tensor is meant: ("input", operand), ("shared", operand) for another one on its memory,
-("result", number); or ("none",), ("argument", position), ("other", value)."""
+("result", number), ("part", number) for one on the memory of another result; or ("none",),
+("argument", position), ("other", value)."""
 
 _NONE: Entry = ("none",)
 
@@ -95,6 +96,7 @@ class Reader:
                 self._numbers[id(tensor)] = number
                 self._memory[tensor._storage] = number
         self._known: dict[int, int] = {}
+        self._results: dict[Any, int] = {}
         self.arrays: list[np.ndarray] = []
         self.labels: list[str] = []
 
@@ -110,7 +112,12 @@ class Reader:
             number = self._sharing(value)
             if number is not None:
                 return "shared", number
-            self._known[key] = self.add(np.asarray(value._array), label)
+            number = self._part_of(value)
+            if number is not None:
+                return "part", number
+            self._known[key] = self._results[value._storage] = self.add(
+                np.asarray(value._array), label
+            )
         return "result", self._known[key]
 
     def _sharing(self, value: TensorCore) -> int | None:
@@ -125,6 +132,16 @@ class Reader:
             if given is not None and np.may_share_memory(given, array):
                 return number
         return None
+
+    def _part_of(self, value: TensorCore) -> int | None:
+        """The result on whose memory a tensor is."""
+        if value._storage in self._results:
+            return self._results[value._storage]
+        array = value._array
+        if array is None:
+            return None
+        shares = (i for i, x in enumerate(self.arrays) if np.may_share_memory(x, array))
+        return next(shares, None)
 
     def _no_tensor(self, value: Any) -> Entry:
         for position, given in enumerate(self._inputs):

@@ -8,16 +8,17 @@ from typing import Any
 
 from lucid.autograd.entry_points import grad
 from lucid.autograd.function import Function, once_differentiable
-from lucid.autograd.modes import enable_grad
+from lucid.autograd.modes import set_grad_enabled
 from lucid.autograd.node import AccumulateGrad, iterate_graph
 from lucid.functions.from_data import tensor as as_tensor
 from lucid.ir.errors import ArgumentError, LucidError
 from lucid.ir.frames import edge
+from lucid.ir.types import bool_, f64, i64
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
 from lucid.tensor.tree import Rebuild, containers_in, flatten, structure
 
-_NUMBERS = (bool, int, float)
+_NUMBERS = {bool: bool_, int: i64, float: f64}
 
 
 @edge
@@ -65,7 +66,7 @@ def disable(
         leaves, rebuild = flatten((args, kwargs))
         tensors = [leaf for leaf in leaves if isinstance(leaf, TensorCore)]
         given = rebuild([_Place if isinstance(leaf, TensorCore) else leaf for leaf in leaves])
-        form, *results = called.apply(given, *tensors)
+        form, *results = called.apply(given, context.grad_enabled, *tensors)
         kinds, again = _FORMS[_NUMBERS_OF_FORMS[int(form)]]
         found = iter(results)
         return again([None if kind is None else _given(next(found), kind) for kind in kinds])
@@ -103,10 +104,10 @@ def _host_function(function: Callable[..., Any]) -> type[Function]:
 
     class Disabled(Function):
         @staticmethod
-        def forward(ctx: Any, arguments: Any, *tensors: Any) -> Any:
+        def forward(ctx: Any, arguments: Any, is_enabled: bool, *tensors: Any) -> Any:
             if context.recorder is not None:
                 context.recorder.hosts.leave()
-            with enable_grad():
+            with set_grad_enabled(is_enabled):
                 given = [x.detach().requires_grad_(x.requires_grad) for x in tensors]
                 leaves, rebuild = flatten(arguments)
                 remaining = iter(given)
@@ -134,7 +135,7 @@ def _host_function(function: Callable[..., Any]) -> type[Function]:
                 if pairs and wanted
                 else [None] * len(wanted)
             )
-            return None, *[next(found) if x.requires_grad else None for x in given]
+            return None, None, *[next(found) if x.requires_grad else None for x in given]
 
     Disabled.__name__ = Disabled.__qualname__ = name
     for method in (Disabled.forward, Disabled.backward):
@@ -146,7 +147,7 @@ def _as_result(name: str, leaf: Any) -> Any:
     if isinstance(leaf, TensorCore):
         return leaf
     if type(leaf) in _NUMBERS:
-        return as_tensor(leaf)
+        return as_tensor(leaf, dtype=_NUMBERS[type(leaf)])
     raise LucidError(
         f"disable: {name}, called by a compiled step, returns a {type(leaf).__name__}\n"
         "hint: return tensors, numbers, and lists, tuples and dicts of them"

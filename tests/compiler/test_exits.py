@@ -599,6 +599,69 @@ def test_a_disabled_function_may_return_other_things_at_each_call(agree: Any) ->
     agree(scenario, traces=5)
 
 
+def test_numbers_of_a_disabled_function_are_those_of_python() -> None:
+    found = lucid.compiler.disable(lambda x: (0.1, 1e300, 2**60 + 1, x.sum().item() > 1))
+    step = lucid.compile(lambda x: found(x))
+    for i in range(3):
+        assert step(lucid.tensor(float(i))) == (0.1, 1e300, 2**60 + 1, i > 1)
+    assert not step.stats.eager_reasons
+
+
+def test_a_disabled_function_runs_in_the_grad_mode_of_its_call(agree: Any) -> None:
+    def scenario(compile: Compile) -> Any:
+        @lucid.compiler.disable
+        def mode(x: Any) -> Any:
+            return lucid.is_grad_enabled(), (x * 2).requires_grad
+
+        @compile
+        def step(x: Any) -> Any:
+            x = x.detach().requires_grad_()
+            with lucid.no_grad():
+                found = mode(x)
+            return found, mode(x)
+
+        return [step(lucid.ones(2)) for _ in range(3)]
+
+    agree(scenario, traces=1)
+
+
+def test_what_a_disabled_function_writes_is_written_once(agree: Any) -> None:
+    def scenario(compile: Compile) -> Any:
+        total = lucid.zeros(2)
+
+        @lucid.compiler.disable
+        def add(x: Any) -> Any:
+            total.add_(x)
+            return x * 2
+
+        step = compile(lambda x: add(x) + total)
+        return [(step(lucid.ones(2)), total * 1) for _ in range(3)]
+
+    (step,) = agree(scenario, traces=0)
+    assert step.stats.eager_reasons[0] == "add.forward, a host call, writes total"
+
+
+def test_a_disabled_function_may_return_one_memory_twice(agree: Any) -> None:
+    def scenario(compile: Compile) -> Any:
+        @lucid.compiler.disable
+        def twice(x: Any) -> Any:
+            y = x * 2
+            return y, y, y[1:]
+
+        @compile
+        def step(x: Any) -> Any:
+            first, *others = twice(x)
+            first.add_(1)
+            return others
+
+        return [step(lucid.ones(2)) for _ in range(3)]
+
+    (step,) = agree(scenario, traces=0)
+    assert step.stats.eager_reasons[0] == (
+        "twice.forward, a host call, gives back a part, or a view, of another result's memory"
+    )
+
+
 def test_what_a_disabled_function_may_not_do() -> None:
     w = lucid.ones(2, requires_grad=True)
     hidden = lucid.compiler.disable(lambda x: (w * x).sum())

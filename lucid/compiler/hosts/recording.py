@@ -266,7 +266,8 @@ class HostRecording:
                 return tensors[entry[1]]
             if kind == "argument":
                 return operands.inputs[entry[1]]
-            what = "a part, or a view, of an argument's memory"
+            of = "another result's" if kind == "part" else "an argument's"
+            what = f"a part, or a view, of {of} memory"
             if kind == "other":
                 of_type = type(entry[1]).__name__
                 what = f"a value of type {of_type}, which may be another one at each call"

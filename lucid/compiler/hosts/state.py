@@ -312,6 +312,8 @@ def _parts(path: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, types.FunctionType):
         if is_users(value):
             yield from _variables(value)
+        else:  # what decorates a function has that in its closure
+            yield from closure_of(value).items()
     elif isinstance(value, types.MethodType):
         yield path.rpartition(".")[0] or "self", value.__self__
         yield path, value.__func__
