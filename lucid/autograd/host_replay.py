@@ -68,7 +68,8 @@ class HostCall:
     Attributes:
         name: what messages call it; code: what tells it from other host calls.
         line: the user's line.
-        is_followed: whether one that follows in the step may find something else.
+        is_followed: whether one that follows in the step, or a draw of records itself, may find
+            something else.
         expected: what it did while tracing, as `seen` says.
         is_made_again: whether another run makes it again, since nobody sees that.
     """

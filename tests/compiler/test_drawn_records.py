@@ -257,3 +257,73 @@ def test_a_function_that_draws_as_python_does_may_find_other_sizes() -> None:
         assert (found[mask] == following.sum(1)).all()
         assert found.sum() == following.sum()
     assert step.stats.traces <= 3  # the first; one whose sizes are open; and all that follow them
+
+
+def test_a_call_that_finds_records_that_differ_draws_once(agree: Any) -> None:
+    def scenario(compile: Any) -> Any:
+        rng = random.Random(1)
+        memory = [(lucid.full((2,), float(i)), i) for i in range(8)]
+        step = compile(lambda: [i for _, i in rng.sample(memory, 4)])
+        found = [step() for _ in range(3)]
+        memory.extend((lucid.ones(3), 100 + i) for i in range(8))
+        return found, [step() for _ in range(6)], rng.random()
+
+    agree(scenario)
+
+
+def test_weights_are_those_of_the_moment(agree: Any) -> None:
+    def scenario(compile: Any) -> Any:
+        rng = random.Random(1)
+        memory, weights = [(float(i),) for i in range(6)], [1.0] * 6
+
+        @compile
+        def step() -> Any:
+            weights[0] += 9.0
+            batch = rng.choices(memory, weights, k=SIZE)
+            weights[1] += 1.0
+            return [x for (x,) in batch]
+
+        return [step() for _ in range(4)], weights
+
+    agree(scenario)
+
+
+def _a_drawn_one(memory: Any, batch: Any, count: int) -> None:
+    batch[0]["n"] = count
+
+
+def _one_of_the_buffer(memory: Any, batch: Any, count: int) -> None:
+    memory[0]["n"] = count
+
+
+@pytest.mark.parametrize("change", [_a_drawn_one, _one_of_the_buffer])
+def test_records_that_a_step_changes(agree: Any, change: Any) -> None:
+    def scenario(compile: Any) -> Any:
+        rng = random.Random(1)
+        memory, count = [{"x": lucid.full((2,), float(i)), "n": 0} for i in range(8)], [0]
+
+        @compile
+        def step() -> Any:
+            count[0] += 1
+            batch = rng.sample(memory, 5)
+            change(memory, batch, count[0])
+            return sum(x["x"] for x in batch), [x["n"] for x in batch]
+
+        return [step() for _ in range(4)], [x["n"] for x in memory]
+
+    agree(scenario)
+
+
+def test_an_entry_that_a_step_puts_in_the_buffer_may_be_drawn(agree: Any) -> None:
+    def scenario(compile: Any) -> Any:
+        rng = random.Random(1)
+        memory = [(lucid.full((2,), float(i)), i) for i in range(6)]
+
+        @compile
+        def step(x: Any) -> Any:
+            memory[0] = (x * 2, 7)
+            return sum(x * i for x, i in rng.sample(memory, 5))
+
+        return [step(lucid.full((2,), float(i))) for i in range(6)]
+
+    agree(scenario)

@@ -39,6 +39,7 @@ from lucid.compiler.guards.guard import (
     has_entry,
     has_kept_its_order,
     identity_of_key,
+    instance_dict,
     item_at,
     size_of,
     value_in,
@@ -568,6 +569,12 @@ class Collector:
     def has_written(self, owner: Any, key: Any) -> bool:
         """Whether the step has bound an entry."""
         return identity_of(owner, key) in self._lines or identity_of(owner, CONTENTS) in self._lines
+
+    def has_written_in(self, owners: Iterable[Any]) -> bool:
+        """Whether the step has bound an entry, or an attribute, of some of these."""
+        written = {owner for owner, _ in self._lines}
+        holders = (holder for x in owners for holder in (x, instance_dict(x)))
+        return any(id(holder) in written for holder in holders)
 
     def has_changed_for(self, guard: Guard) -> bool:
         """Whether the step has changed what another collector's guard looks at."""

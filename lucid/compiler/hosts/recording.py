@@ -400,6 +400,7 @@ class HostRecording:
         is_own: bool = False,
         finds_sizes: bool = False,
         is_unheard: bool = False,
+        may_differ: bool = False,
     ) -> tuple[Node, Callable[..., Any]]:
         """Call a function at each call of the step; also the one that found the present results.
 
@@ -407,6 +408,7 @@ class HostRecording:
         after: what is to be computed before the call, which the function leaves alone.
         is_own, finds_sizes: see `Finding`.
         is_unheard: whether what it reads is no part of the step.
+        may_differ: whether a call may find what no program is for, and draw it once more.
         """
         place = here()
         line = None if place is None else (place.file, place.line)
@@ -419,6 +421,7 @@ class HostRecording:
             generator=generator,
             is_own=is_own,
             finds_sizes=finds_sizes,
+            is_followed=may_differ,
         )
 
         def evaluate(lent: Sequence[np.ndarray]) -> Sequence[np.ndarray]:

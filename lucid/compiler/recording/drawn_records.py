@@ -11,6 +11,7 @@ step that writes, returns or keeps one of them runs op by op.
 from __future__ import annotations
 
 import functools
+import operator
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,7 +19,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from lucid.compiler.guards.age import owner_of
-from lucid.compiler.guards.guard import CONTENTS
 from lucid.compiler.inputs.late import Applied
 from lucid.compiler.recording.late_arrays import LateArray, result_of
 from lucid.compiler.recording.late_numbers import operands_of
@@ -27,7 +27,7 @@ from lucid.ir.location import here
 from lucid.ir.types import has_dtype
 from lucid.tensor.core import of_value
 from lucid.tensor.tensor import Tensor
-from lucid.tensor.tree import Rebuild, children_of, flatten
+from lucid.tensor.tree import Rebuild, children_of, containers_in, flatten
 
 if TYPE_CHECKING:
     from lucid.compiler.guards.calls import GuardCollector
@@ -70,27 +70,32 @@ def draw_records(
         exits.op_by_op(f"it writes, returns or keeps what it draws, by {name}()", HINT)
     path = collector.path_of(items)
     view = collector.stand_in_for(items)
-    is_changed = view.source.done if view is not items else collector.has_written(items, CONTENTS)
+    is_changed = view.source.done if view is not items else collector.has_written_in([items])
     if is_changed:
         exits.op_by_op(f"it draws from {path}, which it has changed, by {name}()", HINT)
     collector.answer(f"type({path})", type, items)
     asked: Any = collector.guards[(type, id(items))]  # about the container that a call finds
 
-    def drawn(*args: Any, **how: Any) -> Any:
+    leaves, rebuild_how = flatten((args, how))  # as they are now: lists may change later
+
+    def drawn(*leaves: Any) -> Any:
+        args, how = rebuild_how([*leaves])
         return draw(asked.args[0], *args, **how)
 
-    whole = Applied(drawn, args, how)
+    whole = Applied(drawn, leaves)
     values, read = operands_of(whole.bases)
     formula: Any = whole.formula
     call = _Draw(lambda arrays: formula(read(arrays)))
-    exits.recorder.endings.append(functools.partial(call.know_written, exits, name))
-    results, found_by = exits.call(name, call, values, draw.__self__, is_unheard=True)
+    exits.recorder.endings.append(functools.partial(call.know_written, exits, items, name))
+    options: Any = {"is_unheard": True, "may_differ": True}
+    results, found_by = exits.call(name, call, values, draw.__self__, **options)
     call.known = found_by.found
     kind, _, rebuild, length = call.known
     if type(kind) is str:
         exits.op_by_op(f"it draws records that differ, {kind}, by {name}()", HINT)
     rows = _rows(exits, kind, iter(results), length, name)
-    return [rebuild([*leaves]) for leaves in zip(*rows, strict=True)]
+    call.given = [(rebuild([*leaves]), leaves) for leaves in zip(*rows, strict=True)]
+    return [record for record, _ in call.given]
 
 
 class _DifferError(Exception):
@@ -121,6 +126,7 @@ class _Draw:
         known: what a trace has found; None: that is to come.
         found: what was drawn last.
         written: the memory that the step writes.
+        given: the records that the user's code got, with their leaves, until that has run.
     """
 
     def __init__(self, records: Callable[[Sequence[np.ndarray]], Any]) -> None:
@@ -128,6 +134,7 @@ class _Draw:
         self.known: _Records | None = None
         self.found: Any = None
         self.written: frozenset[int] = frozenset()
+        self.given: list[tuple[Any, Sequence[Any]]] = []
         self._drawn: list[np.ndarray] = []
 
     def __call__(self, *arrays: np.ndarray) -> list[np.ndarray]:
@@ -149,13 +156,21 @@ class _Draw:
             self.found, self._drawn = _Records(kind, marks, rebuild, len(records)), leaves
         return columns + [np.zeros(())] * self.found.marks
 
-    def know_written(self, exits: Exits, name: str) -> None:
+    def know_written(self, exits: Exits, items: Sequence[Any], name: str) -> None:
         """The user's code has run: what it writes must not be what is drawn."""
+        collector = exits.recorder.collector
+        assert collector is not None
+        if collector.has_written_in(x for item in items for x in containers_in(item)):
+            exits.op_by_op(f"it changes records that it may draw, by {name}()", HINT)
         written = exits.recorder.written_arrays([])
         self.written = frozenset(id(owner_of(array)) for array in written)
         if any(id(owner_of(x)) in self.written for x in self._drawn):
             exits.op_by_op(f"it writes memory of what it draws, by {name}()", HINT)
-        self._drawn = []
+        for record, leaves in self.given:
+            found = flatten(record)[0]
+            if len(found) != len(leaves) or not all(map(operator.is_, found, leaves)):
+                exits.op_by_op(f"it changes records that it draws, by {name}()", HINT)
+        self._drawn, self.given = [], []
 
 
 def _kind(values: Sequence[Any], columns: list[np.ndarray], leaves: list[np.ndarray]) -> Any:
