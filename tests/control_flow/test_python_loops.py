@@ -745,7 +745,6 @@ def a_comparison_with_its_number(w: Any, x: Any) -> Any:
         *(
             two_names,
             what_gets_a_gradient_later,
-            shared_memory,
             gradients,
             gradients_of_what_is_left,
             gradients_of_a_leaf,
@@ -1413,7 +1412,7 @@ def a_comprehension(w: Any, x: Any) -> Any:
             rows_of_a_list,
             a_generator_of_its_own,
         ),
-        *(memory_that_is_shared_and_written, rows_at_other_numbers),
+        *(shared_memory, memory_that_is_shared_and_written, rows_at_other_numbers),
         *(a_carry_that_is_written_behind_a_list, a_branch_on_its_number, pairs_of_other_lengths),
         *(keys_that_come, a_list_that_another_list_has),
         *(an_object_that_is_a_list_as_well, the_item_before_the_last),
