@@ -38,11 +38,11 @@ def measured(framework: str, make: Callable[[], Callable[[], Any]], calls: int) 
     """Print, as JSON, times of a step, what it took of memory, and the first result.
 
     Args:
-        framework: it is imported before memory is weighed.
+        framework: it is imported before memory is weighed, with its layers, as programs do.
         make: gives the step, whose results are arrays.
         calls: how many there are after the first.
     """
-    importlib.import_module(framework)
+    importlib.import_module(f"{framework}.nn")
     before = peak()
     step = make()
     begin = time.perf_counter()
