@@ -173,10 +173,18 @@ class Context:
         self.words[ARENA_BYTES] = self.arena_bytes
 
     def need(self, arena_bytes: int) -> None:
-        """Run on an arena of so many bytes."""
-        if self.arena_bytes != arena_bytes or self.arena is None:
+        """Run on an arena of so many bytes.
+
+        Raises `TooLargeError` where there is no room for it; then all is as before.
+        """
+        before = self.arena_bytes
+        if before != arena_bytes or self.arena is None:
             self.arena_bytes = arena_bytes
-            self.use_arena(arenas.provide(self))
+            try:
+                self.use_arena(arenas.provide(self))
+            except BaseException:
+                self.arena_bytes = before
+                raise
 
     @property
     def words_at(self) -> int:

@@ -632,7 +632,7 @@ class Sizing:
         """
         self._context, self.results = context, results
         program, before = self.program, self._begun
-        self._begun = sized = self._sized(context)
+        sized, self._begun = self._sized(context), None
         context.need(sized.layout.arena_bytes)
         if sized is not before or self._words is None:
             self.values = [*sized.values]
@@ -643,6 +643,7 @@ class Sizing:
                 words = self._words = words.copy() if self._words is None else self._words
                 words[:] = sized.words
             context.enter_words(address_of(words))
+        self._begun = sized
         self._make_outputs(sized.filled)
 
     def _sized(self, context: Context) -> Sized:

@@ -180,9 +180,14 @@ def test_an_epilogue_knows_rows_and_columns(
     assert not c[1].any()
 
 
-def test_an_empty_sum_is_zero() -> None:
-    c = np.ones((5, 20), np.float32)
-    multiply(np.zeros((5, 0), np.float32), np.zeros((0, 20), np.float32), c, host_target())
+@pytest.mark.parametrize("rows", (5, 300))
+@pytest.mark.parametrize("layouts", ("NN", "TN", "NT", "SS"))
+def test_an_empty_sum_is_zero(layouts: str, rows: int) -> None:
+    """However many rows there are, for which operands would be packed."""
+    shapes = (rows, 0), (0, 20)
+    a, b = (laid_out(x, at, np.float32, 1) for x, at in zip(shapes, layouts, strict=True))
+    c = np.ones((rows, 20), np.float32)
+    multiply(a, b, c, host_target())
     assert not c.any()
 
 

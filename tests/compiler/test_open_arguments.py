@@ -753,6 +753,17 @@ def test_a_tensor_that_is_row_major_is_none_that_is_not() -> None:
         agree(step(rows(size)), eager(rows(size)))
 
 
+def test_a_gradient_that_is_passed_on_has_the_size_of_its_call() -> None:
+    """As that of a sum is: its backward gives back what it is given, which lies anyhow."""
+    step = lucid.compile(lambda x: x + lucid.arange(x.shape[0])[:, None])
+    for size in SIZES:
+        x = rows(size).requires_grad_()
+        (step(x) * size).sum().backward()
+        assert x.grad is not None
+        assert str(x.grad.shape) == str(x.shape)
+        agree(x.grad, lucid.full(x.shape, float(size)))
+
+
 def test_an_audit_of_a_program_of_any_size_finds_nothing() -> None:
     """Though two sizes, of a batch and of its sequences, are equal in some calls."""
     make, given = TRAINED["batches of sequences"]

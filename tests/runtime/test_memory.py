@@ -24,7 +24,7 @@ from lucid.runtime import (
     context as context_module,
     executable as executable_module,
 )
-from lucid.runtime.arena import HUGE_PAGE, Arena, Arenas
+from lucid.runtime.arena import HUGE_FROM, HUGE_PAGE, Arena, Arenas
 from lucid.runtime.executable import Executable
 
 
@@ -120,6 +120,23 @@ def run(executable: Executable, extra: int) -> None:
     columns = 1024 + extra
     (result,) = executable.call([arguments[extra]])
     np.testing.assert_allclose(result, ROWS * columns**2, rtol=1e-4)
+
+
+def test_a_context_that_finds_no_room_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that comes again with as large a size would run on memory that is too small."""
+    context = compile_graph(training_step())._new_context()
+    context.need(1000)
+    arena = context.arena
+
+    def fail(size: int) -> mmap.mmap:
+        raise TooLargeError("no room")
+
+    monkeypatch.setattr(arena_module, "_mapped", fail)
+    for _ in range(2):
+        with pytest.raises(TooLargeError):
+            context.need(2 * HUGE_FROM)
+        assert context.arena is arena
+        assert context.arena_bytes == 1000
 
 
 @pytest.fixture

@@ -161,6 +161,7 @@ def _chosen(spec: Contraction, fitting: tuple[int, int, int], target: Target) ->
     large = spec.k * spec.n * size > costs.PACK_BYTES and spec.m >= costs.PACK_ROWS
     is_far = abs(spec.a_strides[1]) * size >= costs.PAGE_BYTES and spec.n >= costs.PACK_COLUMNS
     pack_a = (large or is_far) and spec.m * spec.k * size > costs.PACK_BYTES and not dots
+    pack_b = large or spec.b_strides[1] != 1 or spec.m >= costs.PACK_ALL_ROWS
     rows = max(costs.BLOCK_BYTES // (spec.k * size * height or 1), 1) * height
     return Plan(
         spec=spec,
@@ -169,7 +170,7 @@ def _chosen(spec: Contraction, fitting: tuple[int, int, int], target: Target) ->
         width=width,
         block=min(rows, -(-spec.m // height) * height),
         pack_a=pack_a,
-        pack_b=(large or spec.b_strides[1] != 1 or spec.m >= costs.PACK_ALL_ROWS) and not dots,
+        pack_b=pack_b and spec.k != 0 and not dots,
         dots=dots,
     )
 

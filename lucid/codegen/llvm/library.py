@@ -51,6 +51,6 @@ def _places() -> list[tuple[int, int]]:
 
     The library stays where it is until the process ends.
     """
-    with open("/proc/self/smaps") as file:  # there is none but on Linux
+    with open("/proc/self/smaps", errors="replace") as file:  # there is none but on Linux
         found = _UNCHANGED.findall(file.read())
     return [(int(begin, 16), int(end, 16) - int(begin, 16)) for begin, end in found]

@@ -486,17 +486,24 @@ class CallRecord:
         given, strides = rule.given_to(kind)
         lengths = self._lengths()
         contents = [*lengths, *(gradient._array for gradient in gradients), *self._kept]
+        types = replaced(given, tape.sizes.at(self.sizes))
+
+        def known(number: int) -> TensorCore:
+            at = number - len(lengths)
+            is_gradient = 0 <= at < len(gradients)
+            return gradients[at] if is_gradient else _tensor_on(contents[number], types[number])
+
         if not (kind.is_open or rule.needs_sizes):
+            opened = [*map(_tensor_on, contents, given, strides)]
+            numbers = {id(tensor): number for number, tensor in enumerate(opened)}
             try:
-                found = backward.call_natively((*map(_tensor_on, contents, given, strides),))
-                return found
+                found = backward.call_natively((*opened,))
             except (NotOpenError, EagerOnlyError):
                 pass
+            else:  # what it gives back as it was given has a size of its own
+                return [known(numbers[id(x)]) if id(x) in numbers else x for x in found]
         rule.needs_sizes = True
-        at = tape.sizes.at(self.sizes)
-        made = [*map(_tensor_on, contents, replaced(given, at))]
-        made[len(lengths) : len(lengths) + len(gradients)] = gradients
-        found = backward.call_natively((*made,))
+        found = backward.call_natively((*map(known, range(len(contents))),))
         return found
 
 

@@ -715,13 +715,19 @@ class NativeCalls(_CallTables):
         self._slots = slots
 
     def _make_room(self, executable: Executable, arena_bytes: int) -> None:
-        """Have buffers with enough memory for temporaries, unless a call uses them."""
+        """Have buffers with enough memory for temporaries, unless a call uses them.
+
+        Nor where there is no such memory: native code leaves what needs it to Python.
+        """
         buffers, free = self._kept[0], executable.free
         if buffers.arena_bytes < arena_bytes:
             with suppress(ValueError):  # a call has taken them
                 free.remove(buffers)
-                buffers.need(arena_bytes)
-                free.append(buffers)
+                try:
+                    with suppress(MemoryError):
+                        buffers.need(arena_bytes)
+                finally:
+                    free.append(buffers)
 
     def _enter_claims(self, claims: Keys) -> None:
         plan, keep = self._plan, self._keep
