@@ -283,7 +283,7 @@ class BackwardRun:
         self.spent.append(node)
         if parts:  # else it is where the walk ends
             for edge, part in zip(node._edges, parts, strict=True):
-                if edge is not None:
+                if edge is not None and not (part is None and node._is_joint):
                     self.send(edge, part)
 
     def _send_all(self, node: Node, parts: Sequence[Gradient | Value | None]) -> None:

@@ -71,6 +71,8 @@ class Node(Placed):
         _output_types: `output_types`.
         _takes_undefined: whether it runs when no gradient arrived at all.
         _has_separate_outputs: whether a walk to one output has not come to the others.
+        _is_joint: whether it is the history of results that have histories of their own in eager
+            mode: a walk goes on along the edges to which it gives a gradient, and no others.
         _asks_what_is_wanted: whether it knows on arrays, too, which gradients a walk is for.
         _is_end: gradients with respect to what it is the history of may still be asked for.
         _composite: the name that a node alone would have for several, whose last one this is.
@@ -82,6 +84,7 @@ class Node(Placed):
 
     _takes_undefined = False
     _has_separate_outputs = False
+    _is_joint = False
     _asks_what_is_wanted = False
     _is_end = False
 

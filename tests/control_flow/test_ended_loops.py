@@ -572,6 +572,25 @@ def test_gradients_that_add_up_over_rounds() -> None:
     assert traces(step) <= 4
 
 
+def test_a_loss_that_rounds_differentiate_has_no_part_in_what_is_differentiated_later() -> None:
+    net = lucid.nn.Sequential(lucid.nn.Linear(3, 4), lucid.nn.BatchNorm1d(4)).double()
+    data = lucid.randn(8, 3, dtype=f64)
+
+    def step(start: Any) -> Any:
+        net.zero_grad()
+        first = x = start.clone().requires_grad_()
+        for _ in range(9):
+            old, x = x, x * 0.5
+            loss = (net(data) ** 2).mean()
+            loss.backward()
+            if (x - old).abs().max() < 0.05:
+                break
+        ((x * 2 + 1) ** 2).sum().backward()
+        return first.grad, loss.detach(), [p.grad.clone() for p in net.parameters()]
+
+    assert traces(step) <= 4
+
+
 def test_bisection_branches_and_ends_by_its_number() -> None:
     def step(x: Any) -> Any:
         c = x.abs().sum() + 0.1

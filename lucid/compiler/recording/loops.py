@@ -1280,6 +1280,7 @@ class RegionNode(Node):
     """
 
     __slots__ = ("_bodies", "_called", "_leaves", "saved")
+    _is_joint = True
 
     def __init__(
         self,

@@ -36,6 +36,7 @@ from lucid.compiler.guards.calls import GuardCollector, is_heard, written_by
 from lucid.compiler.guards.collector import PLAIN
 from lucid.compiler.guards.events import used_in, without_first
 from lucid.compiler.guards.guard import ITERATORS, Progress, counts_by_ones, is_exhausted
+from lucid.compiler.guards.reads import part_of
 from lucid.compiler.inputs.late import is_late
 from lucid.compiler.inputs.scalars import ONLY_COMPUTE, is_known_before, is_live, live_function
 from lucid.compiler.recording.deferred_calls import Augmented
@@ -497,7 +498,7 @@ class StandInFunctions:
 
     def drawing(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """What draws records from a container, at which the step doesn't look; None: no such."""
-        generator = getattr(function, "__self__", None)
+        generator = part_of(function, "__self__", None)
         is_draw = isinstance(generator, random.Random) and function.__name__ in _LISTS
         if not (is_draw and len(args) > 0 and is_container(args[0])) or "counts" in kwargs:
             return None
