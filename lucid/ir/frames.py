@@ -146,8 +146,9 @@ def edge_of_class(cls: type) -> type:
     return cls
 
 
-# Interrupts come where functions begin: there is one fewer before an `__exit__` does its work.
-_BARE = {"__init_subclass__", "__class_getitem__", "__del__", "__exit__"}
+# Interrupts come where functions begin, and behind calls: there is one fewer before an `__exit__`
+# does its work, and none between an `__enter__` and its block.
+_BARE = {"__init_subclass__", "__class_getitem__", "__del__", "__enter__", "__exit__"}
 
 
 def _edged(value: Any, explain: Explain | None = None) -> Any:
