@@ -210,6 +210,25 @@ def test_who_writes_returns_or_keeps_what_is_drawn_has_what_is_in_the_buffer(agr
     agree(scenario)
 
 
+@pytest.mark.parametrize("keep", [lambda kept, x: x, lambda kept, x: kept.append(x[0])])
+def test_records_that_are_returned_or_kept_are_those_of_the_buffer(agree: Any, keep: Any) -> None:
+    def scenario(compile: Any) -> Any:
+        random.seed(1)
+        kept: list[Any] = []
+        memory = [{"action": i, "rewards": [0.5, 1.0]} for i in range(30)]
+
+        @compile
+        def step() -> Any:
+            return keep(kept, random.sample(memory, SIZE)), None
+
+        for _ in range(3):
+            found = step()[0] or kept[-1:]
+            found[0]["action"] += 100
+        return memory, kept
+
+    agree(scenario)
+
+
 def test_who_writes_memory_that_is_drawn_draws_it_as_it_is_by_then(agree: Any) -> None:
     def scenario(compile: Any) -> Any:
         random.seed(1)

@@ -95,7 +95,9 @@ def draw_records(
         exits.op_by_op(f"it draws records that differ, {kind}, by {name}()", HINT)
     rows = _rows(exits, kind, iter(results), length, name)
     call.given = [(rebuild([*leaves]), leaves) for leaves in zip(*rows, strict=True)]
-    return [record for record, _ in call.given]
+    given = [record for record, _ in call.given]
+    exits.recorder.drawn.update((id(x), x) for x in containers_in(given) if x is not given)
+    return given
 
 
 class _DifferError(Exception):

@@ -215,6 +215,8 @@ class EpilogueBuilder:
             spec = self._spec_of(value)
             self._leaves.append((value, spec))
             return spec
+        if id(value) in self._recorder.drawn:
+            raise EagerOnlyError(f"it returns or keeps a {type(value).__name__} that it draws")
         own = instance_dict(value)
         if own is not None and self._collector.name_of(own) and self._is_found(own):
             raise EagerOnlyError(

@@ -55,6 +55,7 @@ class TracedMemory(SymNumbers):
         versions: what counters were when they were first looked at, and what they have come to.
         containers: numbers of the containers and objects of plain data in arguments, by identity.
         dicts: the classes of these objects, by the identity of the `__dict__`.
+        drawn: copies of containers from outside that stand for these, by identity.
         argument_storages: the memory of arguments, which must not be met as state.
         array_owners: identities of those who own the memory of NumPy arrays that are read; copied:
             memory of those of which eager mode makes copies.
@@ -89,6 +90,7 @@ class TracedMemory(SymNumbers):
         self.positions: dict[int, int] = {}
         self.containers: dict[int, int] = {}
         self.dicts: dict[int, type] = {}
+        self.drawn: dict[int, Any] = {}
         self.arguments: Sequence[TensorCore] = ()
         self.argument_storages: set[Storage] = set()
         self.array_owners: set[int] = set()
