@@ -160,7 +160,9 @@ def close_blocks(error: BaseException) -> None:
     would be closed when nobody has the traceback any more, and put back what was there long before.
     """
     known: BaseException | None = error
-    while known is not None:
+    seen = set[int]()
+    while known is not None and id(known) not in seen:  # users may tie a circle
+        seen.add(id(known))
         for frame, _ in traceback.walk_tb(known.__traceback__):
             if frame.f_code.co_filename == contextlib.__file__:
                 with contextlib.suppress(RuntimeError):  # it runs

@@ -700,6 +700,19 @@ def test_a_block_that_is_not_entered_to_its_end_is_left_with_the_error() -> None
         sys.setprofile(None)
 
 
+def test_errors_that_refer_to_one_another_in_a_circle_leave_a_step() -> None:
+    first, second = ValueError("first"), ValueError("second")
+    first.__context__, second.__context__ = second, first
+
+    @lucid.compile
+    def step(x: Any) -> Any:
+        raise first
+
+    with pytest.raises(ValueError, match="first"):
+        step(lucid.ones(2))
+    first.__context__ = None
+
+
 def test_an_interrupt_anywhere_in_the_life_of_an_age_leaves_the_collector_all_objects() -> None:
     def run() -> None:
         age = Age()
