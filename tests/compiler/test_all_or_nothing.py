@@ -622,7 +622,7 @@ def test_an_interrupt_anywhere_in_eager_mode_leaves_the_modes_of_the_thread(kind
 
 
 def test_a_block_that_ends_is_interrupted_in_one_place_at_most() -> None:
-    """Where its `__exit__` begins, in Python 3.11, which looks for signals there."""
+    """Where its `__exit__` begins: not all versions look for signals there, nor each time."""
     number, missed = 1, 0
 
     def run() -> None:
@@ -633,7 +633,7 @@ def test_a_block_that_ends_is_interrupted_in_one_place_at_most() -> None:
         missed += not context.grad_enabled
         context.grad_enabled = True
         number += 1
-    assert missed == (sys.version_info < (3, 12)) and number > 3
+    assert missed <= 1 and number > 3
 
 
 @LOST

@@ -61,13 +61,19 @@ def memory_of(leaf: lucid.Tensor) -> int:
     return int(promise.array.__array_interface__["data"][0])
 
 
+def places(step: Callable[..., Any], parameters: Leaves, count: int) -> list[list[int]]:
+    """Where the gradients are that each of some calls leaves."""
+    found = []
+    for i in range(count):
+        step(number(i))
+        found.append([memory_of(leaf) for leaf in parameters])
+    return found
+
+
 def test_two_calls_take_turns_with_the_memory_of_unread_gradients() -> None:
     parameters = leaves()
     step = lucid.compile(fresh_step(parameters))
-    seen = []
-    for i in range(8):
-        step(number(i))
-        seen.append([memory_of(leaf) for leaf in parameters])
+    seen = places(step, parameters, 8)
     assert seen[1:3] * 3 == seen[1:7]
     assert seen[1] != seen[2]
     assert step.stats.traces == 1
@@ -82,10 +88,7 @@ def large_leaves() -> Leaves:
 def test_large_gradients_are_there_once() -> None:
     parameters = large_leaves()
     step = lucid.compile(fresh_step(parameters))
-    seen = []
-    for i in range(5):
-        step(number(i))
-        seen.append([memory_of(leaf) for leaf in parameters])
+    seen = places(step, parameters, 5)
     assert seen[1:] == seen[:-1]
     held = parameters[1].grad
     assert held is not None
