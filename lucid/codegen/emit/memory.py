@@ -10,10 +10,11 @@ from lucid.codegen.llvm.builder import (
     const_lanes,
     element_of,
     iota,
+    lanes_of,
     vector,
 )
 from lucid.codegen.llvm.target import ELEMENT_BYTES
-from lucid.codegen.llvm.values import mangled
+from lucid.codegen.llvm.values import first_lanes, mangled
 from lucid.ir.extents import is_open
 from lucid.ir.types import DType
 
@@ -44,7 +45,7 @@ def store(
 ) -> None:
     """Store lanes `stride` elements apart, but for those that the mask leaves out.
 
-    Without registers for masks a masked store may take as long as 40 others (AMD).
+    Without registers for masks strided lanes are stored one by one (`Target.can_mask_stores`).
     """
     raw = b.cast("zext", value, "i8") if dtype.kind == "bool" else value
     if value.lanes == 1:
@@ -60,8 +61,8 @@ def store(
             b.store(_reversed(b, raw), first)
         else:
             b.masked_store(_reversed(b, raw), first, _reversed(b, mask))
-    elif mask is None and b.target.vector_bytes < 64:
-        for lane in range(value.lanes):
+    elif not b.target.can_mask_stores and (count := first_lanes(mask, value.lanes)) is not None:
+        for lane in range(count):
             b.store(b.extract(raw, lane), b.at(raw.element, pointer, lane * stride))
     elif is_near(stride, value.lanes):
         _store_near(b, raw, pointer, stride, mask)
@@ -92,27 +93,41 @@ def _spread_mask(b: FunctionBuilder, mask: Val, stride: int, part: int) -> Val:
 
 
 def _load_near(b: FunctionBuilder, type_: str, pointer: Val, stride: int, mask: Val | None) -> Val:
-    """Load `stride` vectors of neighbours, no element beyond the last lane, and pick from them."""
-    lanes = int(type_[1 : type_.index("x")])
-    parts = []
-    for part in range(stride):
-        at = b.at(element_of(type_), pointer, part * lanes)
-        if mask is not None:
-            parts.append(b.masked_load(type_, at, _spread_mask(b, mask, stride, part)))
-        elif part < stride - 1:
-            parts.append(b.load(type_, at))
-        else:
-            inside = [lane <= lanes - stride for lane in range(lanes)]
-            parts.append(b.masked_load(type_, at, const_lanes("i1", inside)))
-    homes = [divmod(lane * stride, lanes) for lane in range(lanes)]
-    result = parts[0]
-    for number in range(1, stride):
-        kept = [place if number == 1 else lane for lane, (_, place) in enumerate(homes)]
-        chosen = [
-            lanes + place if home == number else old
-            for (home, place), old in zip(homes, kept, strict=True)
+    """Load vectors of neighbours, no element beyond the last lane, and pick from them."""
+    lanes, element = lanes_of(type_), element_of(type_)
+    count = first_lanes(mask, lanes)
+    starts = [part * lanes for part in range(stride)]
+    if mask is not None and not count:
+        parts = [
+            b.masked_load(type_, b.at(element, pointer, start), _spread_mask(b, mask, stride, part))
+            for part, start in enumerate(starts)
         ]
-        result = b.shuffle(result, parts[number], chosen)
+        return _picked(b, parts, starts, stride, lanes)
+    assert count
+    extent = (count - 1) * stride + 1
+    if extent <= lanes:
+        inside = const_lanes("i1", [lane < extent for lane in range(lanes)])
+        parts, starts = [b.masked_load(type_, pointer, inside)], [0]
+    else:
+        starts = [min(start, extent - lanes) for start in starts if start < extent]
+        parts = [b.load(type_, b.at(element, pointer, start)) for start in starts]
+    found = _picked(b, parts, starts, stride, count)
+    return found if mask is None else b.select(mask, found, 0)
+
+
+def _picked(
+    b: FunctionBuilder, parts: list[Val], starts: list[int], stride: int, count: int
+) -> Val:
+    """The first `count` lanes, which lie in vectors that begin at `starts`; others are anything."""
+    lanes, result = parts[0].lanes, parts[0]
+    taken = 0  # lanes of the result that are right
+    for number, (part, start) in enumerate(zip(parts, starts, strict=True)):
+        here = [lane for lane in range(taken, count) if lane * stride < start + lanes]
+        chosen = [*range(lanes)]
+        for lane in here:
+            chosen[lane] = lane * stride - start + (lanes if number else 0)
+        result = b.shuffle(result, part, chosen)
+        taken += len(here)
     return result
 
 

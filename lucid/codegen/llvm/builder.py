@@ -22,6 +22,7 @@ from lucid.codegen.llvm.values import (
     const,
     const_lanes,
     element_of,
+    first_lanes,
     i64,
     iota,
     lane_mask,
@@ -443,6 +444,9 @@ class FunctionBuilder:
                     pass
             return branch.merge(loaded, passed)
         align = ELEMENT_BYTES[element_of(type_)]
+        count = None if self.target.can_mask_loads(align) else first_lanes(mask, mask.lanes)
+        if count:
+            return self.select(mask, self._load_first(type_, pointer, count), passed)
         name = f"llvm.masked.load.{mangled(type_)}.p0"
         self.module.declare(name, type_, ["ptr", mask.type, type_])
         args = f"ptr align {align} {pointer.name}, {mask}, {passed}"
@@ -454,10 +458,32 @@ class FunctionBuilder:
             with self.if_(mask):
                 self.store(value, pointer)
             return
+        count = None if self.target.can_mask_stores else first_lanes(mask, value.lanes)
+        if count:
+            self._store_first(value, pointer, count)
+            return
         align = ELEMENT_BYTES[value.element]
         name = f"llvm.masked.store.{mangled(value.type)}.p0"
         self.module.declare(name, "void", [value.type, "ptr", mask.type])
         self.statement(f"call void @{name}({value}, ptr align {align} {pointer.name}, {mask})")
+
+    def _load_first(self, type_: str, pointer: Val, count: int) -> Val:
+        """The first lanes, by two loads that may overlap; the others are anything."""
+        element, lanes, width = element_of(type_), lanes_of(type_), 1 << count.bit_length() - 1
+        back = count - width
+        begin = self.load(vector(element, width), pointer)
+        if width == 1:
+            return self.insert(const(type_, 0), begin, 0)
+        end = self.load(vector(element, width), self.at(element, pointer, back)) if back else begin
+        homes = [lane if lane < width else lane - back + width for lane in range(count)]
+        return self.shuffle(begin, end, [*homes, *[0] * (lanes - count)])
+
+    def _store_first(self, value: Val, pointer: Val, count: int) -> None:
+        """Store the first lanes by two stores, which may overlap."""
+        width = 1 << count.bit_length() - 1
+        for start in dict.fromkeys((0, count - width)):
+            lanes = range(start, start + width)
+            self.store(self.shuffle(value, value, lanes), self.at(value.element, pointer, start))
 
     def load_bool(self, pointer: Val, lanes: int = 1, mask: Val | None = None) -> Val:
         """Booleans, a byte each in memory, as i1."""

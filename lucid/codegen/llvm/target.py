@@ -51,6 +51,15 @@ class Target:
         return replace(self, vector_bytes=vector_bytes)
 
     @property
+    def can_mask_stores(self) -> bool:
+        """Whether masks have registers; without, a masked store may take as long as 40 (AMD)."""
+        return self.vector_bytes == 64
+
+    def can_mask_loads(self, size: int) -> bool:
+        """Whether a masked load of elements of this size is one instruction."""
+        return self.vector_bytes == 64 or (self.vector_bytes == 32 and size >= 4)
+
+    @property
     def function_attributes(self) -> str:
         """Attributes of every function.
 

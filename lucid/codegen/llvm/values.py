@@ -123,6 +123,18 @@ def const_lanes(element: str, values: Sequence[float]) -> Val:
 
 
 @functools.lru_cache(maxsize=1024)
+def first_lanes(mask: Val | None, lanes: int) -> int | None:
+    """How many lanes a mask has that are the first ones; None: that isn't known while compiling."""
+    if mask is None:
+        return lanes
+    if not mask.name.startswith("<i1"):
+        return None
+    chosen = [lane == "i1 true" for lane in mask.name[1:-1].split(", ")]
+    count = sum(chosen)
+    return count if all(chosen[:count]) else None
+
+
+@functools.lru_cache(maxsize=1024)
 def lane_mask(lanes: tuple[int, ...]) -> Val:
     """Which lanes a shuffle takes."""
     return const_lanes("i32", lanes)
