@@ -362,6 +362,38 @@ def test_a_saved_tensor_shows_the_memory_that_the_step_has_given_it(agree, when,
     agree(scenario)
 
 
+@pytest.mark.parametrize("tensor", ["leaf", "buffer"])
+@pytest.mark.parametrize("how", ["read", "custom", "assigned", "differentiated"])
+def test_a_saved_tensor_shows_the_memory_of_its_call(agree, how, tensor):
+    """Each call finds other memory, as behind `p.data = averaged`, and what was written to it."""
+
+    def scenario(compile):
+        w, state = nn.Parameter(numbers(0.5, -1.0)), numbers(1.5, 2.0)
+        saved, found = w if tensor == "leaf" else state, []
+
+        def step(x):
+            y = Scaled.apply(x, saved) if how == "custom" else x.exp() * saved * saved
+            if how == "assigned":
+                saved.data = saved.data * 2
+            return (y * w).sum()
+
+        compiled = compile(step)
+        for number in range(5):
+            x = (numbers(0.1, 0.2) + 0.1 * number).requires_grad_()
+            loss = compiled(x)
+            if how == "differentiated":
+                (gradient,) = lucid.autograd.grad(loss, x, create_graph=True)
+                loss = loss + gradient.square().sum()
+            loss.backward()
+            found += [loss.detach(), x.grad]
+            saved.data = saved.data.clone()
+            with lucid.no_grad():
+                saved.add_(1.0)
+        return [found, w.grad]
+
+    agree(scenario)
+
+
 @pytest.mark.parametrize("how", ["data", "set_", "compiled"])
 @pytest.mark.parametrize("what", ["leaf", "argument"])
 def test_a_saved_tensor_that_is_given_other_memory_is_found_out(how, what):

@@ -348,6 +348,10 @@ class TracedMemory(SymNumbers):
             self.meet(tensor)
             self.memories.setdefault(id(tensor), (tensor, tensor.data))
 
+    def note_end(self, tensor: TensorCore) -> None:
+        """Remember which memory a tensor from outside shows before it gets back its own."""
+        self.assigned[id(tensor)] = tensor, tensor._same_memory()
+
     def at_the_end(self, tensor: TensorCore) -> TensorCore:
         """What shows the memory that a tensor shows once the step has run."""
         return self.assigned.get(id(tensor), (tensor, tensor))[1]
@@ -389,8 +393,8 @@ class TracedMemory(SymNumbers):
             tensor._requires_grad = flag
         for tensor, node, number in self.detached.values():
             tensor._grad_fn, tensor._output_nr = node, number
-        for key, (tensor, memory) in self.memories.items():
-            self.assigned[key] = tensor, tensor._same_memory()
+        for tensor, memory in self.memories.values():
+            self.note_end(tensor)
             take_memory(tensor, memory)
         self.flags.clear()
         self.detached.clear()

@@ -213,6 +213,9 @@ class SideEffects:
         self.bound += added
         self.bound += [source for source, _ in changed]
         finals = [source.found() for source in self.bound]
+        for source in self.read:
+            if isinstance(source, TensorData):
+                recorder.note_end(source.owner)
         recorder.restore_properties()
         self.put_back()
         collector.put_back()
