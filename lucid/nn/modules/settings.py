@@ -91,7 +91,7 @@ def calling(function: Callable[..., Any]) -> Callable[[type[M]], type[M]]:
         taken = inspect.signature(function).parameters
         cls._handed = tuple(name for name in taken if name in made_with or name == "training")
         setattr(cls, "_result", _calling(cls, function))  # noqa: B010
-        cls.__doc__ = docstrings.of_module(cls, function)
+        docstrings.say_as(function, cls)
         return cls
 
     return complete
