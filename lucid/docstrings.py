@@ -50,17 +50,43 @@ def like(other: Callable[..., Any], axes: int = 1, **renamed: str) -> Callable[[
     """
 
     def fill(value: T) -> T:
-        theirs = inspect.cleandoc(described(other).__doc__ or "")
-        for word, instead in renamed.items():
-            theirs = re.sub(rf"\b{word}\b", instead, theirs)
-        parts = _sections(over(theirs, axes))
-        name = rf"(?<!def )\b{other.__name__}(?=\()"
-        parts[_EXAMPLES] = re.sub(name, value.__name__, parts[_EXAMPLES])
-        own = inspect.cleandoc(value.__doc__ or "")
-        value.__doc__ = _filled(own, _joined(parts), _parameters(value))
-        return value
+        def filled(own: str) -> str:
+            theirs = inspect.cleandoc(described(other).__doc__ or "")
+            for word, instead in renamed.items():
+                theirs = re.sub(rf"\b{word}\b", instead, theirs)
+            parts = _sections(over(theirs, axes))
+            name = rf"(?<!def )\b{other.__name__}(?=\()"
+            parts[_EXAMPLES] = re.sub(name, value.__name__, parts[_EXAMPLES])
+            return _filled(inspect.cleandoc(own), _joined(parts), _parameters(value))
+
+        return _say(value, filled)
 
     return fill
+
+
+class _Late:
+    """The docstring of a class, which is made when somebody first asks for it."""
+
+    def __init__(self, make: Callable[[], str]) -> None:
+        self.make = make
+
+    def __get__(self, instance: object, cls: type) -> str:
+        cls.__doc__ = text = self.make()
+        return text
+
+
+def _say(value: T, text: Callable[[str], str]) -> T:
+    """Give a docstring another text, of a class when somebody asks for it; return what it is of.
+
+    So who imports modules doesn't wait for those of all classes.
+    """
+    own: Any = vars(value).get("__doc__") if isinstance(value, type) else value.__doc__
+    if isinstance(value, type):
+        late: Any = _Late(lambda: text((own.make() if isinstance(own, _Late) else own) or ""))
+        value.__doc__ = late
+    else:
+        value.__doc__ = text(own or "") or own
+    return value
 
 
 def maps(*operands: str) -> Callable[[T], T]:
@@ -91,10 +117,13 @@ def maps(*operands: str) -> Callable[[T], T]:
 
 def ending(value: T, *lines: str) -> T:
     """Let a docstring end with the lines of an example, and return what it describes."""
-    own = inspect.cleandoc(value.__doc__ or "")
-    gap = [] if own.rpartition("\n\n")[2].startswith(">>>") else [""]
-    value.__doc__ = "\n".join([own, *gap, *lines])
-    return value
+
+    def ended(own: str) -> str:
+        own = inspect.cleandoc(own)
+        gap = [] if own.rpartition("\n\n")[2].startswith(">>>") else [""]
+        return "\n".join([own, *gap, *lines])
+
+    return _say(value, ended)
 
 
 def described(value: T) -> T:
@@ -103,10 +132,17 @@ def described(value: T) -> T:
     So are errors: those of `Raises:` there that name one of the parameters, and whose class the
     docstring doesn't name. A docstring of one line stays as it is.
     """
-    (shared, errors), own = _shared(value.__module__), value.__doc__
-    if not (shared or errors) or own is None or "\n" not in own or value in _described:
+    shared, errors = _shared(value.__module__)
+    if value in _described or not (shared or errors):
         return value
     _described.add(value)
+    _say(value, lambda own: _described_text(value, own) if "\n" in own else own)
+    return value
+
+
+def _described_text(value: Callable[..., Any], own: str) -> str:
+    """A docstring with what it leaves out."""
+    shared, errors = _shared(value.__module__)
     parameters = _signature(value).parameters
     said_of = {word for names in _SAID.findall(own) for word in re.findall(r"\w+", names)}
     raised = [
@@ -114,12 +150,12 @@ def described(value: T) -> T:
         for error, said in errors.items()
         if error not in said_of and not parameters.keys().isdisjoint(re.findall(r"`(\w+)`", said))
     ]
-    if raised or (shared.keys() & parameters) - said_of:
-        entries = [f"    {name}:{shared[name]}" for name in shared.keys() & parameters]
-        parts = _sections(inspect.cleandoc(own))
-        parts["Raises"] = "\n".join([parts.get("Raises", "").rstrip(), *raised]).lstrip("\n")
-        value.__doc__ = _filled(_joined(parts), "Args:\n" + "\n".join(entries), [*parameters])
-    return value
+    if not raised and not (shared.keys() & parameters) - said_of:
+        return own
+    entries = [f"    {name}:{shared[name]}" for name in shared.keys() & parameters]
+    parts = _sections(inspect.cleandoc(own))
+    parts["Raises"] = "\n".join([parts.get("Raises", "").rstrip(), *raised]).lstrip("\n")
+    return _filled(_joined(parts), "Args:\n" + "\n".join(entries), [*parameters])
 
 
 _described: set[Callable[..., Any]] = set()
@@ -138,22 +174,25 @@ def _shared(module: str) -> tuple[dict[str, str], dict[str, str]]:
     return entries, errors
 
 
-def of_module(cls: type, function: Callable[..., Any]) -> str:
-    """The docstring of a module that calls a function with its settings.
+def say_as(function: Callable[..., Any], cls: Any) -> None:
+    """Fill the docstring of a module that calls a function with its settings, from the function's.
 
     What the module is called with stands in `Inputs:`, and the examples make the module first.
     """
-    own = inspect.cleandoc(cls.__doc__ or "")
-    full = inspect.cleandoc(described(function).__doc__ or "")
-    forward: Any = cls.__dict__.get("forward") or inspect.getattr_static(cls, "forward")
-    settings, operands, parts = _parameters(cls), _parameters(forward), _sections(full)
-    parts["Inputs"] = _chosen(_entries(parts.get("Args", "")), operands)
-    absent = {*_parameters(function)} - {*settings, *operands}
-    raised = re.split(r"\n(?=    \S)", parts.get("Raises", ""))
-    parts["Raises"] = "\n".join(r for r in raised if not absent & {*re.findall(r"`(\w+)`", r)})
-    if not _sections(own)[_EXAMPLES]:
-        parts[_EXAMPLES] = _of_module(parts[_EXAMPLES], cls, function, operands)
-    return _filled(own, _joined(parts), settings)
+
+    def filled(own: str) -> str:
+        own, full = (inspect.cleandoc(text) for text in (own, described(function).__doc__ or ""))
+        forward: Any = cls.__dict__.get("forward") or inspect.getattr_static(cls, "forward")
+        settings, operands, parts = _parameters(cls), _parameters(forward), _sections(full)
+        parts["Inputs"] = _chosen(_entries(parts.get("Args", "")), operands)
+        absent = {*_parameters(function)} - {*settings, *operands}
+        raised = re.split(r"\n(?=    \S)", parts.get("Raises", ""))
+        parts["Raises"] = "\n".join(r for r in raised if not absent & {*re.findall(r"`(\w+)`", r)})
+        if not _sections(own)[_EXAMPLES]:
+            parts[_EXAMPLES] = _of_module(parts[_EXAMPLES], cls, function, operands)
+        return _filled(own, _joined(parts), settings)
+
+    _say(cls, filled)
 
 
 def show(value: Any, shown: Callable[..., Any]) -> None:

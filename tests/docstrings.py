@@ -116,8 +116,7 @@ def lacks(name: str, value: Any) -> list[str]:
 
 
 def _doc(value: Any) -> str:
-    own = vars(value).get("__doc__") if isinstance(value, type) else value.__doc__
-    return inspect.cleandoc(own or "")
+    return inspect.cleandoc(value.__doc__ or "")
 
 
 def _sections(doc: str) -> dict[str, list[str]]:

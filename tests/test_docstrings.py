@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
 import sys
 from types import ModuleType
 from typing import Any
@@ -162,3 +163,10 @@ def test_what_a_docstring_leaves_out_the_docstring_of_its_module_says(
         *("    keepdim: whether it stays.", ""),
         *("Raises:", "    IndexError: there is no `dim`.", "", ">>> total(1)"),
     ]
+
+
+def test_an_import_waits_for_no_docstring_of_a_class() -> None:
+    code = "import sys, lucid.nn; print({'doctest', 'pdb'} & {*sys.modules}, lucid.nn.ELU.__doc__)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.startswith("set() ")
+    assert "nn.ELU()" in found.stdout

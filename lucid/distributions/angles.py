@@ -101,6 +101,7 @@ class ContinuousBernoulli(OfProbability):
     support = constraints.unit_interval
     _formulas: ClassVar = {
         "_log_prob": lambda d, value: value * d.logits - F.softplus(d.logits) + d._log_norm(),
+        "_drawn": lambda d, shape: d.icdf(uniform_like(shape, d.probs)),
     }
 
     def __init__(
@@ -144,9 +145,6 @@ class ContinuousBernoulli(OfProbability):
         p, x = self._steep(), (self.probs - 0.5) ** 2
         exact = p * (p - 1) / (1 - 2 * p) ** 2 + 1 / ((-p).log1p() - p.log()) ** 2
         return lucid.where(self._is_steep(), exact, 1 / 12 - (1 / 15 - 128 / 945 * x) * x)
-
-    def _drawn(self, shape: Shape) -> Tensor:
-        return self.icdf(uniform_like(shape, self.probs))
 
     def _cdf(self, value: Tensor) -> Tensor:
         p = self._steep()

@@ -94,6 +94,7 @@ class Bernoulli(OfProbability):
     _formulas: ClassVar = {
         "mean": lambda d: d.probs,
         "variance": lambda d: d.probs * (1 - d.probs),
+        "entropy": lambda d: _surprise(d.logits, d.probs),
         "_sampled": lambda d, times: lucid.bernoulli(d.probs.expand(*d._extended_shape(times))),
     }
 
@@ -108,12 +109,12 @@ class Bernoulli(OfProbability):
 
     def _log_prob(self, value: Tensor) -> Tensor:
         logits, target = lucid.broadcast_tensors(self.logits, value)
-        return -F.binary_cross_entropy_with_logits(
-            logits, target.to(logits.dtype), reduction="none"
-        )
+        return -_surprise(logits, target.to(logits.dtype))
 
-    def entropy(self) -> Tensor:
-        return F.binary_cross_entropy_with_logits(self.logits, self.probs, reduction="none")
+
+def _surprise(logits: Tensor, target: Tensor) -> Tensor:
+    """The negative logarithm of the probability of each target, at these log odds."""
+    return F.binary_cross_entropy_with_logits(logits, target, reduction="none")
 
 
 @like(Bernoulli)
@@ -133,6 +134,7 @@ class Geometric(OfProbability):
         "mode": lambda d: lucid.zeros_like(d.probs),
         "mean": lambda d: 1 / d.probs - 1,
         "variance": lambda d: (1 / d.probs - 1) / d.probs,
+        "entropy": lambda d: _surprise(d.logits, d.probs) / d.probs,
     }
 
     def _sampled(self, sample_shape: Shape) -> Tensor:
@@ -142,12 +144,6 @@ class Geometric(OfProbability):
     def _log_prob(self, value: Tensor) -> Tensor:
         failure = (-self.probs).log1p()
         return lucid.xlogy(value, 1 - self.probs) + self.probs.log() + 0 * failure
-
-    def entropy(self) -> Tensor:
-        return (
-            F.binary_cross_entropy_with_logits(self.logits, self.probs, reduction="none")
-            / self.probs
-        )
 
 
 @like(Bernoulli)

@@ -22,6 +22,7 @@ from lucid.autograd.modes import no_grad
 from lucid.docstrings import described
 from lucid.functions.arguments import NUMPY_NAMES, complete, kind_of, remedy_for, take_numpy_names
 from lucid.functions.tensors import Tensor
+from lucid.ir import frames
 from lucid.ir.errors import (
     ArgumentError,
     LucidError,
@@ -158,6 +159,14 @@ def explain_calls(namespace: Any, names: dict[str, Any], modules: str | tuple[st
         public = type(value) is FunctionType and not name.startswith("_")
         if public and value.__module__.startswith(modules):
             setattr(namespace, name, _explained(described(value)))
+
+
+def module_at_border(name: str) -> None:
+    """Put a module's own public functions and classes behind the border, where its errors end."""
+    module = sys.modules[name]
+    explain_calls(module, vars(module), name)
+    constructors_at_border(vars(module), name)
+    frames.edge_of_module(name)
 
 
 @cache

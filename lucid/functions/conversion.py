@@ -86,88 +86,36 @@ def _is_device(value: Any) -> bool:
     return isinstance(value, device)
 
 
-def to_float(input: Tensor) -> Tensor:
-    """Return the tensor as float32; large integers and float64 are rounded.
+def _to(name: str, dtype: DType, how: str, given: str, found: str) -> Callable[[Tensor], Tensor]:
+    def convert(input: Tensor) -> Tensor:
+        return cast(tensor_of(input, name), dtype)
+
+    kind = dtype.torch_name
+    shown = "" if dtype in (bool_, i64, f32) else f", dtype=lucid.{kind}"
+    convert.__name__ = convert.__qualname__ = f"to_{name}"
+    convert.__doc__ = f"""Return the tensor as {kind}{how}.
 
     Aliasing: the tensor itself where it has the dtype.
 
     Args:
         input: a tensor of any dtype.
 
-    >>> lucid.tensor([1, 2]).float()
-    tensor([1., 2.])
+    >>> lucid.tensor([{given}]).{name}()
+    tensor([{found}]{shown})
     """
-    return cast(tensor_of(input, "float"), f32)
+    return convert
 
 
-@like(to_float)
-def to_double(input: Tensor) -> Tensor:
-    """Return the tensor as float64; integers above 2**53 are rounded.
-
-    >>> lucid.tensor([1, 2]).double()
-    tensor([1., 2.], dtype=lucid.float64)
-    """
-    return cast(tensor_of(input, "double"), f64)
-
-
-@like(to_float)
-def to_byte(input: Tensor) -> Tensor:
-    """Return the tensor as uint8, without fractions; what doesn't fit wraps, as `astype` does.
-
-    >>> lucid.tensor([1, 258]).byte()
-    tensor([1, 2], dtype=lucid.uint8)
-    """
-    return cast(tensor_of(input, "byte"), u8)
-
-
-@like(to_float)
-def to_char(input: Tensor) -> Tensor:
-    """Return the tensor as int8, without fractions; what doesn't fit wraps, as `astype` does.
-
-    >>> lucid.tensor([1, 300]).char()
-    tensor([ 1, 44], dtype=lucid.int8)
-    """
-    return cast(tensor_of(input, "char"), i8)
-
-
-@like(to_float)
-def to_short(input: Tensor) -> Tensor:
-    """Return the tensor as int16, without fractions; what doesn't fit wraps, as `astype` does.
-
-    >>> lucid.tensor([1, 65537]).short()
-    tensor([1, 1], dtype=lucid.int16)
-    """
-    return cast(tensor_of(input, "short"), i16)
-
-
-@like(to_float)
-def to_int(input: Tensor) -> Tensor:
-    """Return the tensor as int32, without fractions: they are cut off towards zero.
-
-    >>> lucid.tensor([1.7, -1.7]).int()
-    tensor([ 1, -1], dtype=lucid.int32)
-    """
-    return cast(tensor_of(input, "int"), i32)
-
-
-@like(to_float)
-def to_long(input: Tensor) -> Tensor:
-    """Return the tensor as int64, without fractions: they are cut off towards zero.
-
-    >>> lucid.tensor([1.7, -1.7]).long()
-    tensor([ 1, -1])
-    """
-    return cast(tensor_of(input, "long"), i64)
-
-
-@like(to_float)
-def to_bool(input: Tensor) -> Tensor:
-    """Return whether each element is not zero, as a tensor of bools; a NaN is true.
-
-    >>> lucid.tensor([0.0, 0.5]).bool()
-    tensor([False,  True])
-    """
-    return cast(tensor_of(input, "bool"), bool_)
+_WRAPS = ", without fractions; what doesn't fit wraps, as `astype` does"
+_CUTS = ", without fractions: they are cut off towards zero"
+to_bool = _to("bool", bool_, ": whether each is not zero; NaN is true", "0.0, 0.5", "False,  True")
+to_byte = _to("byte", u8, _WRAPS, "1, 258", "1, 2")
+to_char = _to("char", i8, _WRAPS, "1, 300", " 1, 44")
+to_short = _to("short", i16, _WRAPS, "1, 65537", "1, 1")
+to_int = _to("int", i32, _CUTS, "1.7, -1.7", " 1, -1")
+to_long = _to("long", i64, _CUTS, "1.7, -1.7", " 1, -1")
+to_float = _to("float", f32, "; large integers and float64 are rounded", "1, 2", "1., 2.")
+to_double = _to("double", f64, "; integers above 2**53 are rounded", "1, 2", "1., 2.")
 
 
 def type_of(input: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:

@@ -8,6 +8,7 @@ Args:
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Unpack
 
 import numpy as np
@@ -543,53 +544,31 @@ def FloatTensor(*data: Any) -> Tensor:
     return legacy_tensor(f32, data)
 
 
-def DoubleTensor(*data: Any) -> Tensor:
-    """Return a float64 tensor of data, or of a shape with zeros.
+def _legacy(name: str, dtype: DType, zeros: str = "with zeros") -> Callable[..., Tensor]:
+    def make(*data: Any) -> Tensor:
+        return legacy_tensor(dtype, data)
 
-    An older name for `lucid.tensor(data, dtype=lucid.float64)` and `lucid.zeros(*sizes,
-    dtype=lucid.float64)`.
+    kind = dtype.torch_name
+    make.__name__ = make.__qualname__ = name
+    make.__doc__ = f"""Return a tensor of {kind}, of data, or of a shape {zeros}.
+
+    An older name for `lucid.tensor(data, dtype=lucid.{kind})` and `lucid.zeros(*sizes,
+    dtype=lucid.{kind})`.
 
     Args:
         *data: a list, an array or a tensor, or else sizes.
 
-    >>> x = lucid.DoubleTensor([1, 0])
-    >>> x.shape, x.dtype, lucid.DoubleTensor(3, 2).shape
-    (lucid.Size([2]), lucid.float64, lucid.Size([3, 2]))
+    >>> x = lucid.{name}([1, 0])
+    >>> x.shape, x.dtype, lucid.{name}(3, 2).shape
+    (lucid.Size([2]), lucid.{kind}, lucid.Size([3, 2]))
     """
-    return legacy_tensor(f64, data)
+    return make
 
 
-@like(DoubleTensor, float64="uint8")
-def ByteTensor(*data: Any) -> Tensor:
-    """Return a uint8 tensor of data, or of a shape with zeros."""
-    return legacy_tensor(u8, data)
-
-
-@like(DoubleTensor, float64="int8")
-def CharTensor(*data: Any) -> Tensor:
-    """Return an int8 tensor of data, or of a shape with zeros."""
-    return legacy_tensor(i8, data)
-
-
-@like(DoubleTensor, float64="int16")
-def ShortTensor(*data: Any) -> Tensor:
-    """Return an int16 tensor of data, or of a shape with zeros."""
-    return legacy_tensor(i16, data)
-
-
-@like(DoubleTensor, float64="int32")
-def IntTensor(*data: Any) -> Tensor:
-    """Return an int32 tensor of data, or of a shape with zeros."""
-    return legacy_tensor(i32, data)
-
-
-@like(DoubleTensor, float64="int64")
-def LongTensor(*data: Any) -> Tensor:
-    """Return an int64 tensor of data, or of a shape with zeros."""
-    return legacy_tensor(i64, data)
-
-
-@like(DoubleTensor, float64="bool")
-def BoolTensor(*data: Any) -> Tensor:
-    """Return a bool tensor of data, or of a shape filled with False."""
-    return legacy_tensor(bool_, data)
+DoubleTensor = _legacy("DoubleTensor", f64)
+ByteTensor = _legacy("ByteTensor", u8)
+CharTensor = _legacy("CharTensor", i8)
+ShortTensor = _legacy("ShortTensor", i16)
+IntTensor = _legacy("IntTensor", i32)
+LongTensor = _legacy("LongTensor", i64)
+BoolTensor = _legacy("BoolTensor", bool_, "filled with False")

@@ -13,7 +13,7 @@ Raises:
 
 from __future__ import annotations
 
-from lucid.docstrings import like
+from lucid.docstrings import like, maps
 from lucid.functions.arguments import axis_of
 from lucid.functions.elementwise import where
 from lucid.functions.gradients import with_gradient
@@ -47,6 +47,7 @@ def _fake_quantized(
     return (_integers(x, scale, zero_point).clamp(low, high) - zero_point) * scale
 
 
+@maps("[0.26, 9.0]", "0.5", "0", "-8", "7", "[0.5000, 3.5000]")
 def fake_quantize_per_tensor_affine(
     input: Tensor,
     scale: Tensor | Number,
@@ -59,9 +60,6 @@ def fake_quantize_per_tensor_affine(
     q is `input / scale + zero_point`, rounded and cut off at `quant_min` and `quant_max`.
 
     The gradient is that of the identity where nothing is cut off, and 0 elsewhere.
-
-    >>> lucid.fake_quantize_per_tensor_affine(lucid.tensor([0.26, 9.0]), 0.5, 0, -8, 7)
-    tensor([0.5000, 3.5000])
     """
     name = "fake_quantize_per_tensor_affine"
     _check_range(name, zero_point, quant_min, quant_max)

@@ -28,8 +28,7 @@ import numpy as np
 
 import lucid
 from lucid.choices import check_choice, check_flag, check_flags, check_kind
-from lucid.functions.border import constructors_at_border, explain_calls
-from lucid.ir import frames
+from lucid.functions.border import module_at_border
 from lucid.ir.errors import (
     ArgumentError,
     IndexOutOfRangeError,
@@ -919,6 +918,4 @@ for _name in ("dataloader", "dataset", "distributed", "sampler"):
     sys.modules[f"{__name__}.{_name}"] = globals()[_name] = sys.modules[__name__]
 
 
-explain_calls(sys.modules[__name__], dict(vars()), __name__)
-constructors_at_border(dict(vars()), __name__)
-frames.edge_of_module(__name__)
+module_at_border(__name__)

@@ -56,7 +56,7 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
 def _dropoutnd(
     rank: int, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Tensor:
-    """Zero whole channels of (n, c, l) or (c, l) with probability p, and scale the others.
+    """Zero whole channels of (n, c, l) or (c, l) with probability p while training.
 
     A channel is kept whole or set to 0 whole, in each example by itself; what is kept is scaled by
     1 / (1 - p).

@@ -17,7 +17,7 @@ import numpy as np
 import lucid
 from lucid.autograd import Function
 from lucid.autograd.native import program, runs_natively
-from lucid.docstrings import like
+from lucid.docstrings import ending, like
 from lucid.functions.arguments import integer, require_computable, tensor_of
 from lucid.functions.checks import in_range
 from lucid.functions.elementwise import where
@@ -420,11 +420,29 @@ def _fractional_max_pool(
     rank: int,
     input: Tensor,
     kernel_size: Size,
-    output_size: Size | None,
-    output_ratio: float | Sequence[float] | None,
-    return_indices: bool,
-    samples: Tensor | None,
+    output_size: Size | None = None,
+    output_ratio: float | Sequence[float] | None = None,
+    return_indices: bool = False,
+    _random_samples: Tensor | None = None,
 ) -> Any:
+    """The greatest element of each of `output_size` windows at random places along the last axis.
+
+    Neighbouring windows are one of two distances apart, in a random order for each channel.
+
+    Reference: Graham, "Fractional Max-Pooling", 2014.
+
+    Args:
+        kernel_size: the size of a window; an int, or one for each axis.
+        output_size: how many windows each axis gets; else `output_ratio` says it.
+        output_ratio: how many windows for each element, above 0 and below 1.
+        return_indices: return the places of the greatest elements too, flat within the axes.
+        _random_samples: (n, c, axes), numbers from 0 to 1 that say where the windows are, of two
+            axes the last one's first. None draws them.
+
+    Raises:
+        OptionError: neither `output_size` nor `output_ratio`, or both.
+        ShapeError: the axes are too short for so many windows.
+    """
     name = f"fractional_max_pool{rank}d"
     x, had_batch = batched(name, input, rank)
     lengths, sizes = tuple(x.shape[2:]), entries(name, "kernel_size", kernel_size, rank)
@@ -437,7 +455,7 @@ def _fractional_max_pool(
     wanted = entries(name, "output_size", output_size, rank)
     if any(size + count - 1 > n for size, count, n in zip(sizes, wanted, lengths, strict=True)):
         raise ShapeError(f"{name}: {list(lengths)} elements are too few for such windows")
-    samples = lucid.rand(*x.shape[:2], rank) if samples is None else samples
+    samples = lucid.rand(*x.shape[:2], rank) if _random_samples is None else _random_samples
     order = (1, 0) if rank == 2 else range(rank)
     places: Tensor | int = 0
     for axis, sample in enumerate(order):
@@ -454,59 +472,17 @@ def _fractional_max_pool(
     return (y, at) if return_indices else y
 
 
-@like(_max_pool)
-def fractional_max_pool2d(
-    input: Tensor,
-    kernel_size: Size,
-    output_size: Size | None = None,
-    output_ratio: float | Sequence[float] | None = None,
-    return_indices: bool = False,
-    _random_samples: Tensor | None = None,
-) -> Any:
-    """The greatest element of each of `output_size` windows at random places of the last two axes.
-
-    Neighbouring windows are one of two distances apart, in a random order for each channel.
-
-    Reference: Graham, "Fractional Max-Pooling", 2014.
-
-    Args:
-        output_size: how many windows each axis gets; else `output_ratio` says it.
-        output_ratio: how many windows for each element, above 0 and below 1.
-        return_indices: return the places of the greatest elements too, flat within the axes.
-        _random_samples: (n, c, 2), numbers from 0 to 1 that say where the windows are, the last
-            axis' first. None draws them.
-
-    Raises:
-        OptionError: neither `output_size` nor `output_ratio`, or both.
-        ShapeError: the axes are too short for so many windows.
-
-    >>> F.fractional_max_pool2d(lucid.ones(1, 2, 6, 6), 2, output_size=3).shape
-    lucid.Size([1, 2, 3, 3])
-    """
-    options = output_size, output_ratio, return_indices, _random_samples
-    return _fractional_max_pool(2, input, kernel_size, *options)
-
-
-@like(fractional_max_pool2d)
-def fractional_max_pool3d(
-    input: Tensor,
-    kernel_size: Size,
-    output_size: Size | None = None,
-    output_ratio: float | Sequence[float] | None = None,
-    return_indices: bool = False,
-    _random_samples: Tensor | None = None,
-) -> Any:
-    """The greatest element of each of `output_size` windows at random places of three axes.
-
-    Args:
-        _random_samples: (n, c, 3), numbers from 0 to 1 that say where the windows are. None draws
-            them.
-
-    >>> F.fractional_max_pool3d(lucid.ones(1, 2, 6, 6, 6), 2, output_size=3).shape
-    lucid.Size([1, 2, 3, 3, 3])
-    """
-    options = output_size, output_ratio, return_indices, _random_samples
-    return _fractional_max_pool(3, input, kernel_size, *options)
+fractional_max_pool2d, fractional_max_pool3d = of_each_rank(_fractional_max_pool)[1:]
+ending(
+    fractional_max_pool2d,
+    ">>> F.fractional_max_pool2d(lucid.ones(1, 2, 6, 6), 2, output_size=3).shape",
+    "lucid.Size([1, 2, 3, 3])",
+)
+ending(
+    fractional_max_pool3d,
+    ">>> F.fractional_max_pool3d(lucid.ones(1, 2, 6, 6, 6), 2, output_size=3).shape",
+    "lucid.Size([1, 2, 3, 3, 3])",
+)
 
 
 def _starts(samples: Tensor, length: int, count: int, size: int) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lucid.ir.errors import OptionError
 from lucid.nn import functional as F
-from lucid.nn.modules.settings import UnaryModule, calling, settings
+from lucid.nn.modules.settings import OfRank, UnaryModule, calling, settings
 
 __all__ = ["AlphaDropout", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "FeatureAlphaDropout"]
 
@@ -27,19 +27,17 @@ class Dropout(_DropoutNd):
     """Zero each element with probability p while training, and scale the others by 1 / (1 - p)."""
 
 
-@calling(F.dropout1d)
-class Dropout1d(_DropoutNd):
-    """Zero whole channels of (n, c, l) with probability p while training, and scale the others."""
+class _ChannelDropout(_DropoutNd, OfRank):
+    _functions = F.dropout1d, F.dropout2d, F.dropout3d
 
 
-@calling(F.dropout2d)
-class Dropout2d(_DropoutNd):
-    """Zero whole channels of (n, c, h, w) with probability p while training, scale the others."""
+class Dropout1d(_ChannelDropout, rank=1): ...
 
 
-@calling(F.dropout3d)
-class Dropout3d(_DropoutNd):
-    """Zero whole channels of (n, c, d, h, w) with probability p while training."""
+class Dropout2d(_ChannelDropout, rank=2): ...
+
+
+class Dropout3d(_ChannelDropout, rank=3): ...
 
 
 @calling(F.alpha_dropout)

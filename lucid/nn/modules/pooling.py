@@ -8,7 +8,7 @@ from typing import Any
 from lucid.ir.errors import OptionError
 from lucid.nn.functional import pooling
 from lucid.nn.functional.sliding import Size, entries
-from lucid.nn.modules.settings import FunctionModule, OfRank, UnaryModule, calling, settings
+from lucid.nn.modules.settings import FunctionModule, OfRank, UnaryModule, settings
 from lucid.tensor.tensor import Tensor
 
 __all__ = [
@@ -20,7 +20,8 @@ __all__ = [
 
 
 @settings
-class _MaxPool(FunctionModule):
+class _MaxPool(FunctionModule, OfRank):
+    _functions = pooling.max_pool1d, pooling.max_pool2d, pooling.max_pool3d
     kernel_size: Size
     stride: Size | None = None
     padding: Size = 0
@@ -39,23 +40,18 @@ class _MaxPool(FunctionModule):
         return self._result(input)
 
 
-@calling(pooling.max_pool1d)
-class MaxPool1d(_MaxPool):
-    """The greatest element of each window along the last axis."""
+class MaxPool1d(_MaxPool, rank=1): ...
 
 
-@calling(pooling.max_pool2d)
-class MaxPool2d(_MaxPool):
-    """The greatest element of each window over the last two axes."""
+class MaxPool2d(_MaxPool, rank=2): ...
 
 
-@calling(pooling.max_pool3d)
-class MaxPool3d(_MaxPool):
-    """The greatest element of each window over the last three axes."""
+class MaxPool3d(_MaxPool, rank=3): ...
 
 
 @settings
-class _FractionalMaxPool(FunctionModule):
+class _FractionalMaxPool(FunctionModule, OfRank):
+    _functions = pooling.fractional_max_pool2d, pooling.fractional_max_pool3d
     kernel_size: Size
     output_size: Size | None = None
     output_ratio: float | Sequence[float] | None = None
@@ -75,17 +71,14 @@ class _FractionalMaxPool(FunctionModule):
         return self._result(input)
 
 
-@calling(pooling.fractional_max_pool2d)
-class FractionalMaxPool2d(_FractionalMaxPool):
-    """The greatest element of each of many windows at random places over the last two axes."""
+class FractionalMaxPool2d(_FractionalMaxPool, rank=2): ...
 
 
-@calling(pooling.fractional_max_pool3d)
-class FractionalMaxPool3d(_FractionalMaxPool):
-    """The greatest element of each of many windows at random places over the last three axes."""
+class FractionalMaxPool3d(_FractionalMaxPool, rank=3): ...
 
 
 class _MaxUnpool(FunctionModule, OfRank):
+    _functions = pooling.max_unpool1d, pooling.max_unpool2d, pooling.max_unpool3d
     _shown = "kernel_size={0.kernel_size}, stride={0.stride}, padding={0.padding}"
 
     def __init__(self, kernel_size: Size, stride: Size | None = None, padding: Size = 0) -> None:
@@ -102,23 +95,18 @@ class _MaxUnpool(FunctionModule, OfRank):
         return self._result(input, indices, output_size=output_size)
 
 
-@calling(pooling.max_unpool1d)
-class MaxUnpool1d(_MaxUnpool, rank=1):
-    """The maxima that `MaxPool1d(…, return_indices=True)` gave, back at their places."""
+class MaxUnpool1d(_MaxUnpool, rank=1): ...
 
 
-@calling(pooling.max_unpool2d)
-class MaxUnpool2d(_MaxUnpool, rank=2):
-    """The maxima that `MaxPool2d(…, return_indices=True)` gave, back at their places."""
+class MaxUnpool2d(_MaxUnpool, rank=2): ...
 
 
-@calling(pooling.max_unpool3d)
-class MaxUnpool3d(_MaxUnpool, rank=3):
-    """The maxima that `MaxPool3d(…, return_indices=True)` gave, back at their places."""
+class MaxUnpool3d(_MaxUnpool, rank=3): ...
 
 
 @settings
-class _AvgPoolNd(UnaryModule):
+class _AvgPoolNd(UnaryModule, OfRank):
+    _functions = pooling.avg_pool1d, pooling.avg_pool2d, pooling.avg_pool3d
     kernel_size: Size
     stride: Size | None = None
     padding: Size = 0
@@ -130,9 +118,7 @@ class _AvgPoolNd(UnaryModule):
         self.stride = self.kernel_size if self.stride is None else self.stride
 
 
-@calling(pooling.avg_pool1d)
-class AvgPool1d(_AvgPoolNd):
-    """The mean of each window along the last axis."""
+class AvgPool1d(_AvgPoolNd, rank=1): ...
 
 
 @settings
@@ -140,18 +126,14 @@ class _DividedAvgPoolNd(_AvgPoolNd):
     divisor_override: int | None = None
 
 
-@calling(pooling.avg_pool2d)
-class AvgPool2d(_DividedAvgPoolNd):
-    """The mean of each window over the last two axes."""
+class AvgPool2d(_DividedAvgPoolNd, rank=2): ...
 
 
-@calling(pooling.avg_pool3d)
-class AvgPool3d(_DividedAvgPoolNd):
-    """The mean of each window over the last three axes."""
+class AvgPool3d(_DividedAvgPoolNd, rank=3): ...
 
 
 @settings
-class _AdaptivePoolNd(FunctionModule):
+class _AdaptivePool(FunctionModule, OfRank):
     output_size: int | Sequence[int | None] | None
     _shown = "output_size={0.output_size}"
 
@@ -159,76 +141,58 @@ class _AdaptivePoolNd(FunctionModule):
         return self._result(input)
 
 
-@calling(pooling.adaptive_avg_pool1d)
-class AdaptiveAvgPool1d(_AdaptivePoolNd):
-    """The means of `output_size` bins along the last axis."""
+class _AdaptiveAvgPool(_AdaptivePool):
+    _functions = (
+        pooling.adaptive_avg_pool1d,
+        pooling.adaptive_avg_pool2d,
+        pooling.adaptive_avg_pool3d,
+    )
 
 
-@calling(pooling.adaptive_avg_pool2d)
-class AdaptiveAvgPool2d(_AdaptivePoolNd):
-    """The means of `output_size` bins over the last two axes; None leaves an axis as it is."""
+class AdaptiveAvgPool1d(_AdaptiveAvgPool, rank=1): ...
 
 
-@calling(pooling.adaptive_avg_pool3d)
-class AdaptiveAvgPool3d(_AdaptivePoolNd):
-    """The means of `output_size` bins over the last three axes; None leaves an axis as it is."""
+class AdaptiveAvgPool2d(_AdaptiveAvgPool, rank=2): ...
+
+
+class AdaptiveAvgPool3d(_AdaptiveAvgPool, rank=3): ...
 
 
 @settings
-class _AdaptiveMaxPoolNd(_AdaptivePoolNd):
+class _AdaptiveMaxPool(_AdaptivePool):
+    _functions = (
+        pooling.adaptive_max_pool1d,
+        pooling.adaptive_max_pool2d,
+        pooling.adaptive_max_pool3d,
+    )
     return_indices: bool = False
 
 
-@calling(pooling.adaptive_max_pool1d)
-class AdaptiveMaxPool1d(_AdaptiveMaxPoolNd):
-    """The greatest element of each of `output_size` bins along the last axis."""
+class AdaptiveMaxPool1d(_AdaptiveMaxPool, rank=1): ...
 
 
-@calling(pooling.adaptive_max_pool2d)
-class AdaptiveMaxPool2d(_AdaptiveMaxPoolNd):
-    """The greatest element of each of `output_size` bins over the last two axes."""
+class AdaptiveMaxPool2d(_AdaptiveMaxPool, rank=2): ...
 
 
-@calling(pooling.adaptive_max_pool3d)
-class AdaptiveMaxPool3d(_AdaptiveMaxPoolNd):
-    """The greatest element of each of `output_size` bins over the last three axes."""
+class AdaptiveMaxPool3d(_AdaptiveMaxPool, rank=3): ...
 
 
 @settings
-class _LPPoolNd(OfRank):
+class _LPPoolNd(UnaryModule, OfRank):
+    _functions = pooling.lp_pool1d, pooling.lp_pool2d, pooling.lp_pool3d
     norm_type: float
     kernel_size: Size
     stride: Size | None = None
     ceil_mode: bool = False
-    _shown = (
-        "norm_type={0.norm_type}, kernel_size={0.kernel_size}, stride={0.stride}, "
-        "ceil_mode={0.ceil_mode}"
-    )
 
     def __post_init__(self) -> None:
         self.norm_type = float(self.norm_type)
 
-    def forward(self, input: Tensor) -> Tensor:
-        pool = (pooling.lp_pool1d, pooling.lp_pool2d, pooling.lp_pool3d)[self.rank - 1]
-        return pool(input, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
+
+class LPPool1d(_LPPoolNd, rank=1): ...
 
 
-class LPPool1d(_LPPoolNd, rank=1):
-    """The norm of order `norm_type` of each window along the last axis.
-
-    (sum of x ** norm_type) ** (1 / norm_type) over each window.
-
-    Args:
-        norm_type: the order of the norm.
-        stride: from window to window; an int, or one for each axis. None is `kernel_size`.
-        ceil_mode: let a window that begins inside reach over the end.
-
-    >>> nn.LPPool1d(2, 2)(lucid.ones(1, 1, 4)).shape
-    lucid.Size([1, 1, 2])
-    """
+class LPPool2d(_LPPoolNd, rank=2): ...
 
 
-class LPPool2d(_LPPoolNd, rank=2, like=LPPool1d): ...
-
-
-class LPPool3d(_LPPoolNd, rank=3, like=LPPool1d): ...
+class LPPool3d(_LPPoolNd, rank=3): ...

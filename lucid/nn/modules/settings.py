@@ -12,7 +12,7 @@ checker sees a dataclass.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 from lucid import docstrings
@@ -52,15 +52,20 @@ class UnaryModule(FunctionModule):
 class OfRank(Module):
     """A module about one, two or three axes, as its class says: `class Conv2d(_Direct, rank=2)`.
 
-    One that is `like` another has its docstring, about as many axes.
+    One that is `like` another has its docstring, about as many axes. Of a family that says which
+    function is called, up to the one of three axes, each has all from its own.
     """
 
     rank: ClassVar[int]
+    _functions: ClassVar[Sequence[Callable[..., Any]]] = ()
 
     def __init_subclass__(cls, rank: int = 0, like: type | None = None, **options: Any) -> None:
         super().__init_subclass__(**options)
         if rank:
             cls.rank = rank
+        if rank and cls._functions:
+            family: Any = cls
+            calling(cls._functions[rank - 4])(family)
         if like is not None:
             docstrings.like(like, axes=cls.rank)(cls)
 
@@ -91,7 +96,7 @@ def calling(function: Callable[..., Any]) -> Callable[[type[M]], type[M]]:
         taken = inspect.signature(function).parameters
         cls._handed = tuple(name for name in taken if name in made_with or name == "training")
         setattr(cls, "_result", _calling(cls, function))  # noqa: B010
-        cls.__doc__ = docstrings.of_module(cls, function)
+        docstrings.say_as(function, cls)
         return cls
 
     return complete

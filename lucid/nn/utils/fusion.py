@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import copy
-import sys
 from typing import Any
 
 import lucid
 from lucid.docstrings import like
-from lucid.functions.border import constructors_at_border, explain_calls
-from lucid.ir import frames
+from lucid.functions.border import module_at_border
 from lucid.ir.errors import ArgumentError
 from lucid.nn.parameter import Parameter
 from lucid.tensor.tensor import Tensor
@@ -129,6 +127,4 @@ def _fused(layer: Any, norm: Any, transpose: bool) -> Any:
     return fused
 
 
-explain_calls(sys.modules[__name__], dict(vars()), __name__)
-constructors_at_border(dict(vars()), __name__)
-frames.edge_of_module(__name__)
+module_at_border(__name__)

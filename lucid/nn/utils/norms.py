@@ -9,14 +9,12 @@ Args:
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import lucid
 from lucid.autograd.modes import no_grad
 from lucid.docstrings import like
-from lucid.functions.border import constructors_at_border, explain_calls
-from lucid.ir import frames
+from lucid.functions.border import module_at_border
 from lucid.ir.errors import LucidError, OptionError
 from lucid.nn.functional.distance import normalize
 from lucid.nn.modules.module import Module
@@ -199,6 +197,4 @@ def _restore(module: Module, name: str, weight: Tensor, parts: tuple[str, ...]) 
     module.register_parameter(name, Parameter(weight.detach()))
 
 
-explain_calls(sys.modules[__name__], dict(vars()), __name__)
-constructors_at_border(dict(vars()), __name__)
-frames.edge_of_module(__name__)
+module_at_border(__name__)

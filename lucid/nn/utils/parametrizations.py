@@ -6,16 +6,13 @@ Args:
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 
 import lucid
 from lucid.autograd.modes import no_grad
 from lucid.choices import check_choice
-from lucid.functions.border import constructors_at_border, explain_calls
+from lucid.functions.border import module_at_border
 from lucid.functions.lapack import call
-from lucid.ir import frames
 from lucid.ir.errors import IndexOutOfRangeError, MissingRuleError, OptionError, ShapeError
 from lucid.nn.functional.distance import normalize
 from lucid.nn.modules.conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
@@ -319,6 +316,4 @@ def orthogonal(
     return register_parametrization(module, name, found, unsafe=True)
 
 
-explain_calls(sys.modules[__name__], dict(vars()), __name__)
-constructors_at_border(dict(vars()), __name__)
-frames.edge_of_module(__name__)
+module_at_border(__name__)

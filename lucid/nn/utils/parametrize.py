@@ -7,15 +7,13 @@ the originals, in `module.parametrizations`.
 from __future__ import annotations
 
 import copy
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from lucid.autograd.modes import no_grad
 from lucid.functions.arguments import kind_of
-from lucid.functions.border import constructors_at_border, explain_calls
-from lucid.ir import frames
+from lucid.functions.border import module_at_border
 from lucid.ir.errors import LucidError, OptionError
 from lucid.nn.modules.container import ModuleDict, ModuleList
 from lucid.nn.modules.module import Module
@@ -424,6 +422,4 @@ def cached() -> Iterator[None]:
             del _cache.depths[recorder], _cache.values[recorder]
 
 
-explain_calls(sys.modules[__name__], dict(vars()), __name__)
-constructors_at_border(dict(vars()), __name__)
-frames.edge_of_module(__name__)
+module_at_border(__name__)

@@ -14,15 +14,13 @@ Args:
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
 import lucid
 from lucid.autograd.modes import no_grad
 from lucid.docstrings import like
-from lucid.functions.border import constructors_at_border, explain_calls
-from lucid.ir import frames
+from lucid.functions.border import module_at_border
 from lucid.ir.errors import ArgumentError, MissingRuleError, OptionError, ShapeError
 from lucid.nn.modules.module import Module
 from lucid.nn.parameter import Parameter
@@ -523,6 +521,4 @@ def is_pruned(module: Module) -> bool:
     )
 
 
-explain_calls(sys.modules[__name__], dict(vars()), __name__)
-constructors_at_border(dict(vars()), __name__)
-frames.edge_of_module(__name__)
+module_at_border(__name__)
