@@ -389,6 +389,19 @@ def test_a_getattr_that_a_class_gets(compile):
     )
 
 
+@same_as_eager
+def test_the_getattr_that_a_module_gets(compile):
+    module = types.ModuleType("settings")
+    step = compile(lambda x: x * getattr(module, "K", 1.0))
+    return calls(
+        step,
+        lambda: setattr(module, "__getattr__", lambda name: 2.0),
+        lambda: setattr(module, "__getattr__", lambda name: 3.0),
+        lambda: setattr(module, "K", 4.0),
+        lambda: vars(module).clear(),
+    )
+
+
 class Ranked:
     def __init__(self, rank):
         self.rank = rank

@@ -83,10 +83,8 @@ class Reads(Collector):
         if kind in SCALARS or is_live(owner) or is_late_array:
             return
         path = self.path_of(owner)
-        if kind is types.ModuleType or isinstance(owner, types.ModuleType):
-            if name not in vars(owner) and owner.__name__ == "lucid":
-                getattr(owner, name, None)  # what is imported late is there from now on
-            self.entry(f"{path}.{name}", vars(owner), name, holder=owner)
+        if kind is types.ModuleType:
+            self._load_from_module(owner, name, path)
         elif isinstance(owner, type):
             if name == "__dict__":
                 self.all_attributes(owner)
@@ -116,6 +114,14 @@ class Reads(Collector):
             self.answer(f"{path}.{name}", getattr, owner, name)
         elif name in ("flat", "data"):
             self.array(path, owner)
+
+    def _load_from_module(self, owner: Any, name: str, path: str) -> None:
+        entries = vars(owner)
+        if name not in entries and owner.__name__ == "lucid":
+            getattr(owner, name, None)  # what is imported late is there from now on
+        self.entry(f"{path}.{name}", entries, name, holder=owner)
+        if name not in entries:
+            self.entry(f"{path}.__getattr__", entries, "__getattr__", holder=owner)
 
     def _load_from_object(
         self, owner: Any, name: str, path: str, attributes: dict[str, Any] | None
