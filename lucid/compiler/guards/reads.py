@@ -50,7 +50,8 @@ _OF_ARRAYS = frozenset({"shape", "size", "ndim", "strides", "flags", "dtype"})
 # Special methods that code in C may call of whatever it is handed.
 _MAY_BE_CALLED = (
     *("__eq__", "__hash__", "__lt__", "__gt__", "__bool__", "__len__", "__iter__", "__getitem__"),
-    *("__contains__", "__float__", "__index__", "__array__", "__call__"),
+    *("__contains__", "__float__", "__int__", "__index__", "__array__", "__call__", "__fspath__"),
+    *("__add__", "__radd__", "__mul__", "__rmul__", "__str__", "__repr__", "__format__"),
 )
 _INDEXED = (list, tuple, deque, str, bytes, range)
 _NUMBERS = (int, float, bool)  # whose equality with one that moves a guard can ask for
@@ -126,7 +127,7 @@ class Reads(Collector):
     def _load_from_object(
         self, owner: Any, name: str, path: str, attributes: dict[str, Any] | None
     ) -> None:
-        self.field(f"type({path})", owner, "__class__")
+        self._read_class(owner)
         if name == "__class__":
             return
         if name == "__dict__":
@@ -364,7 +365,8 @@ class Reads(Collector):
         taken = ABSENT if in_c else self.moving_entry(path, owner, key)
         if taken is not ABSENT:
             return _Entry(taken)
-        self.may_call(key)
+        for part in (key.start, key.stop, key.step) if type(key) is slice else (key,):
+            self.may_call(part)
         if isinstance(owner, dict):
             self.look_for_itself(key)
         if is_live(key) and isinstance(owner, _INDEXED) and not hasattr(key.__class__, "__index__"):
@@ -504,8 +506,12 @@ class Reads(Collector):
         elif hasattr(type(owner), "__next__"):
             self._special(owner, "__iter__")
             self.advance(owner)
-        elif is_unknown(self._special(owner, "__iter__")):
-            self.hand_over(owner)
+        else:
+            iterates = self._special(owner, "__iter__")
+            if iterates is ABSENT:
+                self._special(owner, "__getitem__")
+            elif is_unknown(iterates):
+                self.hand_over(owner)
         return None
 
     def advance(self, iterator: Any) -> None:
@@ -600,7 +606,9 @@ class Reads(Collector):
                 self.answer("numpy.geterr()", np.geterr)
             elif not isinstance(operand, (*SCALARS, TensorCore)):
                 self.look_at_context(operand)
-                for name in methods:
+                if isinstance(left, _INDEXED):
+                    self.may_call(operand)  # for its `__index__`
+                for name in (*methods, "__eq__") if "__ne__" in methods else methods:
                     if is_unknown(self._special(operand, name)):
                         self.hand_over(operand)
         return None
@@ -622,7 +630,11 @@ class Reads(Collector):
         kind = type(owner)
         if kind.__flags__ & _IS_IMMUTABLE or is_librarys(kind):
             return class_has(kind, name)
+        self._read_class(owner)
         return self._load_from_class(kind, name)
+
+    def _read_class(self, owner: Any) -> None:
+        self.field(f"type({self.path_of(owner)})", owner, "__class__")
 
     def _is_of_dicts(self, owner: Any, name: str) -> bool:
         """Whether attributes are entries, as after `__getattr__ = dict.__getitem__`."""
@@ -634,6 +646,7 @@ class Reads(Collector):
         kind = type(value)
         if kind.__flags__ & _IS_IMMUTABLE or is_librarys(kind):
             return
+        self._read_class(value)
         for name in (*_MAY_BE_CALLED, *names):
             if (kind, name) not in self._may_call:
                 self._may_call.add((kind, name))
