@@ -452,11 +452,11 @@ def test_a_special_method_that_code_in_c_calls(compile, use, name, method):
         (lambda a: sorted([a, a])[0].rank, "__lt__", lambda self, other: False),
         (lambda a: a(), "__call__", lambda self: 3.0),
         (lambda a: int(a), "__int__", lambda self: 3),
-        (lambda a: [*map(int, [a])][0], "__int__", lambda self: 3),
+        (lambda a: next(map(int, [a])), "__int__", lambda self: 3),
         (lambda a: len([1] * a), "__index__", lambda self: 3),
         (lambda a: len([1, 2][a:]), "__index__", lambda self: 1),
         (lambda a: math.prod([2.0, a]), "__rmul__", lambda self, other: 3.0),
-        (lambda a: [*itertools.accumulate([1, a])][1], "__radd__", lambda self, other: 3.0),
+        (lambda a: sum(itertools.accumulate([0, a])), "__radd__", lambda self, other: 3.0),
         (lambda a: len(os.path.join("a", a)), "__fspath__", lambda self: "b"),
     ],
 )
@@ -485,7 +485,7 @@ def _first(first, *rest):
     "use",
     [
         lambda items: _first(*items),
-        lambda items: [*items][0],
+        lambda items: len([*items, *items]) * _first(*[*items]),
         lambda items: sum(x for x in items),
         lambda items: (2.0 in items) + 1.0,
         lambda items: next(iter(items)),
@@ -546,6 +546,49 @@ def test_the_class_of_an_object_that_code_in_c_asks(compile, use):
     state = Idle(0.0)
     step = compile(lambda x: x * use(state))
     return calls(step, lambda: setattr(state, "__class__", Busy))
+
+
+@pytest.mark.parametrize(
+    ("use", "name", "first", "second"),
+    [
+        (lambda kind: kind.rate, "__getattr__", lambda *_: 1.0, lambda *_: 2.0),
+        (lambda kind: isinstance(1, kind) + 1, "__instancecheck__", lambda *_: 0, lambda *_: 1),
+        (lambda kind: issubclass(int, kind) + 1, "__subclasscheck__", lambda *_: 0, lambda *_: 1),
+    ],
+)
+@same_as_eager
+def test_a_special_method_of_a_metaclass(compile, use, name, first, second):
+    class Meta(type):
+        pass
+
+    class A(metaclass=Meta):
+        pass
+
+    setattr(Meta, name, first)
+    step = compile(lambda x: x * use(A))
+    return calls(step, lambda: setattr(Meta, name, second))
+
+
+@same_as_eager
+def test_what_a_class_gives_for_its_parameters(compile):
+    class A:
+        def __class_getitem__(cls, item):
+            return 1.0
+
+    step = compile(lambda x: x * A[int])
+    return calls(step, lambda: setattr(A, "__class_getitem__", lambda item: 2.0))
+
+
+@same_as_eager
+def test_the_factory_of_a_defaultdict(compile):
+    table = collections.defaultdict(lambda: 1.0)
+    step = compile(lambda x: x * table["k"])
+
+    def change():
+        table.clear()
+        table.default_factory = lambda: 2.0
+
+    return [step(X), *calls(step, change), table]
 
 
 @same_as_eager

@@ -34,7 +34,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from lucid.autograd.generators import GENERATORS
-from lucid.compiler.guards.collector import OPAQUE, PLAIN, VIEWS
+from lucid.compiler.guards.collector import OPAQUE, PLAIN, VIEWS, parts_of_referent
 from lucid.compiler.guards.events import ARITHMETIC, are_single
 from lucid.compiler.guards.following import is_known_by_place
 from lucid.compiler.guards.guard import ABSENT, CONTENTS, brief, closure_of, instance_dict
@@ -576,7 +576,7 @@ class GuardCollector(Reads):
             self.value(function, self.path_of(function))
             self._call(function.func, (*function.args, *args), {**function.keywords, **kwargs})
         elif isinstance(function, (weakref.ReferenceType, weakref.WeakMethod)):
-            self._weak.add(id(function()))
+            self._weak.update(map(id, parts_of_referent(function)))
             self.answer(f"{self.path_of(function)}()", _target_of, function)
         else:
             self._call_object(function, args, kwargs)
@@ -1234,9 +1234,8 @@ def _name_of(function: Any) -> str:
     return name if isinstance(name, str) else ""
 
 
-def _target_of(reference: Any) -> int | None:
-    target = reference()
-    return None if target is None else id(target)
+def _target_of(reference: Any) -> tuple[int, ...]:
+    return (*map(id, parts_of_referent(reference)),)
 
 
 def _is_of_step(tree: Any) -> bool:

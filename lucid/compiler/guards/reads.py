@@ -13,7 +13,7 @@ import operator
 import sys
 import threading
 import types
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -93,6 +93,8 @@ class Reads(Collector):
                 found: Any = self._load_from_class(type(owner), name)
                 if isinstance(found, types.GetSetDescriptorType):  # such as `__name__`
                     self.answer(f"{owner.__name__}.{name}", getattr, owner, name)
+                elif found is ABSENT:
+                    self._special(owner, "__getattr__")
         elif isinstance(owner, super):
             found = owner
             self._load_from_bases(found.__self_class__, found.__thisclass__, name)
@@ -311,7 +313,7 @@ class Reads(Collector):
         self.belongs(isinstance, owner, kind)
 
     def belongs(self, function: Any, subject: Any, kinds: Any) -> None:
-        """`isinstance` and `issubclass` ask an abstract class, which others can register with.
+        """`isinstance` and `issubclass` ask a class, an abstract one what registers with it.
 
         Of what the step has made, its class is asked for at each call.
         """
@@ -320,6 +322,8 @@ class Reads(Collector):
         for kind in kinds if isinstance(kinds, tuple) else (kinds,):
             if isinstance(kind, abc.ABCMeta):
                 self.answer(f"{function.__name__}(…, {kind.__name__})", function, subject, kind)
+            for name in ("__instancecheck__", "__subclasscheck__"):
+                self._special(kind, name)
 
     def enter(self, manager: Any) -> None:
         """`with manager` looks both methods up before it calls one."""
@@ -369,6 +373,8 @@ class Reads(Collector):
             self.may_call(part)
         if isinstance(owner, dict):
             self.look_for_itself(key)
+        elif isinstance(owner, type):
+            self._load_from_class(owner, "__class_getitem__")
         if is_live(key) and isinstance(owner, _INDEXED) and not hasattr(key.__class__, "__index__"):
             owner[key.kind()]  # which raises what Python raises
         own = None if in_c else self._special(owner, "__getitem__")
@@ -380,6 +386,8 @@ class Reads(Collector):
             is_absent = is_hashable(key) and not dict.__contains__(owner, key)
             if is_absent:
                 self._special(owner, "__missing__")
+                if isinstance(owner, defaultdict):
+                    self.load_attribute(owner, "default_factory")
             if is_hashable(key) and not (is_absent and is_librarys(type(owner))):
                 self.entry(f"{path}[{self.text_of(key)}]", owner, key)
         elif isinstance(owner, (list, tuple, deque)):
