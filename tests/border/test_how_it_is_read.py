@@ -441,6 +441,18 @@ def test_a_weak_reference_that_dies(compile):
     return calls(step, holder.clear)
 
 
+@same_as_eager(traces=2)
+def test_weak_references_to_methods_one_of_which_dies(compile):
+    class Listener:
+        def hear(self, x):
+            return x
+
+    listeners = [Listener(), Listener()]
+    heard = [weakref.WeakMethod(listener.hear) for listener in listeners]
+    step = compile(lambda x: sum(hear()(x) for hear in heard if hear() is not None))
+    return calls(step, listeners.pop)
+
+
 @same_as_eager
 def test_a_weak_proxy(compile):
     cfg = Plain(v=1.0)

@@ -6,8 +6,10 @@ import collections
 import copy
 import enum
 import functools
+import itertools
 import math
 import operator
+import os
 import types
 from unittest import mock
 
@@ -389,6 +391,19 @@ def test_a_getattr_that_a_class_gets(compile):
     )
 
 
+@same_as_eager
+def test_the_getattr_that_a_module_gets(compile):
+    module = types.ModuleType("settings")
+    step = compile(lambda x: x * getattr(module, "K", 1.0))
+    return calls(
+        step,
+        lambda: setattr(module, "__getattr__", lambda name: 2.0),
+        lambda: setattr(module, "__getattr__", lambda name: 3.0),
+        lambda: setattr(module, "K", 4.0),
+        lambda: vars(module).clear(),
+    )
+
+
 class Ranked:
     def __init__(self, rank):
         self.rank = rank
@@ -405,6 +420,7 @@ def _by_class(one, other):
         (lambda a, b: (b in (a, a)) + 2, "__eq__", _by_class),
         (lambda a, b: ({"k": [a]} == {"k": [b]}) + 2, "__eq__", _by_class),
         (lambda a, b: operator.eq(a, b) + 2, "__eq__", _by_class),
+        (lambda a, b: (a != b) + 2, "__eq__", _by_class),
         (lambda a, b: callable(a) + 2, "__call__", lambda self: 3),
         (lambda a, b: (f"{a}" == "A") + 2, "__str__", lambda self: "A"),
         (lambda a, b: (str([a]) == "[A]") + 2, "__repr__", lambda self: "A"),
@@ -435,6 +451,13 @@ def test_a_special_method_that_code_in_c_calls(compile, use, name, method):
         (lambda a: operator.index(a), "__index__", lambda self: 3),
         (lambda a: sorted([a, a])[0].rank, "__lt__", lambda self, other: False),
         (lambda a: a(), "__call__", lambda self: 3.0),
+        (lambda a: int(a), "__int__", lambda self: 3),
+        (lambda a: next(map(int, [a])), "__int__", lambda self: 3),
+        (lambda a: len([1] * a), "__index__", lambda self: 3),
+        (lambda a: len([1, 2][a:]), "__index__", lambda self: 1),
+        (lambda a: math.prod([2.0, a]), "__rmul__", lambda self, other: 3.0),
+        (lambda a: sum(itertools.accumulate([0, a])), "__radd__", lambda self, other: 3.0),
+        (lambda a: len(os.path.join("a", a)), "__fspath__", lambda self: "b"),
     ],
 )
 @same_as_eager
@@ -452,6 +475,131 @@ def test_a_special_method_that_was_missing(compile, use, name, method):
             return x * 7.0
 
     return calls(step, lambda: setattr(A, name, method))
+
+
+def _first(first, *rest):
+    return first
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda items: _first(*items),
+        lambda items: len([*items, *items]) * _first(*[*items]),
+        lambda items: sum(x for x in items),
+        lambda items: (2.0 in items) + 1.0,
+        lambda items: next(iter(items)),
+    ],
+)
+@pytest.mark.parametrize("name", ["__getitem__", "__iter__"])
+@same_as_eager
+def test_what_gives_the_items_of_an_object(compile, use, name):
+    class Items:
+        pass
+
+    def gives(*values):
+        methods = {"__getitem__": lambda _, i: values[i], "__iter__": lambda _: iter(values)}
+        setattr(Items, name, methods[name])
+
+    gives(1.0, 3.0)
+    items = Items()
+    step = compile(lambda x: x * use(items))
+    return calls(step, lambda: gives(2.0, 4.0))
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda a: 2.0 if a else 3.0,
+        lambda a: 1.0 + len(a),
+        lambda a: 1.0 + a[0],
+        lambda a: 2.0 if 0.0 in a else 3.0,
+        lambda a: 1.0 + _first(*a),
+        lambda a: 1.0 + max([a, a]).rank,
+        lambda a: 1.0 + bool([x for x in [a] if x]),
+    ],
+)
+@same_as_eager
+def test_the_class_of_an_object_that_code_in_c_asks(compile, use):
+    class Idle(Ranked):
+        def __len__(self):
+            return 0
+
+        def __getitem__(self, index):
+            return [0.0][index]
+
+        def __gt__(self, other):
+            other.rank = self.rank = 0.0
+            return False
+
+    class Busy(Idle):
+        def __len__(self):
+            return 1
+
+        def __getitem__(self, index):
+            return [1.0][index]
+
+        def __gt__(self, other):
+            other.rank = self.rank = 1.0
+            return False
+
+    state = Idle(0.0)
+    step = compile(lambda x: x * use(state))
+    return calls(step, lambda: setattr(state, "__class__", Busy))
+
+
+@pytest.mark.parametrize(
+    ("use", "name", "first", "second"),
+    [
+        (lambda kind: kind.rate, "__getattr__", lambda *_: 1.0, lambda *_: 2.0),
+        (lambda kind: isinstance(1, kind) + 1, "__instancecheck__", lambda *_: 0, lambda *_: 1),
+        (lambda kind: issubclass(int, kind) + 1, "__subclasscheck__", lambda *_: 0, lambda *_: 1),
+    ],
+)
+@same_as_eager
+def test_a_special_method_of_a_metaclass(compile, use, name, first, second):
+    class Meta(type):
+        pass
+
+    class A(metaclass=Meta):
+        pass
+
+    setattr(Meta, name, first)
+    step = compile(lambda x: x * use(A))
+    return calls(step, lambda: setattr(Meta, name, second))
+
+
+@same_as_eager
+def test_what_a_class_gives_for_its_parameters(compile):
+    class A:
+        def __class_getitem__(cls, item):
+            return 1.0
+
+    step = compile(lambda x: x * A[int])
+    return calls(step, lambda: setattr(A, "__class_getitem__", lambda item: 2.0))
+
+
+@same_as_eager
+def test_the_factory_of_a_defaultdict(compile):
+    table = collections.defaultdict(lambda: 1.0)
+    step = compile(lambda x: x * table["k"])
+
+    def change():
+        table.clear()
+        table.default_factory = lambda: 2.0
+
+    return [step(X), *calls(step, change), table]
+
+
+@same_as_eager
+def test_the_constructor_of_a_class_that_code_in_c_calls(compile):
+    class A(Ranked):
+        pass
+
+    step = compile(lambda x: x * next(map(A, [1.0])).rank)
+    return calls(
+        step, lambda: setattr(A, "__init__", lambda self, rank: setattr(self, "rank", 2.0))
+    )
 
 
 @same_as_eager

@@ -34,7 +34,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from lucid.autograd.generators import GENERATORS
-from lucid.compiler.guards.collector import OPAQUE, PLAIN, VIEWS
+from lucid.compiler.guards.collector import OPAQUE, PLAIN, VIEWS, parts_of_referent
 from lucid.compiler.guards.events import ARITHMETIC, are_single
 from lucid.compiler.guards.following import is_known_by_place
 from lucid.compiler.guards.guard import ABSENT, CONTENTS, brief, closure_of, instance_dict
@@ -319,6 +319,8 @@ class GuardCollector(Reads):
             if any(map(is_live, args)) and _is_in_c(function):
                 return self._refusing(function, (*args, *kwargs.values()))
         else:
+            for value in args:
+                self.may_call(value, *_methods_for(function))
             kinds = (*PLAIN, tuple, np.ndarray)
             data = [x for x in (*args, *kwargs.values()) if isinstance(x, kinds)]
             self._look_at_all([x for x in data if id(x) not in self.stored_at_end], {})
@@ -574,7 +576,7 @@ class GuardCollector(Reads):
             self.value(function, self.path_of(function))
             self._call(function.func, (*function.args, *args), {**function.keywords, **kwargs})
         elif isinstance(function, (weakref.ReferenceType, weakref.WeakMethod)):
-            self._weak.add(id(function()))
+            self._weak.update(map(id, parts_of_referent(function)))
             self.answer(f"{self.path_of(function)}()", _target_of, function)
         else:
             self._call_object(function, args, kwargs)
@@ -663,12 +665,15 @@ class GuardCollector(Reads):
             self.meet(self.path_of(owner), owner)
         return False
 
+    def _load_constructor(self, kind: type) -> None:
+        for name in ("__new__", "__init__"):
+            self._load_from_class(kind, name)
+
     def _call_class(self, kind: Any, args: Sequence[Any], kwargs: Any) -> None:
         made_by = type(kind).__call__
         if isinstance(made_by, types.FunctionType):
             self._load_from_class(type(kind), "__call__")
-        for name in ("__new__", "__init__"):
-            self._load_from_class(kind, name)
+        self._load_constructor(kind)
         self._look_at_world(kind)
         if is_heard(class_has(kind, "__del__")):
             self._op_by_op(f"it makes a {kind.__name__}, whose __del__ runs when Python likes")
@@ -750,6 +755,8 @@ class GuardCollector(Reads):
 
     def _look_by(self, function: Any, args: Sequence[Any]) -> None:
         """Read what a function in C reads that code in C calls with the entries of `args`."""
+        if isinstance(function, type):
+            self._load_constructor(function)
         if is_heard(part_of(function, "__func__", function)):
             return
         if isinstance(function, types.BuiltinFunctionType) and function in _AS_INSTRUCTIONS:
@@ -914,7 +921,7 @@ class GuardCollector(Reads):
 
     def read_text(self, value: Any) -> None:
         is_asked = self.substitutes.is_asked
-        self.may_call(value, *_OF_TEXTS)
+        self.may_call(value)
         shows: Any = type(value).__repr__
         if type(value) is itertools.count:
             self.advance(value)  # its text says how far it has come
@@ -956,7 +963,7 @@ class GuardCollector(Reads):
             if is_live(value) or id(value) in seen:
                 continue
             seen.add(id(value))
-            self.may_call(value, *(() if is_asked is None else _OF_TEXTS))
+            self.may_call(value)
             if self._hand_function(value):
                 continue
             if is_asked is not None and is_asked(value):
@@ -1227,9 +1234,8 @@ def _name_of(function: Any) -> str:
     return name if isinstance(name, str) else ""
 
 
-def _target_of(reference: Any) -> int | None:
-    target = reference()
-    return None if target is None else id(target)
+def _target_of(reference: Any) -> tuple[int, ...]:
+    return (*map(id, parts_of_referent(reference)),)
 
 
 def _is_of_step(tree: Any) -> bool:

@@ -96,6 +96,14 @@ class Change(NamedTuple):
     length: int | None
 
 
+def parts_of_referent(reference: Callable[[], Any]) -> tuple[Any, ...]:
+    """What is referred to; of a method, which is bound anew each time, its object and function."""
+    target = reference()
+    if isinstance(target, types.MethodType):
+        return target.__self__, target.__func__
+    return () if target is None else (target,)
+
+
 class Substitutes:
     """What is called in place of functions that can't get what only a call of the step knows.
 
@@ -647,7 +655,7 @@ class Collector:
         if not gc.is_tracked(value) or type(value) is dict:  # which may be tracked from now on
             self._holders.setdefault(id(value), holder)
         if isinstance(value, weakref.ReferenceType):
-            self._weak.add(id(value()))
+            self._weak.update(map(id, parts_of_referent(value)))
         if isinstance(value, TensorCore):
             self.tensor(path, value)
         elif isinstance(value, np.ndarray):

@@ -363,6 +363,8 @@ def _tell(listener: GuardCollector, frame: types.FrameType, row: _Row) -> None:
                 listener.advance(given)
                 stack[last] = given
                 instead = functools.partial(listener.tell, function)
+            elif not isinstance(given, (tuple, list, TensorCore, range)):
+                listener.iterate(given)
         instead = instead or listener.call(function, args, kwargs)
         if instead is not None:
             if type(function) is types.MethodType and stack[place] is function.__func__:

@@ -13,7 +13,7 @@ import operator
 import sys
 import threading
 import types
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -50,7 +50,8 @@ _OF_ARRAYS = frozenset({"shape", "size", "ndim", "strides", "flags", "dtype"})
 # Special methods that code in C may call of whatever it is handed.
 _MAY_BE_CALLED = (
     *("__eq__", "__hash__", "__lt__", "__gt__", "__bool__", "__len__", "__iter__", "__getitem__"),
-    *("__contains__", "__float__", "__index__", "__array__", "__call__"),
+    *("__contains__", "__float__", "__int__", "__index__", "__array__", "__call__", "__fspath__"),
+    *("__add__", "__radd__", "__mul__", "__rmul__", "__str__", "__repr__", "__format__"),
 )
 _INDEXED = (list, tuple, deque, str, bytes, range)
 _NUMBERS = (int, float, bool)  # whose equality with one that moves a guard can ask for
@@ -83,10 +84,8 @@ class Reads(Collector):
         if kind in SCALARS or is_live(owner) or is_late_array:
             return
         path = self.path_of(owner)
-        if kind is types.ModuleType or isinstance(owner, types.ModuleType):
-            if name not in vars(owner) and owner.__name__ == "lucid":
-                getattr(owner, name, None)  # what is imported late is there from now on
-            self.entry(f"{path}.{name}", vars(owner), name, holder=owner)
+        if kind is types.ModuleType:
+            self._load_from_module(owner, name, path)
         elif isinstance(owner, type):
             if name == "__dict__":
                 self.all_attributes(owner)
@@ -94,6 +93,8 @@ class Reads(Collector):
                 found: Any = self._load_from_class(type(owner), name)
                 if isinstance(found, types.GetSetDescriptorType):  # such as `__name__`
                     self.answer(f"{owner.__name__}.{name}", getattr, owner, name)
+                elif found is ABSENT:
+                    self._special(owner, "__getattr__")
         elif isinstance(owner, super):
             found = owner
             self._load_from_bases(found.__self_class__, found.__thisclass__, name)
@@ -117,10 +118,18 @@ class Reads(Collector):
         elif name in ("flat", "data"):
             self.array(path, owner)
 
+    def _load_from_module(self, owner: Any, name: str, path: str) -> None:
+        entries = vars(owner)
+        if name not in entries and owner.__name__ == "lucid":
+            getattr(owner, name, None)  # what is imported late is there from now on
+        self.entry(f"{path}.{name}", entries, name, holder=owner)
+        if name not in entries:
+            self.entry(f"{path}.__getattr__", entries, "__getattr__", holder=owner)
+
     def _load_from_object(
         self, owner: Any, name: str, path: str, attributes: dict[str, Any] | None
     ) -> None:
-        self.field(f"type({path})", owner, "__class__")
+        self._read_class(owner)
         if name == "__class__":
             return
         if name == "__dict__":
@@ -304,7 +313,7 @@ class Reads(Collector):
         self.belongs(isinstance, owner, kind)
 
     def belongs(self, function: Any, subject: Any, kinds: Any) -> None:
-        """`isinstance` and `issubclass` ask an abstract class, which others can register with.
+        """`isinstance` and `issubclass` ask a class, an abstract one what registers with it.
 
         Of what the step has made, its class is asked for at each call.
         """
@@ -313,6 +322,8 @@ class Reads(Collector):
         for kind in kinds if isinstance(kinds, tuple) else (kinds,):
             if isinstance(kind, abc.ABCMeta):
                 self.answer(f"{function.__name__}(…, {kind.__name__})", function, subject, kind)
+            for name in ("__instancecheck__", "__subclasscheck__"):
+                self._special(kind, name)
 
     def enter(self, manager: Any) -> None:
         """`with manager` looks both methods up before it calls one."""
@@ -358,9 +369,12 @@ class Reads(Collector):
         taken = ABSENT if in_c else self.moving_entry(path, owner, key)
         if taken is not ABSENT:
             return _Entry(taken)
-        self.may_call(key)
+        for part in (key.start, key.stop, key.step) if type(key) is slice else (key,):
+            self.may_call(part)
         if isinstance(owner, dict):
             self.look_for_itself(key)
+        elif isinstance(owner, type):
+            self._load_from_class(owner, "__class_getitem__")
         if is_live(key) and isinstance(owner, _INDEXED) and not hasattr(key.__class__, "__index__"):
             owner[key.kind()]  # which raises what Python raises
         own = None if in_c else self._special(owner, "__getitem__")
@@ -372,6 +386,8 @@ class Reads(Collector):
             is_absent = is_hashable(key) and not dict.__contains__(owner, key)
             if is_absent:
                 self._special(owner, "__missing__")
+                if isinstance(owner, defaultdict):
+                    self.load_attribute(owner, "default_factory")
             if is_hashable(key) and not (is_absent and is_librarys(type(owner))):
                 self.entry(f"{path}[{self.text_of(key)}]", owner, key)
         elif isinstance(owner, (list, tuple, deque)):
@@ -498,8 +514,12 @@ class Reads(Collector):
         elif hasattr(type(owner), "__next__"):
             self._special(owner, "__iter__")
             self.advance(owner)
-        elif is_unknown(self._special(owner, "__iter__")):
-            self.hand_over(owner)
+        else:
+            iterates = self._special(owner, "__iter__")
+            if iterates is ABSENT:
+                self._special(owner, "__getitem__")
+            elif is_unknown(iterates):
+                self.hand_over(owner)
         return None
 
     def advance(self, iterator: Any) -> None:
@@ -594,7 +614,9 @@ class Reads(Collector):
                 self.answer("numpy.geterr()", np.geterr)
             elif not isinstance(operand, (*SCALARS, TensorCore)):
                 self.look_at_context(operand)
-                for name in methods:
+                if isinstance(left, _INDEXED):
+                    self.may_call(operand)  # for its `__index__`
+                for name in (*methods, "__eq__") if "__ne__" in methods else methods:
                     if is_unknown(self._special(operand, name)):
                         self.hand_over(operand)
         return None
@@ -616,7 +638,11 @@ class Reads(Collector):
         kind = type(owner)
         if kind.__flags__ & _IS_IMMUTABLE or is_librarys(kind):
             return class_has(kind, name)
+        self._read_class(owner)
         return self._load_from_class(kind, name)
+
+    def _read_class(self, owner: Any) -> None:
+        self.field(f"type({self.path_of(owner)})", owner, "__class__")
 
     def _is_of_dicts(self, owner: Any, name: str) -> bool:
         """Whether attributes are entries, as after `__getattr__ = dict.__getitem__`."""
@@ -628,6 +654,7 @@ class Reads(Collector):
         kind = type(value)
         if kind.__flags__ & _IS_IMMUTABLE or is_librarys(kind):
             return
+        self._read_class(value)
         for name in (*_MAY_BE_CALLED, *names):
             if (kind, name) not in self._may_call:
                 self._may_call.add((kind, name))
