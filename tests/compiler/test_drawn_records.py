@@ -183,6 +183,20 @@ def test_records_that_differ_are_drawn_op_by_op(memory: Any, use: Any, reason: s
     assert "hint: draw in a function with @lucid.compiler.disable" in said
 
 
+@pytest.mark.parametrize("leaf", [float, lucid.tensor])
+def test_a_buffer_that_is_an_argument_is_drawn_from_op_by_op(agree: Any, leaf: Any) -> None:
+    """In the user's words: what stands for a number while tracing is nothing to them."""
+
+    def scenario(compile: Any) -> Any:
+        memory, rng = [(leaf(float(i)),) for i in range(20)], random.Random(1)
+        step = compile(lambda memory: lucid.tensor([float(x) for (x,) in rng.sample(memory, 4)]))
+        return [step(memory) for _ in range(3)]
+
+    (step,) = agree(scenario)
+    reason = step.stats.eager_reasons[0]
+    assert "each call is given the list from which it draws, by rng.sample()" in reason
+
+
 def test_who_writes_returns_or_keeps_what_is_drawn_has_what_is_in_the_buffer(agree: Any) -> None:
     def scenario(compile: Any) -> Any:
         random.seed(1)

@@ -22,7 +22,8 @@ import numpy as np
 
 from lucid.compiler.guards.age import owner_of
 from lucid.compiler.guards.restarts import RestartTrace
-from lucid.compiler.inputs.late import Applied
+from lucid.compiler.inputs.late import Applied, is_late
+from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.recording.late_arrays import LateArray, result_of
 from lucid.compiler.recording.late_numbers import operands_of
 from lucid.compiler.recording.optional_rows import OptionalColumn, OptionalRow
@@ -149,6 +150,8 @@ def _records(
     if line in exits.recorder.at_start.looked_at:
         refuse("it writes, returns or keeps what")
     path = collector.path_of(items)
+    if id(items) in exits.recorder.containers and any(map(_is_input, flatten(items[0])[0])):
+        refuse(f"each call is given the {type(items).__name__} from which")
     view = collector.stand_in_for(items)
     is_changed = view.source.done if view is not items else collector.has_written_in([items])
     if is_changed:
@@ -172,13 +175,18 @@ def _records(
     call.known = found_by.found
     kind, _, rebuild, length = call.known
     if type(kind) is str:
-        refuse(f"the records differ, {kind}, that")
+        refuse(f"the records differ ({kind}) that")
     rows = [*_rows(exits, kind, iter(results), length, name)]
     of_records = zip(*rows, strict=True) if rows else [()] * length
     call.given = [(rebuild([*leaves]), leaves) for leaves in of_records]
     given = [record for record, _ in call.given]
     exits.recorder.drawn.update((id(x), x) for x in containers_in(given) if x is not given)
     return given
+
+
+def _is_input(leaf: Any) -> bool:
+    """Whether something stands for what each call is given, of which nobody can draw."""
+    return is_live(leaf) or is_late(leaf) or isinstance(leaf, Tensor)
 
 
 class _DifferError(Exception):
@@ -268,6 +276,9 @@ def _kind(
         those were None, these may be, which is the same kind.
     """
     kinds = {*map(type, values)}
+    if any(is_live(x) or is_late(x) for x in values):
+        names = sorted({x.__class__.__name__ for x in values})
+        raise _DifferError(f"{' and '.join(names)} that the step is given, or computes")
     of, *parts = like if type(like) is tuple else (None,)
     if kinds == {Tensor, type(None)} or (of is OptionalRow and kinds <= {Tensor, type(None)}):
         return _optional(values, columns, leaves, parts[0] if of is OptionalRow else None)
@@ -328,7 +339,9 @@ def _optional(
 def _stacked(arrays: Sequence[Any]) -> np.ndarray:
     """A column of arrays of one shape and dtype."""
     first = arrays[0]
-    if first is None or not has_dtype(first):
+    if first is None:
+        raise _DifferError("tensors that the step is given, or computes")
+    if not has_dtype(first):
         raise _DifferError("arrays of a dtype that lucid hasn't")
     shape, dtype = first.shape, first.dtype
     if any(x is None or x.shape != shape or x.dtype != dtype for x in arrays):
