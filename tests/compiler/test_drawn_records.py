@@ -560,6 +560,27 @@ def test_a_place_that_is_not_there_is_an_error(agree: Any) -> None:
     agree(scenario)
 
 
+def _in_a_line(memory: Any, rng: Any, _: Any) -> Any:
+    a, b = rng.randrange(10), rng.randrange(10**6)
+    return memory[a][0] + b
+
+
+def _of_an_array(memory: Any, _: Any, rng: Any) -> Any:
+    i, j = rng.integers(0, 1000, 2)
+    return memory[i][0] if i < 20 else j
+
+
+@pytest.mark.parametrize("use", [_in_a_line, _of_an_array])
+def test_a_number_that_was_found_with_a_place_may_be_none(agree: Any, use: Any) -> None:
+    def scenario(compile: Any) -> Any:
+        memory, others = [(float(i),) for i in range(20)], np.random.default_rng(1)
+        rng = random.Random(1)
+        step = compile(lambda: use(memory, rng, others))
+        return [float(step()) for _ in range(80)], rng.random(), others.random()
+
+    agree(scenario)
+
+
 def test_records_may_have_nothing_in_them(agree: Any) -> None:
     def scenario(compile: Any) -> Any:
         rng, memory = random.Random(1), [()] * 20

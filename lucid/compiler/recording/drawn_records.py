@@ -95,7 +95,13 @@ def record_at(exits: Exits, collector: GuardCollector, items: Any, place: LateSc
         places: Any = LateArray(exits, whole)
         keys: list[Any] = [(whole, i) for i in range(whole.shape[0])] if whole.shape else []
         if not keys:
-            values = [x for x in _found_with(whole, exits) if (id(items), x, 0) not in known]
+            size = len(items)
+            values = [
+                x
+                for x in _found_with(whole, exits)
+                if x is whole
+                or ((id(items), x, 0) not in known and -size <= exits.now_of(x) < size)
+            ]
             keys = [(x, 0) for x in values]
             places = [exits.number(x, x, (), place.text, int) for x in values]
         found = _records(exits, collector, name, _at_places, items, (places,), {}, what, None)
@@ -122,7 +128,10 @@ def _found_with(number: Value, exits: Exits) -> list[Value]:
 
 
 def _at_places(items: Sequence[Any], places: Sequence[int]) -> list[Any]:
-    return [items[place] for place in places]
+    try:
+        return [items[place] for place in places]
+    except IndexError:  # of one that nobody may ask for
+        raise _DifferError("one is at a place that isn't there") from None
 
 
 def _records(
@@ -229,10 +238,11 @@ class _Draw:
         self._drawn: list[np.ndarray] = []
 
     def __call__(self, *arrays: np.ndarray) -> list[np.ndarray]:
-        records = self._records(arrays)
+        records: Any = []
         columns: list[np.ndarray] = []
         leaves: list[np.ndarray] = []
         try:
+            records = self._records(arrays)
             like = None if self.known is None else self.known.kind
             kind = _kind(records, columns, leaves, like) if records else "none"
             if self.written and any(id(owner_of(x)) in self.written for x in leaves):
