@@ -557,7 +557,7 @@ def test_a_way_that_can_not_be_traced_is_tried_less_and_less_beside_one_that_can
         return sum(random.sample(memory, 4))
 
     for number in range(4 * CALLS):
-        memory.append(lucid.full((3,), float(number)))
+        memory.append(lucid.full((3,), float(number), requires_grad=True))
         found = learn()
         assert number < 3 or set(found.tolist()) <= {*map(float, range(4 * number))}
     assert len(learn.stats.eager_reasons) == 4 * CALLS - 3

@@ -168,7 +168,7 @@ def test_records_of_another_kind_are_another_program(agree: Any) -> None:
 @pytest.mark.parametrize(
     ("memory", "use", "reason"),
     [
-        ([(lucid.ones(2), None), (lucid.ones(2), lucid.ones(2))] * 20, len, "NoneType and Tensor"),
+        ([(lucid.ones(2), None), (lucid.ones(2), 1.0)] * 20, len, "NoneType and float"),
         ([(lucid.ones(2),), (lucid.ones(3),)] * 20, len, "arrays of other shapes or dtypes"),
         ([(object(),)] * 20, len, "objects of object"),
         ([(lucid.ones(2, requires_grad=True),)] * 20, len, "tensors that require grad"),
@@ -181,6 +181,20 @@ def test_records_that_differ_are_drawn_op_by_op(memory: Any, use: Any, reason: s
     (said,) = step.stats.eager_reasons
     assert reason in said
     assert "hint: draw in a function with @lucid.compiler.disable" in said
+
+
+@pytest.mark.parametrize("leaf", [float, lucid.tensor])
+def test_a_buffer_that_is_an_argument_is_drawn_from_op_by_op(agree: Any, leaf: Any) -> None:
+    """In the user's words: what stands for a number while tracing is nothing to them."""
+
+    def scenario(compile: Any) -> Any:
+        memory, rng = [(leaf(float(i)),) for i in range(20)], random.Random(1)
+        step = compile(lambda memory: lucid.tensor([float(x) for (x,) in rng.sample(memory, 4)]))
+        return [step(memory) for _ in range(3)]
+
+    (step,) = agree(scenario)
+    reason = step.stats.eager_reasons[0]
+    assert "each call is given the list from which it draws, by rng.sample()" in reason
 
 
 def test_who_writes_returns_or_keeps_what_is_drawn_has_what_is_in_the_buffer(agree: Any) -> None:
@@ -344,5 +358,260 @@ def test_an_entry_that_a_step_puts_in_the_buffer_may_be_drawn(agree: Any) -> Non
             return sum(x * i for x, i in rng.sample(memory, 5))
 
         return [step(lucid.full((2,), float(i))) for i in range(6)]
+
+    agree(scenario)
+
+
+# ------------------------------------------------------------------ None in some of the records
+
+Step = namedtuple("Step", ("state", "next_state"))
+
+
+def with_none(share: float = 0.3, count: int = 40) -> list[Any]:
+    """Transitions, some of which end an episode."""
+    rng = random.Random(0)
+    rows = [lucid.full((1, 2), float(i)) for i in range(2 * count)]
+    pairs = zip(rows[:count], rows[count:], strict=True)
+    return [Step(a, None if rng.random() < share else b) for a, b in pairs]
+
+
+def masked(following: Any) -> Any:
+    found = lucid.zeros(len(following), 2)
+    mask = lucid.tensor(tuple(map(lambda s: s is not None, following)), dtype=lucid.bool)  # noqa: C417
+    found[mask] = lucid.cat([s for s in following if s is not None]) * 2
+    return found
+
+
+NATIVE = {
+    "a mask": masked,
+    "listed": lambda x: lucid.tensor([s is not None for s in x]),
+    "missing": lambda x: lucid.tensor([s is None for s in x]),
+    "as bytes": lambda x: lucid.tensor([s is not None for s in x], dtype=lucid.uint8),
+    "of NumPy": lambda x: lucid.from_numpy(np.array([s is None for s in x])),
+    "as numbers": lambda x: lucid.tensor([float(s is not None) for s in x]),
+    "joined": lambda x: lucid.cat([s for s in x if s is not None]).sum(0),
+    "stacked": lambda x: lucid.stack([s for s in x if not s is None]).sum(0),  # noqa: E714
+}
+
+
+@pytest.mark.parametrize("use", NATIVE.values(), ids=NATIVE)
+def test_some_of_the_records_have_none(agree: Any, use: Any) -> None:
+    """The last state of an episode has no next one."""
+
+    def scenario(compile: Any) -> Any:
+        rng, memory = random.Random(1), with_none()
+
+        @compile
+        def step() -> Any:
+            batch = Step(*zip(*rng.sample(memory, SIZE), strict=True))
+            return use(batch.next_state), lucid.cat(batch.state)
+
+        return [step() for _ in range(20)]
+
+    (step,) = agree(scenario)
+    assert step.stats.traces <= 4
+    assert step.stats.eager_reasons == []
+
+
+def test_none_of_the_records_has_none_or_all_have(agree: Any) -> None:
+    def scenario(compile: Any) -> Any:
+        rng, memory = random.Random(1), with_none(0.0, 12)
+
+        @compile
+        def step() -> Any:
+            found = [x.next_state for x in rng.sample(memory, 4)]
+            return lucid.tensor([s is None for s in found])
+
+        found = [step() for _ in range(3)]
+        for i in range(12):
+            memory[i] = Step(memory[i].state, None)
+            found += [step(), step()]
+        memory[:] = [Step(x.state, x.state) for x in memory]
+        return found + [step() for _ in range(5)]
+
+    agree(scenario, traces=2)
+
+
+def _by_a_loop(following: Any) -> Any:
+    found = lucid.zeros(1, 2)
+    for s in following:
+        if s is None:
+            continue
+        found = found + s
+    return found
+
+
+LOOKS = {
+    "a loop": _by_a_loop,
+    "zeros": lambda x: lucid.cat([lucid.zeros(1, 2) if s is None else s for s in x]),
+    "the missing": lambda x: len([s for s in x if s is None]),
+    "a part": lambda x: lucid.cat([s for s in x[1:] if s is not None]),
+    "changed": lambda x: lucid.cat([s * 2 for s in x if s is not None]),
+    "a filter": lambda x: lucid.cat([*filter(lambda s: s is not None, x)]),
+    "a generator": lambda x: lucid.cat(tuple(s for s in x if s is not None)),
+    "any": lambda x: any(s is None for s in x),
+    "contains": lambda x: None in x,
+    "counted": lambda x: x.count(None),
+    "isinstance": lambda x: [isinstance(s, lucid.Tensor) for s in x],
+    "types": lambda x: [type(s).__name__ for s in x],
+    "equal": lambda x: [s == None for s in x],  # noqa: E711
+    "a default": lambda x: [0.0 if s is None else s.sum() for s in x],
+    "returned": lambda x: x,
+    "the list": lambda x: [s for s in x if s is not None],
+    "one of the list": lambda x: [s for s in x if s is not None][0] * 2,  # noqa: RUF015
+    "over the list": lambda x: [s * 2 for s in [s for s in x if s is not None]],
+    "its length": lambda x: len([s for s in x if s is not None]),
+    "truth": lambda x: [s for s in x if s is not None and s.sum() > 3],
+    "a text": lambda x: f"{[s is None for s in x]}",
+    "an attribute": lambda x: [getattr(s, "shape", None) for s in x],
+    "a class": lambda x: [s.__class__.__name__ for s in x],
+}
+
+
+@pytest.mark.parametrize("use", LOOKS.values(), ids=LOOKS)
+def test_who_asks_otherwise_which_records_have_none(agree: Any, use: Any) -> None:
+    def scenario(compile: Any) -> Any:
+        rng, memory = random.Random(1), with_none()
+        step = compile(lambda: use(tuple(x.next_state for x in rng.sample(memory, SIZE))))
+        return [step() for _ in range(5)]
+
+    agree(scenario)
+
+
+def test_the_reason_says_what_to_write_for_none() -> None:
+    memory, rng = with_none(), random.Random(1)
+    step = lucid.compile(lambda: _by_a_loop([x.next_state for x in rng.sample(memory, SIZE)]))
+    step()
+    (reason,) = step.stats.eager_reasons
+    assert "it looks at what is None in some of the records of rng.sample()" in reason
+    assert "x is not None for x in" in reason
+
+
+# ------------------------------------------------------------------ records at drawn places
+
+PLACES = {
+    "choice": lambda n: np.random.choice(n, SIZE, replace=False),
+    "randint": lambda n: np.random.randint(0, n, size=SIZE),
+    "permutation": lambda n: np.random.permutation(n)[:SIZE],
+    "sample": lambda n: random.sample(range(n), SIZE),
+    "choices": lambda n: random.choices(range(n), k=SIZE),
+    "randrange": lambda n: [random.randrange(n) for _ in range(SIZE)],
+    "randperm": lambda n: lucid.randperm(n)[:SIZE].tolist(),
+    "a tensor": lambda n: lucid.randint(0, n, (SIZE,)),
+}
+
+
+@pytest.mark.parametrize("places", PLACES.values(), ids=PLACES)
+@pytest.mark.parametrize("kind", [list, deque])
+def test_a_step_reads_records_at_places_that_each_call_draws(
+    agree: Any, places: Any, kind: type
+) -> None:
+    def scenario(compile: Any) -> Any:
+        random.seed(1)
+        np.random.seed(1)
+        memory, others = filled(as_pythons, kind), iter(filled(as_pythons))
+
+        @compile
+        def step() -> Any:
+            batch = [memory[i] for i in places(len(memory))]
+            return of_rows(batch), len(memory)
+
+        found = []
+        for _ in range(8):
+            found.append(step())
+            memory.append(next(others))
+        return found, random.random(), np.random.rand()
+
+    (step,) = agree(scenario)
+    assert step.stats.traces <= 3  # by the length; by the one that moves; for a size that is open
+    assert step.stats.eager_reasons == []
+
+
+@pytest.mark.parametrize("entry", [lucid.tensor, lambda x: np.asarray(x, np.float32)])
+def test_entries_at_drawn_places_are_tensors_or_arrays(agree: Any, entry: Any) -> None:
+    def scenario(compile: Any) -> Any:
+        rng = np.random.default_rng(1)
+        data = [entry([float(i), 1.0]) for i in range(30)]
+
+        @compile
+        def step() -> Any:
+            batch = [data[i] for i in rng.integers(0, len(data), 5)]
+            return lucid.tensor(np.stack(batch)).sum(0)
+
+        return [step() for _ in range(6)]
+
+    agree(scenario, traces=1)
+
+
+def test_a_place_that_is_not_there_is_an_error(agree: Any) -> None:
+    def scenario(compile: Any) -> Any:
+        rng = random.Random(1)
+        memory = [(float(i),) for i in range(20)]
+
+        @compile
+        def step(n: int) -> Any:
+            try:
+                return [memory[rng.randrange(n)][0] for _ in range(3)]
+            except IndexError as error:
+                return str(error)
+
+        return [step(n) for n in (20, 20, 200, 20, 200, 20)], rng.random()
+
+    agree(scenario)
+
+
+def _in_a_line(memory: Any, rng: Any, _: Any) -> Any:
+    a, b = rng.randrange(10), rng.randrange(10**6)
+    return memory[a][0] + b
+
+
+def _of_an_array(memory: Any, _: Any, rng: Any) -> Any:
+    i, j = rng.integers(0, 1000, 2)
+    return memory[i][0] if i < 20 else j
+
+
+@pytest.mark.parametrize("use", [_in_a_line, _of_an_array])
+def test_a_number_that_was_found_with_a_place_may_be_none(agree: Any, use: Any) -> None:
+    def scenario(compile: Any) -> Any:
+        memory, others = [(float(i),) for i in range(20)], np.random.default_rng(1)
+        rng = random.Random(1)
+        step = compile(lambda: use(memory, rng, others))
+        return [float(step()) for _ in range(80)], rng.random(), others.random()
+
+    agree(scenario)
+
+
+def test_records_may_have_nothing_in_them(agree: Any) -> None:
+    def scenario(compile: Any) -> Any:
+        rng, memory = random.Random(1), [()] * 20
+        step = compile(lambda: (len(rng.sample(memory, 4)), memory[rng.randrange(20)]))
+        return [step() for _ in range(3)]
+
+    agree(scenario)
+
+
+def test_records_of_few_that_differ_are_looked_at(agree: Any) -> None:
+    def scenario(compile: Any) -> Any:
+        rng = random.Random(1)
+        data = [(lucid.ones(2),), (lucid.ones(3),)]
+        step = compile(lambda: data[rng.randrange(2)][0].sum())
+        return [step() for _ in range(12)]
+
+    agree(scenario, traces=2)
+
+
+def test_a_record_of_few_at_a_drawn_place_is_returned_or_changed(agree: Any) -> None:
+    def scenario(compile: Any) -> Any:
+        rng = random.Random(1)
+        data = [{"x": lucid.full((2,), float(i)), "n": 0} for i in range(3)]
+
+        @compile
+        def step() -> Any:
+            record = data[rng.randrange(3)]
+            record["n"] = record["n"] + 1
+            return record
+
+        kept = [step() for _ in range(12)]
+        return [x["n"] for x in kept], [any(x is y for y in data) for x in kept]
 
     agree(scenario)

@@ -450,7 +450,6 @@ class GuardCollector(Reads):
         owner, key, *default = args
         entry = self.substitutes.entry(owner, key)
         if entry is not None:
-            self.iterate(owner)
             return lambda *_: entry
         if not is_known_before(key):
             return None

@@ -178,6 +178,7 @@ class Collector:
         self.is_over = False  # then it listens no more, whatever is left of its listening
         self.is_put_back = False
         self.substitutes: Any = Substitutes()
+        self._is_none: Any = None  # what stands for each answer of the latest `is`
         self.refused: Callable[[Any], BaseException] = lambda error: error
         self.given_tensors: Mapping[int, TensorCore] = {}
         self.given_sets: Mapping[int, Sequence[str]] = {}  # known by what is in them: their paths
@@ -770,8 +771,18 @@ class Collector:
         """Know objects that were given: their contents stand for those of each call."""
         self._given.update(identities)
 
+    def identified(self, answer: bool) -> Any:
+        """What stands for the answer, which only a call knows; None: the answer itself."""
+        found, self._is_none = self._is_none, None
+        return None if found is None else found[answer]
+
+    def test_none(self, value: Any) -> Any:
+        """A jump asks whether a value is None; what it is to look at instead."""
+        return self.substitutes.looked_at(value)
+
     def identify(self, one: Any, other: Any) -> None:
         """Python asks whether two objects are the same one, and calls may be given others."""
+        self._is_none = self.substitutes.is_none(one if other is None else other)
         kinds = (TensorCore, np.ndarray)  # of which others may stand for those that it is given
         are_data = any(isinstance(one, kind) and isinstance(other, kind) for kind in kinds)
         is_bare = type(other) is object is not type(one)  # a sentinel, which no tensor is

@@ -73,6 +73,9 @@ _TESTS = (
     *("GET_LEN", "UNARY_NOT", "TO_BOOL", "JUMP_IF_TRUE_OR_POP", "JUMP_IF_FALSE_OR_POP"),
     *(f"POP_JUMP_{way}IF_{x}" for way in ("", "FORWARD_", "BACKWARD_") for x in _TRUTHS),
 )
+_TESTS_NONE = tuple(
+    f"POP_JUMP_{way}IF_{x}" for way in ("", "FORWARD_", "BACKWARD_") for x in ("NONE", "NOT_NONE")
+)
 _LOADS_GLOBAL = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
 _LOADS_CELL = ("LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF")
 
@@ -90,6 +93,7 @@ _READS_AND_WRITES: dict[str, tuple[str, Sequence[int | str]]] = {
     "DELETE_SUBSCR": ("delete_item", (2, 1)),
     **dict.fromkeys(_ITERATES, ("iterate", (1,))),
     **dict.fromkeys(_TESTS, ("measure", (1,))),
+    **dict.fromkeys(_TESTS_NONE, ("test_none", (1,))),
     **dict.fromkeys(("COMPARE_OP", "BINARY_OP"), ("operate", (2, 1, "methods"))),
     **dict.fromkeys(_OF_ONE, ("operate", (1, 1, "methods"))),
     "BEFORE_WITH": ("enter", (1,)),
@@ -110,6 +114,7 @@ _READS_AND_WRITES: dict[str, tuple[str, Sequence[int | str]]] = {
     "MATCH_KEYS": ("match_keys", (2, 1)),
     "RETURN_VALUE": ("give_back", (1,)),
 }
+_TOLD_AFTER = {"BUILD_STRING": "joined", "IS_OP": "identified"}  # of the result, to a method
 _CHANGES = ("assign_item", "store_contents", "operate_in_place")  # the first operand
 _ARRAYS = (np.ndarray, np.generic, TensorCore)
 _CALLS = ("CALL_KW", "CALL_FUNCTION_EX", "CALL" if _MONITORS else "PRECALL")
@@ -171,7 +176,7 @@ def _rows(code: types.CodeType) -> _Rows:
     variables = len(dict.fromkeys((*code.co_varnames, *code.co_cellvars))) + len(code.co_freevars)
     names: tuple[str, ...] = ()
     rows: _Rows = {}
-    has_joined, first = False, None
+    after, first = "", None
     for instruction in dis.get_instructions(code):
         kind, offset = instruction.opname, instruction.offset
         if (kind, instruction.arg) == _POSITIVE:
@@ -179,8 +184,8 @@ def _rows(code: types.CodeType) -> _Rows:
         if kind == "EXTENDED_ARG" and first is None:
             first = offset
         top = variables + at.get(offset, 0)
-        before = _Row("joined", [top - 1]) if has_joined else None
-        has_joined = kind == "BUILD_STRING"
+        before = _Row(after, [top - 1]) if after else None
+        after = _TOLD_AFTER.get(kind, "")
         if kind == "KW_NAMES":
             assert instruction.arg is not None
             names = code.co_consts[instruction.arg]
@@ -343,7 +348,7 @@ def _tell(listener: GuardCollector, frame: types.FrameType, row: _Row) -> None:
     listener.at = frame.f_code, frame.f_lasti
     stack = Stack(frame)
     if before is not None:
-        instead = listener.joined(stack[before.operands[0]])
+        instead = getattr(listener, before.method)(stack[before.operands[0]])
         if instead is not None:
             stack[before.operands[0]] = instead
     if not method:

@@ -80,6 +80,8 @@ class Reads(Collector):
     def load_attribute(self, owner: Any, name: str) -> None:
         owner = _wrapped(owner)
         kind = type(owner)
+        if name == "__class__":
+            self.substitutes.looked_at(owner)
         is_late_array = isinstance(owner, np.ndarray) and not issubclass(kind, np.ndarray)
         if kind in SCALARS or is_live(owner) or is_late_array:
             return
@@ -363,7 +365,6 @@ class Reads(Collector):
             return _Entry(changed)
         entry = self.substitutes.entry(owner, key)
         if entry is not None:
-            self.iterate(owner)
             return _Entry(entry)
         path = self.path_of(owner)
         taken = ABSENT if in_c else self.moving_entry(path, owner, key)
@@ -500,6 +501,9 @@ class Reads(Collector):
             instead = self.substitutes.rounds(owner)
             if instead is not None or type(owner) is range:
                 return instead
+        instead = self.substitutes.without_none(owner)
+        if instead is not None:
+            return instead
         path = self.path_of(owner)
         if isinstance(owner, tuple):
             for i, item in enumerate(owner):

@@ -5,7 +5,8 @@ each place in a record: the tensors, arrays or numbers that the drawn records ha
 The user's code gets as many records of the same classes, whose leaves are rows of the columns; so
 `zip(*batch)`, `torch.cat(batch.state)` and `np.stack` go on as with any tensors, arrays and numbers
 of the step, and the rows that are put together again are the column. What it gets are copies: a
-step that writes, returns or keeps one of them runs op by op.
+step that writes, returns or keeps one of them runs op by op. Records at places that the step
+computes, `[memory[i] for i in rng.integers(0, len(memory), 32)]`, are drawn likewise.
 """
 
 from __future__ import annotations
@@ -14,15 +15,20 @@ import functools
 import operator
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from lucid.compiler.guards.age import owner_of
-from lucid.compiler.inputs.late import Applied
+from lucid.compiler.guards.restarts import RestartTrace
+from lucid.compiler.inputs.late import Applied, is_late
+from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.recording.late_arrays import LateArray, result_of
 from lucid.compiler.recording.late_numbers import operands_of
+from lucid.compiler.recording.optional_rows import OptionalColumn, OptionalRow
 from lucid.functions.indexing import getitem
+from lucid.ir import ops
 from lucid.ir.location import here
 from lucid.ir.types import has_dtype
 from lucid.tensor.core import of_value
@@ -32,6 +38,7 @@ from lucid.tensor.tree import Rebuild, children_of, containers_in, flatten
 if TYPE_CHECKING:
     from lucid.compiler.guards.calls import GuardCollector
     from lucid.compiler.recording.exits import Exits
+    from lucid.compiler.recording.late_numbers import LateScalar
     from lucid.ir.graph import Value
 
 _NUMBERS: dict[type, np.dtype[Any]] = {
@@ -40,6 +47,7 @@ _NUMBERS: dict[type, np.dtype[Any]] = {
     float: np.dtype(np.float64),
 }
 _CONSTANTS = (str, type(None))
+_FEW = 8  # records at a place that is looked at, where they can't be drawn
 HINT = (
     "draw in a function with @lucid.compiler.disable, which each call makes and which returns the "
     "batch as tensors, or draw outside of the step"
@@ -47,8 +55,10 @@ HINT = (
 
 
 def is_container(items: Any) -> bool:
-    """Whether something may be a container of records."""
-    return type(items) in (list, deque) and len(items) > 0 and children_of(items[0]) is not None
+    """Whether something may be a container of records, or of tensors or arrays."""
+    if type(items) not in (list, deque) or len(items) == 0:
+        return False
+    return type(items[0]) in (Tensor, np.ndarray) or children_of(items[0]) is not None
 
 
 def draw_records(
@@ -64,15 +74,97 @@ def draw_records(
 
     name: what messages call the function.
     """
+    what = f"it draws, by {name}()"
+    return _records(exits, collector, name, draw, items, args, how, what, draw.__self__)
+
+
+def record_at(exits: Exits, collector: GuardCollector, items: Any, place: LateScalar) -> Any:
+    """The record at a place that the step computes; None: the number is to be looked at.
+
+    Where that was found together with others, `np.random.choice(len(memory), 32)`, all of these
+    records are drawn at once, when the first one is asked for.
+    """
+    is_told = here() in exits.recorder.at_start.looked_at
+    if (is_told and len(items) <= _FEW) or not collector.was_there(items):
+        return None
+    whole, number = _element(place.whole)
+    known, key = exits.recorder.at_places, (id(items), whole, number)
+    if key not in known:
+        path = collector.path_of(items)
+        what, name = f"it reads at {path}[{place.text}]", f"{path}[…]"
+        places: Any = LateArray(exits, whole)
+        keys: list[Any] = [(whole, i) for i in range(whole.shape[0])] if whole.shape else []
+        if not keys:
+            size = len(items)
+            values = [
+                x
+                for x in _found_with(whole, exits)
+                if x is whole
+                or ((id(items), x, 0) not in known and -size <= exits.now_of(x) < size)
+            ]
+            keys = [(x, 0) for x in values]
+            places = [exits.number(x, x, (), place.text, int) for x in values]
+        found = _records(exits, collector, name, _at_places, items, (places,), {}, what, None)
+        known.update(((id(items), *key), x) for key, x in zip(keys, found, strict=True))
+    return known[key]
+
+
+def _element(value: Value) -> tuple[Value, int]:
+    """The vector of which a number is an element, and which one it is; else itself, and 0."""
+    of = value.producer
+    of = of.operands[0].producer if of is not None and of.op is ops.reshape else None
+    if of is None or of.op is not ops.slice or len(of.operands[0].shape) != 1:
+        return value, 0
+    return of.operands[0], of.attributes["starts"][0]
+
+
+def _found_with(number: Value, exits: Exits) -> list[Value]:
+    """The numbers that host calls of the same line have found so far; else the number alone."""
+    of = number.producer
+    if of is None or of.op is not ops.host:
+        return [number]
+    nodes = [x for x in exits.recorder.graph.nodes if x.op is of.op and x.location == of.location]
+    return [x for node in nodes for x in node.results if x.type == number.type]
+
+
+def _at_places(items: Sequence[Any], places: Sequence[int]) -> list[Any]:
+    try:
+        return [items[place] for place in places]
+    except IndexError:  # of one that nobody may ask for
+        raise _DifferError("one is at a place that isn't there") from None
+
+
+def _records(
+    exits: Exits,
+    collector: GuardCollector,
+    name: str,
+    draw: Callable[..., Any],
+    items: Any,
+    args: Sequence[Any],
+    how: dict[str, Any],
+    what: str,
+    generator: Any,
+) -> list[Any]:
+    """What a function gives of the container as each call finds it; what: it is in messages."""
+    line, is_few = here(), generator is None and len(items) <= _FEW
+
+    def refuse(problem: str) -> NoReturn:
+        if is_few:
+            raise RestartTrace(problem, "looked_at", [line])
+        exits.op_by_op(f"{problem} {what}", HINT)
+        raise AssertionError
+
     if not collector.was_there(items):
-        exits.op_by_op(f"it draws from a container that it has made, by {name}()", HINT)
-    if here() in exits.recorder.at_start.looked_at:
-        exits.op_by_op(f"it writes, returns or keeps what it draws, by {name}()", HINT)
+        refuse("it has made the container from which")
+    if line in exits.recorder.at_start.looked_at:
+        refuse("it writes, returns or keeps what")
     path = collector.path_of(items)
+    if id(items) in exits.recorder.containers and any(map(_is_input, flatten(items[0])[0])):
+        refuse(f"each call is given the {type(items).__name__} from which")
     view = collector.stand_in_for(items)
     is_changed = view.source.done if view is not items else collector.has_written_in([items])
     if is_changed:
-        exits.op_by_op(f"it draws from {path}, which it has changed, by {name}()", HINT)
+        refuse(f"it has changed {path}, from which")
     collector.answer(f"type({path})", type, items)
     asked: Any = collector.guards[(type, id(items))]  # about the container that a call finds
 
@@ -86,18 +178,24 @@ def draw_records(
     values, read = operands_of(whole.bases)
     formula: Any = whole.formula
     call = _Draw(lambda arrays: formula(read(arrays)))
-    exits.recorder.endings.append(functools.partial(call.know_written, exits, items, name))
+    exits.recorder.endings.append(functools.partial(call.know_written, exits, items, refuse))
     options: Any = {"is_unheard": True, "may_differ": True}
-    results, found_by = exits.call(name, call, values, draw.__self__, **options)
+    results, found_by = exits.call(name, call, values, generator, **options)
     call.known = found_by.found
     kind, _, rebuild, length = call.known
     if type(kind) is str:
-        exits.op_by_op(f"it draws records that differ, {kind}, by {name}()", HINT)
-    rows = _rows(exits, kind, iter(results), length, name)
-    call.given = [(rebuild([*leaves]), leaves) for leaves in zip(*rows, strict=True)]
+        refuse(f"the records differ ({kind}) that")
+    rows = [*_rows(exits, kind, iter(results), length, name)]
+    of_records = zip(*rows, strict=True) if rows else [()] * length
+    call.given = [(rebuild([*leaves]), leaves) for leaves in of_records]
     given = [record for record, _ in call.given]
     exits.recorder.drawn.update((id(x), x) for x in containers_in(given) if x is not given)
     return given
+
+
+def _is_input(leaf: Any) -> bool:
+    """Whether something stands for what each call is given, of which nobody can draw."""
+    return is_live(leaf) or is_late(leaf) or isinstance(leaf, Tensor)
 
 
 class _DifferError(Exception):
@@ -140,11 +238,13 @@ class _Draw:
         self._drawn: list[np.ndarray] = []
 
     def __call__(self, *arrays: np.ndarray) -> list[np.ndarray]:
-        records = self._records(arrays)
+        records: Any = []
         columns: list[np.ndarray] = []
         leaves: list[np.ndarray] = []
         try:
-            kind = _kind(records, columns, leaves) if records else "none"
+            records = self._records(arrays)
+            like = None if self.known is None else self.known.kind
+            kind = _kind(records, columns, leaves, like) if records else "none"
             if self.written and any(id(owner_of(x)) in self.written for x in leaves):
                 raise _DifferError("memory that the step writes")
         except _DifferError as error:
@@ -158,29 +258,40 @@ class _Draw:
             self.found, self._drawn = _Records(kind, marks, rebuild, len(records)), leaves
         return columns + [np.zeros(())] * self.found.marks
 
-    def know_written(self, exits: Exits, items: Sequence[Any], name: str) -> None:
+    def know_written(
+        self, exits: Exits, items: Sequence[Any], refuse: Callable[[str], NoReturn]
+    ) -> None:
         """The user's code has run: what it writes must not be what is drawn."""
         collector = exits.recorder.collector
         assert collector is not None
         if collector.has_written_in(x for item in items for x in containers_in(item)):
-            exits.op_by_op(f"it changes records that it may draw, by {name}()", HINT)
+            refuse("it changes records like those that")
         written = exits.recorder.written_arrays([])
         self.written = frozenset(id(owner_of(array)) for array in written)
         if any(id(owner_of(x)) in self.written for x in self._drawn):
-            exits.op_by_op(f"it writes memory of what it draws, by {name}()", HINT)
+            refuse("it writes memory of what")
         for record, leaves in self.given:
             found = flatten(record)[0]
             if len(found) != len(leaves) or not all(map(operator.is_, found, leaves)):
-                exits.op_by_op(f"it changes records that it draws, by {name}()", HINT)
+                refuse("it changes records that")
         self._drawn, self.given = [], []
 
 
-def _kind(values: Sequence[Any], columns: list[np.ndarray], leaves: list[np.ndarray]) -> Any:
+def _kind(
+    values: Sequence[Any], columns: list[np.ndarray], leaves: list[np.ndarray], like: Any = None
+) -> Any:
     """What all of some values are, a column of each of their leaves is added to `columns`.
 
-    leaves: takes the arrays that these are made of.
+    leaves: takes the arrays that these are made of. like: what others have been; where some of
+        those were None, these may be, which is the same kind.
     """
     kinds = {*map(type, values)}
+    if any(is_live(x) or is_late(x) for x in values):
+        names = sorted({x.__class__.__name__ for x in values})
+        raise _DifferError(f"{' and '.join(names)} that the step is given, or computes")
+    of, *parts = like if type(like) is tuple else (None,)
+    if kinds == {Tensor, type(None)} or (of is OptionalRow and kinds <= {Tensor, type(None)}):
+        return _optional(values, columns, leaves, parts[0] if of is OptionalRow else None)
     if len(kinds) != 1:
         names = sorted(kind.__name__ for kind in kinds)
         raise _DifferError(" and ".join(names))
@@ -199,24 +310,48 @@ def _kind(values: Sequence[Any], columns: list[np.ndarray], leaves: list[np.ndar
         if any(x != values[0] for x in values):
             raise _DifferError(f"objects of {kind.__name__}")
         return kind, values[0]
+    known: Any = parts[-1] if of is kind and type(parts[-1]) is tuple else ()
     if issubclass(kind, tuple) and not kind.__dictoffset__:
         if len({*map(len, values)}) != 1:
             raise _DifferError(f"lengths of {kind.__name__}")
-        return kind, tuple([_kind(x, columns, leaves) for x in zip(*values, strict=True)])
+        pairs = zip_longest(zip(*values, strict=True), known[: len(values[0])])
+        return kind, tuple([_kind(x, columns, leaves, part) for x, part in pairs])
     children = [children_of(x) for x in values]
     keys = None if children[0] is None else [*children[0]]
     if keys is None:
         raise _DifferError(f"objects of {kind.__name__}")
     if any(x is None or [*x] != keys for x in children):
         raise _DifferError(f"entries of {kind.__name__}")
-    parts = [[x[key] for x in children if x is not None] for key in keys]
-    return kind, tuple(keys), tuple([_kind(x, columns, leaves) for x in parts])
+    entries = [[x[key] for x in children if x is not None] for key in keys]
+    pairs = zip_longest(entries, known[: len(keys)])
+    return kind, tuple(keys), tuple([_kind(x, columns, leaves, part) for x, part in pairs])
+
+
+def _optional(
+    values: Sequence[Any], columns: list[np.ndarray], leaves: list[np.ndarray], like: Any
+) -> Any:
+    """Tensors of one type and Nones: which are there, and rows, with zeros for what isn't.
+
+    like: the type of those that others have been; None: there are none.
+    """
+    is_there = np.array([x is not None for x in values])
+    found: list[np.ndarray] = []
+    if is_there.any():
+        _kind([x for x in values if x is not None], found, leaves)
+        like = found[0].shape[1:], found[0].dtype
+    shape, dtype = like
+    rows = np.zeros((len(values), *shape), dtype)
+    rows[is_there] = found[0] if found else 0
+    columns += [is_there, rows]
+    return OptionalRow, like, None
 
 
 def _stacked(arrays: Sequence[Any]) -> np.ndarray:
     """A column of arrays of one shape and dtype."""
     first = arrays[0]
-    if first is None or not has_dtype(first):
+    if first is None:
+        raise _DifferError("tensors that the step is given, or computes")
+    if not has_dtype(first):
         raise _DifferError("arrays of a dtype that lucid hasn't")
     shape, dtype = first.shape, first.dtype
     if any(x is None or x.shape != shape or x.dtype != dtype for x in arrays):
@@ -247,6 +382,10 @@ def _rows(
             yield from _rows(exits, part, columns, length, name)
         return
     column = next(columns)
+    if of is OptionalRow:
+        optional = OptionalColumn(exits, of_value(next(columns)), of_value(column), f"{name}()")
+        yield [OptionalRow(optional, i) for i in range(length)]
+        return
     whole, data = of_value(column), LateArray(exits, column)
     values = [exits.recorder.value_of(getitem(whole, i)) for i in range(length)]
     text = f"a number that {name}() has drawn"

@@ -323,6 +323,9 @@ class GrowingView(ListPart):
 
     def __getitem__(self, key: Any) -> Any:
         if not isinstance(key, slice):
+            entry = self.collector.substitutes.entry(self.owner, key)
+            if entry is not None:
+                return entry
             at = self.collector.index_of(seen(key))
             is_known = at is not None and 0 <= at < len(self.places)
             if is_known and self.places[at][0] is not None and self.size - self._added > at:

@@ -205,7 +205,10 @@ class LateScalar(SymScalar, Late):
     @property
     def whole(self) -> Value:
         """An int as an i64 of the graph."""
-        if self._whole is None:
+        if self._whole is None and self._kind is bool and self._value is not None:
+            with self.recorder.annotated():
+                self._whole = ops.cast(self._value, dtype=i64)
+        elif self._whole is None:
             self._whole = self._called(i64)
         return self._whole
 

@@ -118,6 +118,40 @@ def code_of_loop(code: types.CodeType, offset: int) -> LoopCode | None:
 
 
 @functools.lru_cache(maxsize=1024)
+def list_without_none(code: types.CodeType, offset: int) -> int | None:
+    """Where on the stack the list of `[x for x in … if x is not None]` is; None: it is another."""
+    loop = code_of_loop(code, offset)
+    if loop is None or loop.makes is None:
+        return None
+    inner = None if _is_loop(code, offset) else _function_below(code, offset)
+    following = [x for x in _instructions(inner or code) if inner or x.offset > offset]
+    start = next(i for i, x in enumerate(following) if x.opname == "FOR_ITER")
+    advance = following[start]
+    body = [x for x in following[start + 1 :] if x.offset < advance.argval]
+    tests = [x for x in body if x.opname.endswith("_NONE")]
+    puts = [x for x in body if x.opname == "LIST_APPEND"]
+    if len(tests) != 1 or len(puts) != 1:
+        return None
+    target = tests[0].argval
+    goes_on = target > tests[0].offset  # to what follows, else to the next round
+    if tests[0].opname.endswith("_NOT_NONE") is not goes_on:
+        return None
+    variables = [x for x in body if _variables(x) != ([], [])]
+    read = [name for x in variables for name in _variables(x)[0]]
+    written = [name for x in variables for name in _variables(x)[1]]
+    jumps = [x for x in body if x.opname.startswith("JUMP_BACKWARD")]
+    is_all = len(body) == len(variables) + len(jumps) + 2
+    is_one = len(written) == 1 and read == [written[0]] * 2
+    return loop.makes if is_all and is_one else None
+
+
+def _is_loop(code: types.CodeType, offset: int) -> bool:
+    """Whether the loop over what an instruction gives is in the same function."""
+    following = (x for x in _instructions(code) if x.offset > offset and x.opname not in _OPENS)
+    return next(following).opname == "FOR_ITER"
+
+
+@functools.lru_cache(maxsize=1024)
 def code_of_look(code: types.CodeType, offset: int) -> LookCode | None:
     """That of an instruction whose answer decides a jump, in the innermost loop around it."""
     at, offset = {x.offset: x for x in dis.get_instructions(code)}, _instruction(code, offset)

@@ -40,7 +40,7 @@ from lucid.compiler.guards.reads import part_of
 from lucid.compiler.inputs.late import is_late
 from lucid.compiler.inputs.scalars import ONLY_COMPUTE, is_known_before, is_live, live_function
 from lucid.compiler.recording.deferred_calls import Augmented
-from lucid.compiler.recording.drawn_records import draw_records, is_container
+from lucid.compiler.recording.drawn_records import draw_records, is_container, record_at
 from lucid.compiler.recording.filled_lists import StackedList, is_stacked
 from lucid.compiler.recording.growing_lists import of_lists
 from lucid.compiler.recording.iterables import (
@@ -63,8 +63,10 @@ from lucid.compiler.recording.late_numbers import (
     LateScalar,
     LateSize,
     is_close,
+    place_of,
 )
 from lucid.compiler.recording.loop_code import loop_behind
+from lucid.compiler.recording.optional_rows import OptionalRow, without_none
 from lucid.compiler.recording.python_loops import rounds
 from lucid.compiler.recording.texts import (
     TEXTS,
@@ -231,6 +233,8 @@ class StandInFunctions:
         for value in given:
             if type(value) is LateList and not _keeps(function):
                 value._look()
+            if type(value) is OptionalRow and not _takes(function):
+                value.column.look()
         if (function is float or function is int) and self._is_number(only):
             return functools.partial(_as_number, function)
         if function is next and self._goes_on(args[0] if args else None):
@@ -281,6 +285,8 @@ class StandInFunctions:
             return lambda *_, **__: made
         if not holds(given, is_late):
             return None
+        if _is_librarys(function) and holds(given, lambda x: type(x) is OptionalRow):
+            _look_at_rows(given)
         if getattr(function, "__wrapped__", function) in _SHARE_ARRAYS and any(
             type(x) is LateArray for x in given
         ):
@@ -327,6 +333,20 @@ class StandInFunctions:
         found = None if at is None else iterable_of(things, self._exits)
         instead = None if at is None or found is None else rounds(self._recorder, found, *at)
         return things if instead is None and is_iterable(things) else instead  # which tells itself
+
+    def without_none(self, items: Any) -> Iterator[Any] | None:
+        """What `[x for x in items if x is not None]` is to go over instead."""
+        at = self._collector.at
+        return None if at is None else without_none(items, *at)
+
+    def is_none(self, value: Any) -> tuple[Any, Any] | None:
+        """What stands for the answers of `value is None`, a False, and `is not`, a True."""
+        return value.column.answers(value.number) if type(value) is OptionalRow else None
+
+    def looked_at(self, value: Any) -> None:
+        """The user's code goes another way if a value is None."""
+        if type(value) is OptionalRow:
+            value.column.look()
 
     def _gathered(self, function: Any, generator: Any, *start: Any, **named: Any) -> Any:
         """What `sum` or `list` gives of a generator expression, one round of which is recorded."""
@@ -510,15 +530,25 @@ class StandInFunctions:
         return functools.partial(draw_records, self._exits, self._collector, name, function)
 
     def entry(self, owner: Any, key: Any) -> Any:
-        """What `owner[key]` gives of a table of texts, at such a key; None: it is looked at."""
+        """What `owner[key]` gives, at a place that the step computes; None: it is looked at.
+
+        Of a table of texts or numbers an entry, of a container of records the record.
+        """
         if type(key) is int and not (isinstance(owner, TensorCore) or is_stacked(owner)):
             size = len(owner) if type(owner) is list else None
             self._recorder.loops.note_key(key, self._collector.at, size)
+        key = place_of(key)
+        is_place = isinstance(key, TensorCore) and self._is_number(key) and is_container(owner)
+        if is_place and key._type.dtype.kind == "int":
+            key = key.item()
         if type(key) is not LateScalar or key.kind is not int:
             return None
+        if is_container(owner):
+            return record_at(self._exits, self._collector, owner, key)
         table = table_of(owner)
         if table is None or not (key >= 0 and key < len(table)):
             return None
+        self._collector.iterate(owner)
         return entry_of(table, key)
 
     def _by_method(self, name: str, function: Any, *args: Any, **kwargs: Any) -> Any:
@@ -621,6 +651,23 @@ def _keeps(function: Any) -> bool:
     code = getattr(function, "__init__" if isinstance(function, type) else "__func__", function)
     is_python = isinstance(code, types.FunctionType)
     return is_python or function in (isinstance, type) or function.__name__ in _KEEP
+
+
+def _takes(function: Any) -> bool:
+    """Whether a function of Python's is told what it does with such a value, or keeps it."""
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    return isinstance(code, types.CodeType) or function.__name__ in _KEEP
+
+
+def _is_librarys(function: Any) -> bool:
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    return isinstance(code, types.CodeType) and code.co_filename.startswith(LIBRARY)
+
+
+def _look_at_rows(given: Any) -> None:
+    for leaf in flatten(given)[0]:
+        if type(leaf) is OptionalRow:
+            leaf.column.look()
 
 
 class _Template:

@@ -21,7 +21,6 @@ from lucid.autograd.host_finding import OpenAxis
 from lucid.compiler.guards.calls import GuardCollector
 from lucid.compiler.guards.collector import Substitutes
 from lucid.compiler.guards.events import UnsupportedError, is_supported, listening
-from lucid.compiler.guards.guard import Guard
 from lucid.compiler.guards.mutable_sources import Identity, MutableSource
 from lucid.compiler.guards.restarts import Known, RestartTrace
 from lucid.compiler.guards.table import GuardTable
@@ -258,20 +257,103 @@ def _run(
 
     Gives also what stood for the arguments; nobody should hold it any more.
     """
-    sources = [source.path for source in side_effects.read]
-    stand_ins = StandIns(recorder, call, side_effects.function, sources)
+    function, sources = side_effects.function, [source.path for source in side_effects.read]
+    stand_ins = StandIns(recorder, call, function, sources)
     grad_enabled = context.grad_enabled
     settle = functools.partial(_settle, recorder, collector, side_effects, stand_ins)
     try:
-        _enter(recorder, collector, side_effects, stand_ins, call)
-        result = _call(recorder, collector, side_effects.function, stand_ins)
+        side_effects.enter(stand_ins.values, recorder)
+        for grows in side_effects.growing:
+            collector.let_stand(grows.owner, GrowingView(grows, recorder, collector))
+        for changes in side_effects.arrays:
+            collector.accept(changes.owner, changes.owner)
+            with recording(recorder):
+                collector.let_stand(changes.owner, stand_in_of(recorder, changes.owner))
+        stand_ins.begin()
+        remade = functions_in((stand_ins.args, stand_ins.kwargs), but=call.objects)
+        objects = filter(identity_of_function, call.objects)
+        collector.given_functions = {*map(id, objects), *map(id, remade)}
+        collector.given_cells = cells_in(call.given, but=call.objects)
+        collector.call(function, (), {})
+        collector.take_entry = stand_ins.take_entry
+        try:
+            with recording(recorder), listening(collector):
+                result = function(*stand_ins.args, **stand_ins.kwargs)
+        except (RestartTrace, Exception) as error:
+            if isinstance(error, (RestartTrace, ValueError)):
+                # Python takes a trace function away that raises, and NumPy makes an error of its
+                # own of one that it is given.
+                recorder.raise_refused()
+            if not isinstance(error, RestartTrace):
+                recorder.loops.check_left()
+            if not isinstance(error, (RestartTrace, TraceError)):
+                recorder.raise_earlier()
+            raise
+        finally:
+            if collector.restart is not None:  # whatever the user's code has made of it
+                raise collector.restart from None
+        recorder.raise_caught()
+        recorder.loops.check_left()
+        for end in recorder.endings:
+            end()
+        recorder.parts.finish()
         if context.grad_enabled != grad_enabled:
             recorder.run_op_by_op("it leaves another grad mode than it finds")
-        epilogue, guards = _leave(recorder, collector, side_effects, stand_ins, call, result)
+        recorder.foreseen.put_back()
+        collector.finish()
+        recorder.hosts.put_back()
+        with recording(recorder):
+            of_arguments = stand_ins.changes()
+            finals = side_effects.leave(collector, recorder, of_arguments)
+        stand_ins.check_apart(side_effects.bound_elsewhere)
+        written = recorder.written_arrays([changes.owner for changes in side_effects.arrays])
+        guards = collector.depended_on(recorder.array_owners, written)
+        guards += recorder.guards.values()
+        stand_ins.put_back()
+        collector.look_again()
+        with recording(recorder):
+            made = EpilogueBuilder(recorder, stand_ins.handles, call).finish(
+                result, finals, side_effects
+            )
         settle(failed=False)
         pinned = stand_ins.pinned
         handles = [weakref.ref(h) for i, h in enumerate(stand_ins.handles) if i not in pinned]
-        return _found(recorder, collector, side_effects, stand_ins, call, epilogue, guards), handles
+        grads_read = [use for use in recorder.grads.values() if use.was_read]
+        met = [x for x in recorder.cells.values() if x.value.producer is None]
+        cells = [(cell, _strides_of(cell)) for cell in met if cell.kind != "replaced"]
+        kept = Guards(
+            watched=GuardTable([guard for guard in guards if not guard.gated]),
+            gated=GuardTable([guard for guard in guards if guard.gated]),
+            formulas=[*recorder.formulas.values()],
+            grads_read=grads_read,
+            grads_shared=shared_gradients(grads_read, call),
+            asked=collector.asked,
+            pinned=pinned,
+            state={cell.storage for cell, _ in cells if cell.kind == "state"},
+            side_effects=None if side_effects.is_empty else side_effects,
+            sources=side_effects.sources,
+            moving=stand_ins.moving,
+            keys=call.keys,
+            is_own=not side_effects.is_empty and side_effects.keeps_guards,
+        )
+        found = Trace(
+            graph=recorder.graph,
+            function=function,
+            guards=kept,
+            live=[*recorder.live_inputs.values()],
+            cells=cells,
+            epilogue=made,
+            effects=recorder.effects,
+            undo=recorder.undo,
+            path=tuple(recorder.exits.path),
+            questions=tuple(recorder.exits.texts),
+            sizes_asked=recorder.exits.sizes_asked,
+            may_catch=recorder.may_catch,
+            sizes=recorder.sizes if recorder.sizes.symbols else None,
+            sized=recorder.sized,
+            are_given=recorder.has_given_sizes,
+        )
+        return found, handles
     except BaseException as error:
         try:
             close_blocks(error)
@@ -284,132 +366,6 @@ def _run(
             raise
         _refuse_in_error(error)
         raise
-
-
-def _enter(
-    recorder: Recorder,
-    collector: GuardCollector,
-    side_effects: SideEffects,
-    stand_ins: StandIns,
-    call: Call,
-) -> None:
-    """Put stand-ins where the function will find what each call reads anew."""
-    side_effects.enter(stand_ins.values, recorder)
-    for grows in side_effects.growing:
-        collector.let_stand(grows.owner, GrowingView(grows, recorder, collector))
-    for changes in side_effects.arrays:
-        collector.accept(changes.owner, changes.owner)
-        with recording(recorder):
-            collector.let_stand(changes.owner, stand_in_of(recorder, changes.owner))
-    stand_ins.begin()
-    remade = functions_in((stand_ins.args, stand_ins.kwargs), but=call.objects)
-    objects = filter(identity_of_function, call.objects)
-    collector.given_functions = {*map(id, objects), *map(id, remade)}
-    collector.given_cells = cells_in(call.given, but=call.objects)
-    collector.call(side_effects.function, (), {})
-    collector.take_entry = stand_ins.take_entry
-
-
-def _call(
-    recorder: Recorder,
-    collector: GuardCollector,
-    function: Callable[..., Any],
-    stand_ins: StandIns,
-) -> Any:
-    """What the function returns; an error that it raises, or has caught, is the trace's own."""
-    try:
-        with recording(recorder), listening(collector):
-            result = function(*stand_ins.args, **stand_ins.kwargs)
-    except (RestartTrace, Exception) as error:
-        if isinstance(error, (RestartTrace, ValueError)):
-            # Python takes a trace function away that raises, and NumPy makes an error of its
-            # own of one that it is given.
-            recorder.raise_refused()
-        if not isinstance(error, RestartTrace):
-            recorder.loops.check_left()
-        if not isinstance(error, (RestartTrace, TraceError)):
-            recorder.raise_earlier()
-        raise
-    finally:
-        if collector.restart is not None:  # whatever the user's code has made of it
-            raise collector.restart from None
-    recorder.raise_caught()
-    recorder.loops.check_left()
-    for end in recorder.endings:
-        end()
-    recorder.parts.finish()
-    return result
-
-
-def _leave(
-    recorder: Recorder,
-    collector: GuardCollector,
-    side_effects: SideEffects,
-    stand_ins: StandIns,
-    call: Call,
-    result: Any,
-) -> tuple[Epilogue, list[Guard]]:
-    """Put back what Python found, and make outputs of what it would have now."""
-    recorder.foreseen.put_back()
-    collector.finish()
-    recorder.hosts.put_back()
-    with recording(recorder):
-        finals = side_effects.leave(collector, recorder, stand_ins.changes())
-    stand_ins.check_apart(side_effects.bound_elsewhere)
-    written = recorder.written_arrays([changes.owner for changes in side_effects.arrays])
-    guards = collector.depended_on(recorder.array_owners, written)
-    guards += recorder.guards.values()
-    stand_ins.put_back()
-    collector.look_again()
-    with recording(recorder):
-        builder = EpilogueBuilder(recorder, stand_ins.handles, call)
-        return builder.finish(result, finals, side_effects), guards
-
-
-def _found(
-    recorder: Recorder,
-    collector: GuardCollector,
-    side_effects: SideEffects,
-    stand_ins: StandIns,
-    call: Call,
-    epilogue: Epilogue,
-    guards: Sequence[Guard],
-) -> Trace:
-    """All that a program is made of."""
-    grads_read = [use for use in recorder.grads.values() if use.was_read]
-    met = [x for x in recorder.cells.values() if x.value.producer is None]
-    cells = [(cell, _strides_of(cell)) for cell in met if cell.kind != "replaced"]
-    return Trace(
-        graph=recorder.graph,
-        function=side_effects.function,
-        guards=Guards(
-            watched=GuardTable([guard for guard in guards if not guard.gated]),
-            gated=GuardTable([guard for guard in guards if guard.gated]),
-            formulas=[*recorder.formulas.values()],
-            grads_read=grads_read,
-            grads_shared=shared_gradients(grads_read, call),
-            asked=collector.asked,
-            pinned=stand_ins.pinned,
-            state={cell.storage for cell, _ in cells if cell.kind == "state"},
-            side_effects=None if side_effects.is_empty else side_effects,
-            sources=side_effects.sources,
-            moving=stand_ins.moving,
-            keys=call.keys,
-            is_own=not side_effects.is_empty and side_effects.keeps_guards,
-        ),
-        live=[*recorder.live_inputs.values()],
-        cells=cells,
-        epilogue=epilogue,
-        effects=recorder.effects,
-        undo=recorder.undo,
-        path=tuple(recorder.exits.path),
-        questions=tuple(recorder.exits.texts),
-        sizes_asked=recorder.exits.sizes_asked,
-        may_catch=recorder.may_catch,
-        sizes=recorder.sizes if recorder.sizes.symbols else None,
-        sized=recorder.sized,
-        are_given=recorder.has_given_sizes,
-    )
 
 
 def _refuse_in_error(error: BaseException) -> None:

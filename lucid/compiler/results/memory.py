@@ -55,7 +55,8 @@ class TracedMemory(SymNumbers):
         versions: what counters were when they were first looked at, and what they have come to.
         containers: numbers of the containers and objects of plain data in arguments, by identity.
         dicts: the classes of these objects, by the identity of the `__dict__`.
-        drawn: copies of containers from outside that stand for these, by identity.
+        drawn: copies of containers from outside that stand for these, by identity; at_places:
+            of entries at numbers of the graph, by the identity of what these are entries of.
         argument_storages: the memory of arguments, which must not be met as state.
         array_owners: identities of those who own the memory of NumPy arrays that are read; copied:
             memory of those of which eager mode makes copies.
@@ -91,6 +92,7 @@ class TracedMemory(SymNumbers):
         self.containers: dict[int, int] = {}
         self.dicts: dict[int, type] = {}
         self.drawn: dict[int, Any] = {}
+        self.at_places: dict[tuple[int, Value, int], Any] = {}
         self.arguments: Sequence[TensorCore] = ()
         self.argument_storages: set[Storage] = set()
         self.array_owners: set[int] = set()
