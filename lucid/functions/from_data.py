@@ -58,7 +58,9 @@ def tensor(
     check_device(device, "tensor")
     wanted = None if dtype is None else as_dtype(dtype, "tensor")
     shown: type = data.__class__
-    if type(data) is not shown and shown in (np.ndarray, range):  # which only a call knows
+    if context.recorder is not None and (rows := context.recorder.numbers_in(data)) is not None:
+        data, wanted = rows, wanted or _dtype_of_number(rows._type.dtype.numpy.type().item())
+    elif type(data) is not shown and shown in (np.ndarray, range):  # which only a call knows
         is_empty = shown is range and not data.length > 0  # then it is one of floats
         data = range(0) if is_empty else data.as_tensor()
     if isinstance(data, Tensor):

@@ -21,8 +21,9 @@ STARTS = (0.0, 1e-3, 0.3, 2.0, 70.0, 1e-3, 900.0)
 
 
 def values(x: Any) -> list[Any]:
+    x = [*x.values()] if isinstance(x, dict) else x
     if isinstance(x, (tuple, list)):
-        return [z for y in x for z in values(y)]
+        return [len(x), *(z for y in x for z in values(y))]
     return [x.detach().numpy().copy() if isinstance(x, lucid.Tensor) else x]
 
 
@@ -740,6 +741,174 @@ def test_long_sums_of_ints_are_looked_at_once() -> None:
     traces(step, [2.0, 70.0])
 
 
+# ---------------------------------------------------------------------- what rounds put in lists
+
+
+def test_a_history_of_numbers_is_returned_as_long_as_there_were_rounds() -> None:
+    def step(x: Any) -> Any:
+        losses = [-1.0]
+        for _ in range(100):
+            new = lucid.tanh(W @ x) + 1
+            losses.append((new - x).abs().max().item())
+            x = new
+            if losses[-1] < 1e-6:
+                break
+        losses.append(0.25)
+        return losses, len(losses), losses[-2], sum(losses) / len(losses), max(losses)
+
+    assert traces(step) == 1
+
+
+def test_what_numpy_and_tensors_make_of_a_history() -> None:
+    def step(x: Any) -> Any:
+        history: dict[str, list[Any]] = {"norm": [], "rounds": []}
+        while x.norm() > 1e-3:
+            x = x * 0.5
+            history["norm"].append(x.norm().item())
+            history["rounds"].append(len(history["rounds"]))
+        norms = history["norm"]
+        whole = lucid.tensor(norms), np.mean(norms), float(np.array(norms).sum()), norms[-3:]
+        return history, *whole, lucid.tensor(history["rounds"])
+
+    assert traces(step, [70.0, 3.0, 900.0, 1e9, 5.0]) == 2  # what NumPy makes has a size then
+
+
+def test_rounds_read_what_the_rounds_before_have_put_in_a_list() -> None:
+    def step(x: Any) -> Any:
+        losses: list[float] = []
+        while len(losses) < 2 or abs(losses[-1] - losses[-2]) > 1e-6:
+            x = lucid.tanh(W @ x) + 1
+            losses.append((x * x).sum().item())
+            if len(losses) >= 40:
+                break
+        return losses, x
+
+    assert traces(step) == 1
+
+
+def test_tensors_that_rounds_collect_and_their_gradient() -> None:
+    def step(x: Any) -> Any:
+        x = start = x.clone().requires_grad_()
+        states, sizes = [x], list[Any]()
+        while x.norm() > 1e-3:
+            x = 0.5 * x + 0.1 * (W @ x).tanh()
+            states.append(x)
+            sizes.append((x * x).sum())
+        stacked = lucid.stack(states)
+        loss = (stacked * stacked).sum() + sum(sizes) / len(sizes) + states[-1].sum()
+        loss = loss + states[2].sum() + lucid.cat(states).sin().sum()
+        loss.backward()
+        return stacked, lucid.stack(sizes), loss, start.grad
+
+    # Stacks for the gradient hold 16 rounds, or 64.
+    assert traces(step, [70.0, 3.0, 900.0, 70.0, 0.3, 1e6, 5.0]) <= 3
+
+
+def test_gradients_through_collected_states_are_right() -> None:
+    def loss(x: Any) -> Any:
+        states = []
+        while (x * x).sum() > 0.05:
+            x = 0.6 * x + 0.1 * (W @ x).tanh()
+            states.append(x * x[0])
+        return (lucid.stack(states).cumsum(0) ** 2).sum() + states[-1].sum()
+
+    compiled = lucid.compile(loss)
+    for start in (1.0, 3.0, 20.0, 8.0):
+        x = (start * lucid.tensor([1.0, -0.5, 0.25], dtype=f64)).requires_grad_()
+        assert lucid.autograd.gradcheck(compiled, (x,))
+        assert lucid.autograd.gradgradcheck(compiled, (x,))
+    assert not compiled.stats.eager_reasons
+
+
+def test_what_a_round_puts_in_a_list_on_either_side_of_a_branch() -> None:
+    def step(x: Any) -> Any:
+        steps, rate = list[float](), 1.0
+        while x.norm() > 1e-2:
+            if x[0] > 0.2:
+                x = x * 0.6
+                steps.append(x.norm().item())
+            else:
+                x, rate = x * 0.5, rate * 0.5
+                steps.append(rate)
+        return steps, x
+
+    assert traces(step, [2.0, 70.0, 5.0, 900.0]) <= 2
+
+
+def _written_behind(x: Any) -> Any:
+    states = []
+    while x.norm() > 0.1:
+        x = 0.7 * x
+        states.append(x)
+    x.add_(1)
+    return lucid.stack(states)
+
+
+def _written_in_place(x: Any) -> Any:
+    x, states = x.clone(), []
+    while x.norm() > 0.1:
+        x.mul_(0.7)
+        states.append(x)
+    return lucid.stack(states)
+
+
+def _shown_twice(x: Any) -> Any:
+    first: list[float] = []
+    second = first
+    while x.norm() > 0.1:
+        x = 0.7 * x
+        first.append(x.norm().item())
+    return first, second, first is second
+
+
+def _returned(x: Any) -> Any:
+    states = []
+    while x.norm() > 0.1:
+        x = 0.7 * x
+        states.append(x)
+    states[-1].add_(1)
+    return states, x
+
+
+def _put_now_and_then(x: Any) -> Any:
+    found = []
+    while x.norm() > 0.1:
+        x = 0.7 * x
+        if x[0] > 0.5:
+            found.append(x.norm().item())
+    return found
+
+
+def _large_ints(x: Any) -> Any:
+    found, number = [], 1
+    while x.norm() > 1e-9:
+        x, number = 0.7 * x, number * 3
+        found.append(number)
+    return found
+
+
+def _taken(x: Any) -> Any:
+    found = []
+    while x.norm() > 0.1:
+        x = 0.7 * x
+        found.append(x.norm().item())
+    last = found.pop()
+    return found, last, [round(number, 3) for number in found]
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        *(_written_behind, _written_in_place, _shown_twice, _returned, _put_now_and_then),
+        *(_large_ints, _taken),
+    ],
+)
+def test_lists_that_are_not_rows_of_a_loop_are_those_of_eager_mode(
+    step: Callable[..., Any],
+) -> None:
+    traces(step, [2.0, 70.0, 900.0])
+
+
 # ---------------------------------------------------------------------- random loops
 
 _UPDATES = (
@@ -770,6 +939,11 @@ _SIDES = (
     *("buf.add_(1)", "z -= 0.2", "z = buf * 2", "pair = (pair[0] * 1, pair[1] + 1)", "z = buf"),
     *("n = 0", "p.grad = None", "buf[0] = s", "best = x.detach().clone()", "d['k'] = n"),
 )
+_COLLECTED = (
+    *("xs.append(x)", "xs.append(y * 2)", "ls.append(err.item())", "ls.append(s)", "ns.append(n)"),
+    *("ls.append(float(n))", "xs.append(buf * 1)", "xs.append(z)", "ns.append(len(ns) + n)"),
+    *("s = ls[-1]", "y = y + 0.1 * xs[-1]", "ls.append(ls[-1] * 0.5 + ls[-2])"),
+)
 _OTHER_ENDS = ("n > 7", "s < 0.3", "lucid.isnan(x).any()", "x.abs().max().item() > 3")
 
 
@@ -797,6 +971,9 @@ def _program(rng: random.Random) -> str:
         body += [f"if {end}:", *("    " + x for x in way)]
     elif kind == "count":
         body += branch()
+    collects = rng.random() < 0.6
+    for line in rng.choices(_COLLECTED, k=rng.randrange(1, 4)) if collects else ():
+        body.insert(rng.choice([3, len(body)]), line)
     body += other + rng.choices(_MORE, k=rng.randrange(3)) + ["n += 1", "g += 1"]
     head = {
         **dict.fromkeys(("for", "else"), f"for k in range({rng.choice([3, 9, 30, 60])}):"),
@@ -813,13 +990,21 @@ def _program(rng: random.Random) -> str:
     ]
     lines += ["box, d, pair = [x.detach().sum()], {'k': 0}, (0, 1.0)"]
     lines += ["buf, z = lucid.zeros_like(x), x.detach() * 2", "p = buf.clone().requires_grad_()"]
+    lines += ["xs, ls, ns = [x * 2], [1.0, 2.0], []"]
     lines += [head, *("    " + x for x in body)]
     lines += ["else:", "    x = x * 3"] if kind == "else" else []
     left = "x.detach(), y.detach(), best.detach() * 1, err.detach(), n, k, s, m"
     left += ", box[0].detach(), d['k'], buf * 1, z * 1, pair, p.detach() * 1"
     left += ", 0 if p.grad is None else p.grad * 1"
+    if collects:
+        lines.append(
+            rng.choice(["ls.append(0.5)", "x = x * 2", "xs.append(x * 3)", "x.detach().add_(1)"])
+        )
+        lines.append("stacked = lucid.stack(xs)")
+        left += ", ls, ls[-1], sum(ns), len(xs), stacked.detach(), lucid.tensor(ls), max(ls)"
     if is_differentiated:
-        lines.append("g, = lucid.autograd.grad((x * x + y + best).sum(), x0)")
+        more = " + (stacked * stacked).sum()" if collects else ""
+        lines.append(f"g, = lucid.autograd.grad((x * x + y + best).sum(){more}, x0)")
         left += ", g"
     return "\n    ".join(["def step(x):", *lines, f"return {left}"]) + "\n"
 

@@ -25,6 +25,7 @@ the answers. Which end it was is an exit of the step, so there is a path for eac
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import sys
 import types
@@ -167,6 +168,7 @@ class _Way(NamedTuple):
         stays: whether the loop goes on; begun: how many rounds of a `for` have begun.
         holds: the answer of the look behind it, if that doesn't say whether the loop goes on.
         made: the next carry; memory: that of it; new: what of this the round has made.
+        items: what the round has put in lists; held: the memory of that.
         written: what it has left in memory from before it, and the version.
     """
 
@@ -175,6 +177,8 @@ class _Way(NamedTuple):
     begun: list[TensorCore]
     holds: list[TensorCore]
     made: list[TensorCore]
+    items: list[TensorCore]
+    held: set[Storage]
     memory: list[Storage]
     new: set[Storage]
     written: dict[Storage, tuple[Value, int]]
@@ -350,10 +354,11 @@ class EndedLoops:
         self._part(look.frame, others)
         state = LoopState(before.code, look.frame, self._loops, before)
         carry = state.carry(before, noted, kinds=(float, int), others=others)
-        if noted.refused is not None or state.filled or noted.has_told:
+        if noted.refused is not None or noted.has_told:
             return None
-        if noted.changed:
-            if not state.opens(noted.changed):
+        changed = [x for x in noted.changed if id(x.owner) not in state.filled]
+        if changed:
+            if not state.opens(changed):
                 return None
             return LoopState(before.code, look.frame, self._loops, state), None
         return state, carry or None
@@ -421,6 +426,7 @@ class EndedLoops:
         frame = watched.look.frame
         recorded.entered = state.enter(frame, recorded.carry, recorded.stand_ins)
         recorded.asked = []
+        recorded.entered.count_items(number_of(self._loops, recorded.scan.carry[1], (0, math.inf)))
         if iteration is not None:
             iteration.begun = recorded.begun
             place, item = watched.look.code.target, iteration.item(recorded.begun)
@@ -475,6 +481,8 @@ class EndedLoops:
                 raise unrolling("has rounds that differ", [recorded.place])
             pairs = zip(recorded.stand_ins, recorded.versions, strict=True)
             state.writes = [x._counter.value - version for x, version in pairs]
+            items = recorded.entered.appended(made, recorded.stand_ins)
+            held = {x._storage for x in items}
             memory, written = [x._storage for x in made], dict[Storage, tuple[Value, int]]()
             new = {x for x in memory if recorded.frame.is_new(x)}
             stays = self._stays(watched, condition)
@@ -482,9 +490,11 @@ class EndedLoops:
             holds = [] if recorded.holds is None else [self._holds(condition, True)]
             plan = recorded.plan
             if recorded.frame.written and recorded.asked:
-                made = [self._as_it_is(recorded, x) for x in made]
+                made, items = ([self._as_it_is(recorded, x) for x in y] for y in (made, items))
                 written = self._take_back(recorded)
-            way = _Way(recorded.asked, stays, begun, holds, made, memory, new, written)
+            way = _Way(
+                *(recorded.asked, stays, begun, holds, made, items, held, memory, new, written)
+            )
             recorded.ways.append(way)
             while plan and not plan[-1]:
                 plan.pop()
@@ -497,9 +507,14 @@ class EndedLoops:
             self._recorded = None
             recorded.closing.__exit__(*sys.exc_info())
             raise
-        recorded.closing.close()
         scan, count = recorded.scan, len(recorded.scan.carry) - len(recorded.carry)
+        items = scan.made[1]
+        with _with_histories(items):
+            recorded.closing.close()
         left = state.written_back(recorded.carry, scan.carry[count:], None)
+        rounds = number_of(self._loops, scan.carry[scan.counted], (0, math.inf))
+        for filled, rows, item in zip(state.filled.values(), scan.rows, items, strict=True):
+            filled.fill(rows, rounds, [item, *left])
         state.enter(watched.look.frame, recorded.carry, left)
         self._note_memory(recorded, [x._storage for x in left])
         if iteration is not None:
@@ -564,13 +579,17 @@ class EndedLoops:
             left = [
                 self._tensor(way.written[x][0]) if x in way.written else known[x] for x in states
             ]
-            rows.append([goes_on, end, undone, *way.begun, *way.holds, *way.made, *left])
+            rows.append(
+                [goes_on, end, undone, *way.begun, *way.holds, *way.made, *left, *way.items]
+            )
         equality = _Equality(self._loops.recorder, recorded.frame.start)
         chosen = self._chosen(recorded, [*zip(ways, rows, strict=True)], 0, equality)
         goes_on, end, undone, *new = chosen
-        count = len(new) - len(states)
+        count = len(new) - len(ways[0].items)
+        new, items = new[:count], new[count:]
+        count -= len(states)
         made = new[len(ways[0].begun) + len(ways[0].holds) : count]
-        if not recorded.entered.ints_fit(recorded.stand_ins, made):  # by one way after another
+        if not recorded.entered.ints_fit(recorded.stand_ins, made, items):  # by one way or another
             raise unrolling("has rounds that differ", [recorded.place])
         if ended:
             old = [scan.carry[3], *scan.carry[CONTROL + 2 :], *known.values()]
@@ -582,7 +601,9 @@ class EndedLoops:
             storage.generation += 1
             versions = [way.written[storage][1] for way in ways if storage in way.written]
             recorded.frame.written[storage][1].value = max(versions)
-        scan.made = [goes_on, number, end, counted, *new[:count]], []
+        for way in ways:
+            recorded.entered.refuse_written(way.held, way.memory, recorded.stand_ins)
+        scan.made = [goes_on, number, end, counted, *new[:count]], items
 
     def _as_it_is(self, recorded: _Recorded, x: TensorCore) -> TensorCore:
         """A tensor that stays what it is now when what the round has written is taken back."""

@@ -149,6 +149,16 @@ class Exits:
         node = self.recorder.hosts.size(whole, place)
         return next(iter(node.results[0].type.shape), None)
 
+    def opened(self, number: Any, line: Location | None) -> Any:
+        """A number as an open size, wherever one may be; else the step is specialized on it."""
+        hosts, place = self.recorder.hosts, number_at(line)
+        if hosts.rounds or not hosts.may_open or place in hosts.closed:
+            return operator.index(number)
+        if place not in hosts.opened:
+            raise RestartTrace(f"has {number.text} for a size", "opened", [place])
+        found = self.size_found(number, place)
+        return operator.index(number) if found is None else found
+
     def note_size(self, number: SymScalar) -> None:
         """Begin again, with an open size, where the library needs a number that is read before."""
         hosts = self.recorder.hosts

@@ -5,25 +5,45 @@ at its front, and nothing else. Behind the loop it stands for all of them, stack
 there is its row. What is written there, a hook and a gradient that somebody asks for would see less
 than the item (`_LentRow` in `loops.py`). So who does that, or asks for more than to join, count,
 add, cut and go over, begins the trace again, and the loop is unrolled.
+
+A list of numbers, `losses.append(loss.item())`, is the rows of a tensor as well, and Python has it
+after the call: it may be returned and kept, and what `sum` or NumPy make of it is a formula. Where
+a call finds how many rounds there are, the rows are more than the items, whose number is a carry of
+the loop; the items stacked have an open size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
+import operator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard, cast
 
+from lucid.compiler.inputs.late import Bases, bases_of, formula_of
+from lucid.compiler.inputs.scalars import Formula, is_live
 from lucid.compiler.recording.iterables import LateIterable
-from lucid.compiler.recording.late_numbers import LateScalar, LateSize, extent_of
+from lucid.compiler.recording.late_numbers import LateScalar, LateSize, extent_of, number_by
 from lucid.compiler.recording.loops import unrolling
+from lucid.functions.creation import arange
 from lucid.functions.joining import cat, stack
 from lucid.functions.reduction import sum as sum_along
 from lucid.functions.shape import flip
-from lucid.tensor.core import TensorCore
+from lucid.ir import ops
+from lucid.ir.types import DType, f64, i64
+from lucid.tensor.core import TensorCore, constant
+from lucid.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
-    from lucid.compiler.recording.loops import Loops
+    from lucid.compiler.recording.loops import Frame, Loops
     from lucid.ir.location import Location
     from lucid.tensor.storage import Storage
+
+_NUMBERS: dict[type, DType] = {float: f64, int: i64}
+
+
+def kind_of(item: Any) -> type | None:
+    """What a list is one of that a loop may fill: tensors, floats or ints; None: something else."""
+    kind = item.__class__
+    return Tensor if type(item) is Tensor else kind if kind in _NUMBERS else None
 
 
 class StackedList(LateIterable):
@@ -60,12 +80,16 @@ class StackedList(LateIterable):
                 return _Rows(self.whole[index], self.filled)
             return self.backwards() if index == slice(None, None, -1) else self._look()
         is_number = type(index) in (int, LateScalar, LateSize) and self.has_numbers
-        if not is_number or not (-self.length <= index and index < self.length):
+        if not is_number or not (self._is_behind_start(index) and index < self.length):
             return self._look()
         if type(index) is not int:
             return self.at(index)
         is_behind = index < 0 and type(self.length) is int
         return self.filled.item(self, self.length + index if is_behind else index)
+
+    def _is_behind_start(self, index: Any) -> bool:
+        is_known = type(index) is int  # of which a length between two ends may tell
+        return bool(self.length >= -index if is_known else -self.length <= index)
 
     def backwards(self) -> LateIterable:
         return _Rows(flip(self.whole, (0,)), self.filled)
@@ -101,19 +125,24 @@ class _Rows(StackedList):
 class FilledList(StackedList):
     """A list of tensors of one type, most of which are the rows of one that a loop has stacked.
 
+    Or of numbers, which the elements of one are.
+
     Args:
         before: the items that Python's rounds have made, and what was there before.
         place: the line of the loop.
+        noted: of the round before the recorded one.
 
     Attributes:
         made: the list of a comprehension, into which Python itself puts what rounds make.
         last_number: in the recorded round, the number of the last item; None: unknown.
-        last: its last item, where rounds read that.
+        last: its last items, where rounds read these, by how far they are from the end.
+        number: the dtype of its numbers; None: they are tensors.
     """
 
     __slots__ = (
-        *("_ahead", "_before", "_behind", "_depth", "_grows_ahead", "_items", "_last"),
-        *("_length", "_loops", "_place", "_rows", "_shown", "last_number", "made"),
+        *("_ahead", "_before", "_behind", "_count", "_depth", "_grows_ahead", "_items"),
+        *("_length", "_loops", "_place", "_rows", "_shown", "last", "last_number", "made"),
+        "number",
     )
 
     def __init__(
@@ -121,18 +150,21 @@ class FilledList(StackedList):
         before: list[Any],
         loops: Loops,
         place: Location | None,
+        noted: Frame,
         made: list[Any] | None = None,
     ) -> None:
         self._rows: TensorCore | None = None
-        super().__init__(list, (), len(before))
+        super().__init__(list, (), None)
         self.made = made
         self._before, self._loops, self._place = before, loops, place
-        self._depth = _depth(loops)
+        self.number = _NUMBERS.get(before[-1].__class__)
+        self._count: Any = None  # of rows that are items
+        self._depth = _depth(loops, noted)
         self._ahead: list[Any] = []
         self._behind: list[Any] = []
         self._grows_ahead = False
         self._items: dict[Any, tuple[StackedList, Any]] = {}
-        self._last: Any = None
+        self.last: dict[int, Any] = {}
         self.last_number: LateScalar | None = None
         self._shown: list[tuple[Storage, int]] = []
 
@@ -142,8 +174,8 @@ class FilledList(StackedList):
 
     @property
     def length(self) -> Any:
-        """How many items there are, behind the loop; each round has another number."""
-        return self._look() if self._rows is None else self._length
+        """How many items there are; in rounds of a known number that is another one in each."""
+        return self._look() if self._length is None else self._length
 
     @length.setter
     def length(self, count: Any) -> None:
@@ -158,6 +190,16 @@ class FilledList(StackedList):
     def is_alone(self) -> bool:
         """Whether an item can be had alone."""
         return self._rows is not None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a call finds how many of the rows are items."""
+        return type(self._count) is LateScalar
+
+    def begin(self, rounds: LateScalar) -> None:
+        """Be what it is after so many rounds, as the next one begins."""
+        self._ahead, self._behind = [], []
+        self._count, self.length = rounds, rounds + len(self._before)
 
     def item(self, part: StackedList, index: int) -> Any:
         """One at a known number, which is the same object each time."""
@@ -183,13 +225,23 @@ class FilledList(StackedList):
         made, self._ahead, self._behind = [*self._ahead, *self._behind], [], []
         return made
 
-    def fill(self, rows: TensorCore, count: Any, item: TensorCore) -> None:
+    def row(self) -> TensorCore:
+        """The one item that the recorded round has put in it; a tensor that holds a number."""
+        made = self.take()
+        if [*map(kind_of, made)] != [kind_of(self._before[-1])]:
+            raise unrolling("fills a list not alike", [self._place])
+        item: TensorCore = made[0]
+        return item if self.number is None else self._loops.recorder.constant(item, self.number)
+
+    def fill(self, rows: TensorCore, count: Any, shown: Iterable[TensorCore]) -> None:
         """Let the rows of a tensor be what all the rounds have put in it that are recorded.
 
-        item: of the recorded round.
+        shown: what may share memory with items: that of the recorded round, which may be there from
+            before the loop, and what the loop leaves.
         """
-        self._rows, self.length = rows, len(self._before) + count
-        self._shown = [(item._storage, item._storage.generation)]  # from before, if it is written
+        self._rows, self._count, self.length = rows, count, count + len(self._before)
+        if self.number is None:
+            self._shown = [(x._storage, x._storage.generation) for x in shown]
 
     def settle(self) -> None:
         """Take what a comprehension's last rounds have made."""
@@ -204,21 +256,23 @@ class FilledList(StackedList):
 
     def insert(self, index: Any, item: Any) -> None:
         """Put an item at the front, as `append` does at the end."""
-        if type(index) is not int or index != 0:
+        if type(index) is not int or index != 0 or self.is_open:
             self._look()
         self._note_longer()
         self._ahead.insert(0, item)
 
     def reverse(self) -> None:
         """Let the last item be the first one, behind the loop."""
-        if self._rows is None or _depth(self._loops) >= self._depth:
+        is_over = self._rows is not None and _depth(self._loops) <= self._depth
+        if not is_over or self.is_open or self.number is not None:
             self._look()
         ahead, before, behind = (x[::-1] for x in (self._ahead, self._before, self._behind))
         if self._grows_ahead:
             self._ahead, self._before, self._behind = [], behind + before, ahead
         else:
             self._ahead, self._before, self._behind = behind, before + ahead, []
-        self._grows_ahead, self._last = not self._grows_ahead, None
+        self._grows_ahead = not self._grows_ahead
+        self.last.clear()
         self._items.clear()
 
     def __iadd__(self, items: Iterable[Any]) -> FilledList:
@@ -227,36 +281,74 @@ class FilledList(StackedList):
         return self
 
     def _note_longer(self) -> None:
-        if self._rows is not None:
-            if _depth(self._loops) >= self._depth:
-                self._loops.unroll("fills a list that another loop has filled")
-            self.length = self.length + 1
+        if self._rows is not None and _depth(self._loops) > self._depth:
+            self._loops.unroll("fills a list that another loop has filled")
+        if self._length is not None:
+            self.length = self._length + 1
             self._items.clear()
 
     @property
     def whole(self) -> Any:
+        if self.is_open:
+            before = self._all_rows()
+            count = self._count + len(self._before)
+            size = self._loops.recorder.exits.opened(count, self._place)
+            return cat([before[:size], *([self._stack(self._behind)] if self._behind else [])])
+        rows = self._checked_rows()
+        before = [self._stack(self._before)] if self._before else []
+        filled = [flip(rows, (0,)), *before] if self._grows_ahead else [*before, rows]
+        added = [[self._stack(x)] if x else [] for x in (self._ahead, self._behind)]
+        return cat([*added[0], *filled, *added[1]])
+
+    def _all_rows(self) -> Any:
+        """The items that Python has made before the loop, and all rows."""
+        return cat([self._stack(self._before), self._checked_rows()])
+
+    def _stack(self, items: Sequence[Any]) -> Any:
+        if self.number is None:
+            return stack(items)
+        recorder = self._loops.recorder
+        return stack([recorder.constant(x, self.number) for x in items])
+
+    def _checked_rows(self) -> Any:
+        """The rows, where no item was written since."""
         rows: Any = self._rows
         own = (*self._before, *self._ahead, *self._behind)
-        if rows is None or any(not _fits(x, rows) for x in own):
+        is_alike = self._are_numbers(own) if self.number else all(_fits(x, rows) for x in own)
+        if rows is None or not is_alike:
             self._look()
         for memory, generation in self._shown:
             self._loops.recorder.parts.read(memory)  # of what may have been written since
             if memory.generation != generation:
                 self._look()
-        before = [stack(self._before)] if self._before else []
-        filled = [flip(rows, (0,)), *before] if self._grows_ahead else [*before, rows]
-        added = [[stack(x)] if x else [] for x in (self._ahead, self._behind)]
-        return cat([*added[0], *filled, *added[1]])
+        return rows
+
+    def _are_numbers(self, items: Iterable[Any]) -> bool:
+        return all(_NUMBERS.get(x.__class__) is self.number for x in items)
 
     def at(self, number: Any) -> Any:
         own = self._own_at(number)
         if own is not None:
             return own
+        if self.is_open or self.number is not None:
+            return self._found(number)
         is_between = type(number) is type(self.length) is int
         whole = self.whole
         if is_between and self._rows is not None and not self._rows.requires_grad:
             whole = whole.detach()  # that others require a gradient isn't said of this one
         return self.lend(whole[number].clone())
+
+    def _found(self, number: Any) -> Any:
+        """An item of the rounds at a number that is one."""
+        recorder, rows = self._loops.recorder, self._all_rows()
+        place = self.length + number if type(number) is int and number < 0 else number
+        last = constant(rows._type.shape[0] - 1, i64)
+        index = ops.minimum(recorder.constant(place, i64), last)
+        row = ops.take(rows, index, axis=0)
+        if self.number is None:
+            return self.lend(row)
+        value = recorder.value_of(row)
+        return recorder.exits.number(value, value, (), "an item of a list")
 
     def _own_at(self, number: Any) -> Any:
         """The item that Python has made at a number; None: the recorded rounds have made that."""
@@ -272,18 +364,22 @@ class FilledList(StackedList):
                 return item
         return None
 
-    @property
-    def last(self) -> Any:
-        return self._behind[-1] if self._behind else self._last
-
-    @last.setter
-    def last(self, item: Any) -> None:
-        self._last = item
+    def from_end(self, number: int) -> Any:
+        """An item, counted from the end, if rounds read it, or Python has made it."""
+        own = self._behind
+        return own[-number] if number <= len(own) else self.last.get(number - len(own))
 
     def __getitem__(self, index: Any) -> Any:
-        is_minus_one = type(index) is int and index == -1
-        if self.last is not None and (is_minus_one or self._is_last(index)):
-            return self.last
+        is_behind = type(index) is int and index < 0
+        known = self.from_end(-index if is_behind else 1)
+        if known is not None and (is_behind or self._is_last(index)):
+            return known
+        if type(index) is slice and self.is_open and self.number is not None:
+            start = index.start
+            is_end = type(start) is int and start < 0 and index.stop is None is index.step
+            if is_end and self._rows is not None and self.length >= -start:
+                return [self[i] for i in range(start, 0)]
+            return self.listed()[index]
         is_first = type(index) is int and 0 <= index < len(self._before)
         if is_first and self._rows is not None and not (self._ahead or self._grows_ahead):
             return self._before[index]
@@ -298,6 +394,68 @@ class FilledList(StackedList):
     def __bool__(self) -> bool:
         return True
 
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.listed() if self.is_open else self._look())
+
+    def listed(self) -> list[Any]:
+        """All items, as Python goes through them: the step is specialized on how many."""
+        if self._rows is None:
+            self._look()
+        first, end = len(self._before), operator.index(self._count) + len(self._before)
+        return [*self._before, *map(self._found, range(first, end)), *self._behind]
+
+    # ------------------------------------------------------------------ a list of numbers
+
+    def summed(self, start: Any = 0) -> Any:
+        if self.number is not None:
+            return self.applied(sum, (self, start), {})
+        if not self.is_open:
+            return super().summed(start)
+        rows = self._all_rows()  # of which those that are no items count for nothing
+        sizes = rows._type.shape[0], *[1] * (rows.ndim - 1)
+        numbers = ops.reshape(arange(sizes[0], dtype=i64), shape=sizes)
+        count = self._loops.recorder.constant(self._count + len(self._before), i64)
+        items = ops.where(ops.lt(numbers, count), rows, constant(0, rows.dtype))
+        return sum(self._behind, start + sum_along(items, 0))
+
+    def applied(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """The number that a function gives of its numbers; None: it gives something else."""
+        if self._rows is None:
+            self._look()
+        recorder, text = self._loops.recorder, f"{function.__module__}.{function.__name__}()"
+        return number_by(function, args, kwargs, f"{text} of a list", recorder.exits, recorder)
+
+    @property
+    def now(self) -> Any:
+        exits, formula, bases = self._loops.recorder.exits, cast(Any, self.formula), self.bases
+        known = {key: x.now if is_live(x) else exits.now_of(x) for key, x in bases.items()}
+        return formula(known)
+
+    @property
+    def bases(self) -> Bases:  # type: ignore[override]
+        if self.number is None or self._grows_ahead or self._ahead:
+            self._look()
+        rows = self._loops.recorder.value_of(self._checked_rows())
+        return {rows: rows} | bases_of((*self._before, self._count, *self._behind))
+
+    @property
+    def formula(self) -> Formula:  # type: ignore[override]
+        rows, count = self._loops.recorder.value_of(self._checked_rows()), formula_of(self._count)
+        before, behind = ([*map(formula_of, x)] for x in (self._before, self._behind))
+
+        def formula(known: Any) -> list[Any]:
+            found: list[Any] = known[rows][: count(known)].tolist()
+            return [*(x(known) for x in before), *found, *(x(known) for x in behind)]
+
+        return formula
+
+    def as_tensor(self) -> Tensor:
+        """What `tensor` makes of it, in the dtype of its numbers."""
+        if self.number is None:
+            self._look()
+        found: Tensor = self.whole
+        return found
+
     def refuse(self) -> NoReturn:
         """Begin again with the loop unrolled that has filled it."""
         raise unrolling("fills a list whose items are used one by one", [self._place])
@@ -308,6 +466,11 @@ def is_stacked(x: object) -> TypeGuard[StackedList]:
     return issubclass(type(x), StackedList)
 
 
+def has_numbers(x: object) -> TypeGuard[FilledList]:
+    """Whether something is such a list of numbers."""
+    return type(x) is FilledList and x.number is not None
+
+
 def _is_known(bound: Any) -> bool:
     return bound is None or type(bound) in (int, LateSize)
 
@@ -316,8 +479,9 @@ def _is_same(size: Any, other: Any) -> bool:
     return type(size) is type(other) and bool(size == other)
 
 
-def _depth(loops: Loops) -> int:
-    return len(loops.frames) + len(loops.looks)
+def _depth(loops: Loops, noted: Frame | None = None) -> int:
+    """In how many loops Python is, but for one whose round was noted."""
+    return len(loops.frames) + sum(x is not noted for x in loops.looks)
 
 
 def _fits(item: Any, rows: TensorCore) -> bool:

@@ -27,9 +27,9 @@ from lucid.compiler.guards.mutable_sources import (
     stands_for_list,
 )
 from lucid.compiler.inputs.late import Applied, Bases, Late, bases_of, formula_of, now_of
-from lucid.compiler.inputs.scalars import ONLY_COMPUTE, Formula, SymScalar, is_live, seen
+from lucid.compiler.inputs.scalars import ONLY_COMPUTE, Formula, is_live, seen
 from lucid.compiler.recording.late_arrays import LateArray
-from lucid.compiler.recording.late_numbers import LateScalar
+from lucid.compiler.recording.late_numbers import LateScalar, number_by
 from lucid.compiler.results.side_effects import holds_state, restart_to_bind
 from lucid.tensor.tree import flatten
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from lucid.compiler.recording.recorder import Recorder
 
 # Functions of all entries whose result is a number of the same kind for two entries or more.
-_REDUCTIONS: frozenset[Any] = ONLY_COMPUTE | {
+REDUCTIONS: frozenset[Any] = ONLY_COMPUTE | {
     *(sum, min, max, statistics.mean, statistics.fmean, statistics.median, statistics.stdev),
     *(statistics.pstdev, statistics.variance, statistics.pvariance),
 }
@@ -127,17 +127,10 @@ class ListPart(ListStandIn, Late):
             return None
         if not self.size >= 2:
             seen(self.size)
-        found, recorder = Applied(function, args, kwargs), self.view.recorder
-        now, bases = found.now, found.bases
-        if type(now) not in (int, float, np.float64):
-            return None
         inside = [x.text if stands_for_list(x) or is_live(x) else repr(x) for x in leaves]
         text = f"{function.__module__}.{function.__name__}({', '.join(inside)})"
-        if not all(map(is_live, bases.values())):
-            of = found.formula, text, recorder.exits, recorder, bases
-            return LateScalar(type(now), lambda: now, *of, None)
-        early: Any = found.early
-        return SymScalar(now, early, text, recorder, None if bases else lambda: early(()))
+        recorder = self.view.recorder
+        return number_by(function, args, kwargs, text, recorder.exits, recorder)
 
     def __len__(self) -> int:
         return int(seen(self.size))
@@ -476,7 +469,7 @@ def of_lists(
         return part.size
     if function is bool:
         return bool(part)
-    if function in _REDUCTIONS:
+    if function in REDUCTIONS:
         found = part.applied(function, args, kwargs)
         if found is not None:
             return found

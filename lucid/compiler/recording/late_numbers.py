@@ -404,6 +404,25 @@ def _shifted(meaning: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, int
     return (other if one is None else one, left + right) if one is None or other is None else None
 
 
+def number_by(
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+    text: str,
+    exits: Exits,
+    recorder: SymNumbers,
+) -> SymScalar | None:
+    """The number that a function gives of lists that each call has; None: it is none."""
+    found = Applied(function, args, kwargs)
+    now, bases = found.now, found.bases
+    if type(now) not in (int, float, np.float64):
+        return None
+    if not all(map(is_live, bases.values())):
+        return LateScalar(type(now), lambda: now, found.formula, text, exits, recorder, bases, None)
+    early: Any = found.early
+    return SymScalar(now, early, text, recorder, None if bases else lambda: early(()))
+
+
 def number_in(table: Sequence[Number], place: LateScalar) -> LateScalar:
     """The number at a place that a call computes, which is within the table."""
     exits, last = place.exits, len(table) - 1

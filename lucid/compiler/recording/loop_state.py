@@ -23,7 +23,7 @@ from lucid.compiler.guards.events import Stack, unheard
 from lucid.compiler.guards.guard import instance_dict
 from lucid.compiler.guards.reads import REGISTERS
 from lucid.compiler.inputs.scalars import is_live
-from lucid.compiler.recording.filled_lists import FilledList
+from lucid.compiler.recording.filled_lists import FilledList, kind_of
 from lucid.compiler.recording.late_numbers import LateScalar
 from lucid.compiler.recording.loop_code import LoopCode
 from lucid.compiler.recording.loops import Frame, Loops, unrolling
@@ -41,7 +41,6 @@ from lucid.tensor.writing import write_
 
 _CONTAINERS = (list, deque, dict, OrderedDict, defaultdict, Counter, types.CellType)
 _MOST_ENTRIES = 4096
-_LAST = -1  # in the place of a container's number: the last item of a list
 _ROUNDS_OF_INTS, _LARGE = 256, 2**30  # a product of two counters fits
 _AT_MOST = (  # what gives no int that is larger than one that it is given
     *(ops.abs, ops.cast, ops.clamp, ops.floor_div, ops.maximum, ops.minimum, ops.neg),
@@ -68,7 +67,10 @@ _REFERENCES = _references()
 
 
 _Place = int | tuple[int, int, Any]
-"""Of a frame; or of an object: its identity, which of its containers, and a key in that."""
+"""Of a frame; or of an object: its identity, which of its containers, and a key in that.
+
+Less than 0 is none of these, but an item of a list, counted from its end.
+"""
 
 
 class LoopState:
@@ -80,7 +82,7 @@ class LoopState:
         code: what the code of the loop tells.
         opened: these objects, by identity; the cells that inner functions share among them.
         growing: lists that get longer, not all of which variables show; reads_last: whether rounds
-            read the last items of lists, which are places then.
+            read of the last items of lists, and how many, which are places then.
         _lists, _items: these, and all that variables show; and what is in them.
         _values: what is in all places.
         _changing: the places of those that the last round has changed.
@@ -103,7 +105,7 @@ class LoopState:
         cells = {place: x for place, x in variables.items() if type(x) is types.CellType}
         self.opened: dict[int, Any] = {id(x): x for x in cells.values()}
         self.growing = _Held()
-        self.reads_last = False
+        self.reads_last = 0
         if like is not None:
             self.opened |= like.opened
             self.growing.update(like.growing)
@@ -126,7 +128,7 @@ class LoopState:
             self._values.update({(*of, key): value for key, value in _entries(holder)})
         tensors = [(x, y) for x, y in self._values.items() if isinstance(y, TensorCore)]
         self._versions = {place: tensor._counter.value for place, tensor in tensors}
-        self._show_last({identity: x[-1] for identity, x in self._items.items() if x})
+        self._show_last(self._items)
         self.filled: dict[int, FilledList] = {}
         self._shown: dict[int, tuple[Any, Any]] = {}
         self._changing: list[_Place] = []
@@ -187,10 +189,10 @@ class LoopState:
         kinds: of numbers that are carried as well.
         others: variables that other rounds may change.
         """
-        if noted.reads_last and not self.reads_last:
-            self.reads_last = True
-            self._show_last({identity: x[-1] for identity, x in self._items.items() if x})
-        if [*self._values] != [*before._values] or not self._note_filled(before):
+        if noted.reads_last > self.reads_last:
+            self.reads_last = noted.reads_last
+            self._show_last(self._items)
+        if [*self._values] != [*before._values] or not self._note_filled(before, noted):
             return None
         self._note_numbers(before, kinds, others)
         may_change = {x for x in others if _may_be_another(before._values[x], self._values[x])}
@@ -242,8 +244,8 @@ class LoopState:
         return all(_holders(x) is not None for x in self.opened.values())
 
     @unheard
-    def _note_filled(self, before: LoopState) -> bool:
-        """Note lists with one more tensor in them; False: others differ."""
+    def _note_filled(self, before: LoopState, noted: Frame) -> bool:
+        """Note lists with one more tensor, or number, in them; False: others differ."""
         for identity, items in self._items.items():
             earlier = before._items.get(identity)
             more = 0 if earlier is None else len(items) - len(earlier)
@@ -251,11 +253,11 @@ class LoopState:
                 continue
             ends = (items[:more], items[more:]), (items[len(earlier) :], items[: len(earlier)])
             new = next((new for new, kept in ends if _are_same(kept, earlier)), [])
-            if [*map(type, new)] != [Tensor]:
+            if len(new) != 1 or kind_of(new[0]) is None:
                 return False
             x = self._lists[identity]
             made = x if x is self._values.get(self.code.makes) else None
-            self.filled[identity] = FilledList([*items], self._loops, here(), made)
+            self.filled[identity] = FilledList([*items], self._loops, here(), noted, made)
         return True
 
     def _are_own(self) -> bool:
@@ -279,13 +281,20 @@ class LoopState:
                     places.append((holder, key))
         return places[0] if theirs == len(places) == 1 else None
 
-    def _show_last(self, items: Mapping[int, Any]) -> None:
-        """Let the last items of lists be places."""
-        if self.reads_last:
-            self._values.update({(identity, _LAST, None): x for identity, x in items.items()})
+    def _show_last(self, items: Mapping[int, Sequence[Any]]) -> None:
+        """Let the last items of lists be places, as many as rounds read."""
+        for identity, x in items.items():
+            read = range(1, min(self.reads_last, len(x)) + 1)
+            self._values.update({(identity, -number, None): x[-number] for number in read})
 
-    def _last_of_filled(self) -> dict[int, Any]:
-        return {identity: filled.last for identity, filled in self.filled.items()}
+    def _last_of_filled(self) -> dict[int, list[Any]]:
+        numbers = range(self.reads_last, 0, -1)
+        return {i: [x.from_end(number) for number in numbers] for i, x in self.filled.items()}
+
+    def count_items(self, rounds: LateScalar) -> None:
+        """Let filled lists know how many rounds there were before the recorded one."""
+        for filled in self.filled.values():
+            filled.begin(rounds)
 
     def number_items(self, number: Any, first: int) -> None:
         """Let filled lists know the number of their last item, by that of the recorded round."""
@@ -295,22 +304,30 @@ class LoopState:
     def appended(self, made: Sequence[Any], stand_ins: Sequence[TensorCore]) -> list[TensorCore]:
         """What the recorded round has appended to lists, which nothing may write after that.
 
+        Of a number it is a tensor that holds it.
+
         made: the next carry; stand_ins: for what the round began with.
         """
-        items = [filled.take() for filled in self.filled.values()]
-        rows: list[TensorCore] = [x for each in items for x in each if type(x) is Tensor]
-        if any(len(each) != 1 for each in items) or len(rows) != len(items):
-            raise unrolling("fills a list not alike", [here()])
+        rows = [filled.row() for filled in self.filled.values()]
+        memory = [x._storage for x in made]
+        self.refuse_written({x._storage for x in rows}, memory, stand_ins)
+        return rows
+
+    def refuse_written(
+        self, rows: set[Storage], made: Sequence[Storage], stand_ins: Sequence[TensorCore]
+    ) -> None:
+        """Begin again where the round, or a later one, writes the memory that it has put in lists.
+
+        made: that of the next carry.
+        """
         noted = self._loops.frames[-1]
         written = {x for x in noted.written if noted.is_from_before(x)}
-        held, seen = {x._storage for x in rows}, set[Storage]()
-        while held - seen:  # by the same round, or a later one
+        held, seen = rows, set[Storage]()
+        while held - seen:
             seen |= held
-            pairs = zip(made, stand_ins, strict=True)
-            held = {x._storage for new, x in pairs if new._storage in held}
+            held = {x._storage for new, x in zip(made, stand_ins, strict=True) if new in held}
         if seen & written:
             raise unrolling("writes what it has put in a list", [here()])
-        return rows
 
     def settle(self, frame: types.FrameType) -> None:
         """Let what stands for a comprehension's list be in its place, behind the loop."""
@@ -377,8 +394,8 @@ class LoopState:
     def _put(self, stack: Stack, place: _Place, value: Any) -> None:
         if isinstance(place, int):
             stack[place] = value
-        elif place[1] == _LAST:
-            self.filled[place[0]].last = value
+        elif place[1] < 0:
+            self.filled[place[0]].last[-place[1]] = value
         else:
             _store(stack, self._holders[place[:2]], place[2], value)
 
@@ -412,8 +429,16 @@ class LoopState:
         found = [*made.values()]
         return found if self.ints_fit(carry, found) else None
 
-    def ints_fit(self, carry: Sequence[TensorCore], made: Sequence[TensorCore]) -> bool:
-        """Whether Python's ints fit into 64 bits: rounds add to them, and don't multiply them."""
+    def ints_fit(
+        self,
+        carry: Sequence[TensorCore],
+        made: Sequence[TensorCore],
+        items: Sequence[TensorCore] = (),
+    ) -> bool:
+        """Whether Python's ints fit into 64 bits: rounds add to them, and don't multiply them.
+
+        items: of lists, in the order of these.
+        """
         ints = [id(x) for x in self._numbers.values() if x.dtype is i64]
         pairs = [(x, y) for x, y in zip(carry, made, strict=True) if id(x) in ints]
         starts = {self._loops.recorder.value_of(x): i for i, (x, _) in enumerate(pairs)}
@@ -426,7 +451,11 @@ class LoopState:
             sizes = [1 + sum(sizes[i] * count for i, count in x.items()) for x in sums]
             if len(sums) < len(terms) or max(sizes, default=0) > _LARGE:
                 return False
-        return True
+        rows = zip(self.filled.values(), items, strict=False)
+        put = [known.get(self._loops.recorder.value_of(x), Counter()) for y, x in rows if y.number]
+        return all(
+            x is not None and sum(sizes[i] * count for i, count in x.items()) <= _LARGE for x in put
+        )
 
     def _stay_one(self, now: LoopState) -> bool:
         """Whether places that hold the same tensor hold the same one again."""

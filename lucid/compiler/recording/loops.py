@@ -84,6 +84,8 @@ if TYPE_CHECKING:
 
 Round = Callable[[list[Any], list[Any]], tuple[list[Any], list[Any]]]
 _FIRST_LENGTH, _GROWTH = 16, 4  # of what a while_loop stacks: so many rounds, and then more
+_MOST_LAST = 8  # items of a list that rounds read, counted from its end
+_SMALL = 8192  # bytes of stacks that may begin with more rounds
 _LOOKS = "looks at a value"
 _REPEATED = ("view", "create", "random")  # ops that a backward does again rather than keep
 
@@ -275,7 +277,12 @@ class Body:
             if outputs[number] is value:
                 return self.nodes[0].results[number]
         assert not self.is_settled, "a backward outside reads what was not kept for it"
-        outputs.append(value)
+        return self.stack(value)
+
+    def stack(self, value: Value) -> Value:
+        """Have the loop give the rows that a value has in all rounds, as one more result."""
+        assert self.graph is not None
+        self.graph.outputs.append(value)
         for other in self.branches:
             if other is not self:
                 assert other.graph is not None
@@ -309,7 +316,7 @@ class Frame:
         first: the number of its first autograd node.
         may_look: whether its rounds may look at a value, by which the loop ends.
         number: of a round that Python makes; keys: by how much the ints were more than the number
-            by which something was read, by where; reads_last: whether a list's last item was.
+            by which something was read, by where; reads_last: how many of a list's last items were.
     """
 
     def __init__(self, recorder: Recorder, body: Body, variables: Collection[object] = ()) -> None:
@@ -333,7 +340,7 @@ class Frame:
         self.may_look = False
         self.number: int | None = None
         self.keys: defaultdict[Any, set[int]] = defaultdict(set)
-        self.reads_last = False
+        self.reads_last = 0
         self._recorder = recorder
         self._age = Age()
         self._told = self._what_was_told()
@@ -633,10 +640,12 @@ class Loops:
 
         size: of a list, how many items it has.
         """
-        is_last = size is not None and key in (-1, size - 1)
+        is_last = size is not None and key == size - 1
         for frame in self.looks:
-            if frame.number is not None and is_last:
-                frame.reads_last = True
+            if size is not None and -_MOST_LAST <= key < 0:
+                frame.reads_last = max(frame.reads_last, -key)
+            elif frame.number is not None and is_last:
+                frame.reads_last = max(frame.reads_last, 1)
             elif frame.number is not None:
                 frame.keys[at].add(key - frame.number)
 
@@ -834,6 +843,7 @@ class Loops:
                 self.unroll("gives a leaf that it has made, if there is a round,")
             new, ys = scan.made
             body.enter_results([*new, *ys])
+            has_gradient = any(x.requires_grad for x in (*new, *ys))
             values = [recorder.value_of(x) for x in (*new, *ys)]
             checks = self._carry_checks(frame, values, is_while=op is ops.while_loop)
         writes = 1 if op is ops.while_loop else length  # of memory, as versions count them
@@ -858,6 +868,10 @@ class Loops:
         neutral = [recorder.graph.constant(check.neutral, i64) for check in checks]
         operands[carries + len(states) : carries + len(states)] = neutral
         operands += [self.local(forward.stack_of(value)) for forward, value in kept]
+        stacks: list[Value] = []
+        if op is ops.while_loop and not length:  # how many rows they have is found out behind it
+            stacks = body.graph.outputs[body.carries :]
+            del body.graph.outputs[body.carries :]
         node = self._append(op, body, [*operands, *captures])
         loop = Loop(recorder.graph, node, body.graph)
         self.check_before(frame, body, loop, node.operands[0] if body.is_while else None)
@@ -866,12 +880,14 @@ class Loops:
             if body.same.issuperset(inner_node.operands) and not inner_node.has_effect:
                 body.same.update(inner_node.results)
         body.note_ranges()
-        results = [of_value(x) for x in node.results]
-        recorder.made += map(weakref.ref, results)
         for (storage, *_), value in zip(states, node.results[carries:], strict=False):
             storage.value = value
             storage.generation += 1
         self._check_behind(checks, node.results[carries + len(states) :])
+        if stacks:
+            self._fit_stacks(body, stacks, has_gradient=has_gradient)
+        results = [of_value(x) for x in node.results]
+        recorder.made += map(weakref.ref, results)
         read = {}
         if body.is_while:
             read["count"] = results[scan.counted] if count is None else count
@@ -1177,24 +1193,39 @@ class Loops:
         """
         assert body.graph is not None
         if body.is_while and not body.length:
-            body.length = _FIRST_LENGTH
-            with self.recorder.annotated():
-                counts = outside(body.nodes[0].results[1])
-                axes = tuple(range(len(counts.shape)))
-                most = ops.amax(counts, axes=axes) if axes else counts
-            while counts.type.size and not self._fits(most, body.length):
-                body.length *= _GROWTH
-            for node in body.nodes:
-                node.attributes["length"] = body.length
+            self._fit_rounds(body, outside(body.nodes[0].results[1]), _FIRST_LENGTH)
         for node in body.graph.nodes:
             for inner in self.bodies.get(node, ()):
                 self.fit(inner, lambda value: outside(body.stack_of(value)))
 
+    def _fit_stacks(self, body: Body, stacks: Sequence[Value], *, has_gradient: bool) -> None:
+        """Have a `while_loop` give the rows of values, in stacks that hold all rounds of this call.
+
+        Small ones begin larger, unless a tape may be as long.
+        """
+        first, size = _FIRST_LENGTH, sum(hint(x.type.nbytes) for x in stacks)
+        while not has_gradient and first * _GROWTH * size <= _SMALL:
+            first *= _GROWTH
+        self._fit_rounds(body, body.nodes[0].results[1], first)
+        for value in stacks:
+            body.stack(value)
+
+    def _fit_rounds(self, body: Body, counts: Value, first: int) -> None:
+        """Let the stacks of a loop have as many rows as it makes rounds, `first` at least."""
+        body.length = first
+        with self.recorder.annotated():
+            axes = tuple(range(len(counts.shape)))
+            most = ops.amax(counts, axes=axes) if axes else counts
+        while counts.type.size and not self._fits(most, body.length):
+            body.length *= _GROWTH
+        for node in body.nodes:
+            node.attributes["length"] = body.length
+
     def _fits(self, rounds: Value, length: int) -> bool:
         graph, exits = self.recorder.graph, self.recorder.exits
         with self.recorder.annotated():
-            condition = ops.le(rounds, graph.constant(length, i64))
-        return exits.holds(condition, f"a while_loop of at most {length} rounds")
+            question = ops.cast(ops.le(rounds, graph.constant(length, i64)), dtype=i64)
+        return bool(exits.ask(question, f"a while_loop of at most {length} rounds"))
 
 
 def _if_it_runs(loop: Loop, runs: Value, value: Value, otherwise: int) -> Value:

@@ -172,7 +172,7 @@ def _recorded(
     before.enter(sys._getframe(3), carry, before.written_back(carry, scan.carry, length))
     count = loops.recorder.exits.shown(length)
     for filled, row, stack in zip(before.filled.values(), rows, scan.rows, strict=True):
-        filled.fill(stack, count, row)
+        filled.fill(stack, count, [row])
 
 
 def _recorded_while(

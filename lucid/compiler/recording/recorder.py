@@ -25,7 +25,7 @@ from lucid.compiler.inputs.scalars import SymScalar, is_live, seen
 from lucid.compiler.recording import texts
 from lucid.compiler.recording.ended_loops import EndedLoops
 from lucid.compiler.recording.exits import Exits
-from lucid.compiler.recording.filled_lists import is_stacked
+from lucid.compiler.recording.filled_lists import has_numbers, is_stacked
 from lucid.compiler.recording.foreseen import Foreseen
 from lucid.compiler.recording.iterables import LateRows
 from lucid.compiler.recording.late_arrays import (
@@ -156,7 +156,11 @@ class Recorder(TracedMemory):
 
     def rows_in(self, tensors: Any) -> Tensor | None:
         """The tensors of a list that a loop has filled, stacked; None: it is another one."""
-        return tensors.whole if is_stacked(tensors) else None
+        return tensors.whole if is_stacked(tensors) and not has_numbers(tensors) else None
+
+    def numbers_in(self, numbers: Any) -> Tensor | None:
+        """The numbers of a list that a loop has filled; None: it is another one."""
+        return numbers.as_tensor() if has_numbers(numbers) else None
 
     def size_of(self, tensor: TensorCore) -> Any:
         """The number in a tensor as an open size, if it is looked at as one here; else itself."""

@@ -41,8 +41,8 @@ from lucid.compiler.inputs.late import is_late
 from lucid.compiler.inputs.scalars import ONLY_COMPUTE, is_known_before, is_live, live_function
 from lucid.compiler.recording.deferred_calls import Augmented
 from lucid.compiler.recording.drawn_records import draw_records, is_container, record_at
-from lucid.compiler.recording.filled_lists import StackedList, is_stacked
-from lucid.compiler.recording.growing_lists import of_lists
+from lucid.compiler.recording.filled_lists import has_numbers, is_stacked
+from lucid.compiler.recording.growing_lists import REDUCTIONS, of_lists
 from lucid.compiler.recording.iterables import (
     MAKERS,
     LateIterable,
@@ -278,8 +278,11 @@ class StandInFunctions:
             return functools.partial(self._gathered, function)
         if is_stacked(only) and function is len:
             return lambda filled: filled.length
+        numbers = next(filter(has_numbers, given), None)
+        if function in REDUCTIONS and numbers is not None:
+            return functools.partial(self._of_numbers, function)
         if function is sum and args and is_stacked(args[0]):
-            return StackedList.summed
+            return lambda filled, *start, **named: filled.summed(*start, **named)
         made = self._iterable(function, args, kwargs)
         if made is not None:
             return lambda *_, **__: made
@@ -354,6 +357,23 @@ class StandInFunctions:
         if not is_stacked(made):
             return function(made, *start, **named)
         return made if function is list else made.summed(*start, **named)
+
+    def _of_numbers(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        """What a function gives of lists of numbers that loops have filled."""
+
+        def as_array(x: Any) -> Any:
+            if not has_numbers(x):
+                return x
+            return LateArray(self._exits, self._recorder.value_of(x.whole))
+
+        numbers = next(filter(has_numbers, (*args, *kwargs.values())))
+        found = numbers.applied(function, args, kwargs)
+        if found is not None:
+            return found
+        if not _is_numpys(function):
+            numbers.refuse()
+        args, kwargs = tuple(map(as_array, args)), {name: as_array(x) for name, x in kwargs.items()}
+        return of_numpy(self._exits, _name_of_numpys(function), function, args, kwargs)
 
     def _iterable(
         self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]
