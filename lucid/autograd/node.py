@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from lucid.autograd.rules import Missing, derivative_of
+from lucid.autograd.rules import Derivative, Missing, derivative_of, needed_by
 from lucid.autograd.saved import FREED, SavedTensor
 from lucid.ir import ops
 from lucid.ir.errors import LucidError
@@ -335,7 +335,7 @@ class OpNode(Node):
     """The backward of one op: its VJP rule, and what the rule looks at."""
 
     _asks_what_is_wanted = True  # what nobody wants is dropped
-    __slots__ = ("attributes", "derivative", "op", "saved")
+    __slots__ = ("_derivative", "attributes", "op", "saved")
 
     def __init__(
         self,
@@ -362,16 +362,26 @@ class OpNode(Node):
         if recorder is not None:
             self._origin = recorder.origin_of(result)
             self._led_to, self._ends = tuple(map(_edge_to, ends)), ()  # before flags change
-        wanted = tuple([end is not None for end in ends])
-        self.derivative = derivative_of(known or application(op, operands, attributes), wanted)
+        # Machine code leaves what is known of the op here: most nodes never run.
+        self._derivative: Derivative | Application = known or application(op, operands, attributes)
         saved: dict[int, SavedTensor] = {}
-        for i in self.derivative.needed:
+        for i in needed_by(self._derivative, tuple([end is not None for end in ends])):
             saved[i] = SavedTensor(result if i < 0 else operands[i], 0 if i < 0 else -1, is_private)
         self.saved: dict[int, SavedTensor] | None = saved
 
     @property
+    def derivative(self) -> Derivative:
+        """What a walk needs to know of the op; found when one first comes here."""
+        found = self._derivative
+        if type(found) is Application:
+            ends = self._ends if self._led_to is None else self._led_to
+            found = derivative_of(found, tuple([end is not None for end in ends]))
+            self._derivative = found
+        return found  # type: ignore[return-value]
+
+    @property
     def operand_types(self) -> tuple[TensorType, ...]:
-        return self.derivative.types
+        return self._derivative.types
 
     @property
     def _is_librarys(self) -> bool:

@@ -6,9 +6,9 @@ runs, of a derivative rule for what it looks at, ask the rules themselves: nothi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from itertools import starmap, takewhile
+from itertools import takewhile
 from math import prod
 from typing import Any, Protocol
 
@@ -55,6 +55,8 @@ def is_slow(op: Op, types: Sequence[TensorType], result: Shape, attributes: Attr
     the one before isn't, or the other way round, and where an operand is broadcast along only one
     of the two.
     """
+    if max([hint(type.size) for type in types], default=0) < MANY_RUNS > prod(map(hint, result)):
+        return False
     if Trait.SLOW in op.traits and is_many(types):
         return True
     is_folded = op.is_reduction or op.kind == "scan"
@@ -111,18 +113,24 @@ class Application:
         is_slow: whether NumPy is slow at it.
         has_numbers: whether equal attributes may still differ, in the sign of a zero.
         views: of a view op the strides of its result, by those of the operand.
-        native: what machine code needs to know, or how far that was asked for.
+        step: what a view op adds to a chain of such; None: it is none.
+        native: what machine code needs to know, or when that was first asked for; `asked` is how
+            often it was.
+        form: what it needs to know of the op on operands of any types; None: nobody has asked.
     """
 
     __slots__ = (
+        "asked",
         "attributes",
         "checked",
         "derivatives",
+        "form",
         "has_numbers",
         "is_slow",
         "native",
         "op",
         "result_type",
+        "step",
         "types",
         "views",
     )
@@ -133,7 +141,10 @@ class Application:
         self.result_type = shared_type(result.dtype, result.shape)
         self.is_slow = is_slow(op, types, result.shape, attributes)
         self.derivatives: dict[tuple[bool, ...], Any] = {}
+        self.step = ((op, attributes),) if op.is_view else None
         self.native: Any = None
+        self.asked = 0
+        self.form: Any = None
         self.checked: Attributes | None = None
         self.has_numbers = np.generic in op.schema.values()
         self.views: dict[Strides, Strides | None] = {}
@@ -160,12 +171,8 @@ def application(op: Op, operands: Sequence[Operand], attributes: Attributes) -> 
 @lru_cache(maxsize=8192)
 def _known(op: Op, attributes: tuple[tuple[str, Any], ...], *parts: DType | Shape) -> Application:
     """parts: of each operand its dtype and its shape, of plain ints."""
-    return Application(op, dict(attributes), tuple(starmap(shared_type, _pairs(parts))))
-
-
-def _pairs(parts: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
-    """Neighbours in pairs."""
-    return zip(parts[::2], parts[1::2], strict=True)
+    pairs = zip(parts[::2], parts[1::2], strict=True)
+    return Application(op, dict(attributes), tuple([shared_type(*pair) for pair in pairs]))
 
 
 def too_many_axes(count: int) -> str:

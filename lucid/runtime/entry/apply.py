@@ -4,7 +4,8 @@
 op's NumPy meaning, and makes the result: a tensor with storage and version counter, or a view;
 and a node with what it saves, if an operand requires grad. New objects are copies of templates.
 Like the entry of compiled steps it answers None for whatever it isn't sure of, and nothing has
-happened yet. A record that is missing it asks for, by another answer.
+happened yet. A record that is missing it asks for, by another answer. Operands of types that there
+is no record of have one that the op has for all types, where Python says the type of the result.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _EQUAL = 2  # Py_EQ
 
 
 class Record(IntEnum):
-    """Words of one op on operands of some types."""
+    """Words of one op on operands of some types, or of any, whose templates get the right ones."""
 
     OP = 0
     COUNT = 1
@@ -38,7 +39,7 @@ class Record(IntEnum):
     # Templates of a new storage, counter and tensor, as `define_tensor` takes them, after a word
     # of its own.
     TENSOR = 4
-    STEP = 8  # of a view: the chain that it adds, a tuple of one pair; else 0
+    STEP = 8  # of a view: the chain that it adds, a tuple of one pair; of any types 1; else 0
     TYPES = 9  # a word for each operand
     HISTORIES = 41  # by the operands that require grad, as bits: the words of one, or as below
 
@@ -74,6 +75,7 @@ def apply_text(target: Target, layout: Layout) -> str:
         _define_saved,
         _define_node,
         _define_spot,
+        _define_applied_by,
         _define_applied,
         _define_apply,
         _define_made,
@@ -103,10 +105,29 @@ def _define_applied(module: Module, layout: Layout) -> None:
         grad = b.call("grad", "i64", plan)
         _leave_unless(b, plan, b.ne(grad, 0))
         record = b.call("find", "i64", plan, op, operands, count, attributes)
-        with b.if_(b.eq(record, 1)):
-            b.own(missed := b.word(plan, Common.MISSED))
-            b.answer(missed)
         _leave_unless(b, plan, b.ne(record, 0))
+        given = operands, count, attributes
+        with b.if_(b.ne(record, 1)):
+            b.answer(b.call("applied_by", "i64", plan, grad, record, const("i64", 0), *given))
+        words = b.cast("ptrtoint", b.alloca("i64", 3), "i64")
+        for i, value in enumerate((op, operands, attributes)):
+            b.set_word(words, i, value)
+        known = b.api("PyObject_Vectorcall", b.word(plan, Common.APPLICATION), words, 3, 0)
+        b.require(b.ne(known, 0))
+        with b.if_(b.eq(known, b.word(plan, Common.MISSED))):
+            b.answer(known)
+        record = b.field(b.field(known, layout.application_form), layout.array_data)
+        made = b.call("applied_by", "i64", plan, grad, record, known, *given)
+        b.drop(known)
+        b.answer(made)
+
+
+def _define_applied_by(module: Module, layout: Layout) -> None:
+    """What an op gives, by its record on such operands, or by that for any, and what is `known`."""
+    names = "plan", "grad", "record", "known", "operands", "count", "attributes"
+    with entry_function(module, "applied_by", *names) as b:
+        plan, grad, record, known, operands, count, attributes = b.args
+        is_known = b.ne(known, 0)
         wanted = b.call("wanted", "i64", plan, grad, operands, count)
         _leave_unless(b, plan, b.compare("sge", wanted, 0))
         is_some = b.and_(b.compare("sgt", count, MOST_TOLD_APART), b.ne(wanted, 0))
@@ -127,12 +148,19 @@ def _define_applied(module: Module, layout: Layout) -> None:
             with branch.then():
                 new = b.call("tensor", "i64", templates, array)
             with branch.otherwise():
-                view = b.call(
-                    "view", "i64", plan, record, b.api("PyTuple_GetItem", operands, 0), array
-                )
+                viewed = b.api("PyTuple_GetItem", operands, 0)
+                view = b.call("view", "i64", plan, record, known, viewed, array)
         tensor = branch.merge(new, view)
         _leave_unless(b, plan, b.ne(tensor, 1))
         b.require(b.ne(tensor, 0))
+        with b.if_(is_known):
+            type_ = b.field(known, layout.application_result_type)
+            b.own(type_)
+            _exchange(b, tensor, layout.tensor_type, type_)
+            with b.if_(is_new):
+                b.own(type_)
+                storage = b.field(tensor, layout.tensor_storage)
+                _exchange(b, storage, layout.storage_root_type, type_)
         spot = b.call("spot", "i64", plan)
         _require_or_drop(b, spot, tensor)
         _exchange(b, tensor, layout.tensor_spot, spot)
@@ -143,6 +171,14 @@ def _define_applied(module: Module, layout: Layout) -> None:
             made = b.call("node", "i64", plan, record, history, operands, count, attributes, tensor)
             _require_or_drop(b, made, tensor)
             _exchange(b, tensor, layout.tensor_grad_fn, made)
+            with b.if_(is_known):
+                types = b.api("PyTuple_New", 1)
+                _require_or_drop(b, types, tensor)
+                for value in (type_ := b.field(tensor, layout.tensor_type), known):
+                    b.own(value)
+                b.api("PyTuple_SetItem", types, 0, type_)
+                _exchange(b, made, layout.node_output_types, types)
+                _exchange(b, made, layout.node_derivative, known)
         b.answer(tensor)
 
 
@@ -361,9 +397,15 @@ def _define_evaluate(module: Module, layout: Layout) -> None:
 
 def _define_view(module: Module, layout: Layout) -> None:
     """A view on an operand's memory, which takes over `array`; 1 for what has been copied."""
-    with entry_function(module, "view", "plan", "record", "operand", "array") as b:
-        plan, record, operand, array = b.args
-        none, step = b.word(plan, Common.NONE), b.word(record, Record.STEP)
+    with entry_function(module, "view", "plan", "record", "known", "operand", "array") as b:
+        plan, record, known, operand, array = b.args
+        none = b.word(plan, Common.NONE)
+        with b.if_else(b.eq(known, 0)) as branch:
+            with branch.then():
+                recorded = b.word(record, Record.STEP)
+            with branch.otherwise():
+                told = b.field(known, layout.application_step)
+        step = branch.merge(recorded, told)
         base, whole = b.field(array, layout.array_base), b.field(operand, layout.tensor_array)
         is_part = b.eq(base, b.field(whole, layout.array_base))
         shares = b.or_(b.eq(base, whole), b.and_(b.ne(base, 0), is_part))
@@ -443,7 +485,7 @@ def _define_saved(module: Module, layout: Layout) -> None:
                     value = b.field(tensor, getattr(layout, f"tensor_{name}"))
                     b.own(value)
                     b.set_field(alias, getattr(layout, f"tensor_{name}"), value)
-                for place in (layout.tensor_spot, layout.tensor_chain):
+                for place in (layout.tensor_spot, layout.tensor_chain, layout.tensor_type):
                     value = b.field(tensor, place)
                     b.own(value)
                     _exchange(b, alias, place, value)
