@@ -170,13 +170,30 @@ def other_sizes(L: Any, F: Any) -> dict[str, Call]:
     sizes = rng.permutation(np.arange(17, 1017)).tolist()
     rows = itertools.cycle([L.tensor(rng.normal(size=(n, 16)).astype(np.float32)) for n in sizes])
     targets = {n: L.tensor(rng.integers(0, 16, n)) for n in sizes}
+    square, query = L.ones(16, 16), L.ones(1, 2, 1, 8)
 
     def loss_and_backward() -> None:
         x = next(rows).detach().requires_grad_()
         F.cross_entropy(x, targets[x.shape[0]]).backward()
 
+    def ops_and_backward() -> None:
+        x = next(rows).detach().requires_grad_()
+        (x * x + x).tanh().sum().backward()
+
+    def decode() -> Any:
+        x = next(rows).view(1, -1, 2, 8).transpose(1, 2)
+        return F.scaled_dot_product_attention(query, x, x)
+
     return {
         "other sizes: add": lambda: next(rows) + 1.0,
+        "other sizes: sum": lambda: next(rows).sum(),
+        "other sizes: slice": lambda: next(rows)[1:],
+        "other sizes: transpose": lambda: next(rows).t(),
+        "other sizes: matmul": lambda: next(rows) @ square,
+        "other sizes: cat": lambda: L.cat([next(rows), square]),
+        "other sizes: topk": lambda: next(rows).topk(3),
+        "other sizes: ops and their backward": ops_and_backward,
+        "other sizes: attention of one query": decode,
         "other sizes: softmax": lambda: F.softmax(next(rows), -1),
         "other sizes: dropout": lambda: F.dropout(next(rows), 0.5),
         "other sizes: layer_norm": lambda: F.layer_norm(next(rows), (16,)),

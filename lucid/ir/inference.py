@@ -55,8 +55,6 @@ def is_slow(op: Op, types: Sequence[TensorType], result: Shape, attributes: Attr
     the one before isn't, or the other way round, and where an operand is broadcast along only one
     of the two.
     """
-    if max([hint(type.size) for type in types], default=0) < MANY_RUNS > prod(map(hint, result)):
-        return False
     if Trait.SLOW in op.traits and is_many(types):
         return True
     is_folded = op.is_reduction or op.kind == "scan"
@@ -158,14 +156,18 @@ def application(op: Op, operands: Sequence[Operand], attributes: Attributes) -> 
     if len(operands) == 2 and not attributes:
         x, y = operands[0]._type, operands[1]._type
         return _known(op, (), x.dtype, x.shape, y.dtype, y.shape)
+    return application_to(op, [operand._type for operand in operands], attributes)
+
+
+def application_to(op: Op, types: Sequence[TensorType], attributes: Attributes) -> Application:
+    """The same for operands of these types."""
     parts: list[Any] = []
-    for operand in operands:
-        type = operand._type
+    for type in types:
         parts += type.dtype, type.shape
     try:
         return _known(op, tuple(attributes.items()), *parts)
     except TypeError:  # what can't be hashed
-        return Application(op, attributes, tuple([operand._type for operand in operands]))
+        return Application(op, attributes, tuple(types))
 
 
 @lru_cache(maxsize=8192)

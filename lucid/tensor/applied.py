@@ -21,7 +21,7 @@ from lucid.ir.inference import MOST_ELEMENTS, Application, application
 from lucid.ir.location import Spot, user_spot
 from lucid.ir.op import Attributes, Op, Operand
 from lucid.ir.ops.evaluation import quiet
-from lucid.ir.types import DType, TensorType, f32
+from lucid.ir.types import DType, TensorType, f32, shared_type
 from lucid.runtime.entry.apply import (
     APPLY,
     KEPT,
@@ -30,8 +30,10 @@ from lucid.runtime.entry.apply import (
     MOST_TOLD_APART,
     NO_HISTORY,
     SLOTS,
+    UNIFORM_SLOTS,
     UNKNOWN_HISTORY,
     Record,
+    Uniform,
     apply_text,
 )
 from lucid.runtime.entry.calls import CALL, MOST_TIMES
@@ -80,6 +82,12 @@ class _Record(Tables):
             words[Record.EVALUATE] = self._keep(_evaluator(known))
         is_differentiable = op.vjp is not None and type.dtype.kind == "float"
         words[Record.HISTORIES + 1 :] = UNKNOWN_HISTORY if is_differentiable else NO_HISTORY
+
+    def set_uniform(self) -> None:
+        """Let it be for operands of one type each time, or numbers."""
+        dtype = self._known.result_type.dtype
+        self.words[Uniform.DTYPE] = self._keep(dtype)
+        self.words[Uniform.NUMBER] = self._keep(shared_type(dtype, ()))
 
     def add_history(self, wanted: tuple[bool, ...]) -> None:
         """Enter what a node needs if the gradients of some of the operands are wanted."""
@@ -131,6 +139,8 @@ class Applied(Tables):
         self._records: list[_Record | None] = [None] * SLOTS
         self._table = np.zeros(SLOTS, np.int64)
         self._forms: dict[tuple[Op, int, bool], _Record] = {}
+        self._uniform: dict[tuple[Op, int, DType] | None, _Record] = {}
+        self._uniform_table = np.zeros(UNIFORM_SLOTS, np.int64)
         self._templates: dict[TensorType, np.ndarray] = {}
         self._others = 0  # ops that there was no record of
         plan = self._plan = np.zeros(len(Common), np.int64)
@@ -162,6 +172,7 @@ class Applied(Tables):
         plan[Common.CALLS_AT] = self.calls.table.ctypes.data
         plan[Common.NUMBERS_AT] = self._objects(range(-1, MOST_OPERANDS))
         plan[Common.TABLE_AT] = self._table.ctypes.data
+        plan[Common.UNIFORM_AT] = self._uniform_table.ctypes.data
         plan[Common.THREAD_ITEMS] = own(None)
         tensor = template_of(TensorType(f32, ()))
         plan[Common.OPERAND] = self._template(SavedTensor(tensor, -1))
@@ -212,7 +223,16 @@ class Applied(Tables):
             return MISSED
         if known.form is None:
             known.form = self._form(known)
-        return MISSED if known.form is False or self._is_due(known) else known
+        if known.form is False or self._is_due(known):
+            return MISSED
+        key = _key_of_uniform(known)
+        if key is not None:
+            record = self._uniform.get(key)
+            if record is None:
+                record = self._uniform[key] = _Record(self._offsets, known, is_of_any=True)
+                record.set_uniform()
+            self._uniform_table[self._plan[Common.UNIFORM_SLOT]] = record.words.ctypes.data
+        return known
 
     def _is_due(self, known: Application) -> bool:
         """Whether an op on operands of such types, asked for again, is to have a record of these.
@@ -246,9 +266,10 @@ class Applied(Tables):
         """
         tensors: Sequence[TensorCore] = operands  # type: ignore[assignment]
         wanted = tuple([context.grad_enabled and x.requires_grad for x in tensors])
-        form = self._forms.get(_key_of_form(known))
-        if form is not None:
-            form.add_history(wanted)
+        forms = self._forms.get(_key_of_form(known)), self._uniform.get(_key_of_uniform(known))
+        for form in forms:
+            if form is not None:
+                form.add_history(wanted)
         if not self._is_due(known):
             return
         record = known.native
@@ -275,6 +296,17 @@ class Applied(Tables):
 def _key_of_form(known: Application) -> tuple[Op, int, bool]:
     op = known.op
     return op, len(known.types), op.vjp is not None and known.result_type.dtype.kind == "float"
+
+
+def _key_of_uniform(known: Application) -> tuple[Op, int, DType] | None:
+    """None unless it is an op on elements whose result has the type of all that are no numbers."""
+    op, result = known.op, known.result_type
+    if not op.is_elementwise or known.attributes or known.is_slow or not result.shape:
+        return None
+    usual = result, shared_type(result.dtype, ())
+    if any(type is not usual[0] and type is not usual[1] for type in known.types):
+        return None
+    return op, len(known.types), result.dtype
 
 
 def _evaluator(known: Application) -> Callable[..., np.ndarray]:

@@ -71,6 +71,9 @@ class Offsets:
         application = object.__new__(Application)
         for name in ("result_type", "step", "form"):
             self.fields[f"application_{name}"] = slot_offset(application, name)
+        tensor_type = object.__new__(TensorType)
+        for name in ("dtype", "size"):
+            self.fields[f"type_{name}"] = slot_offset(tensor_type, name)
         for start, kind in (("tensor", Tensor), ("node", OpNode), ("saved", SavedTensor)):
             for name, at in slots[kind].items():
                 field = f"{start}_{name.removeprefix('_')}"

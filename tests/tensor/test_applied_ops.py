@@ -602,18 +602,27 @@ def test_an_op_that_only_comes_again_at_once_gets_no_record(
     assert found is not None
     monkeypatch.setattr(applied_ops, "APART", 12)
     monkeypatch.setattr(applied_ops, "TIMES", 6)
-    entered: list[Any] = []
-    monkeypatch.setattr(type(found), "_put", lambda self, slot, record: entered.append(record))
+    entered: set[Any] = set()
+    put = type(found)._put
+
+    def noting(self: Any, slot: int, record: Any) -> None:
+        entered.add((record._known.op, record._known.types[0].shape))
+        put(self, slot, record)
+
+    monkeypatch.setattr(type(found), "_put", noting)
     x, y = lucid.ones(7, 13), lucid.ones(7, 14)
     for _ in range(6):
-        emit(ops.add, (x, x))
+        emit(ops.sum, (x,), axes=(0,))
     for _ in range(2):
         for size in range(20):
-            emit(ops.add, (lucid.ones(size, 17), lucid.ones(size, 17)))
-        emit(ops.add, (y, y))
-    assert not entered
-    emit(ops.add, (x, x))
-    assert len(entered) == 1
+            emit(ops.sum, (lucid.ones(size, 17),), axes=(0,))
+        emit(ops.sum, (y,), axes=(0,))
+    assert not {(ops.sum, (7, 13)), (ops.sum, (7, 14))} & entered
+    emit(ops.sum, (x,), axes=(0,))
+    assert (ops.sum, (7, 13)) in entered
+    for _ in range(100):  # of an op on elements Python sees but some
+        emit(ops.add, (x, x))
+    assert (ops.add, (7, 13)) in entered
 
 
 def test_ever_other_sizes_are_left_to_machine_code(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -642,6 +651,40 @@ def test_ever_other_sizes_are_left_to_machine_code(monkeypatch: pytest.MonkeyPat
         x + w, x * w[0].detach(), x < w, x.sum(1), x.T, x[:2, 1:], lucid.cat([x, w])
         x[lucid.arange(n)]
     assert applied_to(133) == [True] * 8
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_ops_on_elements_of_other_sizes_leave_what_python_leaves(
+    requires_grad: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With operands that are numbers, of other dtypes, broadcast, or of no elements."""
+    monkeypatch.setattr(applied_ops, "APART", 1 << 40)
+    calls: list[Callable[[lucid.Tensor], lucid.Tensor]] = [
+        lambda x: x + x,
+        lambda x: x * 2.0,
+        lambda x: 2.0 - x,
+        lambda x: x * lucid.tensor(3.0, requires_grad=requires_grad),
+        lambda x: x / x[:1],
+        lambda x: x.exp(),
+        lambda x: -x.double(),
+        lambda x: x > 0.5,
+        lambda x: x.sum() * x.sum(),
+    ]
+
+    def result_and_gradient(call: Callable[..., Any], x: lucid.Tensor) -> tuple[Any, Any]:
+        result = call(x)
+        if not result.requires_grad:
+            return described(result), None
+        (gradient,) = lucid.autograd.grad(result, x, lucid.full_like(result, 2.0))
+        return described(result), gradient.numpy().tobytes()
+
+    for rows in (3, 4, 0, 1, *range(200, 220)):
+        x = lucid.rand(rows, 3, requires_grad=requires_grad)
+        for call in calls:
+            found = result_and_gradient(call, x)
+            expected = in_python(monkeypatch, lambda: result_and_gradient(call, x))  # noqa: B023
+            assert found[1] == expected[1]
+            assert requires_grad or found[0] == expected[0]  # else nodes of operands differ
 
 
 def test_errors_at_other_sizes_name_operands_and_the_users_line() -> None:

@@ -5,7 +5,8 @@ op's NumPy meaning, and makes the result: a tensor with storage and version coun
 and a node with what it saves, if an operand requires grad. New objects are copies of templates.
 Like the entry of compiled steps it answers None for whatever it isn't sure of, and nothing has
 happened yet. A record that is missing it asks for, by another answer. Operands of types that there
-is no record of have one that the op has for all types, where Python says the type of the result.
+is no record of have one that the op has for all types, where Python says the type of the result,
+unless it is that of the operands, as that of ops on elements often is.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from enum import IntEnum
 
 from lucid.codegen.llvm.builder import Module, Val, const
 from lucid.codegen.llvm.target import Target
+from lucid.ir.inference import MANY_ELEMENTS
 from lucid.runtime.entry.calls import define_call
 from lucid.runtime.entry.common import Common, define_right_array
 from lucid.runtime.entry.objects import define_tensor
@@ -26,6 +28,8 @@ KEPT = "lucid_kept"
 MOST_OPERANDS = 32
 MOST_TOLD_APART = 8  # operands of which any may require grad; of more all, or none
 SLOTS = 4096  # of the table of records: each is found in one of two, whose last bits differ
+UNIFORM_SLOTS = 512
+_LOOKED_AT = 8  # of so many ops of a uniform record one is Python's, which sees what comes again
 _EQUAL = 2  # Py_EQ
 
 
@@ -42,6 +46,17 @@ class Record(IntEnum):
     STEP = 8  # of a view: the chain that it adds, a tuple of one pair; of any types 1; else 0
     TYPES = 9  # a word for each operand
     HISTORIES = 41  # by the operands that require grad, as bits: the words of one, or as below
+
+
+class Uniform(IntEnum):
+    """Words of an op for operands of any types, if it is one on elements: in the place of types.
+
+    Its result is of the type that all operands have, but for those that are numbers.
+    """
+
+    DTYPE = Record.TYPES
+    NUMBER = Record.TYPES + 1  # type
+    APPLIED = Record.TYPES + 2  # how often
 
 
 NO_HISTORY, UNKNOWN_HISTORY = range(2)
@@ -75,6 +90,8 @@ def apply_text(target: Target, layout: Layout) -> str:
         _define_saved,
         _define_node,
         _define_spot,
+        _define_uniform,
+        _define_types,
         _define_applied_by,
         _define_applied,
         _define_apply,
@@ -107,9 +124,15 @@ def _define_applied(module: Module, layout: Layout) -> None:
         record = b.call("find", "i64", plan, op, operands, count, attributes)
         _leave_unless(b, plan, b.ne(record, 0))
         given = operands, count, attributes
+        zero = const("i64", 0)
         with b.if_(b.ne(record, 1)):
-            b.answer(b.call("applied_by", "i64", plan, grad, record, const("i64", 0), *given))
+            step = b.word(record, Record.STEP)
+            b.answer(b.call("applied_by", "i64", plan, grad, record, zero, zero, step, *given))
         words = b.cast("ptrtoint", b.alloca("i64", 3), "i64")
+        record = b.call("uniform", "i64", plan, op, *given, words)
+        with b.if_(b.ne(record, 0)):
+            type_ = b.word(words)
+            b.answer(b.call("applied_by", "i64", plan, grad, record, type_, zero, zero, *given))
         for i, value in enumerate((op, operands, attributes)):
             b.set_word(words, i, value)
         known = b.api("PyObject_Vectorcall", b.word(plan, Common.APPLICATION), words, 3, 0)
@@ -117,17 +140,57 @@ def _define_applied(module: Module, layout: Layout) -> None:
         with b.if_(b.eq(known, b.word(plan, Common.MISSED))):
             b.answer(known)
         record = b.field(b.field(known, layout.application_form), layout.array_data)
-        made = b.call("applied_by", "i64", plan, grad, record, known, *given)
+        type_ = b.field(known, layout.application_result_type)
+        is_view = b.ne(b.word(record, Record.STEP), 0)
+        step = b.select(is_view, b.field(known, layout.application_step), zero)
+        made = b.call("applied_by", "i64", plan, grad, record, type_, known, step, *given)
         b.drop(known)
         b.answer(made)
 
 
+def _define_uniform(module: Module, layout: Layout) -> None:
+    """The record of an op on elements of operands of one type, which is put down; or 0."""
+    names = "plan", "op", "operands", "count", "attributes", "found"
+    with entry_function(module, "uniform", *names) as b:
+        plan, op, operands, count, attributes, found = b.args
+        b.require(b.eq(b.api("PyDict_Size", attributes), 0))
+        first = b.field(b.api("PyTuple_GetItem", operands, 0), layout.tensor_type)
+        dtype = b.field(first, layout.type_dtype)
+        mixed = b.add(b.add(b.lshr(op, 4), b.mul(b.lshr(dtype, 4), 31)), count)
+        slot = b.and_(b.xor(mixed, b.lshr(mixed, 9)), UNIFORM_SLOTS - 1)
+        b.set_word(plan, Common.UNIFORM_SLOT, slot)
+        record = b.word(b.word(plan, Common.UNIFORM_AT), slot)
+        b.require(b.ne(record, 0))
+        for word, value in ((Record.OP, op), (Record.COUNT, count), (Uniform.DTYPE, dtype)):
+            b.require(b.eq(b.word(record, word), value))
+        number = b.word(record, Uniform.NUMBER)
+        b.set_word(found, 0, 0)
+        with b.loop(0, count) as loop:
+            type_ = b.field(b.api("PyTuple_GetItem", operands, loop.index), layout.tensor_type)
+            with b.if_(b.ne(type_, number)):
+                with b.if_(b.eq(b.word(found), 0)):
+                    b.set_word(found, 0, type_)
+                b.require(b.eq(b.word(found), type_))
+        b.require(b.ne(b.word(found), 0))
+        b.require(b.eq(b.field(b.word(found), layout.type_dtype), dtype))
+        size = b.api("PyLong_AsLongLong", b.field(b.word(found), layout.type_size))
+        b.require(b.lt(size, const("i64", MANY_ELEMENTS)))
+        times = b.add(b.word(record, Uniform.APPLIED), 1)
+        b.set_word(record, Uniform.APPLIED, times)
+        b.require(b.ne(b.and_(times, _LOOKED_AT - 1), 0))
+        b.answer(record)
+
+
 def _define_applied_by(module: Module, layout: Layout) -> None:
-    """What an op gives, by its record on such operands, or by that for any, and what is `known`."""
-    names = "plan", "grad", "record", "known", "operands", "count", "attributes"
+    """What an op gives, by its record on such operands, or by that for any.
+
+    For any: `type` is that of the result, `known` what is known of the op on such; 0: the operands
+    have that type, or are numbers.
+    """
+    names = "plan", "grad", "record", "type", "known", "step", "operands", "count", "attributes"
     with entry_function(module, "applied_by", *names) as b:
-        plan, grad, record, known, operands, count, attributes = b.args
-        is_known = b.ne(known, 0)
+        plan, grad, record, type_, known, step, operands, count, attributes = b.args
+        is_of_any = b.ne(type_, 0)
         wanted = b.call("wanted", "i64", plan, grad, operands, count)
         _leave_unless(b, plan, b.compare("sge", wanted, 0))
         is_some = b.and_(b.compare("sgt", count, MOST_TOLD_APART), b.ne(wanted, 0))
@@ -142,19 +205,18 @@ def _define_applied_by(module: Module, layout: Layout) -> None:
         array = b.call("evaluate", "i64", plan, record, operands, count, attributes)
         _leave_unless(b, plan, b.ne(array, 1))
         b.require(b.ne(array, 0))
-        is_new = b.eq(b.word(record, Record.STEP), 0)
+        is_new = b.eq(step, 0)
         templates = b.add(record, 8 * Record.TENSOR)
         with b.if_else(is_new) as branch:
             with branch.then():
                 new = b.call("tensor", "i64", templates, array)
             with branch.otherwise():
                 viewed = b.api("PyTuple_GetItem", operands, 0)
-                view = b.call("view", "i64", plan, record, known, viewed, array)
+                view = b.call("view", "i64", plan, record, step, viewed, array)
         tensor = branch.merge(new, view)
         _leave_unless(b, plan, b.ne(tensor, 1))
         b.require(b.ne(tensor, 0))
-        with b.if_(is_known):
-            type_ = b.field(known, layout.application_result_type)
+        with b.if_(is_of_any):
             b.own(type_)
             _exchange(b, tensor, layout.tensor_type, type_)
             with b.if_(is_new):
@@ -171,14 +233,20 @@ def _define_applied_by(module: Module, layout: Layout) -> None:
             made = b.call("node", "i64", plan, record, history, operands, count, attributes, tensor)
             _require_or_drop(b, made, tensor)
             _exchange(b, tensor, layout.tensor_grad_fn, made)
-            with b.if_(is_known):
+            with b.if_(is_of_any):
                 types = b.api("PyTuple_New", 1)
                 _require_or_drop(b, types, tensor)
-                for value in (type_ := b.field(tensor, layout.tensor_type), known):
-                    b.own(value)
+                b.own(type_)
                 b.api("PyTuple_SetItem", types, 0, type_)
                 _exchange(b, made, layout.node_output_types, types)
-                _exchange(b, made, layout.node_derivative, known)
+                with b.if_else(b.ne(known, 0)) as branch:
+                    with branch.then():
+                        b.own(known)
+                    with branch.otherwise():
+                        types = b.call("types_of", "i64", operands, count)
+                told = branch.merge(known, types)
+                _require_or_drop(b, told, tensor)
+                _exchange(b, made, layout.node_derivative, told)
         b.answer(tensor)
 
 
@@ -397,15 +465,9 @@ def _define_evaluate(module: Module, layout: Layout) -> None:
 
 def _define_view(module: Module, layout: Layout) -> None:
     """A view on an operand's memory, which takes over `array`; 1 for what has been copied."""
-    with entry_function(module, "view", "plan", "record", "known", "operand", "array") as b:
-        plan, record, known, operand, array = b.args
+    with entry_function(module, "view", "plan", "record", "step", "operand", "array") as b:
+        plan, record, step, operand, array = b.args
         none = b.word(plan, Common.NONE)
-        with b.if_else(b.eq(known, 0)) as branch:
-            with branch.then():
-                recorded = b.word(record, Record.STEP)
-            with branch.otherwise():
-                told = b.field(known, layout.application_step)
-        step = branch.merge(recorded, told)
         base, whole = b.field(array, layout.array_base), b.field(operand, layout.tensor_array)
         is_part = b.eq(base, b.field(whole, layout.array_base))
         shares = b.or_(b.eq(base, whole), b.and_(b.ne(base, 0), is_part))
@@ -442,6 +504,19 @@ def _define_view(module: Module, layout: Layout) -> None:
             b.own(value)
             _exchange(b, view, place, value)
         b.answer(view)
+
+
+def _define_types(module: Module, layout: Layout) -> None:
+    """A tuple of the types of operands."""
+    with entry_function(module, "types_of", "operands", "count") as b:
+        operands, count = b.args
+        types = b.api("PyTuple_New", count)
+        b.require(b.ne(types, 0))
+        with b.loop(0, count) as loop:
+            type_ = b.field(b.api("PyTuple_GetItem", operands, loop.index), layout.tensor_type)
+            b.own(type_)
+            b.api("PyTuple_SetItem", types, loop.index, type_)
+        b.answer(types)
 
 
 def _define_end(module: Module, layout: Layout) -> None:

@@ -116,6 +116,8 @@ class Layout:
     node_output_types: int
     node_derivative: int
     derivative_words: int
+    type_dtype: int
+    type_size: int
     application_result_type: int
     application_step: int
     application_form: int
