@@ -29,6 +29,8 @@ LUCID, TORCH = "lucid", "torch"
 TARGETS = {"add": 2.0, "mlp": 1.2, "resnet18": 1.5}
 ORDINARY = 4.0
 CHAIN = 20
+OTHER_SIZES = "other sizes"
+MANY_SIZES = 40  # after which library functions share a program
 
 
 def calls(L: Any, F: Any) -> dict[str, Call]:
@@ -274,8 +276,8 @@ def serve(framework: str) -> None:
     print(json.dumps(list(known)), flush=True)
     for line in sys.stdin:
         call = known[line.strip()]
-        call()
-        call()
+        for _ in range(MANY_SIZES if line.startswith(OTHER_SIZES) else 2):
+            call()
         begin, count = time.perf_counter(), 0
         while (spent := time.perf_counter() - begin) < 0.2 or count < 3:
             for _ in range(1 if spent > 0.1 and count < 10 else 10):

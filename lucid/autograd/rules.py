@@ -210,7 +210,7 @@ class Rule:
 
     @property
     def is_of_any_shape(self) -> bool:
-        """Whether it is the same for other shapes, that all have but operands that are numbers."""
+        """Whether it is the same for other shapes, where all operands and the result have one."""
         made = [self.ops[number] for number, *_ in self.steps if number in self.ops]
         is_elementwise = all(isinstance(op, tuple) or op.is_elementwise for op in made)
         return is_elementwise and len(made) == len(self.steps) and self._of_many is None
@@ -417,7 +417,7 @@ class Derivative:
         return self._rule
 
 
-_Key = tuple[Op, tuple[DType, ...], tuple[bool, ...], tuple[bool, ...]]
+_Key = tuple[Op, tuple[DType, ...], tuple[bool, ...]]
 _of_any_shape: dict[_Key, Rule] = {}
 
 
@@ -426,13 +426,9 @@ def _key_of_any_shape(of: Application, wanted: tuple[bool, ...]) -> _Key | None:
     shape, types = of.result_type.shape, of.types
     if of.attributes or not shape or not of.op.is_elementwise:
         return None
-    if any(map(is_open, shape)) or is_many(types):
+    if any(map(is_open, shape)) or is_many(types) or any(x.shape != shape for x in types):
         return None
-    are_numbers = tuple([x.shape != shape for x in types])
-    for type, is_number, is_wanted in zip(types, are_numbers, wanted, strict=True):
-        if is_number and (type.shape or is_wanted):
-            return None
-    return of.op, tuple([x.dtype for x in types]), wanted, are_numbers
+    return of.op, tuple([x.dtype for x in types]), wanted
 
 
 def _known_rule(of: Application, wanted: tuple[bool, ...]) -> Rule | None:

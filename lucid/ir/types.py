@@ -154,8 +154,7 @@ class TensorType:
         _set_dtype(self, dtype)
         _set_shape(self, shape)
         _set_size(self, size)
-        is_usual = type(size) is int and size > 0  # so no size is open; two may be negative
-        if shape and not (is_usual and size < _SMALL and min(shape) > 0):
+        if shape and not (all(n > 0 for n in shape) and size < _SMALL):
             self._check_sizes()
 
     def _check_sizes(self) -> None:
@@ -196,9 +195,4 @@ def type_of_array(array: np.ndarray) -> TensorType:
 @lru_cache(maxsize=4096)
 def shared_type(dtype: DType, shape: Shape) -> TensorType:
     """One object for equal types, so that most comparisons end at once."""
-    if {*map(type, shape)} - _PLAIN:
-        shape = tuple([n if is_open(n) else int(n) for n in shape])
-    return TensorType(dtype, shape)
-
-
-_PLAIN = {int}
+    return TensorType(dtype, tuple(n if is_open(n) else int(n) for n in shape))
