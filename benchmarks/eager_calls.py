@@ -29,6 +29,8 @@ LUCID, TORCH = "lucid", "torch"
 TARGETS = {"add": 2.0, "mlp": 1.2, "resnet18": 1.5}
 ORDINARY = 4.0
 CHAIN = 20
+OTHER_SIZES = "other sizes"
+MANY_SIZES = 40  # after which library functions share a program
 
 
 def calls(L: Any, F: Any) -> dict[str, Call]:
@@ -170,13 +172,30 @@ def other_sizes(L: Any, F: Any) -> dict[str, Call]:
     sizes = rng.permutation(np.arange(17, 1017)).tolist()
     rows = itertools.cycle([L.tensor(rng.normal(size=(n, 16)).astype(np.float32)) for n in sizes])
     targets = {n: L.tensor(rng.integers(0, 16, n)) for n in sizes}
+    square, query = L.ones(16, 16), L.ones(1, 2, 1, 8)
 
     def loss_and_backward() -> None:
         x = next(rows).detach().requires_grad_()
         F.cross_entropy(x, targets[x.shape[0]]).backward()
 
+    def ops_and_backward() -> None:
+        x = next(rows).detach().requires_grad_()
+        (x * x + x).tanh().sum().backward()
+
+    def decode() -> Any:
+        x = next(rows).view(1, -1, 2, 8).transpose(1, 2)
+        return F.scaled_dot_product_attention(query, x, x)
+
     return {
         "other sizes: add": lambda: next(rows) + 1.0,
+        "other sizes: sum": lambda: next(rows).sum(),
+        "other sizes: slice": lambda: next(rows)[1:],
+        "other sizes: transpose": lambda: next(rows).t(),
+        "other sizes: matmul": lambda: next(rows) @ square,
+        "other sizes: cat": lambda: L.cat([next(rows), square]),
+        "other sizes: topk": lambda: next(rows).topk(3),
+        "other sizes: ops and their backward": ops_and_backward,
+        "other sizes: attention of one query": decode,
         "other sizes: softmax": lambda: F.softmax(next(rows), -1),
         "other sizes: dropout": lambda: F.dropout(next(rows), 0.5),
         "other sizes: layer_norm": lambda: F.layer_norm(next(rows), (16,)),
@@ -257,8 +276,8 @@ def serve(framework: str) -> None:
     print(json.dumps(list(known)), flush=True)
     for line in sys.stdin:
         call = known[line.strip()]
-        call()
-        call()
+        for _ in range(MANY_SIZES if line.startswith(OTHER_SIZES) else 2):
+            call()
         begin, count = time.perf_counter(), 0
         while (spent := time.perf_counter() - begin) < 0.2 or count < 3:
             for _ in range(1 if spent > 0.1 and count < 10 else 10):

@@ -145,9 +145,15 @@ class BackwardRun:
             elif self.queue[-1][1]._is_librarys:
                 run_librarys()
                 continue
-            node = self.queue.pop()[1]
-            # A table of a rule pays where that comes again: not for sizes that come once.
-            again = node.derivative if type(node) is OpNode and node.derivative.is_known else None
+            node = self.queue[-1][1]
+            again = None
+            if natively is not None and type(node) is OpNode:
+                was_found, derivative = node.has_derivative, node.derivative
+                if not was_found and derivative.words is not None:
+                    continue  # machine code knows the rule, of other sizes as well
+                # A table of a rule pays where that comes again: not for sizes that come once.
+                again = derivative if derivative.is_known else None
+            del self.queue[-1]
             self._run_node(node)
             if natively is not None and again is not None and again.words is None:
                 natively.enter_rule(again)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from lucid.autograd.rules import Missing, derivative_of
+from lucid.autograd.rules import Derivative, Missing, derivative_of, needed_by
 from lucid.autograd.saved import FREED, SavedTensor
 from lucid.ir import ops
 from lucid.ir.errors import LucidError
-from lucid.ir.inference import Application, application
+from lucid.ir.inference import Application, application, application_to
 from lucid.ir.location import Location, Placed, Spot
 from lucid.ir.op import Attributes, Op, Operand
 from lucid.ir.types import TensorType
@@ -335,7 +335,7 @@ class OpNode(Node):
     """The backward of one op: its VJP rule, and what the rule looks at."""
 
     _asks_what_is_wanted = True  # what nobody wants is dropped
-    __slots__ = ("attributes", "derivative", "op", "saved")
+    __slots__ = ("_derivative", "attributes", "op", "saved")
 
     def __init__(
         self,
@@ -362,16 +362,35 @@ class OpNode(Node):
         if recorder is not None:
             self._origin = recorder.origin_of(result)
             self._led_to, self._ends = tuple(map(_edge_to, ends)), ()  # before flags change
-        wanted = tuple([end is not None for end in ends])
-        self.derivative = derivative_of(known or application(op, operands, attributes), wanted)
+        known = known or application(op, operands, attributes)
+        # Or what is known of the op, or the types of its operands: many nodes never run.
+        self._derivative: Derivative | Application | tuple[TensorType, ...] = known
         saved: dict[int, SavedTensor] = {}
-        for i in self.derivative.needed:
+        for i in needed_by(known, tuple([end is not None for end in ends])):
             saved[i] = SavedTensor(result if i < 0 else operands[i], 0 if i < 0 else -1, is_private)
         self.saved: dict[int, SavedTensor] | None = saved
 
     @property
+    def has_derivative(self) -> bool:
+        """Whether `derivative` was found already."""
+        return type(self._derivative) is Derivative
+
+    @property
+    def derivative(self) -> Derivative:
+        """What a walk needs to know of the op; found when one first comes here."""
+        found = self._derivative
+        if isinstance(found, tuple):
+            found = application_to(self.op, found, self.attributes)
+        if isinstance(found, Application):
+            ends = self._ends if self._led_to is None else self._led_to
+            found = derivative_of(found, tuple([end is not None for end in ends]))
+            self._derivative = found
+        return found
+
+    @property
     def operand_types(self) -> tuple[TensorType, ...]:
-        return self.derivative.types
+        found = self._derivative
+        return found if isinstance(found, tuple) else found.types
 
     @property
     def _is_librarys(self) -> bool:

@@ -362,6 +362,21 @@ def looked_at_by(
     return found
 
 
+_needed: dict[tuple[Op, tuple[bool, ...]], tuple[int, ...]] = {}
+
+
+def needed_by(of: Application, wanted: tuple[bool, ...]) -> tuple[int, ...]:
+    """Whose data the gradients that are wanted need, as `looked_at_by` has it."""
+    key = of.op, wanted
+    found = _needed.get(key)
+    if found is None:
+        looked_at = looked_at_by(of.op, of.types, of.attributes)
+        pairs = zip(wanted, looked_at, strict=True)
+        sources = frozenset[int]().union(*[sources for is_wanted, sources in pairs if is_wanted])
+        found = _needed[key] = tuple(sorted(sources))
+    return found
+
+
 class Derivative:
     """What a walk needs to know of an op on operands of some types.
 
@@ -385,12 +400,7 @@ class Derivative:
         self.kept: Any = None
         if self._rule is not None and self._rule.table:
             self.words, self.kept = self._rule.table
-        found: set[int] = set()
-        looked_at = looked_at_by(of.op, of.types, of.attributes)
-        for is_wanted, sources in zip(wanted, looked_at, strict=True):
-            if is_wanted:
-                found |= sources
-        self.needed = tuple(sorted(found))
+        self.needed = needed_by(of, wanted)
 
     @property
     def is_known(self) -> bool:

@@ -6,9 +6,9 @@ runs, of a derivative rule for what it looks at, ask the rules themselves: nothi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from itertools import starmap, takewhile
+from itertools import takewhile
 from math import prod
 from typing import Any, Protocol
 
@@ -111,18 +111,24 @@ class Application:
         is_slow: whether NumPy is slow at it.
         has_numbers: whether equal attributes may still differ, in the sign of a zero.
         views: of a view op the strides of its result, by those of the operand.
-        native: what machine code needs to know, or how far that was asked for.
+        step: what a view op adds to a chain of such; None: it is none.
+        native: what machine code needs to know, or when that was first asked for; `asked` is how
+            often it was.
+        form: what it needs to know of the op on operands of any types; None: nobody has asked.
     """
 
     __slots__ = (
+        "asked",
         "attributes",
         "checked",
         "derivatives",
+        "form",
         "has_numbers",
         "is_slow",
         "native",
         "op",
         "result_type",
+        "step",
         "types",
         "views",
     )
@@ -133,7 +139,10 @@ class Application:
         self.result_type = shared_type(result.dtype, result.shape)
         self.is_slow = is_slow(op, types, result.shape, attributes)
         self.derivatives: dict[tuple[bool, ...], Any] = {}
+        self.step = ((op, attributes),) if op.is_view else None
         self.native: Any = None
+        self.asked = 0
+        self.form: Any = None
         self.checked: Attributes | None = None
         self.has_numbers = np.generic in op.schema.values()
         self.views: dict[Strides, Strides | None] = {}
@@ -147,25 +156,25 @@ def application(op: Op, operands: Sequence[Operand], attributes: Attributes) -> 
     if len(operands) == 2 and not attributes:
         x, y = operands[0]._type, operands[1]._type
         return _known(op, (), x.dtype, x.shape, y.dtype, y.shape)
+    return application_to(op, [operand._type for operand in operands], attributes)
+
+
+def application_to(op: Op, types: Sequence[TensorType], attributes: Attributes) -> Application:
+    """The same for operands of these types."""
     parts: list[Any] = []
-    for operand in operands:
-        type = operand._type
+    for type in types:
         parts += type.dtype, type.shape
     try:
         return _known(op, tuple(attributes.items()), *parts)
     except TypeError:  # what can't be hashed
-        return Application(op, attributes, tuple([operand._type for operand in operands]))
+        return Application(op, attributes, tuple(types))
 
 
 @lru_cache(maxsize=8192)
 def _known(op: Op, attributes: tuple[tuple[str, Any], ...], *parts: DType | Shape) -> Application:
     """parts: of each operand its dtype and its shape, of plain ints."""
-    return Application(op, dict(attributes), tuple(starmap(shared_type, _pairs(parts))))
-
-
-def _pairs(parts: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
-    """Neighbours in pairs."""
-    return zip(parts[::2], parts[1::2], strict=True)
+    pairs = zip(parts[::2], parts[1::2], strict=True)
+    return Application(op, dict(attributes), tuple([shared_type(*pair) for pair in pairs]))
 
 
 def too_many_axes(count: int) -> str:

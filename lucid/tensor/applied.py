@@ -17,11 +17,11 @@ from lucid.codegen.llvm.target import host_target
 from lucid.dtypes import default_dtype_place
 from lucid.ir import location
 from lucid.ir.errors import LucidError
-from lucid.ir.inference import MOST_ELEMENTS, Application
+from lucid.ir.inference import MOST_ELEMENTS, Application, application
 from lucid.ir.location import Spot, user_spot
-from lucid.ir.op import Operand
+from lucid.ir.op import Attributes, Op, Operand
 from lucid.ir.ops.evaluation import quiet
-from lucid.ir.types import DType, TensorType, f32
+from lucid.ir.types import DType, TensorType, f32, shared_type
 from lucid.runtime.entry.apply import (
     APPLY,
     KEPT,
@@ -30,8 +30,10 @@ from lucid.runtime.entry.apply import (
     MOST_TOLD_APART,
     NO_HISTORY,
     SLOTS,
+    UNIFORM_SLOTS,
     UNKNOWN_HISTORY,
     Record,
+    Uniform,
     apply_text,
 )
 from lucid.runtime.entry.calls import CALL, MOST_TIMES
@@ -48,16 +50,18 @@ from lucid.tensor.size import Size
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
 
-APART = 128  # ops without a record, between the first and the second time of one that gets one
+# Ops without a record, between the first time and the latest of one that gets one, and how often it
+# has come till then: a record takes as long as it saves in so many calls.
+APART, TIMES = 128, 6
 _ABSENT = "recorder", "forward", "mutation_guard"
 _EMPTY = "levels", "saved_hooks"
 _IDENTICAL = str, type(None), bool, type(...), DType  # what a call is known by, as it is
 
 
 class _Record(Tables):
-    """The words of an op on operands of some types."""
+    """The words of an op on operands of some types, or on as many of any."""
 
-    def __init__(self, offsets: Offsets, known: Application) -> None:
+    def __init__(self, offsets: Offsets, known: Application, *, is_of_any: bool = False) -> None:
         super().__init__(offsets)
         self._known = known
         histories = 1 << len(known.types) if len(known.types) <= MOST_TOLD_APART else 2
@@ -68,13 +72,22 @@ class _Record(Tables):
         words[Record.COUNT] = len(known.types)
         for i, operand_type in enumerate(known.types):
             words[Record.TYPES + i] = self._keep(operand_type)
-        words[Record.ATTRIBUTES] = self._keep(known.attributes) if known.attributes else 0
-        words[Record.EVALUATE] = self._keep(_evaluator(known))
         words[Record.TENSOR + 1 : Record.TENSOR + 4] = self._tensor(type, template_of(type), 0)
-        if op.is_view:
-            words[Record.STEP] = self._keep(((op, known.attributes),))
-        self._is_differentiable = op.vjp is not None and type.dtype.kind == "float"
-        words[Record.HISTORIES + 1 :] = UNKNOWN_HISTORY if self._is_differentiable else NO_HISTORY
+        if is_of_any:
+            words[Record.ATTRIBUTES], words[Record.STEP] = 1, int(op.is_view)
+            words[Record.EVALUATE] = self._keep(op.evaluate)
+        else:
+            words[Record.ATTRIBUTES] = self._keep(known.attributes) if known.attributes else 0
+            words[Record.STEP] = self._keep(known.step) if op.is_view else 0
+            words[Record.EVALUATE] = self._keep(_evaluator(known))
+        is_differentiable = op.vjp is not None and type.dtype.kind == "float"
+        words[Record.HISTORIES + 1 :] = UNKNOWN_HISTORY if is_differentiable else NO_HISTORY
+
+    def set_uniform(self) -> None:
+        """Let it be for operands of one type each time, or numbers."""
+        dtype = self._known.result_type.dtype
+        self.words[Uniform.DTYPE] = self._keep(dtype)
+        self.words[Uniform.NUMBER] = self._keep(shared_type(dtype, ()))
 
     def add_history(self, wanted: tuple[bool, ...]) -> None:
         """Enter what a node needs if the gradients of some of the operands are wanted."""
@@ -90,8 +103,8 @@ class _Record(Tables):
         result = template_of(known.result_type)
         ends = (None,) * len(wanted)
         node = OpNode(known.op, (result,) * len(wanted), known.attributes, result, ends, known)
-        node.derivative = derivative_of(known, wanted)
-        needed = node.derivative.needed
+        node._derivative = derivative_of(known, wanted)
+        needed = node._derivative.needed
         self.words[place] = self._words([self._template(node), len(needed), *needed])
 
 
@@ -125,6 +138,9 @@ class Applied(Tables):
         super().__init__(offsets)
         self._records: list[_Record | None] = [None] * SLOTS
         self._table = np.zeros(SLOTS, np.int64)
+        self._forms: dict[tuple[Op, int, bool], _Record] = {}
+        self._uniform: dict[tuple[Op, int, DType] | None, _Record] = {}
+        self._uniform_table = np.zeros(UNIFORM_SLOTS, np.int64)
         self._templates: dict[TensorType, np.ndarray] = {}
         self._others = 0  # ops that there was no record of
         plan = self._plan = np.zeros(len(Common), np.int64)
@@ -140,6 +156,7 @@ class Applied(Tables):
             Common.INT: int, Common.FLOAT: float, Common.LIST: list, Common.SLICE: slice,
             Common.SIZE: Size, Common.ALL: ..., Common.NODE: OpNode,
             Common.ACCUMULATOR: accumulator_of, Common.ADD: quiet(_sum),
+            Common.APPLICATION: self._application, Common.DERIVATIVE: Derivative,
         }  # fmt: skip
         for word, value in constants.items():
             plan[word] = self._keep(value)
@@ -155,6 +172,7 @@ class Applied(Tables):
         plan[Common.CALLS_AT] = self.calls.table.ctypes.data
         plan[Common.NUMBERS_AT] = self._objects(range(-1, MOST_OPERANDS))
         plan[Common.TABLE_AT] = self._table.ctypes.data
+        plan[Common.UNIFORM_AT] = self._uniform_table.ctypes.data
         plan[Common.THREAD_ITEMS] = own(None)
         tensor = template_of(TensorType(f32, ()))
         plan[Common.OPERAND] = self._template(SavedTensor(tensor, -1))
@@ -194,29 +212,75 @@ class Applied(Tables):
             rule.table[:] = table.of_rule(rule), table
         derivative.words, derivative.kept = rule.table
 
-    def enter(self, known: Application, operands: Sequence[Operand]) -> None:
-        """Enter an op on operands of such types, when it is asked for again, some others later.
+    def _application(self, op: Op, operands: Sequence[Operand], attributes: Attributes) -> Any:
+        """What is known of an op on operands that there is no record of; or `MISSED`.
 
-        That was just now, by a call of this thread. Types that aren't shared aren't known again.
-        A record pays when it has served ten calls: those of a model's equal layers are too few,
-        where each batch has a size of its own.
+        Then Python is to apply it: it raises an error, or `enter` is to be asked.
         """
-        record = known.native
+        try:
+            known = application(op, operands, attributes)
+        except (LucidError, MemoryError):
+            return MISSED
+        if known.form is None:
+            known.form = self._form(known)
+        if known.form is False or self._is_due(known):
+            return MISSED
+        key = _key_of_uniform(known)
+        if key is not None:
+            record = self._uniform.get(key)
+            if record is None:
+                record = self._uniform[key] = _Record(self._offsets, known, is_of_any=True)
+                record.set_uniform()
+            self._uniform_table[self._plan[Common.UNIFORM_SLOT]] = record.words.ctypes.data
+        return known
+
+    def _is_due(self, known: Application) -> bool:
+        """Whether an op on operands of such types, asked for again, is to have a record of these.
+
+        That pays after some calls: those of a model's equal layers are too few, where each batch
+        has a size of its own.
+        """
         self._others += 1
-        if record is None:
+        known.asked += 1
+        if known.native is None:
             known.native = self._others
+        is_number = type(known.native) is int
+        return not is_number or (known.asked >= TIMES and self._others - known.native >= APART)
+
+    def _form(self, known: Application) -> Any:
+        """The words of an op on operands of any types; False where those of each matter."""
+        op, type = known.op, known.result_type
+        if op.kind in ("host", "random") or known.is_slow or type.size > MOST_ELEMENTS:
+            return False
+        key = _key_of_form(known)
+        found = self._forms.get(key)
+        if found is None:
+            found = self._forms[key] = _Record(self._offsets, known, is_of_any=True)
+        return found.words
+
+    def enter(self, known: Application, operands: Sequence[Operand]) -> None:
+        """Enter an op on operands of such types, when it has been asked for often enough.
+
+        That was just now, by a call of this thread. What the op has for operands of any types is
+        entered at once. Types that aren't shared aren't known again.
+        """
+        tensors: Sequence[TensorCore] = operands  # type: ignore[assignment]
+        wanted = tuple([context.grad_enabled and x.requires_grad for x in tensors])
+        forms = self._forms.get(_key_of_form(known)), self._uniform.get(_key_of_uniform(known))
+        for form in forms:
+            if form is not None:
+                form.add_history(wanted)
+        if not self._is_due(known):
             return
+        record = known.native
         if type(record) is int:
-            if self._others - record < APART:
-                return
             types = [operand._type for operand in operands]
             is_shared = all(map(operator.is_, types, known.types))
             is_large = known.result_type.size > MOST_ELEMENTS  # the view may be refused
             if known.op.kind == "host" or is_large or not is_shared:
                 return
             record = known.native = _Record(self._offsets, known)
-        tensors: Sequence[TensorCore] = operands  # type: ignore[assignment]
-        record.add_history(tuple([context.grad_enabled and x.requires_grad for x in tensors]))
+        record.add_history(wanted)
         slot = int(self._plan[Common.SLOT])
         there, other = self._records[slot], self._records[slot ^ 1]
         if record is there or record is other:
@@ -227,6 +291,22 @@ class Applied(Tables):
 
     def _put(self, slot: int, record: _Record) -> None:
         self._table[slot], self._records[slot] = record.words.ctypes.data, record  # in this order
+
+
+def _key_of_form(known: Application) -> tuple[Op, int, bool]:
+    op = known.op
+    return op, len(known.types), op.vjp is not None and known.result_type.dtype.kind == "float"
+
+
+def _key_of_uniform(known: Application) -> tuple[Op, int, DType] | None:
+    """None unless it is an op on elements whose result has the type of all that are no numbers."""
+    op, result = known.op, known.result_type
+    if not op.is_elementwise or known.attributes or known.is_slow or not result.shape:
+        return None
+    usual = result, shared_type(result.dtype, ())
+    if any(type is not usual[0] and type is not usual[1] for type in known.types):
+        return None
+    return op, len(known.types), result.dtype
 
 
 def _evaluator(known: Application) -> Callable[..., np.ndarray]:

@@ -13,6 +13,7 @@ from lucid.autograd.node import AccumulateGrad, OpNode
 from lucid.autograd.rules import Derivative
 from lucid.autograd.saved import SavedTensor
 from lucid.ir.environment import NATIVE_CALLS
+from lucid.ir.inference import Application
 from lucid.ir.memory import address_of
 from lucid.ir.types import TensorType
 from lucid.runtime.entry.layout import UnknownLayoutError, constructor_of, layout_of, slot_offset
@@ -37,7 +38,8 @@ class Offsets:
     """Where the slots of our own classes lie.
 
     Attributes:
-        copied: of a class, the slots that are as in a template.
+        copied: of a class, the slots that are as in a template: a table of them.
+        new: the function that makes an object.
     """
 
     def __init__(self) -> None:
@@ -47,12 +49,14 @@ class Offsets:
         self.epoch = slot_offset(type(epoch)(), "count")
         slots = {type(x): _slots(x) for x in (tensor, storage, counter, node, saved)}
         self.gradient = slots[Tensor]["_gradient"]
+        self.new = constructor_of(object)
         self.copied = {
-            kind: [at for name, at in found.items() if name not in _OWN_OF_EACH[kind]]
+            kind: np.array([at for name, at in found.items() if name not in _OWN_OF_EACH[kind]])
             for kind, found in slots.items()
         }
         self.fields = {
             "storage_array": slots[Storage]["array"],
+            "storage_root_type": slots[Storage]["root_type"],
             "counter_now": slots[VersionCounter]["now"],
             **{
                 f"batch_{name}": slot_offset(batch, name)
@@ -64,6 +68,12 @@ class Offsets:
         self.fields["leaf_hooks"] = slot_offset(leaf, "post_accumulate_hooks")
         derivative = object.__new__(Derivative)
         self.fields["derivative_words"] = slot_offset(derivative, "words")
+        application = object.__new__(Application)
+        for name in ("result_type", "step", "form"):
+            self.fields[f"application_{name}"] = slot_offset(application, name)
+        tensor_type = object.__new__(TensorType)
+        for name in ("dtype", "size"):
+            self.fields[f"type_{name}"] = slot_offset(tensor_type, name)
         for start, kind in (("tensor", Tensor), ("node", OpNode), ("saved", SavedTensor)):
             for name, at in slots[kind].items():
                 field = f"{start}_{name.removeprefix('_')}"
@@ -109,10 +119,11 @@ class Tables:
 
     def _template(self, value: Any) -> int:
         """How to make an object like `value`."""
-        kind, offsets = type(value), self._offsets.copied[type(value)]
-        new, none = constructor_of(object), self._keep(())
-        words = new, self._keep(kind), none, self._keep(value), len(offsets), self._words(offsets)
-        return self._words(words)
+        kind = type(value)
+        offsets = self._offsets.copied[kind]
+        shown = len(offsets), address_of(offsets)
+        self._kept += offsets, value
+        return self._words((self._offsets.new, id(kind), id(()), id(value), *shown))
 
     def _tensor(self, type: TensorType, tensor: TensorCore, version: int) -> tuple[int, int, int]:
         """Templates of the storage, the counter and the tensor of a result."""

@@ -38,6 +38,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Machine code applies ops from the first one on, when they come for the second time."""
     assert found is not None
     monkeypatch.setattr(applied_ops, "APART", 0)
+    monkeypatch.setattr(applied_ops, "TIMES", 1)
     monkeypatch.setattr(core, "natively", found.function)
     monkeypatch.setattr(core, "call", found.call)
     yield
@@ -84,7 +85,8 @@ def described(value: Any) -> Any:
             "node": described(value._grad_fn),
         }
     if type(value) is OpNode:
-        own = slots(value, ("_sequence", "_spot", "_ends"))
+        own = slots(value, ("_sequence", "_spot", "_ends", "_derivative"))
+        own["derivative"] = value.derivative
         ends = [end if end is None else (type(end), id(end)) for end in value._ends]
         return {**{name: described(part) for name, part in own.items()}, "ends": ends}
     if type(value) is SavedTensor:
@@ -132,11 +134,15 @@ def test_two_ops_with_one_slot_are_both_known() -> None:
 APPLIED = [op for op in OPS.values() if op.samples and op.kind not in ("host", "region")]
 
 
+@pytest.mark.parametrize("is_of_any", [False, True], ids=["its types", "any types"])
 @pytest.mark.parametrize("requires_grad", [False, True])
 @pytest.mark.parametrize("op", APPLIED, ids=lambda op: op.name)
 def test_objects_are_as_python_makes_them(
-    op: Op, requires_grad: bool, monkeypatch: pytest.MonkeyPatch
+    op: Op, requires_grad: bool, is_of_any: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """By the record of the op on such operands, or on as many of any types."""
+    if is_of_any:
+        monkeypatch.setattr(applied_ops, "APART", 1 << 40)
     for sample in op.samples:
         operands = tuple(leaves(sample, lucid.float32, requires_grad))
 
@@ -592,16 +598,108 @@ def test_many_elements_go_through_native_code_where_numpy_is_slow(
 def test_an_op_that_only_comes_again_at_once_gets_no_record(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As that of equal layers, where each batch has a size of its own."""
+    """As that of equal layers, where each batch has a size of its own; nor one that comes twice."""
+    assert found is not None
     monkeypatch.setattr(applied_ops, "APART", 12)
-    x = lucid.ones(7, 13)
-    for _ in range(4):
+    monkeypatch.setattr(applied_ops, "TIMES", 6)
+    entered: set[Any] = set()
+    put = type(found)._put
+
+    def noting(self: Any, slot: int, record: Any) -> None:
+        entered.add((record._known.op, record._known.types[0].shape))
+        put(self, slot, record)
+
+    monkeypatch.setattr(type(found), "_put", noting)
+    x, y = lucid.ones(7, 13), lucid.ones(7, 14)
+    for _ in range(6):
+        emit(ops.sum, (x,), axes=(0,))
+    for _ in range(2):
+        for size in range(20):
+            emit(ops.sum, (lucid.ones(size, 17),), axes=(0,))
+        emit(ops.sum, (y,), axes=(0,))
+    assert not {(ops.sum, (7, 13)), (ops.sum, (7, 14))} & entered
+    emit(ops.sum, (x,), axes=(0,))
+    assert (ops.sum, (7, 13)) in entered
+    for _ in range(100):  # of an op on elements Python sees but some
         emit(ops.add, (x, x))
-    assert not is_native(ops.add, (x, x), {})
-    for size in range(20):
-        emit(ops.add, (lucid.ones(size, 17), lucid.ones(size, 17)))
-    emit(ops.add, (x, x))
-    assert is_native(ops.add, (x, x), {})
+    assert (ops.add, (7, 13)) in entered
+
+
+def test_ever_other_sizes_are_left_to_machine_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An op that has come on as many operands, of any types, needs no Python but its type rule."""
+    monkeypatch.setattr(applied_ops, "APART", 1 << 40)
+
+    def applied_to(n: int) -> list[bool]:
+        x, w = (lucid.ones(n, n + 1, requires_grad=True) for _ in range(2))
+        index = lucid.arange(n)
+        return [
+            is_native(op, operands, attributes)
+            for op, operands, attributes in (
+                (ops.add, (x, w), {}),
+                (ops.mul, (x, lucid.ones(n + 1)), {}),
+                (ops.lt, (x, w), {}),
+                (ops.sum, (x,), {"axes": (1,)}),
+                (ops.transpose, (x,), {"perm": (1, 0)}),
+                (ops.slice, (x,), {"starts": (0, 1), "stops": (2, n), "steps": (1, 1)}),
+                (ops.concat, (x, w), {"axis": 0}),
+                (ops.take, (x, index), {"axis": 0}),
+            )
+        ]
+
+    for n in (131, 132):
+        x, w = (lucid.ones(n, n + 1, requires_grad=True) for _ in range(2))
+        x + w, x * w[0].detach(), x < w, x.sum(1), x.T, x[:2, 1:], lucid.cat([x, w])
+        x[lucid.arange(n)]
+    assert applied_to(133) == [True] * 8
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_ops_on_elements_of_other_sizes_leave_what_python_leaves(
+    requires_grad: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With operands that are numbers, of other dtypes, broadcast, or of no elements."""
+    monkeypatch.setattr(applied_ops, "APART", 1 << 40)
+    calls: list[Callable[[lucid.Tensor], lucid.Tensor]] = [
+        lambda x: x + x,
+        lambda x: x * 2.0,
+        lambda x: 2.0 - x,
+        lambda x: x * lucid.tensor(3.0, requires_grad=requires_grad),
+        lambda x: x / x[:1],
+        lambda x: x.exp(),
+        lambda x: -x.double(),
+        lambda x: x > 0.5,
+        lambda x: x.sum() * x.sum(),
+    ]
+
+    def result_and_gradient(call: Callable[..., Any], x: lucid.Tensor) -> tuple[Any, Any]:
+        result = call(x)
+        if not result.requires_grad:
+            return described(result), None
+        (gradient,) = lucid.autograd.grad(result, x, lucid.full_like(result, 2.0))
+        return described(result), gradient.numpy().tobytes()
+
+    for rows in (3, 4, 0, 1, *range(200, 220)):
+        x = lucid.rand(rows, 3, requires_grad=requires_grad)
+        for call in calls:
+            found = result_and_gradient(call, x)
+            expected = in_python(monkeypatch, lambda: result_and_gradient(call, x))  # noqa: B023
+            assert found[1] == expected[1]
+            assert requires_grad or found[0] == expected[0]  # else nodes of operands differ
+
+
+def test_errors_at_other_sizes_name_operands_and_the_users_line() -> None:
+    for n in (3, 4):
+        lucid.ones(n, 5, requires_grad=True) + lucid.ones(5)
+    x, y = lucid.ones(6, 5, requires_grad=True), lucid.ones(4)
+    with pytest.raises(lucid.ShapeError, match=r"5 and 4(.|\n)*f32\[6,5\].*test_applied_ops"):
+        x + y
+    table = lucid.ones(9, 5, requires_grad=True)
+    with pytest.raises(lucid.LucidError, match=r"index 9 is out of bounds(.|\n)*test_applied_ops"):
+        table[lucid.tensor([1, 9])]
+    product = x * (z := lucid.ones(6, 5, requires_grad=True) * 1.0)
+    z.zero_()
+    with pytest.raises(lucid.LucidError, match=r"test_applied_ops"):
+        product.sum().backward()
 
 
 def small_axes(rng: np.random.Generator, dtype: Any) -> dict[str, list[np.ndarray]]:

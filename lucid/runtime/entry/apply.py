@@ -4,7 +4,9 @@
 op's NumPy meaning, and makes the result: a tensor with storage and version counter, or a view;
 and a node with what it saves, if an operand requires grad. New objects are copies of templates.
 Like the entry of compiled steps it answers None for whatever it isn't sure of, and nothing has
-happened yet. A record that is missing it asks for, by another answer.
+happened yet. A record that is missing it asks for, by another answer. Operands of types that there
+is no record of have one that the op has for all types, where Python says the type of the result,
+unless it is that of the operands, as that of ops on elements often is.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from enum import IntEnum
 
 from lucid.codegen.llvm.builder import Module, Val, const
 from lucid.codegen.llvm.target import Target
+from lucid.ir.inference import MANY_ELEMENTS
 from lucid.runtime.entry.calls import define_call
 from lucid.runtime.entry.common import Common, define_right_array
 from lucid.runtime.entry.objects import define_tensor
@@ -25,11 +28,13 @@ KEPT = "lucid_kept"
 MOST_OPERANDS = 32
 MOST_TOLD_APART = 8  # operands of which any may require grad; of more all, or none
 SLOTS = 4096  # of the table of records: each is found in one of two, whose last bits differ
+UNIFORM_SLOTS = 512
+_LOOKED_AT = 8  # of so many ops of a uniform record one is Python's, which sees what comes again
 _EQUAL = 2  # Py_EQ
 
 
 class Record(IntEnum):
-    """Words of one op on operands of some types."""
+    """Words of one op on operands of some types, or of any, whose templates get the right ones."""
 
     OP = 0
     COUNT = 1
@@ -38,9 +43,20 @@ class Record(IntEnum):
     # Templates of a new storage, counter and tensor, as `define_tensor` takes them, after a word
     # of its own.
     TENSOR = 4
-    STEP = 8  # of a view: the chain that it adds, a tuple of one pair; else 0
+    STEP = 8  # of a view: the chain that it adds, a tuple of one pair; of any types 1; else 0
     TYPES = 9  # a word for each operand
     HISTORIES = 41  # by the operands that require grad, as bits: the words of one, or as below
+
+
+class Uniform(IntEnum):
+    """Words of an op for operands of any types, if it is one on elements: in the place of types.
+
+    Its result is of the type that all operands have, but for those that are numbers.
+    """
+
+    DTYPE = Record.TYPES
+    NUMBER = Record.TYPES + 1  # type
+    APPLIED = Record.TYPES + 2  # how often
 
 
 NO_HISTORY, UNKNOWN_HISTORY = range(2)
@@ -74,6 +90,9 @@ def apply_text(target: Target, layout: Layout) -> str:
         _define_saved,
         _define_node,
         _define_spot,
+        _define_uniform,
+        _define_types,
+        _define_applied_by,
         _define_applied,
         _define_apply,
         _define_made,
@@ -103,10 +122,75 @@ def _define_applied(module: Module, layout: Layout) -> None:
         grad = b.call("grad", "i64", plan)
         _leave_unless(b, plan, b.ne(grad, 0))
         record = b.call("find", "i64", plan, op, operands, count, attributes)
-        with b.if_(b.eq(record, 1)):
-            b.own(missed := b.word(plan, Common.MISSED))
-            b.answer(missed)
         _leave_unless(b, plan, b.ne(record, 0))
+        given = operands, count, attributes
+        zero = const("i64", 0)
+        with b.if_(b.ne(record, 1)):
+            step = b.word(record, Record.STEP)
+            b.answer(b.call("applied_by", "i64", plan, grad, record, zero, zero, step, *given))
+        words = b.cast("ptrtoint", b.alloca("i64", 3), "i64")
+        record = b.call("uniform", "i64", plan, op, *given, words)
+        with b.if_(b.ne(record, 0)):
+            type_ = b.word(words)
+            b.answer(b.call("applied_by", "i64", plan, grad, record, type_, zero, zero, *given))
+        for i, value in enumerate((op, operands, attributes)):
+            b.set_word(words, i, value)
+        known = b.api("PyObject_Vectorcall", b.word(plan, Common.APPLICATION), words, 3, 0)
+        b.require(b.ne(known, 0))
+        with b.if_(b.eq(known, b.word(plan, Common.MISSED))):
+            b.answer(known)
+        record = b.field(b.field(known, layout.application_form), layout.array_data)
+        type_ = b.field(known, layout.application_result_type)
+        is_view = b.ne(b.word(record, Record.STEP), 0)
+        step = b.select(is_view, b.field(known, layout.application_step), zero)
+        made = b.call("applied_by", "i64", plan, grad, record, type_, known, step, *given)
+        b.drop(known)
+        b.answer(made)
+
+
+def _define_uniform(module: Module, layout: Layout) -> None:
+    """The record of an op on elements of operands of one type, which is put down; or 0."""
+    names = "plan", "op", "operands", "count", "attributes", "found"
+    with entry_function(module, "uniform", *names) as b:
+        plan, op, operands, count, attributes, found = b.args
+        b.require(b.eq(b.api("PyDict_Size", attributes), 0))
+        first = b.field(b.api("PyTuple_GetItem", operands, 0), layout.tensor_type)
+        dtype = b.field(first, layout.type_dtype)
+        mixed = b.add(b.add(b.lshr(op, 4), b.mul(b.lshr(dtype, 4), 31)), count)
+        slot = b.and_(b.xor(mixed, b.lshr(mixed, 9)), UNIFORM_SLOTS - 1)
+        b.set_word(plan, Common.UNIFORM_SLOT, slot)
+        record = b.word(b.word(plan, Common.UNIFORM_AT), slot)
+        b.require(b.ne(record, 0))
+        for word, value in ((Record.OP, op), (Record.COUNT, count), (Uniform.DTYPE, dtype)):
+            b.require(b.eq(b.word(record, word), value))
+        number = b.word(record, Uniform.NUMBER)
+        b.set_word(found, 0, 0)
+        with b.loop(0, count) as loop:
+            type_ = b.field(b.api("PyTuple_GetItem", operands, loop.index), layout.tensor_type)
+            with b.if_(b.ne(type_, number)):
+                with b.if_(b.eq(b.word(found), 0)):
+                    b.set_word(found, 0, type_)
+                b.require(b.eq(b.word(found), type_))
+        b.require(b.ne(b.word(found), 0))
+        b.require(b.eq(b.field(b.word(found), layout.type_dtype), dtype))
+        size = b.api("PyLong_AsLongLong", b.field(b.word(found), layout.type_size))
+        b.require(b.lt(size, const("i64", MANY_ELEMENTS)))
+        times = b.add(b.word(record, Uniform.APPLIED), 1)
+        b.set_word(record, Uniform.APPLIED, times)
+        b.require(b.ne(b.and_(times, _LOOKED_AT - 1), 0))
+        b.answer(record)
+
+
+def _define_applied_by(module: Module, layout: Layout) -> None:
+    """What an op gives, by its record on such operands, or by that for any.
+
+    For any: `type` is that of the result, `known` what is known of the op on such; 0: the operands
+    have that type, or are numbers.
+    """
+    names = "plan", "grad", "record", "type", "known", "step", "operands", "count", "attributes"
+    with entry_function(module, "applied_by", *names) as b:
+        plan, grad, record, type_, known, step, operands, count, attributes = b.args
+        is_of_any = b.ne(type_, 0)
         wanted = b.call("wanted", "i64", plan, grad, operands, count)
         _leave_unless(b, plan, b.compare("sge", wanted, 0))
         is_some = b.and_(b.compare("sgt", count, MOST_TOLD_APART), b.ne(wanted, 0))
@@ -121,18 +205,24 @@ def _define_applied(module: Module, layout: Layout) -> None:
         array = b.call("evaluate", "i64", plan, record, operands, count, attributes)
         _leave_unless(b, plan, b.ne(array, 1))
         b.require(b.ne(array, 0))
-        is_new = b.eq(b.word(record, Record.STEP), 0)
+        is_new = b.eq(step, 0)
         templates = b.add(record, 8 * Record.TENSOR)
         with b.if_else(is_new) as branch:
             with branch.then():
                 new = b.call("tensor", "i64", templates, array)
             with branch.otherwise():
-                view = b.call(
-                    "view", "i64", plan, record, b.api("PyTuple_GetItem", operands, 0), array
-                )
+                viewed = b.api("PyTuple_GetItem", operands, 0)
+                view = b.call("view", "i64", plan, record, step, viewed, array)
         tensor = branch.merge(new, view)
         _leave_unless(b, plan, b.ne(tensor, 1))
         b.require(b.ne(tensor, 0))
+        with b.if_(is_of_any):
+            b.own(type_)
+            _exchange(b, tensor, layout.tensor_type, type_)
+            with b.if_(is_new):
+                b.own(type_)
+                storage = b.field(tensor, layout.tensor_storage)
+                _exchange(b, storage, layout.storage_root_type, type_)
         spot = b.call("spot", "i64", plan)
         _require_or_drop(b, spot, tensor)
         _exchange(b, tensor, layout.tensor_spot, spot)
@@ -143,6 +233,20 @@ def _define_applied(module: Module, layout: Layout) -> None:
             made = b.call("node", "i64", plan, record, history, operands, count, attributes, tensor)
             _require_or_drop(b, made, tensor)
             _exchange(b, tensor, layout.tensor_grad_fn, made)
+            with b.if_(is_of_any):
+                types = b.api("PyTuple_New", 1)
+                _require_or_drop(b, types, tensor)
+                b.own(type_)
+                b.api("PyTuple_SetItem", types, 0, type_)
+                _exchange(b, made, layout.node_output_types, types)
+                with b.if_else(b.ne(known, 0)) as branch:
+                    with branch.then():
+                        b.own(known)
+                    with branch.otherwise():
+                        types = b.call("types_of", "i64", operands, count)
+                told = branch.merge(known, types)
+                _require_or_drop(b, told, tensor)
+                _exchange(b, made, layout.node_derivative, told)
         b.answer(tensor)
 
 
@@ -361,9 +465,9 @@ def _define_evaluate(module: Module, layout: Layout) -> None:
 
 def _define_view(module: Module, layout: Layout) -> None:
     """A view on an operand's memory, which takes over `array`; 1 for what has been copied."""
-    with entry_function(module, "view", "plan", "record", "operand", "array") as b:
-        plan, record, operand, array = b.args
-        none, step = b.word(plan, Common.NONE), b.word(record, Record.STEP)
+    with entry_function(module, "view", "plan", "record", "step", "operand", "array") as b:
+        plan, record, step, operand, array = b.args
+        none = b.word(plan, Common.NONE)
         base, whole = b.field(array, layout.array_base), b.field(operand, layout.tensor_array)
         is_part = b.eq(base, b.field(whole, layout.array_base))
         shares = b.or_(b.eq(base, whole), b.and_(b.ne(base, 0), is_part))
@@ -400,6 +504,19 @@ def _define_view(module: Module, layout: Layout) -> None:
             b.own(value)
             _exchange(b, view, place, value)
         b.answer(view)
+
+
+def _define_types(module: Module, layout: Layout) -> None:
+    """A tuple of the types of operands."""
+    with entry_function(module, "types_of", "operands", "count") as b:
+        operands, count = b.args
+        types = b.api("PyTuple_New", count)
+        b.require(b.ne(types, 0))
+        with b.loop(0, count) as loop:
+            type_ = b.field(b.api("PyTuple_GetItem", operands, loop.index), layout.tensor_type)
+            b.own(type_)
+            b.api("PyTuple_SetItem", types, loop.index, type_)
+        b.answer(types)
 
 
 def _define_end(module: Module, layout: Layout) -> None:
@@ -443,7 +560,7 @@ def _define_saved(module: Module, layout: Layout) -> None:
                     value = b.field(tensor, getattr(layout, f"tensor_{name}"))
                     b.own(value)
                     b.set_field(alias, getattr(layout, f"tensor_{name}"), value)
-                for place in (layout.tensor_spot, layout.tensor_chain):
+                for place in (layout.tensor_spot, layout.tensor_chain, layout.tensor_type):
                     value = b.field(tensor, place)
                     b.own(value)
                     _exchange(b, alias, place, value)

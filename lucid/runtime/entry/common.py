@@ -62,6 +62,10 @@ class Common(IntEnum):
     ALL = 48  # `...`
     TIMES = 49  # that a call comes again before it is recorded
     SIZE = 50  # a class of tuples
+    APPLICATION = 51  # callable: what is known of an op on operands that there is no record of
+    DERIVATIVE = 52  # the class of what a walk needs to know of an op
+    UNIFORM_AT = 53  # addresses of records of ops on elements, or 0
+    UNIFORM_SLOT = 54  # where that of the latest such op belongs
 
 
 def define_right_array(module: Module, layout: Layout) -> None:

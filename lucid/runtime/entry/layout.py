@@ -62,7 +62,7 @@ def words_in(value: object, size: int) -> list[int]:
 def slot_offset(value: object, name: str) -> int:
     """Where a slot of an object lies, found by putting something in it."""
     mark = object()
-    setattr(value, name, mark)
+    object.__setattr__(value, name, mark)  # of frozen ones, too
     found = words_in(value, type(value).__basicsize__)
     if found.count(id(mark)) != 1:
         raise UnknownLayoutError(f"slot {name}")

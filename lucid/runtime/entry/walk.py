@@ -92,7 +92,9 @@ def _define_node(module: Module, layout: Layout) -> None:
         for name in ("pre_hooks", "post_hooks", "tensor_hooks", "retained"):
             _leave_unless(b, b.eq(b.field(node, getattr(layout, f"node_{name}")), none))
         _leave_unless(b, b.eq(_contains(b, b.word(args, 5), node), 0))
-        words = b.field(b.field(node, layout.node_derivative), layout.derivative_words)
+        derivative = b.field(node, layout.node_derivative)
+        _leave_unless(b, b.eq(b.field(derivative, layout.kind), b.word(plan, Common.DERIVATIVE)))
+        words = b.field(derivative, layout.derivative_words)
         _leave_unless(b, b.ne(words, none))
         rule = b.field(words, layout.array_data)
         slots = b.api("PyDict_GetItemWithError", arrived, node)

@@ -100,6 +100,7 @@ class Layout:
     tensor_spot: int
     tensor_accumulator: int
     storage_array: int
+    storage_root_type: int
     counter_now: int
     leaf_hooks: int  # of a leaf's node: those after it has accumulated
     node_ends: int
@@ -115,6 +116,11 @@ class Layout:
     node_output_types: int
     node_derivative: int
     derivative_words: int
+    type_dtype: int
+    type_size: int
+    application_result_type: int
+    application_step: int
+    application_form: int
     saved_version: int
     saved_unpack_hook: int
     saved_tensor: int
