@@ -388,6 +388,12 @@ for function, shapes in (
         found = compiled(*map(at_the_end, shapes(n))).numpy()
         assert found.shape[0] == n + 1 and abs(found - 19).max() < 1e-4
     assert not compiled.stats.eager_reasons
+for step in (2, 3, 4):
+    compiled = lucid.compile(lambda a: a[:, ::step] * 19, dynamic=False)
+    for n in (2, 3, 7, 9, 15):
+        found = compiled(at_the_end((3, step * (n - 1) + 1))).numpy()
+        assert found.shape == (3, n) and (found == 19).all()
+    assert not compiled.stats.eager_reasons
 """
 
 
