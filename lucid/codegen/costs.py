@@ -110,24 +110,23 @@ PACK_COLUMNS = 48
 OPEN_ROWS = 840
 # The same of columns: vectors of them.
 OPEN_VECTORS = 4
-# A load of a vector, or of a scalar for all lanes, in a tile, against a multiply-add: tiles of
-# 13 rows and one vector 78 GFLOP/s, of 6 rows and two 95.
-TILE_LOAD = 1.2
+# A load of a scalar for all lanes, and of a vector, in a tile, against a multiply-add. GFLOP/s of
+# tiles, 1680 x 960, inner 512: of 16 lanes 6 x 4 162, 5 x 5 159, 8 x 3 152, 12 x 2 144, 8 x 2 120,
+# 6 x 2 113; of 8 lanes, and half the registers, 6 x 2 95, 13 x 1 78.
+SCALAR_LOAD, VECTOR_LOAD = 1.0, 1.6
 # An A whose neighbours along the inner axis lie on pages of their own is slow to read.
 PAGE_BYTES = 4096
 # Dot products that run side by side, to hide the latency.
 DOTS_AT_ONCE = 4
-# Up to so many columns the first operand of a blocked product is read where it lies, if its lines
-# are met as a whole: a copy is as dear as the products of 10 columns, and one that is beyond the
-# second-level cache (the second number) as those of more. 512 channels to 512, kernel 3, 8 images
-# of 4 x 4, 6.5 -> 5.9 ms, input 7.1 -> 6.2, one image 1.22 -> 0.70.
-READ_COLUMNS = 128, 512
+# The first operand of a blocked product is read where it lies if its lines are met as a whole.
 LINE_BYTES = 64
 # So many rows are multiplied by dot products with a matrix whose columns aren't adjacent, if these
 # are so many times as long: a copy of it would be read once for each tile of rows.
 DOT_ROWS, DOT_LENGTH = 16, 24
 # Large products stream their operands for each part: parts of them should not be small.
-PRODUCT_PART_SECONDS = 150e-6
+PRODUCT_PART_SECONDS = 400e-6
+# To copy an element of the second operand of a part, against reading one of the first.
+COPIED = 4.0
 SMALL_OPERAND_BYTES = 256 * 1024
 # Pages of the result, and of what an update reads beside it, that the rows of a part may lie on: of
 # more the processor looks up each anew for each tile. 1024 x 1024 f32, inner 256, with an update by
@@ -154,9 +153,6 @@ RUN, NEAR_RUN, SHUFFLED, GATHERED_LANES = 3.0, 2.5, 1.67, 32.0
 # by 4096 x 1024 f32, 9.7 -> 4.1 ms; 2 rows by 3072 x 768, 0.38 -> 0.75.
 STREAMED_ROWS = 4, 48
 STREAMED_LINES, STREAMED_LINE_BYTES = 64, 256
-# From so many inner indices on a product whose result is one block goes through blocks of them:
-# 64 x 64 f32, inner 65536, 12.9 -> 7.5 ms; 256 x 256, 32768, 55 -> 45; 32 x 10, 16384, the same.
-LONG_INNER = 8192
 
 # Contractions over axes -----------------------------------------------------------------------
 

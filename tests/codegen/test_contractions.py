@@ -10,6 +10,7 @@ from codegen.test_lowering import WIDTHS, run
 
 from lucid.codegen import costs
 from lucid.codegen.contraction.axes import best_tile
+from lucid.codegen.contraction.blocked import BlockedProduct
 from lucid.codegen.contraction.lanes import LaneCopy
 from lucid.codegen.kernels.blocked import BlockedKernel
 from lucid.codegen.llvm.target import host_target
@@ -326,7 +327,8 @@ def always_in_blocks(patch: pytest.MonkeyPatch, small: bool, *, reads: bool = Fa
     Args:
         reads: the first operand lies where it is, if it can.
     """
-    patch.setattr(costs, "READ_COLUMNS", (1 << 20 if reads else 0,) * 2)
+    if not reads:
+        patch.setattr(BlockedProduct, "is_near", False)
     for name in ("AXES_LANES", "FOLDED_LANES"):
         patch.setattr(costs, name, 1e-6)
     if small:
@@ -352,9 +354,12 @@ def test_copies_in_blocks_have_every_element_once(
         graph, arrays = layer_of(case, kind, (np.float32, np.float64)[number % 2], rng)
         expected = interpret(graph, arrays)[0][0]
         for worth, reads in ((np.inf, False), (0.0, False), (np.inf, True), (0.0, True)):
-            always_in_blocks(monkeypatch, small, reads=reads)
-            monkeypatch.setattr(costs, "WORTH_SECONDS", worth)
-            np.testing.assert_array_equal(run(graph, arrays, width)[0], expected)
+            with monkeypatch.context() as patch:
+                always_in_blocks(patch, small, reads=reads)
+                patch.setattr(costs, "WORTH_SECONDS", worth)
+                np.testing.assert_array_equal(run(graph, arrays, width)[0], expected)
+        always_in_blocks(monkeypatch, small, reads=True)
+        monkeypatch.setattr(costs, "WORTH_SECONDS", 0.0)
         strides = [contiguous_strides(array.shape) for array in arrays]
         program = make_program(graph, strides, host_target().with_vector_bytes(width))
         assert any(isinstance(call.kernel, BlockedKernel) for call in program.calls)

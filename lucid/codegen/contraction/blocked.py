@@ -29,6 +29,7 @@ from lucid.codegen.emit import lowering
 from lucid.codegen.emit.lines import smaller
 from lucid.codegen.kernel_ir.affine import AffineExpr, form
 from lucid.codegen.kernel_ir.nest import LoopNest
+from lucid.codegen.kernel_ir.timing import rows_at_hand
 from lucid.codegen.llvm.builder import FunctionBuilder, Val, const, i64, vector
 from lucid.codegen.llvm.target import ELEMENT_BYTES, Target
 from lucid.ir.extents import NotOpenError, ceil_div, hint, is_open, replaced
@@ -48,7 +49,7 @@ class BlockedPlan:
         pack_a: the first operand is copied: "whole", before all else, or a "block" at a time where
             each of its elements meets one block of columns alone; "in place" if it is read where it
             lies.
-        rows: of a block of it.
+        rows: of a block of it, all of which meet the columns of a panel before the next ones.
         skips: a block has one element of the axes behind `split` as well, which are places in
             windows; where these are padding it is left out.
     """
@@ -139,16 +140,14 @@ class BlockedProduct:
     def is_near(self) -> bool:
         """Whether a tile finds the first operand where it lies: all of the lines that it meets.
 
-        They are rows of inner indices that are neighbours, or that the next row continues. Rows
-        that are pages apart would share a few places of the cache.
+        They are rows of inner indices that are neighbours, or that the next row continues.
         """
         lines, walk = self.walks(0)
         inner = joined(walk)
-        (rows, apart), (count, step) = lines[-1], inner[-1]
+        (_, apart), (count, step) = lines[-1], inner[-1]
         size = self.body.args[0].itemsize
         is_line = count * size >= 2 * costs.LINE_BYTES or abs(apart) == count
-        is_apart = rows == 1 or apart * size % costs.PAGE_BYTES != 0
-        return len(lines) == 1 and len(inner) <= 2 and abs(step) == 1 and is_line and is_apart
+        return len(lines) == 1 and len(inner) <= 2 and abs(step) == 1 and is_line
 
     @property
     def places_apart(self) -> tuple[Axis, ...]:
@@ -157,13 +156,11 @@ class BlockedProduct:
 
     @property
     def is_copied_by_lines(self) -> bool:
-        """Whether a block of the second operand is some lines of few columns each."""
+        """Whether a block of the second operand is some lines of columns."""
         columns, inner = self.walks(1)
-        most = costs.STREAMED_LINE_BYTES // self.body.args[0].itemsize
-        is_short = self.plan.columns <= max(most, self.plan.width * self.plan.lanes)
         is_known = not is_open(self.columns) and not is_open(self.plan.extent)
         is_one = len(columns) == len(inner) == 1 and columns[0][1] == 1
-        return is_short and is_known and is_one and not self.plan.skips
+        return is_known and is_one and not self.plan.skips
 
     @property
     def share_inside(self) -> float:
@@ -238,9 +235,7 @@ def choose(product: BlockedProduct, target: Target, *, is_known: bool = True) ->
     is_large = product.rows * product.depth * size > costs.PACK_BYTES
     skips = _has_padding_apart(product)
     packs = product.is_scattered or (is_large and product.columns * uses >= costs.PACK_COLUMNS)
-    is_far = product.rows * product.depth * size > 2 * costs.BLOCK_BYTES
-    if product.columns * uses <= costs.READ_COLUMNS[is_far]:
-        packs &= not (is_known and product.is_near)
+    packs &= not (is_known and product.is_near)
     packs |= skips
     split, extent = _split(product.inner, costs.PANEL_BYTES // (tile.panel * size))
     if is_large and not packs and product.columns * uses < costs.PACK_COLUMNS:
@@ -252,7 +247,9 @@ def choose(product: BlockedProduct, target: Target, *, is_known: bool = True) ->
     waiting = product.rows if count < product.depth else 0
     panels = costs.BLOCK_BYTES // ((count + waiting) * size * tile.panel or 1)
     panels = max(1, min(panels, ceil_div(product.columns, tile.panel)))
-    rows = max(1, costs.BLOCK_BYTES // (count * size * tile.height or 1)) * tile.height
+    rows = costs.BLOCK_BYTES // (count * size or 1)
+    rows = min(rows, rows_at_hand(product.body, len(product.batch_axes), rows))
+    rows = max(1, rows // tile.height) * tile.height
     is_used_once = uses == 1 and panels * tile.panel >= product.columns
     is_used_once &= product.rows >= 2 * costs.PART_ROWS  # parts have rows of their own
     return BlockedPlan(
@@ -559,21 +556,16 @@ class BlockedEmitter(Emitter):
             right = b.at(element, right, b.mul(index, axis.b))
         self._pack_block(right, columns)
         self.low, self.first_column = rows[0], columns[0]
-        if found.pack_a != "block":
-            self.left = left
-            if self.plan.pack_a:
-                self.left = b.at(element, sources[0], b.mul(number, memory.of_rows))
-            self.first_row = i64(0)
-            self._tiles_of(rows, columns)
-            return
-        self.left = self.block_of_a
+        self.left, self.first_row = left, i64(0)
+        if found.pack_a == "whole":
+            self.left = b.at(element, sources[0], b.mul(number, memory.of_rows))
         with b.loop(rows[0], rows[1], found.rows) as loop:
-            end = b.add(loop.index, found.rows)
-            end = b.select(b.lt(end, rows[1]), end, rows[1])
-            first = b.binary("udiv", loop.index, found.height)
-            last = b.binary("udiv", b.add(end, found.height - 1), found.height)
-            self._pack_tiles(left, self.block_of_a, first, (first, last))
-            self.first_row = loop.index
+            end = smaller(b, b.add(loop.index, found.rows), rows[1])
+            if found.pack_a == "block":
+                first = b.binary("udiv", loop.index, found.height)
+                last = b.binary("udiv", b.add(end, found.height - 1), found.height)
+                self._pack_tiles(left, self.block_of_a, first, (first, last))
+                self.left, self.first_row = self.block_of_a, loop.index
             self._tiles_of((loop.index, end), columns)
 
     def _places(self) -> list[tuple[Axis, Val]]:

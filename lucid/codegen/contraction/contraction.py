@@ -190,8 +190,7 @@ def are_dots(m: int, n: int, k: int, a_strides: Sequence[int], b_strides: Sequen
 def _tile(m: int, vectors: int, registers: int) -> tuple[int, int]:
     """The tile that covers m rows and `vectors` columns in the least time.
 
-    Time of a round of k: one unit per multiply-add, some more per load, and not less than the eight
-    multiply-adds that must be in flight to hide their latency.
+    A round of k multiplies and adds each row with each vector, and loads both.
     """
     best: tuple[float, int, int] | None = None
     for width in range(1, min(vectors, 8) + 1):
@@ -203,7 +202,8 @@ def _tile(m: int, vectors: int, registers: int) -> tuple[int, int]:
             for h, rows in ((height, m // height), (m % height, int(m % height > 0))):
                 for w, cols in ((width, vectors // width), (vectors % width, 1)):
                     if h and w and rows and cols:
-                        cost += rows * cols * (max(h * w, costs.TILE_LOAD * (h + w), 8) + 0.5)
+                        loads = costs.SCALAR_LOAD * h + costs.VECTOR_LOAD * w
+                        cost += rows * cols * (h * w + loads)
                         bodies += 1
             score = cost * (1 + 0.01 * bodies)
             if best is None or score < best[0] * (1 - 1e-9):

@@ -42,6 +42,6 @@ def part_of(b: FunctionBuilder, parts: Partition, sizes: Sequence[int], part: Va
     return parts.dim, low, smaller(b, b.add(low, parts.size), sizes[parts.dim])
 
 
-def smaller(b: FunctionBuilder, x: Val, limit: int) -> Val:
+def smaller(b: FunctionBuilder, x: Val, limit: Val | int) -> Val:
     """min(x, limit)."""
     return b.select(b.lt(x, limit), x, limit)

@@ -52,6 +52,18 @@ def _index_dims(nest: LoopNest, inst: Inst) -> frozenset[int]:
     return nest.dims[inst.operands[0]]
 
 
+def rows_at_hand(nest: LoopNest, row: int, rows: int) -> int:
+    """How many rows of matrices over the dims from `row` on lie on pages that stay at hand."""
+    whole = {*range(row, len(nest.sizes))}
+    strides = {
+        inst.arg: hint(abs(inst.form.coefficient(row))) * nest.args[inst.arg].itemsize
+        for inst in nest.insts
+        if inst.form is not None and whole <= {*inst.form.dims}
+    }
+    pages = sum(min(stride / costs.PAGE_BYTES, 1.0) for stride in strides.values())
+    return int(costs.PART_PAGES / pages) if pages else rows
+
+
 def peak(dtype: DType, target: Target) -> float:
     """Floating-point operations per second of a product that fills its vectors and tiles."""
     return costs.FLOPS_PER_VECTOR_BYTE * target.vector_bytes * 4 / dtype.itemsize

@@ -153,7 +153,7 @@ class BlockedKernel(Kernel):
         return min(wanted_parts(cost), most)
 
     def _grid(self, target: Target) -> TileGrid | None:
-        """Cut the batch if it is large, else columns, and then rows, by whole tiles."""
+        """Cut the batch if it is large, else rows and columns, by whole tiles."""
         batch, rows, columns = totals = self._totals
         products, most_rows, most_columns = map(hint, totals)
         wanted, plan = self._wanted(target), self.product.plan
@@ -166,18 +166,32 @@ class BlockedKernel(Kernel):
             size = ceil(products / min(wanted, products))
             return TileGrid((size, rows, columns), (ceil_div(batch, size), 1, 1), (packs, 0))
         wanted = ceil(wanted / products)
-        panels = ceil(most_columns / panel)
-        most = max(
-            1, most_rows // costs.PART_ROWS
-        )  # each copies what it needs of the second operand
-        width = panels if plan.pack_a == "block" else ceil(panels / min(wanted, panels))
-        height = ceil(tiles / min(tiles, most, ceil(wanted / ceil(panels / width))))
+        height, width = self._part(wanted, tiles, ceil(most_columns / panel))
         height, row_parts = _cut(rows, height * plan.height)
         width, column_parts = _cut(columns, width * panel)
         counts = batch, row_parts, column_parts
         if hint(prod(counts)) < 2:
             return None
         return TileGrid((1, height, width), counts, (packs, 0))
+
+    def _part(self, wanted: int, tiles: int, panels: int) -> tuple[int, int]:
+        """Tiles and panels of a part: as many parts as are wanted, which read and copy little.
+
+        Each reads its rows of the first operand, and copies its columns of the second one.
+        """
+        _, rows, columns = map(hint, self._totals)
+        most = min(tiles, max(1, rows // costs.PART_ROWS))
+
+        def parts(across: int) -> tuple[int, int]:
+            return min(most, ceil(wanted / across)), across
+
+        def cost(counts: tuple[int, int]) -> tuple[bool, float]:
+            down, across = counts
+            return down * across < wanted, down * columns * costs.COPIED + across * rows
+
+        one = self.product.plan.pack_a == "block"  # whose copy of the first operand serves once
+        down, across = min(map(parts, range(1, 1 + (1 if one else min(wanted, panels)))), key=cost)
+        return ceil(tiles / down), ceil(panels / across)
 
     def relocate(self) -> tuple[Kernel, Origins]:
         origins: Origins = {}

@@ -27,7 +27,7 @@ from lucid.codegen.kernel_ir.kernel import (
 )
 from lucid.codegen.kernel_ir.origins import moved, relocated
 from lucid.codegen.kernel_ir.regions import Buffer
-from lucid.codegen.kernel_ir.timing import nest_seconds, peak
+from lucid.codegen.kernel_ir.timing import nest_seconds, peak, rows_at_hand
 from lucid.codegen.kernel_ir.work import Traffic, Work
 from lucid.codegen.kernels.evaluation import (
     evaluate_nest,
@@ -104,7 +104,8 @@ class ContractKernel(Kernel):
         if _is_large(p):
             wanted = min(wanted, max(costs.LEAST_PARTS, round(cost / costs.PRODUCT_PART_SECONDS)))
         by_columns = _is_large(p) or (p.pack_b and cost < costs.PACK_APART_SECONDS)
-        most = self._rows_of_part() if by_columns else rows
+        batch_dims = len(self.product.batch)
+        most = rows_at_hand(self.product.body, batch_dims, rows) if by_columns else rows
         height, width = _cut_matrix(p, ceil(wanted / products), most, by_columns=by_columns)
         counts = batch, -(-rows // height), -(-columns // width)
         at_hand = tuple(map(hint, counts))
@@ -123,18 +124,6 @@ class ContractKernel(Kernel):
         """Whether each element of the product is stored at a place of its own."""
         body = self.product.body
         return len(body.free_dims()) == len(body.sizes)
-
-    def _rows_of_part(self) -> int:
-        """How many rows of the result, and of matrices like it, lie on pages that stay at hand."""
-        body, row = self.product.body, len(self.product.batch)
-        whole = {*range(row, len(body.sizes))}
-        strides = {
-            inst.arg: hint(abs(inst.form.coefficient(row))) * body.args[inst.arg].itemsize
-            for inst in body.insts
-            if inst.form is not None and whole <= {*inst.form.dims}
-        }
-        pages = sum(min(stride / costs.PAGE_BYTES, 1.0) for stride in strides.values())
-        return int(costs.PART_PAGES / pages) if pages else self.product.rows
 
     def _scratch_bytes(self, grid: TileGrid, target: Target) -> int:
         """Packed operands: of each part, or of each product whose parts share them."""

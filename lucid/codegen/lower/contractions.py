@@ -100,17 +100,17 @@ def copied_kernel(
     """A kernel of a product of matrices that had better be copied block by block; None for others.
 
     A tile that goes through all lines of a large matrix meets another page with each, which it
-    looks up anew for each panel: of few rows, blocks of long lines are copied once. Where the
-    result is one block, and inner indices are many, operands are read once as well.
+    looks up anew for each panel: of few rows, blocks of long lines are copied once. Of many rows,
+    what tiles read stays in the caches from one to the next.
     """
     (rows, inner, columns), (am, ak, bk, bn) = product.sizes, product.strides
     size, (least, most) = args[0].itemsize, costs.STREAMED_ROWS
     if any(map(is_open, (rows, inner, columns, bk))) or rows < least:
         return None
-    is_long = inner >= costs.LONG_INNER and rows >= costs.PACK_ROWS and not product.lead
+    is_large = inner * columns * size > costs.PACK_BYTES and rows >= costs.PACK_ROWS
     is_streamed = rows <= most and (ak, bn) == (1, 1) and columns * size >= costs.PAGE_BYTES // 2
     is_streamed &= inner * columns * size > costs.BLOCK_BYTES
-    if not is_long and not is_streamed:
+    if not is_large and not is_streamed:
         return None
     (row, column), (a, b) = product.dims, product.places
     axes = [
@@ -124,10 +124,12 @@ def copied_kernel(
         return None
     first, second = found.operands
     found.operands = product.operands[first], product.operands[second]
-    if is_long:
-        return BlockedKernel(found) if found.columns <= found.plan.columns else None
-    found.plan = choose_streamed(found, target)
-    return BlockedKernel(found) if found.plan.extent * 4 > costs.STREAMED_LINES else None
+    if is_streamed:
+        streamed = choose_streamed(found, target)
+        if streamed.extent * 4 > costs.STREAMED_LINES:
+            found.plan = streamed
+            return BlockedKernel(found)
+    return BlockedKernel(found) if is_large else None
 
 
 def _blocked_product(
