@@ -125,7 +125,8 @@ _OF_THE_WORLD = {
         numpy.set_printoptions numpy.seterr numpy.seterrcall numpy.setbufsize
         warnings.filterwarnings warnings.simplefilter warnings.resetwarnings
         decimal.getcontext decimal.setcontext locale.setlocale gc.disable gc.enable gc.freeze
-        gc.set_threshold sys.setswitchinterval time.tzset codecs.register faulthandler.enable""",
+        gc.set_threshold sys.settrace sys.setswitchinterval time.tzset codecs.register
+        faulthandler.enable""",
 }
 _WHY = {name: why for why, names in _OF_THE_WORLD.items() for name in names.split()}
 # Modules whose functions and classes ask or change what is outside of Python.
