@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from lucid.compiler.recording import hooks
 from lucid.nn.naming import trace_name, variable_name
@@ -28,7 +28,8 @@ class _Running(NamedTuple):
     paths: dict[int, tuple[Module, str]]
 
 
-_running: ContextVar[tuple[_Running, ...]] = ContextVar("running modules", default=())
+# By the trace, and gone with it: an interrupt may leave modules running.
+_running: WeakKeyDictionary[object, list[_Running]] = WeakKeyDictionary()
 
 
 def note_change() -> None:
@@ -50,7 +51,7 @@ def binds(module: Module, name: str) -> None:
 
 def path_of(module: Module) -> str:
     """The path from the innermost running module that holds it, else the variable's name."""
-    running = _running.get()
+    running = _running.get(hooks.running.recorder)
     if running:
         innermost, paths = running[-1]
         if innermost is module:
@@ -69,12 +70,13 @@ def running(module: Module) -> Iterator[None]:
     """Guard the module, and give the ops that are recorded inside its path as their scope."""
     path = path_of(module)
     meet(module, path)
-    token = _running.set((*_running.get(), _Running(module, {})))
+    stack = _running.setdefault(hooks.running.recorder, [])
+    stack.append(_Running(module, {}))
     try:
         with hooks.scope(path):
             yield
     finally:
-        _running.reset(token)
+        stack.pop()
 
 
 def _full_path(module: Module) -> str:

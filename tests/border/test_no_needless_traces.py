@@ -1209,3 +1209,21 @@ def test_a_container_that_is_emptied_and_asked_for_what_it_had(compile):
         caches[1].add("seen")
         found.append(step(x))
     return found
+
+
+@healthy
+def test_a_singledispatch_of_several_classes(compile):
+    """It keeps what it has found for a class, at which nobody looks."""
+
+    class Double:
+        pass
+
+    class Triple:
+        pass
+
+    scaled = functools.singledispatch(lambda thing, x: x)
+    scaled.register(Double)(lambda thing, x: x * 2)
+    scaled.register(Triple)(lambda thing, x: x * 3)
+    step = compile(lambda thing, x: scaled(thing, x))
+    double, triple = Double(), Triple()
+    return [step(double, X), step(double, X), step(triple, X), step(triple, X), step(double, X)]

@@ -734,3 +734,18 @@ def test_settings_of_collection_and_threads(compile, ask, settings):
         return calls(step, lambda: put(*as_tuple(settings)))
     finally:
         put(*as_tuple(before))
+
+
+def test_a_step_that_sets_a_trace_function_runs_op_by_op():
+    """Before 3.12 nobody would tell what it reads from there on."""
+
+    @lucid.compile
+    def step(x):
+        before = sys.gettrace()
+        sys.settrace(None)
+        y = x * 2
+        sys.settrace(before)
+        return y
+
+    assert step(lucid.ones(1)).tolist() == [2.0]
+    assert "it changes a setting of all, by sys.settrace()" in step.stats.eager_reasons[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import collections
 import copy
 import enum
@@ -197,6 +198,22 @@ def test_a_registration_of_singledispatch(compile):
 
 
 @same_as_eager
+def test_a_registration_with_an_abstract_class_of_singledispatch(compile):
+    class Abstract(abc.ABC):
+        @abc.abstractmethod
+        def run(self): ...
+
+    class Thing:
+        pass
+
+    thing = Thing()
+    scaled = functools.singledispatch(lambda thing, x: x)
+    scaled.register(Abstract)(lambda thing, x: x * 2)
+    step = compile(lambda x: scaled(thing, x))
+    return calls(step, lambda: Abstract.register(Thing))
+
+
+@same_as_eager
 def test_a_registration_of_a_singledispatchmethod(compile):
     class Loss:
         @functools.singledispatchmethod
@@ -327,6 +344,19 @@ def test_the_class_of_an_object(compile):
     thing = A()
     step = compile(lambda x: x * thing.k)
     return calls(step, lambda: setattr(thing, "__class__", B))
+
+
+@same_as_eager
+def test_the_class_of_a_python_module(compile):
+    class Computing(types.ModuleType):
+        @property
+        def scale(self):
+            return 7.0
+
+    settings = types.ModuleType("settings")
+    settings.scale = 2.0
+    step = compile(lambda x: x * settings.scale)
+    return calls(step, lambda: setattr(settings, "__class__", Computing))
 
 
 @same_as_eager

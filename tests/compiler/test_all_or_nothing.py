@@ -669,6 +669,31 @@ def test_an_interrupt_between_a_trace_and_its_first_run_leaves_nothing_of_the_tr
     assert number > 100
 
 
+def test_an_interrupt_as_a_module_ends_leaves_the_names_of_the_next_trace() -> None:
+    """An audit would find others than in the program before, and let all calls run op by op."""
+    model = nn.Sequential(nn.Linear(2, 2), nn.Tanh())
+
+    def traced() -> str:
+        step = lucid.compile(lambda x: model(x))
+        step(lucid.ones(3, 2))
+        return str(step.stages["trace"])
+
+    def profile(frame: Any, event: str, value: Any) -> None:
+        block = frame.f_locals.get("self")
+        ends = frame.f_code.co_name == "__exit__" and event == "call"
+        if ends and getattr(block, "gen", None) is not None and block.gen.gi_code is running:
+            raise Interrupt
+
+    running, names = nn.tracing.running.__wrapped__.__code__, traced()  # type: ignore[attr-defined]
+    sys.setprofile(profile)
+    try:
+        with pytest.raises(Interrupt):
+            traced()
+    finally:
+        sys.setprofile(None)
+    assert traced() == names
+
+
 def test_a_block_that_is_not_entered_to_its_end_is_left_with_the_error() -> None:
     """Else it ends when nobody has the error any more, and what was there before comes back."""
     left: list[int] = []

@@ -72,6 +72,11 @@ def test_an_involution_undoes_itself(op: Op, rng: np.random.Generator) -> None:
         same_bits(op.evaluate(op.evaluate(x)), x)
 
 
+def test_each_op_has_a_name_of_its_own() -> None:
+    declared = [op for op in vars(ops).values() if isinstance(op, Op)]
+    assert len(declared) > 70 and [op for op in declared if OPS[op.name] is not op] == []
+
+
 def test_traits_follow_from_the_kind_and_from_what_is_declared() -> None:
     assert ops.add.traits == {Trait.ELEMENTWISE, Trait.COMMUTATIVE} and ops.add.is_elementwise
     assert ops.transpose.is_view and ops.amax.is_reduction and not ops.cumsum.is_reduction

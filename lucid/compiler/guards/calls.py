@@ -125,7 +125,8 @@ _OF_THE_WORLD = {
         numpy.set_printoptions numpy.seterr numpy.seterrcall numpy.setbufsize
         warnings.filterwarnings warnings.simplefilter warnings.resetwarnings
         decimal.getcontext decimal.setcontext locale.setlocale gc.disable gc.enable gc.freeze
-        gc.set_threshold sys.setswitchinterval time.tzset codecs.register faulthandler.enable""",
+        gc.set_threshold sys.settrace sys.setswitchinterval time.tzset codecs.register
+        faulthandler.enable""",
 }
 _WHY = {name: why for why, names in _OF_THE_WORLD.items() for name in names.split()}
 # Modules whose functions and classes ask or change what is outside of Python.
@@ -167,6 +168,7 @@ _ASKED_AGAIN: set[Any] = {
     *(threading.get_native_id, tempfile.gettempdir, getattr(os, "uname", os.getpid)),
 }
 _ASKED_BY_NAME = {"multiprocessing.process.current_process"}  # of a module that few import
+_DISPATCH = functools.singledispatch(len).dispatch.__code__  # keeps what it has found, by class
 _OF_ENVIRONMENT = (os.getenv, os.path.expandvars, os.path.expanduser, type(os.environ).copy)
 _OF_LOGGERS = ("hasHandlers", "getEffectiveLevel")
 _SHARED = {"threading", "queue", "multiprocessing", "concurrent", "asyncio", "subprocess"}
@@ -248,7 +250,7 @@ _OF_FUNCTION = ("forward", "backward", "setup_context", "jvp", "vmap", "generate
 
 def _is_asked_again(function: Any) -> bool:
     """Whether each call can ask a function of the standard library, and compare its answer."""
-    if function in _ASKED_AGAIN:
+    if function in _ASKED_AGAIN or getattr(function, "__code__", None) is _DISPATCH:
         return True
     module = getattr(function, "__module__", None)
     return f"{module}.{function.__name__}" in _ASKED_BY_NAME
@@ -275,7 +277,7 @@ class GuardCollector(Reads):
         self._import_hooks = {getattr(module, "__file__", None) for module in homes}
 
     def listens_to(self, code: types.CodeType, names: dict[str, Any]) -> bool:
-        if code in self._skipped or not is_followed(code):
+        if code in self._skipped or code is _DISPATCH or not is_followed(code):
             return False
         if code.co_filename in self._import_hooks:
             return False  # which runs where something happens to be imported first
@@ -609,10 +611,11 @@ class GuardCollector(Reads):
     def _call_python(
         self, function: types.FunctionType, args: Sequence[Any], kwargs: Any, owner: Any
     ) -> None:
-        if is_followed(function.__code__) or function.__code__ in self._skipped:
+        code = function.__code__
+        if code in self._skipped or (is_followed(code) and code is not _DISPATCH):
             self._called_before.add(function)
             return
-        module, file = function.__module__ or "", function.__code__.co_filename
+        module, file = function.__module__ or "", code.co_filename
         self._look_at_world(function)
         is_asked_again = file.startswith(LIBRARY) and function.__name__ in _OF_LIBRARY
         if is_asked_again or _is_asked_again(function):

@@ -122,6 +122,7 @@ class Reads(Collector):
 
     def _load_from_module(self, owner: Any, name: str, path: str) -> None:
         entries = vars(owner)
+        self._read_class(owner)
         if name not in entries and owner.__name__ == "lucid":
             getattr(owner, name, None)  # what is imported late is there from now on
         self.entry(f"{path}.{name}", entries, name, holder=owner)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from lucid.codegen.kernel_ir.regions import Buffer
 from lucid.codegen.program.program import KernelCall
 from lucid.compiler.reports.kernels import kernels_of
+from lucid.ir.late_imports import wholly
 
 if TYPE_CHECKING:
     import networkx
@@ -23,7 +24,8 @@ def kernel_graph(calls: Sequence[KernelCall]) -> networkx.DiGraph[int]:
 
     Reference: Kuck et al., "Dependence graphs and compiler optimizations", 1981.
     """
-    import networkx  # takes 0.2 s, so only who asks waits for it
+    with wholly("networkx"):  # takes 0.2 s, so only who asks waits for it
+        import networkx
 
     graph: networkx.DiGraph[int] = networkx.DiGraph()
     writers: dict[Buffer, list[int]] = {}

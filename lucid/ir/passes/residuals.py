@@ -10,6 +10,7 @@ from lucid.ir import ops
 from lucid.ir.clone import copy_node
 from lucid.ir.extents import hint
 from lucid.ir.graph import Graph, Node, Value
+from lucid.ir.late_imports import wholly
 from lucid.ir.ops.attention import AttentionSizes
 from lucid.ir.ops.contraction import split_indices
 from lucid.ir.passes.cse import value_number
@@ -105,8 +106,9 @@ def _within_blocks(graph: Graph) -> set[Value]:
 def _smallest(
     wanted: Collection[Value], free: Collection[Value], inside: Collection[Value]
 ) -> set[Value]:
-    import networkx
-    from networkx.algorithms.flow import boykov_kolmogorov  # the fastest on such graphs
+    with wholly("networkx"):
+        import networkx
+        from networkx.algorithms.flow import boykov_kolmogorov  # the fastest on such graphs
 
     network = networkx.DiGraph()
     seen, queue = set(wanted), [*wanted]
