@@ -813,11 +813,16 @@ def _of_any_size(
         rest = iter(tensors)
         return apply(*[next(rest) if x is _GIVEN else x for x in given])
 
+    shown = tensors
+    if all(end is None for end in ends):  # nothing is saved, of which a write would be told
+        shown = [_contiguous(tensor) for tensor in tensors]
     table = _alike.setdefault(cls, {})
-    output = of_any_size(table, tuple(key), types, tensors, traced, cls.__name__)
+    output = of_any_size(table, tuple(key), types, shown, traced, cls.__name__)
     if output is NotImplemented:
         return output
     several = output if isinstance(output, tuple) else (output,)
+    if any(x is y is not tensor for x in several for y, tensor in zip(shown, tensors, strict=True)):
+        return NotImplemented  # it returns an argument, which isn't to be a copy
     if not all(isinstance(x, TensorCore) for x in several):
         return output
     node = several[0]._grad_fn
@@ -828,6 +833,13 @@ def _of_any_size(
 
 
 _GIVEN = object()  # a tensor of the call
+
+
+def _contiguous(tensor: TensorCore) -> TensorCore:
+    """The tensor, or a row-major copy: only those does machine code take in any size."""
+    array = tensor._array
+    assert array is not None
+    return tensor if array.flags.c_contiguous else of_own_array(row_major(array), tensor._spot)
 
 
 def _give_history(

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from lucid.autograd.rules import Derivative, Missing, derivative_of, needed_by
+from lucid.autograd.rules import Derivative, Missing, derivative_of, derivative_on, needed_by
 from lucid.autograd.saved import FREED, SavedTensor
 from lucid.ir import ops
 from lucid.ir.errors import LucidError
-from lucid.ir.inference import Application, application, application_to
+from lucid.ir.inference import Application, application
 from lucid.ir.location import Location, Placed, Spot
 from lucid.ir.op import Attributes, Op, Operand
 from lucid.ir.types import TensorType
@@ -379,11 +379,13 @@ class OpNode(Node):
     def derivative(self) -> Derivative:
         """What a walk needs to know of the op; found when one first comes here."""
         found = self._derivative
-        if isinstance(found, tuple):
-            found = application_to(self.op, found, self.attributes)
-        if isinstance(found, Application):
+        if not isinstance(found, Derivative):
             ends = self._ends if self._led_to is None else self._led_to
-            found = derivative_of(found, tuple([end is not None for end in ends]))
+            wanted = tuple([end is not None for end in ends])
+            if isinstance(found, tuple):
+                found = derivative_on(self.op, found, self.attributes, wanted)
+            else:
+                found = derivative_of(found, wanted)
             self._derivative = found
         return found
 

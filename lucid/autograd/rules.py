@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lucid.ir import ops
 from lucid.ir.attributes import check_arguments
-from lucid.ir.environment import NATIVE_FUNCTIONS
-from lucid.ir.extents import is_open
+from lucid.ir.environment import NATIVE_FUNCTIONS, VERIFY
+from lucid.ir.extents import LEAST, NotOpenError, hint, is_open, replaced
 from lucid.ir.graph import Graph, Node, Value
-from lucid.ir.inference import Application, is_many, is_slow, result_type
+from lucid.ir.inference import Application, application_to, is_many, is_slow, result_type
 from lucid.ir.op import Attributes, Op, Operand
+from lucid.ir.opening import Skeleton, opening
 from lucid.ir.ops.composites import sum_to_shape
-from lucid.ir.types import DType, Shape, TensorType, shared_type
+from lucid.ir.types import DType, TensorType, shared_type
 
 if TYPE_CHECKING:
     from lucid.autograd.native import Code
     from lucid.runtime.open_programs import Families
+
+logger = logging.getLogger("lucid")
 
 
 class Missing(Operand):
@@ -69,13 +73,15 @@ class _Noted(Operand):
         type = op.infer(*types, **attributes)
         self._rule.ops[self._rule.count] = op
         evaluate = op.evaluate
-        if is_slow(op, types, type.shape, attributes):
+        if is_slow(op, types, type.shape, attributes, self._rule.asked):
             from lucid.tensor import slow_ops
 
             evaluate = slow_ops.evaluator(op, types, attributes)
         return self._noted(type, evaluate, tuple(numbers), attributes, op.is_view)
 
     def constant(self, value: float, dtype: DType) -> Operand:
+        if is_open(value):
+            raise NotOpenError("a size is a number of a rule")
         make = partial(np.array, value, dtype.numpy)
         self._rule.ops[self._rule.count] = value, dtype
         return self._noted(TensorType(dtype, ()), make, (), {}, False)
@@ -84,6 +90,11 @@ class _Noted(Operand):
         result = _Noted(self._rule, type)
         self._rule.steps.append((result.number, *step))
         return result
+
+
+def _itself(size: Any) -> Any:
+    """An open size, to be compared: what is found is assumed."""
+    return size
 
 
 # The number of its result, an op, the numbers of its operands, attributes, and its type.
@@ -120,36 +131,21 @@ class Rule:
         of: the op on such operands.
         wanted: of each operand, whether its gradient is asked for.
         kept: which operands were saved, -1: the result.
+        asked: what is compared of a size, which may be open.
     """
 
-    __slots__ = (
-        "_code",
-        "_copies",
-        "_nodes",
-        "_of_many",
-        "copied",
-        "count",
-        "kept",
-        "ops",
-        "passed",
-        "results",
-        "serves_arrays",
-        "serves_tensors",
-        "serves_values",
-        "steps",
-        "table",
-        "types",
-    )
+    _types_at: tuple[Sequence[DType], Callable[[], Sequence[Any]]]
 
     def __init__(
         self,
         of: Application,
         wanted: tuple[bool, ...],
         kept: tuple[int, ...],
+        asked: Callable[[Any], Any] = hint,
     ) -> None:
         types, type_of_result, attributes = of.types, of.result_type, of.attributes
         assert of.op.vjp is not None
-        self.count = 0
+        self.count, self.asked = 0, asked
         self.table: list[Any] = []
         self.types: list[TensorType] = []
         self.ops: dict[int, Op | tuple[float, DType]] = {}
@@ -175,7 +171,7 @@ class Rule:
         is_itself = found.count(0) == self.passed
         self.serves_values = is_own
         self.serves_tensors = is_own and is_itself
-        are_many = is_many((*types, type_of_result))
+        are_many = is_many((*types, type_of_result), asked)
         are_parts = not is_itself and self.passed > 1
         self.serves_arrays = is_own and not (are_parts and are_many)
         self.copied = [n for n in found if n in shown and _root(n, shown)]
@@ -208,21 +204,12 @@ class Rule:
                 alive.append(step)
         self.steps = alive[::-1]
 
-    @property
-    def is_of_any_shape(self) -> bool:
-        """Whether it is the same for other shapes, where all operands and the result have one."""
-        made = [self.ops[number] for number, *_ in self.steps if number in self.ops]
-        is_elementwise = all(isinstance(op, tuple) or op.is_elementwise for op in made)
-        return is_elementwise and len(made) == len(self.steps) and self._of_many is None
-
-    def for_shape(self, shape: Shape) -> Rule:
-        """One that `is_of_any_shape`, for another one."""
-        other = object.__new__(Rule)
-        for name in Rule.__slots__:
-            setattr(other, name, getattr(self, name))
-        other.types = [shared_type(x.dtype, shape) if x.shape else x for x in self.types]
-        other._nodes = None
-        return other
+    @cached_property
+    def types(self) -> list[TensorType]:
+        """Of the arrays, by number."""
+        dtypes, shapes = self._types_at
+        pairs = zip(dtypes, shapes(), strict=True)
+        return [shared_type(dtype, tuple(shape)) for dtype, shape in pairs]
 
     @property
     def code(self) -> Code | None:
@@ -380,67 +367,218 @@ def needed_by(of: Application, wanted: tuple[bool, ...]) -> tuple[int, ...]:
 class Derivative:
     """What a walk needs to know of an op on operands of some types.
 
-    Args:
-        of: the op on them.
-        wanted: of each operand, whether its gradient is asked for.
-
     Attributes:
         types: of the operands.
         needed: which operands the rule looks at for the gradients that are wanted, -1: the result.
         rule: the steps on arrays.
-        words: the same for machine code, once it is asked for; `kept` is what they refer to.
+        is_known: whether somebody has asked for the rule, or for that of other sizes.
+        words: the same for machine code, once it is asked for; `kept` is what they refer to, and
+            `attributes` are those of the steps.
     """
 
-    __slots__ = ("_of", "_rule", "_wanted", "kept", "needed", "types", "words")
+    __slots__ = ("_make", "_rule", "attributes", "is_known", "kept", "needed", "types", "words")
 
-    def __init__(self, of: Application, wanted: tuple[bool, ...]) -> None:
-        self._of, self._wanted, self.types = of, wanted, of.types
-        self._rule = _known_rule(of, wanted)
+    def __init__(
+        self,
+        types: tuple[TensorType, ...],
+        needed: tuple[int, ...],
+        make: Callable[[], Rule],
+        table: Sequence[Any] | None = None,
+        attributes: tuple[Attributes, ...] = (),
+    ) -> None:
+        self.types, self.needed = types, needed
+        self._rule: Rule | None = None
+        self._make = make
+        self.is_known = table is not None
+        self.attributes = attributes
         self.words: np.ndarray | None = None
         self.kept: Any = None
-        if self._rule is not None and self._rule.table:
-            self.words, self.kept = self._rule.table
-        self.needed = needed_by(of, wanted)
-
-    @property
-    def is_known(self) -> bool:
-        """Whether somebody has asked for the rule."""
-        return self._rule is not None
+        if table:
+            self.words, self.kept = table
 
     @property
     def rule(self) -> Rule:
-        if self._rule is None:
-            self._rule = Rule(self._of, self._wanted, self.needed)
-            key = _key_of_any_shape(self._of, self._wanted)
-            if key is not None and self._rule.is_of_any_shape:
-                _of_any_shape[key] = self._rule
-        return self._rule
-
-
-_Key = tuple[Op, tuple[DType, ...], tuple[bool, ...]]
-_of_any_shape: dict[_Key, Rule] = {}
-
-
-def _key_of_any_shape(of: Application, wanted: tuple[bool, ...]) -> _Key | None:
-    """What an op's rules for few elements have in common; None where they follow from shapes."""
-    shape, types = of.result_type.shape, of.types
-    if of.attributes or not shape or not of.op.is_elementwise:
-        return None
-    if any(map(is_open, shape)) or is_many(types) or any(x.shape != shape for x in types):
-        return None
-    return of.op, tuple([x.dtype for x in types]), wanted
-
-
-def _known_rule(of: Application, wanted: tuple[bool, ...]) -> Rule | None:
-    """A rule that operands of another shape have told."""
-    key = _key_of_any_shape(of, wanted)
-    found = None if key is None else _of_any_shape.get(key)
-    return None if found is None else found.for_shape(of.result_type.shape)
+        rule = self._rule
+        if rule is None:
+            rule = self._rule = self._make()
+            self.is_known = True
+            self.attributes = tuple([step[3] for step in rule.steps])
+        return rule
 
 
 def derivative_of(of: Application, wanted: tuple[bool, ...]) -> Derivative:
     """The one of an application, kept with it."""
     found: Derivative | None = of.derivatives.get(wanted)
     if found is None:
-        found = of.derivatives[wanted] = Derivative(of, wanted)
+        found = _of_open_sizes(of.op, of.types, of.attributes, wanted)
+        if found is None:
+            needed = needed_by(of, wanted)
+            found = Derivative(of.types, needed, partial(_rule, of, wanted, needed))
+        of.derivatives[wanted] = found
     return found
+
+
+def derivative_on(
+    op: Op, types: tuple[TensorType, ...], attributes: Attributes, wanted: tuple[bool, ...]
+) -> Derivative:
+    """The one of an op on operands of some types, of which nobody has asked what is known."""
+    found = _of_open_sizes(op, types, attributes, wanted)
+    return found or derivative_of(application_to(op, types, attributes), wanted)
+
+
+class _OpenRule:
+    """A rule for operands that differ in sizes as those of some samples did.
+
+    Args:
+        samples: the sizes, and attributes that are some, of operands with a rule of their own.
+        of: the last of these.
+
+    Raises `NotOpenError` where these sizes must be known.
+    """
+
+    def __init__(
+        self, samples: Sequence[Sequence[int]], of: Application, wanted: tuple[bool, ...]
+    ) -> None:
+        found = opening([Skeleton(b"", tuple(sample), frozenset()) for sample in samples])
+        rest = iter(found.numbers)
+        types = [x.with_shape(tuple([next(rest) for _ in x.shape])) for x in of.types]
+        attributes = {
+            name: tuple([next(rest) for _ in value]) if name in _SIZES else value
+            for name, value in of.attributes.items()
+        }
+        self.needed = needed_by(of, wanted)
+        open_ = Application(of.op, attributes, tuple(types))
+        self._rule = rule = Rule(open_, wanted, self.needed, _itself)
+        sized = [
+            (number, name, value)
+            for number, step in enumerate(rule.steps)
+            for name, value in step[3].items()
+            if replaced(value, hint) is not value
+        ]
+        sizes = found.sizes
+        self._sized = [(number, name) for number, name, _ in sized]
+        self._attributes_at = sizes.shapes([value for *_, value in sized])
+        self._attributes = tuple([step[3] for step in rule.steps])
+        self._dtypes = [x.dtype for x in rule.types]
+        self._shapes = sizes.shapes([x.shape for x in rule.types])
+        self._places, self._numbers = found.places, sizes.evaluator(found.numbers)
+        self._holds = sizes.checker()
+
+    def derivative(self, types: tuple[TensorType, ...], numbers: list[int]) -> Derivative | None:
+        """That of operands with other sizes; None where these differ in another way."""
+        values = [numbers[place] for place in self._places]
+        if not self._holds(values) or self._numbers(values) != numbers:
+            return None
+        attributes = self._attributes
+        if self._sized:
+            changed = [*attributes]
+            pairs = zip(self._sized, self._attributes_at(values), strict=True)
+            for (number, name), sizes in pairs:
+                changed[number] = {**changed[number], name: tuple(sizes)}
+            attributes = tuple(changed)
+        make = partial(self._at, values, attributes)
+        return Derivative(types, self.needed, make, self._rule.table, attributes)
+
+    def _at(self, values: list[int], attributes: tuple[Attributes, ...]) -> Rule:
+        """The rule for other sizes."""
+        rule = object.__new__(Rule)
+        vars(rule).update(vars(self._rule))
+        del rule.types
+        rule._types_at = self._dtypes, partial(self._shapes, values)
+        rule.steps = [
+            (*step[:3], given, step[4]) for step, given in zip(rule.steps, attributes, strict=True)
+        ]
+        return rule
+
+
+class _Alike:
+    """Operands of an op that are alike but for their sizes.
+
+    Attributes:
+        samples: sizes that no open rule is for.
+        rules: the open ones.
+        tries: how often one was looked for.
+    """
+
+    __slots__ = ("rules", "samples", "tries")
+
+    def __init__(self) -> None:
+        self.samples: list[list[int]] = []
+        self.rules: list[_OpenRule] = []
+        self.tries = 0
+
+
+_SIZES = frozenset(("shape", "starts", "stops", "low", "high", "lengths"))  # attributes
+_SAMPLES, _MOST_TRIES, _MOST_ALIKE = 3, 4, 2048
+_alike: dict[tuple[Any, ...], _Alike] = {}
+
+
+def _apart(
+    op: Op, types: Sequence[TensorType], attributes: Attributes, wanted: tuple[bool, ...]
+) -> tuple[tuple[Any, ...], list[int]] | None:
+    """What rules have in common that differ in sizes, and these; None where some are open.
+
+    Sizes of 0 and 1 belong to what they have in common.
+    """
+    shapes = [type.shape for type in types]
+    key: list[Any] = [op, wanted, *[type.dtype for type in types]]
+    for name, value in attributes.items():
+        if name in _SIZES:
+            shapes.append(value)
+        else:
+            key.append(repr(value) if isinstance(value, np.generic) else value)  # -0.0 isn't 0.0
+    numbers = [n for shape in shapes for n in shape]
+    if any(map(is_open, numbers)):
+        return None
+    key += [tuple([n if n < LEAST else LEAST for n in shape]) for shape in shapes]
+    return tuple(key), numbers
+
+
+def _of_open_sizes(
+    op: Op, types: tuple[TensorType, ...], attributes: Attributes, wanted: tuple[bool, ...]
+) -> Derivative | None:
+    """A derivative that operands of other sizes have told."""
+    apart = _apart(op, types, attributes, wanted)
+    if apart is None:
+        return None
+    key, numbers = apart
+    try:
+        alike = _alike.get(key)
+    except TypeError:  # an attribute that can't be hashed
+        return None
+    if alike is not None:
+        for known in alike.rules:
+            found = known.derivative(types, numbers)
+            if found is not None:
+                return found
+    return None
+
+
+def _rule(of: Application, wanted: tuple[bool, ...], needed: tuple[int, ...]) -> Rule:
+    """The rule of an op on operands of some types; after some others it tells one for any."""
+    rule = Rule(of, wanted, needed)
+    apart = _apart(of.op, of.types, of.attributes, wanted)
+    if apart is None:
+        return rule
+    key, numbers = apart
+    try:
+        alike = _alike.get(key)
+    except TypeError:
+        return rule
+    if alike is None:
+        if len(_alike) >= _MOST_ALIKE:
+            _alike.pop(next(iter(_alike)), None)  # unless another thread has
+        alike = _alike[key] = _Alike()
+    samples = alike.samples = [*[x for x in alike.samples if x != numbers], numbers]
+    if len(samples) == _SAMPLES and alike.tries < _MOST_TRIES:
+        alike.tries += 1
+        alike.samples = []
+        try:
+            alike.rules.append(_OpenRule(samples, of, wanted))
+        except NotOpenError:
+            pass
+        except Exception:  # of code that takes no extents: a defect, but each size has its rule
+            if VERIFY.read():
+                raise
+            logger.exception("%s: sizes of its rule can't be open", of.op.name)
+    return rule

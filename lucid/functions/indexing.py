@@ -44,11 +44,11 @@ from lucid.ir.types import Shape, bool_, has_dtype, i64, u8
 from lucid.tensor.arrays import plain_data
 from lucid.tensor.context import context
 from lucid.tensor.core import (
-    apply_op,
     emit,
     from_array,
     is_unrecorded,
     of_users_array,
+    view_by,
     view_of_memory,
 )
 from lucid.tensor.levels import note_turn
@@ -477,8 +477,8 @@ def _basic_view(x: Tensor, index: Any) -> tuple[Tensor, _Parsed]:
 
 def _seen(x: Tensor, part: Attributes | None, shape: Attributes | None) -> Tensor:
     """The slice with such attributes, in such a shape."""
-    view = x if part is None else apply_op(ops.slice, (x,), part)
-    return view if shape is None else apply_op(ops.reshape, (view,), shape)  # type: ignore[return-value]
+    view = x if part is None else view_by(ops.slice, x, part)
+    return view if shape is None else view_by(ops.reshape, view, shape)
 
 
 _Entry = int | tuple[int | None, ...] | EllipsisType | None

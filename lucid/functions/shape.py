@@ -28,7 +28,7 @@ from lucid.ir.strides import is_contiguous as strides_are_contiguous, reshape_st
 from lucid.ir.types import DType, Shape
 from lucid.layouts import check_memory_format
 from lucid.tensor.context import context
-from lucid.tensor.core import apply_op, emit, of_users_array
+from lucid.tensor.core import apply_op, emit, is_unrecorded, of_users_array, view_by
 from lucid.tensor.levels import note_turn
 from lucid.tensor.size import Size, new_size
 
@@ -42,6 +42,16 @@ __all__ = [
 def reshaped(x: Tensor, shape: Shape) -> Tensor:
     """The tensor in a shape of as many elements: a view where strides allow it."""
     return apply_op(ops.reshape, (x,), {"shape": shape})  # type: ignore[return-value]
+
+
+def _seen_as(x: Tensor, shape: Shape) -> Tensor:
+    """The same for who is called with a tensor of ever other sizes."""
+    array = x._array
+    if array is None or not array.flags.c_contiguous or not is_unrecorded(x):
+        return reshaped(x, shape)
+    if array.size != prod(shape) or not array.size:
+        return reshaped(x, shape)  # which says what is wrong
+    return view_by(ops.reshape, x, {"shape": shape})
 
 
 def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
@@ -67,7 +77,7 @@ def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
     """
     x = tensor_of(input, "reshape")
     given = _named(one_way(sizes, shape, "shape", "reshape"))
-    return reshaped(x, infer_size(sizes_of(given, "reshape"), x._type.size, "reshape"))
+    return _seen_as(x, infer_size(sizes_of(given, "reshape"), x._type.size, "reshape"))
 
 
 def _named(shape: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -115,7 +125,7 @@ def view(input: Tensor, *shape: Any, size: Any = None, dtype: DType | None = Non
             "dimension spans across two contiguous subspaces)\n"
             "hint: use .reshape(...) instead, which copies"
         )
-    return reshaped(x, sizes)
+    return _seen_as(x, sizes)
 
 
 def view_as(input: Tensor, other: Tensor) -> Tensor:
@@ -277,12 +287,12 @@ def unsqueeze(input: Tensor, dim: int) -> Tensor:
     x = tensor_of(input, "unsqueeze")
     shape = x._type.shape
     axis = axis_of(dim, len(shape) + 1, "unsqueeze")
-    return reshaped(x, (*shape[:axis], 1, *shape[axis:]))
+    return _seen_as(x, (*shape[:axis], 1, *shape[axis:]))
 
 
 def permuted(x: Tensor, perm: tuple[int, ...]) -> Tensor:
     """The view with the axes in this order; `perm` is normalized."""
-    return emit(ops.transpose, (x,), perm=perm)
+    return view_by(ops.transpose, x, {"perm": perm})
 
 
 def permute(input: Tensor, *order: Any, dims: Any = None) -> Tensor:

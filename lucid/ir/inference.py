@@ -6,7 +6,7 @@ runs, of a derivative rule for what it looks at, ask the rules themselves: nothi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import takewhile
 from math import prod
@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from lucid.ir.errors import LucidError, ShapeError, SizeError, TooLargeError
-from lucid.ir.extents import hint
+from lucid.ir.extents import hint, is_open
 from lucid.ir.op import Attributes, Op, Operand, Trait
 from lucid.ir.ops.rules import failure
 from lucid.ir.strides import Strides, view_strides
@@ -42,32 +42,41 @@ SHORT, MANY_RUNS = 32, 2**11
 """A loop over fewer elements is short: each takes NumPy some 10 ns, and so many are many."""
 
 
-def is_many(types: Iterable[TensorType]) -> bool:
+def is_many(types: Iterable[TensorType], known: Callable[[Any], Any] = hint) -> bool:
     """Whether one of these has `MANY_ELEMENTS`."""
-    return any(hint(type.size) >= MANY_ELEMENTS for type in types)
+    return any(known(type.size) >= MANY_ELEMENTS for type in types)
 
 
-def is_slow(op: Op, types: Sequence[TensorType], result: Shape, attributes: Attributes) -> bool:
+def is_slow(
+    op: Op,
+    types: Sequence[TensorType],
+    result: Shape,
+    attributes: Attributes,
+    known: Callable[[Any], Any] = hint,
+) -> bool:
     """Whether NumPy is slow at an op on such operands: native code is worth its call.
 
     That is where elements are many, for some ops; and where NumPy's innermost loop runs many times
     over few of them. So it does along the last axis of positions (n, 3) where that is reduced and
     the one before isn't, or the other way round, and where an operand is broadcast along only one
     of the two.
+
+    known: what of a size is compared, which may be open.
     """
-    if Trait.SLOW in op.traits and is_many(types):
+    if Trait.SLOW in op.traits and is_many(types, known):
         return True
     is_folded = op.is_reduction or op.kind == "scan"
     if not is_folded and (not op.is_elementwise or len({*map(id, types)}) == 1):
         return False
-    if prod(map(hint, types[0].shape if is_folded else result)) < MANY_RUNS:
+    count = prod(map(known, types[0].shape if is_folded else result))
+    if not is_open(count) and count < MANY_RUNS:
         return False
-    shapes = [tuple(map(hint, type.shape)) for type in types]
+    shapes = [tuple(map(known, type.shape)) for type in types]
     if is_folded:
         shape, along = shapes[0], attributes.get("axes", (attributes.get("axis"),))
         kinds: list[Any] = [axis in along for axis in range(len(shape))]
     else:
-        shape = tuple(map(hint, result))
+        shape = tuple(map(known, result))
         full = [(1,) * (len(shape) - len(other)) + other for other in shapes]
         kinds = [[n == 1 for n in sizes] for sizes in zip(*full, strict=True)]
     walked = [pair for pair in zip(shape, kinds, strict=True) if pair[0] != 1]
@@ -109,7 +118,6 @@ class Application:
         checked: the attributes as a graph has compared them with the op's schema, for all its nodes
             to share; None: none has.
         is_slow: whether NumPy is slow at it.
-        has_numbers: whether equal attributes may still differ, in the sign of a zero.
         views: of a view op the strides of its result, by those of the operand.
         step: what a view op adds to a chain of such; None: it is none.
         native: what machine code needs to know, or when that was first asked for; `asked` is how
@@ -123,7 +131,6 @@ class Application:
         "checked",
         "derivatives",
         "form",
-        "has_numbers",
         "is_slow",
         "native",
         "op",
@@ -144,8 +151,12 @@ class Application:
         self.asked = 0
         self.form: Any = None
         self.checked: Attributes | None = None
-        self.has_numbers = np.generic in op.schema.values()
         self.views: dict[Strides, Strides | None] = {}
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether equal attributes may still differ, in the sign of a zero."""
+        return np.generic in self.op.schema.values()
 
 
 def application(op: Op, operands: Sequence[Operand], attributes: Attributes) -> Application:

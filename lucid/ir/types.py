@@ -154,6 +154,8 @@ class TensorType:
         _set_dtype(self, dtype)
         _set_shape(self, shape)
         _set_size(self, size)
+        if size.__class__ is int and 0 < size < _SMALL and min(shape, default=1) > 0:
+            return
         if shape and not (all(n > 0 for n in shape) and size < _SMALL):
             self._check_sizes()
 
@@ -195,4 +197,6 @@ def type_of_array(array: np.ndarray) -> TensorType:
 @lru_cache(maxsize=4096)
 def shared_type(dtype: DType, shape: Shape) -> TensorType:
     """One object for equal types, so that most comparisons end at once."""
-    return TensorType(dtype, tuple(n if is_open(n) else int(n) for n in shape))
+    return TensorType(
+        dtype, tuple([n if n.__class__ is int or is_open(n) else int(n) for n in shape])
+    )

@@ -115,8 +115,8 @@ class _Table(Tables):
         steps: list[int] = []
         for number, evaluate, operands, attributes, is_view in rule.steps:
             numbers = [*operands, *[0] * (STEP_OPERANDS - len(operands))]
-            given = self._keep(attributes) if attributes else 0
-            steps += number, self._keep(evaluate), len(operands), *numbers, given, int(is_view)
+            has_some = int(bool(attributes))
+            steps += number, self._keep(evaluate), len(operands), *numbers, has_some, int(is_view)
         results = [-1 if number is None else number for number in rule.results]
         words = {
             Derive.COUNT: rule.count,

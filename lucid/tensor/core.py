@@ -934,6 +934,16 @@ def view_of_memory(
     return result
 
 
+def view_by(op: Op, operand: TensorCore, attributes: Attributes) -> Tensor:
+    """What a view op gives whose attributes are known to fit: where unrecorded, by NumPy alone.
+
+    Of ever other sizes much is looked up else, for one look at memory.
+    """
+    if operand._array is None or not is_unrecorded(operand):
+        return apply_op(op, (operand,), attributes)  # type: ignore[return-value]
+    return view_of_memory(operand, op.evaluate(operand._array, **attributes), (op, attributes))
+
+
 def link_view(result: TensorCore, operand: TensorCore, op: Op, attributes: Attributes) -> None:
     """Note whose differentiable view `result` is: a write to one shows in the other's history."""
     base = operand._base

@@ -67,7 +67,8 @@ class Offsets:
         leaf = object.__new__(AccumulateGrad)
         self.fields["leaf_hooks"] = slot_offset(leaf, "post_accumulate_hooks")
         derivative = object.__new__(Derivative)
-        self.fields["derivative_words"] = slot_offset(derivative, "words")
+        for name in ("words", "attributes"):
+            self.fields[f"derivative_{name}"] = slot_offset(derivative, name)
         application = object.__new__(Application)
         for name in ("result_type", "step", "form"):
             self.fields[f"application_{name}"] = slot_offset(application, name)

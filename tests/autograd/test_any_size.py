@@ -183,6 +183,30 @@ def test_new_sizes_are_served_without_a_signature(monkeypatch: pytest.MonkeyPatc
     assert not made
 
 
+def test_so_are_operands_of_any_layout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of which nobody wants a gradient: heads of keys and values, say, that grow row by row."""
+    rng = np.random.default_rng(4)
+    query = lucid.tensor(rng.normal(size=(1, 2, 1, 8)).astype(np.float32))
+
+    def attended(size: int) -> None:
+        rows = rng.normal(size=(1, size, 2, 8)).astype(np.float32)
+        heads = lucid.tensor(rows).transpose(1, 2)
+        found = F.scaled_dot_product_attention(query, heads, heads)
+        with native.op_by_op():
+            expected = F.scaled_dot_product_attention(query, heads, heads)
+        np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5)
+        y = F.softmax(heads, 2)
+        np.testing.assert_allclose(y.sum(2), np.ones((1, 2, 8)), rtol=2e-5)
+
+    for size in range(3, 9):
+        attended(size)
+    made: list[Any] = []
+    monkeypatch.setattr(Compiled, "_signature", lambda *args: made.append(args))
+    for size in range(20, 30):
+        attended(size)
+    assert not made
+
+
 def test_what_the_backward_reads_must_not_be_written_before_it() -> None:
     for size in SIZES:
         y = lucid.zeros(size, 5, requires_grad=True) + 0

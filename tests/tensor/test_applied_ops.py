@@ -411,21 +411,25 @@ def test_nodes_of_ops_are_run_by_machine_code(monkeypatch: pytest.MonkeyPatch) -
         loss.backward()
 
 
-def test_rules_of_ops_on_elements_are_the_same_for_all_shapes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """They are found once, and serve walks of Python, of machine code and of traces."""
+@pytest.fixture
+def ruled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The ops whose rules were made, from now on, as if there had been none before."""
     from lucid.autograd import rules
 
-    found: list[str] = []
+    names: list[str] = []
     make = rules.Rule.__init__
 
     def noting(rule: rules.Rule, of: Any, *args: Any) -> None:
-        found.append(of.op.name)
+        names.append(of.op.name)
         make(rule, of, *args)
 
     monkeypatch.setattr(rules.Rule, "__init__", noting)
-    monkeypatch.setattr(rules, "_of_any_shape", {})
+    monkeypatch.setattr(rules, "_alike", {})
+    return names
+
+
+def test_rules_of_ops_on_elements_are_the_same_for_all_shapes(ruled: list[str]) -> None:
+    """After some of a few shapes they serve walks of Python, of machine code and of traces."""
 
     def gradient(size: int) -> tuple[np.ndarray, np.ndarray]:
         x = lucid.arange(1.0, size + 1).requires_grad_()
@@ -435,23 +439,70 @@ def test_rules_of_ops_on_elements_are_the_same_for_all_shapes(
         assert x.grad is not None and y.grad is not None
         return x.grad.numpy(), y.grad.numpy()
 
-    for size in (173, 179, 181, 173, 173):
+    for size in (173, 179, 181, 183, 184, 185, 173, 173):
         a = np.arange(1.0, size + 1, dtype=np.float32)
         b = a[::-1]
         ours = gradient(size)
         np.testing.assert_array_equal(ours[0], (a * b + a) * b)
         np.testing.assert_array_equal(ours[1], (a * b + a) * a)
-    assert found.count("mul") == 1
+    assert ruled.count("mul") == 4  # of three sizes, and of open ones
     many = lucid.ones(2**15 + 3, requires_grad=True)
     (many * many).sum().backward()
     row = lucid.ones(191, requires_grad=True)  # it is broadcast, which its shape tells
     (row * lucid.ones(3, 191, requires_grad=True)).sum().backward()
     assert row.grad is not None and row.grad.tolist() == [3.0] * 191
-    assert found.count("mul") == 3
+    assert ruled.count("mul") == 6
     step = lucid.compile(lambda x: lucid.autograd.grad((x * x).sum(), x)[0])
     for size in (193, 197):
         x = lucid.arange(float(size)).requires_grad_()
         np.testing.assert_array_equal(step(x), 2 * np.arange(size))
+
+
+_RULED: dict[str, Callable[[lucid.Tensor], lucid.Tensor]] = {
+    "broadcast": lambda x: x * x[:1] + x[:, :1],
+    "sums": lambda x: x.sum(0) * x.sum(1).mean() + x.sum((0, 1)),
+    "greatest": lambda x: x.amax(0) + x.max(1)[0].sum(),
+    "slices": lambda x: x[1:, ::2] * x[:-1, 1:5],
+    "end": lambda x: x[len(x) // 2 :] * 2.0,
+    "shapes": lambda x: x.view(-1, 2, 4).transpose(0, 2).reshape(-1) * 3.0,
+    "joined": lambda x: lucid.cat([x, x * x, x[3:]]) ** 2,
+    "padded": lambda x: F.pad(x, (1, 2, 3, 4)) ** 2,
+    "products": lambda x: x @ (x.t() @ x),
+    "taken": lambda x: x[lucid.tensor([1, 3, 1])] * x.gather(0, lucid.zeros(3, 8).long()),
+    "running": lambda x: x.cumsum(0) * x.cumsum(1),
+    "windows": lambda x: x.unfold(0, 4, 2) ** 2,
+    "chosen": lambda x: lucid.where(x > 0, x * 2.0, x.flip(0)),
+    "positions": lambda x: (x.view(-1, 2) * x.view(-1, 2).sum(1, keepdim=True)).amax(1),
+}
+
+
+@pytest.mark.parametrize("name", _RULED)
+def test_rules_are_made_for_open_sizes(name: str, ruled: list[str]) -> None:
+    """They give the same bits as those made for the sizes, and are none of them made any more."""
+    from lucid.autograd import rules
+
+    rng = np.random.default_rng(3)
+
+    def gradient(array: np.ndarray) -> np.ndarray:
+        x = lucid.tensor(array, requires_grad=True)
+        y = _RULED[name](x)
+        y.backward(lucid.linspace(-1.0, 1.0, y.numel()).view(y.shape))
+        assert x.grad is not None
+        return x.grad.numpy()
+
+    # Rows are few, or so many that native code does what NumPy is slow at, in the same way.
+    for sizes in (range(10, 26), range(3000, 3016)):
+        arrays = [rng.normal(size=(n, 8)).astype(np.float32) for n in sizes]
+        for array in arrays[:10]:
+            gradient(array)
+        ruled.clear()
+        found = [gradient(array) for array in arrays]
+        assert not ruled
+        known = dict(rules._alike)
+        for array, ours in zip(arrays, found, strict=True):
+            rules._alike.clear()
+            np.testing.assert_array_equal(ours, gradient(array))
+        rules._alike.update(known)
 
 
 def test_a_walk_for_some_gradients_goes_nowhere_else() -> None:

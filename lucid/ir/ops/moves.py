@@ -37,9 +37,10 @@ def _inside(x: np.ndarray | Operand, low: Ints) -> dict[str, Ints]:
 
 
 def _pad(x: np.ndarray, value: np.ndarray, low: Ints, high: Ints) -> np.ndarray:
-    sizes = zip(low, x.shape, high, strict=True)
-    result = np.full(tuple(a + n + b for a, n, b in sizes), value, x.dtype)
-    result[(*numpy_slices(**_inside(x, low)), ...)] = x
+    ends = [a + n for a, n in zip(low, x.shape, strict=True)]
+    result = np.empty([end + b for end, b in zip(ends, high, strict=True)], x.dtype)
+    result.fill(value)
+    result[tuple(map(slice, low, ends))] = x
     return result
 
 

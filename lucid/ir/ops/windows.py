@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import product
 from typing import Any
 
@@ -68,16 +69,29 @@ def _windowed(shape: Shape, axes: Ints, sizes: Ints, steps: Ints, dilations: Int
 
 def _windows(x: np.ndarray, **place: Ints) -> np.ndarray:
     """A view like `sliding_window_view`'s; read-only where windows share elements."""
-    shape, strides = _windowed(x.shape, **place), view_strides(windows, place, x.shape, x.strides)
-    axes = zip(*(place[k] for k in ("axes", "sizes", "steps", "dilations")), strict=True)
-    are_apart = [  # one after the other, or woven into each other without a place in common
-        step > (n - 1) * apart or apart > (shape[axis] - 1) * step for axis, n, step, apart in axes
-    ]
+    shape, strides, are_apart = _layout(x.shape, x.strides, **place)
     if not x.flags.c_contiguous:
-        return as_strided(x, shape, strides, writeable=all(are_apart))
+        return as_strided(x, shape, strides, writeable=are_apart)
     view = np.ndarray(shape, x.dtype, x, 0, strides)  # whose base is known
-    view.flags.writeable = x.flags.writeable and all(are_apart)
+    view.flags.writeable = x.flags.writeable and are_apart
     return view
+
+
+@lru_cache(256)
+def _layout(shape: Shape, strides: Strides, **place: Ints) -> tuple[Shape, Strides, bool]:
+    """Shape and strides of the windows, and whether they have no element in common.
+
+    So it is if they lie one after the other, or are woven into each other without a place in
+    common.
+    """
+    shown = _windowed(shape, **place)
+    axes = zip(*(place[k] for k in ("axes", "sizes", "steps", "dilations")), strict=True)
+    are_apart = all(
+        step > (n - 1) * apart or apart > (shown[axis] - 1) * step for axis, n, step, apart in axes
+    )
+    moved = view_strides(windows, place, shape, strides)
+    assert moved is not None
+    return shown, moved, are_apart
 
 
 def _windows_vjp(g: Operand, y: Operand, x: Operand, **place: Ints) -> tuple[Any, ...]:

@@ -39,7 +39,7 @@ class Step(IntEnum):
     NUMBER = 0  # of the array that it gives
     FUNCTION = 1
     OPERANDS = 2  # their number, and three words: theirs
-    ATTRIBUTES = 6  # a dict, or 0: none
+    ATTRIBUTES = 6  # whether it has some: a dict in the tuple of those of all steps
     IS_VIEW = 7
 
 
@@ -109,7 +109,8 @@ def _define_node(module: Module, layout: Layout) -> None:
             b.own(value)
         b.api("PyList_SetSlice", queue, last, size, 0)
         b.api("PyDict_DelItem", arrived, node)
-        is_done = b.call("steps", "i64", plan, rule, arrays)
+        given = b.field(derivative, layout.derivative_attributes)
+        is_done = b.call("steps", "i64", plan, rule, given, arrays)
         with b.if_(b.eq(is_done, 0)):
             b.drop(gradient)
             b.drop(node)
@@ -165,8 +166,8 @@ def _define_saved(module: Module, layout: Layout) -> None:
 
 def _define_steps(module: Module, layout: Layout) -> None:
     """Run the steps of a rule; 0 with an exception, and their arrays are dropped then."""
-    with entry_function(module, "steps", "plan", "rule", "arrays") as b:
-        plan, rule, arrays = b.args
+    with entry_function(module, "steps", "plan", "rule", "attributes", "arrays") as b:
+        plan, rule, attributes, arrays = b.args
         given = b.cast("ptrtoint", b.alloca("i64", STEP_OPERANDS), "i64")
         kept = b.word(rule, Derive.KEPT)
         with b.loop(kept, b.word(rule, Derive.COUNT)) as loop:
@@ -177,8 +178,10 @@ def _define_steps(module: Module, layout: Layout) -> None:
             with b.loop(0, count) as operands:
                 number = b.word(b.add(step, b.mul(operands.index, 8)), Step.OPERANDS + 1)
                 b.set_word(given, operands.index, b.word(arrays, number))
-            function, attributes = b.word(step, Step.FUNCTION), b.word(step, Step.ATTRIBUTES)
-            made = b.api("PyObject_VectorcallDict", function, given, count, attributes)
+            own = b.api("PyTuple_GetItem", attributes, loop.index)
+            own = b.select(b.ne(b.word(step, Step.ATTRIBUTES), 0), own, const("i64", 0))
+            function = b.word(step, Step.FUNCTION)
+            made = b.api("PyObject_VectorcallDict", function, given, count, own)
             right = b.call("right_array", "i64", plan, made, b.word(step, Step.IS_VIEW))
             b.set_word(arrays, b.word(step), right)
             with b.if_(b.eq(right, 0)):

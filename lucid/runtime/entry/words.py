@@ -116,6 +116,7 @@ class Layout:
     node_output_types: int
     node_derivative: int
     derivative_words: int
+    derivative_attributes: int
     type_dtype: int
     type_size: int
     application_result_type: int
