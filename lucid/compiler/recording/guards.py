@@ -100,8 +100,7 @@ class Guards:
         if images is None:
             return None
         self.places.take(images)
-        self.watched.follow(images)
-        self.gated.follow(images)
+        self.watched, self.gated = map(GuardTable, (self.watched.guards, self.gated.guards))
         places: list[MutableSource | MovingEntry] = [*self.sources, *self.moving]
         for place in {id(x): x for x in places}.values():  # once: objects may change places
             place.owner = images.of(place.owner)
