@@ -642,7 +642,7 @@ class NativeCalls(_CallTables):
         self._filling_words: np.ndarray | None = None
         self._missed: tuple[object, ...] = ()  # the form of sizes that were new
         self._is_learning = threading.Lock()
-        self._slots = np.zeros((8, SIZED_WORDS + len(places)), np.int64)
+        self._slots = np.zeros((2 * MOST_KNOWN, SIZED_WORDS + len(places)), np.int64)
         plan[Word.SIZED_AT], plan[Word.SIZED_MASK] = address_of(self._slots), len(self._slots) - 1
 
     def know_sizes(self, decided: DecidedProgram) -> None:
@@ -696,22 +696,15 @@ class NativeCalls(_CallTables):
         if is_full:
             self._left += self._sized.values()
             self._sized = {}
-        elif before is not None:
-            self._left.append(before)
-        tables = SizedTables(self, sized, program.executable)
-        self._sized[sized.given] = tables
-        slots = self._slots
-        if before is None and not is_full and 2 * len(self._sized) <= len(slots):
-            tables.enter(slots)
+        tables = self._sized[sized.given] = SizedTables(self, sized, program.executable)
+        if before is None and not is_full:
+            tables.enter(self._slots)
             return
-        while 2 * len(self._sized) > len(slots):
-            slots = np.zeros((2 * len(slots), slots.shape[1]), np.int64)
-        if slots is self._slots:
-            slots = np.zeros_like(slots)
+        self._left.append(before)
+        slots = np.zeros_like(self._slots)
         for tables in self._sized.values():
             tables.enter(slots)
-        both = slice(Word.SIZED_MASK, Word.SIZED_AT + 1)  # at once: other threads call meanwhile
-        self._plan[both] = len(slots) - 1, address_of(slots)
+        self._plan[Word.SIZED_AT] = address_of(slots)  # other threads call meanwhile
         self._slots = slots
 
     def _make_room(self, executable: Executable, arena_bytes: int) -> None:
