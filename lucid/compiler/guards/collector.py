@@ -694,8 +694,9 @@ class Collector:
         viewed = next((x for x in gc.get_referents(view) if isinstance(x, dict)), None)
         if viewed is None or "__module__" in viewed:  # a class's are guarded one by one
             self._op_by_op(f"it looks through {path}, which shows a class, or another mapping")
-        self.value(viewed, path, view)
-        self.contents(path, viewed)
+        else:
+            self.value(viewed, path, view)
+            self.contents(path, viewed)
 
     def _function(self, function: types.FunctionType, path: str) -> None:
         """A function is what its code and its defaults are."""
