@@ -25,10 +25,8 @@ from lucid.compiler.guards.guard import ABSENT, CONTENTS, field_of
 from lucid.compiler.guards.mutable_sources import (
     AppendEffect,
     DynamicNumber,
-    IsComputed,
     MutableSource,
-    RequiresGrad,
-    TensorData,
+    TensorProperty,
 )
 from lucid.compiler.guards.table import GuardTable
 from lucid.compiler.inputs.cells import FormulaGuard
@@ -89,7 +87,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("lucid.native")
 NO_SHAPES: Mapping[int, Shape] = types.MappingProxyType({})
 _MOST_FORMS = 16  # of sizes for which machine code fills words in
-_SIMPLE = (MutableSource, TensorData, RequiresGrad, IsComputed)
+_SIMPLE = (MutableSource, TensorProperty)
 
 
 def plain_reads(side_effects: SideEffects, values: Sequence[Any]) -> list[Read] | None:
