@@ -510,7 +510,7 @@ def test_a_weak_set_one_of_whose_listeners_dies(compile, name):
     return calls(step, listeners.pop)
 
 
-@same_as_eager(or_said=True)
+@same_as_eager
 def test_a_context_variable(compile):
     scale = contextvars.ContextVar("scale", default=1.0)
     step = compile(lambda x: x * scale.get())
@@ -522,7 +522,7 @@ def test_a_context_variable(compile):
     )
 
 
-@same_as_eager(or_said=True)
+@same_as_eager
 def test_a_context_variable_in_another_context(compile):
     scale = contextvars.ContextVar("scale", default=1.0)
     step = compile(lambda x: x * scale.get())
@@ -534,7 +534,7 @@ def test_a_context_variable_in_another_context(compile):
     return [step(X), step(X), contextvars.copy_context().run(in_another), step(X)]
 
 
-@same_as_eager(or_said=True)
+@same_as_eager
 def test_an_object_in_a_context_variable(compile):
     current = contextvars.ContextVar("current")
     current.set(Config())

@@ -300,12 +300,14 @@ def test_what_was_there_before_the_call_is_returned_itself(agree):
     def scenario(compile):
         table, rows = {"w": lucid.ones(3)}, [1, [2], {"a": 3}]
         holder, large = Holder(notes=[]), [{"row": i} for i in range(600)]
+        cached = functools.cache(lambda n: [n, Holder(n=n)])
+        cached(3)
 
         def step(x):
-            found = [table, rows[1], rows[2], holder, holder.notes, large[7]]
+            found = [table, rows[1], rows[2], holder, holder.notes, large[7], cached(3)]
             return table["w"] * x, found, {"rows": rows}
 
-        return calls(compile, step, table, rows, holder, large[7])
+        return calls(compile, step, table, rows, holder, large[7], cached(3))
 
     agree(scenario, traces=1)
 

@@ -833,7 +833,9 @@ def test_results_that_a_function_keeps(agree):
 
 
 @pytest.mark.parametrize("size", [None, 0, 2])
-def test_a_function_that_keeps_its_results_is_asked_for_them_op_by_op(agree, size):
+def test_a_cache_is_filled_by_what_the_step_asks_alone(agree, size):
+    """What is gone from it, calls ask for that look for a program as well."""
+
     def scenario(compile):
         asked = []
 
@@ -847,10 +849,62 @@ def test_a_function_that_keeps_its_results_is_asked_for_them_op_by_op(agree, siz
             step(torch.ones(3), 1 + k % 3)
             if k in (5, 8, 9):
                 root.cache_clear()
-        return step(torch.ones(3), 1), asked, root.cache_info().misses
+        return step(torch.ones(3), 1), {*asked}
+
+    agree(scenario)
+
+
+def test_a_step_whose_results_displace_each_other_runs_op_by_op(agree):
+    def scenario(compile):
+        @functools.lru_cache(maxsize=1)
+        def root(number):
+            return number**0.5
+
+        step = compile(lambda x: x * root(2) + root(3))
+        return [step(torch.ones(3) * k) for k in range(4)]
 
     (step,) = agree(scenario)
-    assert "root(), whose results lru_cache keeps" in step.stats.eager_reasons[0]
+    assert "which is full" in step.stats.eager_reasons[0]
+
+
+def test_numbers_that_move_choose_what_a_function_keeps(agree):
+    def scenario(compile):
+        asked = []
+
+        @functools.cache
+        def root(number, scale=1.0):
+            asked.append(number)
+            return number**0.5 * scale
+
+        @compile
+        def step(x, n, rate):
+            return x * root(n) + root(n + 1, scale=rate)
+
+        results = [step(torch.ones(3), k % 3, 0.5) for k in range(30)]
+        return results, asked, root.cache_info().misses
+
+    (step,) = agree(scenario)
+    assert step.stats.calls >= 27
+
+
+def test_what_a_function_keeps_is_computed_once(agree):
+    def scenario(compile):
+        asked = []
+
+        @functools.cache
+        def positions(size):
+            asked.append(size)
+            return torch.arange(size) / size
+
+        @compile
+        def step(x):
+            return x + positions(x.shape[0])
+
+        positions(4)
+        results = [step(torch.ones(size)) for size in (3, 3, 4, 3)]
+        return [*results, positions(4), asked]
+
+    assert_healthy(agree(scenario), 3)
 
 
 def test_a_function_made_in_the_step_keeps_its_results_for_one_call(agree):

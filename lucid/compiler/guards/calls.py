@@ -28,12 +28,13 @@ import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any, NoReturn
 
 import numpy as np
 
 from lucid.autograd.generators import GENERATORS
-from lucid.compiler.guards.collector import PLAIN, VIEWS, parts_of_referent
+from lucid.compiler.guards.collector import OPAQUE, PLAIN, VIEWS, parts_of_referent
 from lucid.compiler.guards.events import ARITHMETIC, are_single
 from lucid.compiler.guards.following import is_known_by_place
 from lucid.compiler.guards.guard import ABSENT, CONTENTS, brief, closure_of, instance_dict
@@ -47,13 +48,14 @@ from lucid.compiler.guards.reads import (
     slots_of,
 )
 from lucid.compiler.inputs.late import is_late, now_of
-from lucid.compiler.inputs.objects import BY_TEXT, PLAIN_DATA, SCALARS
+from lucid.compiler.inputs.objects import BY_TEXT, PLAIN_DATA, SCALARS, visit_leaves
 from lucid.compiler.inputs.scalars import (
     ONLY_COMPUTE,
     is_known_before,
     is_live,
     live_function,
     only_computes,
+    seen,
 )
 from lucid.functions.from_data import as_tensor, from_numpy, tensor
 from lucid.ir.errors import LucidError
@@ -66,6 +68,7 @@ from lucid.ir.whose_code import (
     is_librarys,
     is_unknown,
 )
+from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
 
 MEMO = type(functools.lru_cache(lambda: None))
@@ -117,7 +120,6 @@ _OF_THE_WORLD = {
         pathlib.write_text pathlib.write_bytes pathlib.touch pathlib.unlink
         pathlib.rglob pathlib.mkdir pathlib.rename pathlib.replace pathlib.rmdir""",
     "it draws random numbers": "secrets.choice",
-    "it asks what context variables hold": "_contextvars.copy_context",
     "it starts a thread": "_thread.start_new_thread _thread.start_joinable_thread",
     "it changes a setting of all": """
         numpy.set_printoptions numpy.seterr numpy.seterrcall numpy.setbufsize
@@ -432,6 +434,7 @@ class GuardCollector(Reads):
         return (
             self._getting(function, args)
             or self._got(function)
+            or self._remembering(function, args, kwargs)
             or live_function(function, args, kwargs)
             or self.substitutes.called(function, args, kwargs)
             or self._calling(function, args, kwargs)
@@ -454,6 +457,16 @@ class GuardCollector(Reads):
             return None
         found = self.look_for(key, owner)
         return lambda *_: owner.get(found, *default)
+
+    def _remembering(self, function: Any, args: Sequence[Any], kwargs: Any) -> Any:
+        """What is called instead of a function that keeps its results, for numbers that move."""
+        moves = any(map(is_known_before, (*args, *kwargs.values())))
+        if not moves or not isinstance(function, MEMO):
+            return None
+        given = [seen(x) if is_known_before(x) else x for x in args]
+        named = {key: seen(x) if is_known_before(x) else x for key, x in kwargs.items()}
+        instead = self.call(function, given, named) or function
+        return lambda *_, **__: instead(*given, **named)
 
     def _got(self, function: Any) -> Any:
         """What is called instead of an object of `operator` that gets parts of others."""
@@ -554,7 +567,10 @@ class GuardCollector(Reads):
             if args:
                 self._call_method_in_c(args[0], function.__name__, args[1:], kwargs)
         elif isinstance(function, MEMO):
-            self._call_memo(function, args, kwargs)
+            self.value(function.__wrapped__, self.path_of(function))
+            self._look_into(args, kwargs)
+            if self.was_there(function):
+                self._ask_memo(function, args, kwargs)
         elif isinstance(function, functools.partial):
             self.value(function, self.path_of(function))
             self._call(function.func, (*function.args, *args), {**function.keywords, **kwargs})
@@ -769,6 +785,8 @@ class GuardCollector(Reads):
             self._look_into(args, kwargs)
         elif name in _AS_INSTRUCTIONS:
             self._as_instruction(name, (owner, *args))
+        elif isinstance(owner, ContextVar) and name != "get":
+            self._op_by_op(f"it sets {path}, a ContextVar")
         elif isinstance(owner, MEMO) and name.startswith("cache_") and self.was_there(owner):
             self._op_by_op(f"it calls {name}() of what functools.lru_cache keeps")
         else:
@@ -814,19 +832,37 @@ class GuardCollector(Reads):
             self._op_by_op(f"it asks {function.__name__}(), which gives something else each time")
         return self.guards[ask,].expected
 
-    def _call_memo(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """A function that keeps its results: of the user's only the caller can have them again."""
-        wrapped = function.__wrapped__
-        self.value(wrapped, self.path_of(function))
-        self._look_into(args, kwargs)
-        if is_heard(wrapped) and self.was_there(function):
-            self._op_by_op(f"it calls {function.__qualname__}(), whose results lru_cache keeps")
-        self._call(wrapped, args, kwargs)
+    def _ask_memo(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Ask a function that keeps its results, as each call of the step would.
+
+        What it hasn't kept yet it computes now, as in eager mode, and the trace begins again: it
+        finds it. Values of the step it may not keep. A step that needs what was displaced runs op
+        by op.
+        """
+        name, before = function.__qualname__, function.cache_info()
+        refusal = f"it fills the cache of {name}, by functools.lru_cache"
+        if _is_of_step((args, kwargs)) or before.maxsize == 0:
+            self._op_by_op(refusal)
+        recorder = context.recorder
+        try:
+            context.recorder = None
+            answer = self._ask_again(function, args, kwargs)
+        finally:
+            context.recorder = recorder
+        has_raised = isinstance(answer, type) and issubclass(answer, Exception)
+        if function.cache_info().misses == before.misses or has_raised:
+            return
+        if _is_of_step(answer):
+            function.cache_clear()
+            self._op_by_op(refusal)
+        if before.currsize == before.maxsize:
+            self._op_by_op(f"{refusal}, which is full")
+        self.begin_again(f"fills the cache of {name}")
 
     def _ask_unknown(self, owner: Any, name: str) -> None:
         """A method of an object whose state nobody can see: of one from outside, op by op."""
         path, package = self._paths.get(id(owner)), type(owner).__module__.partition(".")[0]
-        is_data = package in _VALUES or isinstance(owner, (*_DATA, types.MappingProxyType))
+        is_data = package in _VALUES or isinstance(owner, (*_DATA, *OPAQUE))
         if path is None or is_data or is_librarys(type(owner)) or name.startswith("__"):
             return
         if self.was_there(owner):
@@ -1199,3 +1235,10 @@ def _name_of(function: Any) -> str:
 
 def _target_of(reference: Any) -> tuple[int, ...]:
     return (*map(id, parts_of_referent(reference)),)
+
+
+def _is_of_step(tree: Any) -> bool:
+    """Whether there are values in it that the step computes, or reads at each call."""
+    leaves: list[Any] = []
+    visit_leaves(lambda leaf, _: leaves.append(leaf), tree)
+    return any(is_live(x) or (isinstance(x, TensorCore) and x.is_traced) for x in leaves)

@@ -42,6 +42,7 @@ from lucid.compiler.guards.guard import (
     instance_dict,
     item_at,
     size_of,
+    value_in,
 )
 from lucid.compiler.guards.moving_entries import MovingEntry
 from lucid.compiler.guards.mutable_sources import (
@@ -68,7 +69,12 @@ from lucid.tensor.tree import is_record
 
 PLAIN = (list, dict, set, deque)  # containers whose entries can change
 _OF_CTYPES = (ctypes._SimpleCData, ctypes.Array, ctypes.Structure, ctypes.Union, ctypes._Pointer)
-_UNSEEN = (bytearray, memoryview, array.array, mmap.mmap, ContextVar, *_OF_CTYPES)
+_BUFFERS = (bytearray, memoryview, array.array, mmap.mmap, *_OF_CTYPES)
+# What only C looks into: all that they hold is asked for anew at each call.
+OPAQUE: dict[type, Callable[[Any], Any]] = {
+    ContextVar: value_in,
+    types.MappingProxyType: lambda proxy: tuple(proxy.items()),
+}
 VIEWS: Any = (type({}.keys()), type({}.values()), type({}.items()))
 MOST_COMPARED = 1 << 22  # bytes of an array that each call compares
 _OWN = ("lucid.compiler.guards.", "lucid.compiler.recording.")  # modules of what refers to objects
@@ -677,25 +683,31 @@ class Collector:
             self.contents(f"{path}.keywords", value.keywords)
         elif isinstance(value, types.BuiltinMethodType):
             self.value(value.__self__, f"{path}.__self__", holder)
-        elif isinstance(value, _UNSEEN) and self.was_there(value):
+        elif isinstance(value, tuple(OPAQUE)):
+            self._opaque(value, path)
+        elif isinstance(value, _BUFFERS) and self.was_there(value):
             kind = type(value).__name__
             self._op_by_op(
                 f"it uses {path}, a {kind}, of which nothing tells when it changes",
-                "use a list, a dict, an array of NumPy's or a tensor",
+                "use a list, an array of NumPy's or a tensor",
             )
-        elif isinstance(value, (*VIEWS, types.MappingProxyType)):
-            self._view(value, path)
+        elif isinstance(value, VIEWS):
+            viewed = next(x for x in gc.get_referents(value) if isinstance(x, dict))
+            self.value(viewed, path, value)
+            self.contents(path, viewed)
         elif is_librarys(type(value)) and not isinstance(value, (type, dict)):
             self.meet(path, value)
 
-    def _view(self, view: Any, path: str) -> None:
-        """What shows a dict: it is that dict's entries."""
-        viewed = next((x for x in gc.get_referents(view) if isinstance(x, dict)), None)
-        if viewed is None or "__module__" in viewed:  # a class's are guarded one by one
-            self._op_by_op(f"it looks through {path}, which shows a class, or another mapping")
-        else:
-            self.value(viewed, path, view)
-            self.contents(path, viewed)
+    def _opaque(self, value: Any, path: str) -> None:
+        ask = next(ask for kind, ask in OPAQUE.items() if isinstance(value, kind))
+        if not self.answer(f"all of {path}", ask, value):
+            self._op_by_op(f"{path} holds something else each time")
+        found = ask(value)
+        for item in found if isinstance(found, tuple) else ():
+            for part in item if isinstance(item, tuple) else (item,):
+                if is_live(part):
+                    self._op_by_op(f"it looks at {path}, which holds a number that moves")
+                self.value(part, f"an entry of {path}", value)
 
     def _function(self, function: types.FunctionType, path: str) -> None:
         """A function is what its code and its defaults are."""

@@ -33,6 +33,7 @@ from lucid.compiler.guards.guard import (
     copy_of,
     instance_dict,
     item_at,
+    value_in,
 )
 from lucid.compiler.guards.mutable_sources import MutableSource, stands_for_list
 from lucid.compiler.inputs.objects import SCALARS
@@ -158,7 +159,7 @@ class Images:
                 yield from zip(was, now, strict=True)
         elif isinstance(guard, EntryGuard):
             yield guard.expected, item_at(self.of(guard.owner), guard.key)
-        elif isinstance(guard, AnswerGuard) and guard.ask is getattr:
+        elif isinstance(guard, AnswerGuard) and guard.ask in (getattr, value_in):
             asked = AnswerGuard(guard.path, None, guard.ask, (*map(self.of, guard.args),))
             yield guard.expected, asked.found()
 

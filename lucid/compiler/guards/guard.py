@@ -8,11 +8,13 @@ answers when it is asked (`AnswerGuard`), and a tensor's memory, flag and hooks 
 from __future__ import annotations
 
 import ctypes
+import itertools
 import operator
 import types
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Set
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -216,7 +218,22 @@ class ClassAttributes(Attributes):
         return vars(self.of)[name]
 
 
-ITERATORS: tuple[type, ...] = (type(iter([])), type(iter(())))  # that say how far they have come
+# That say how far they have come.
+OF_ITEMS: tuple[type, ...] = (type(iter([])), type(iter(())))
+ITERATORS: tuple[type, ...] = (*OF_ITEMS, itertools.count)
+
+
+def number_of(count: Any) -> ctypes.c_ssize_t:
+    """The memory in which an `itertools.count` by ones has its number, which no method sets."""
+    return ctypes.c_ssize_t.from_address(id(count) + object.__basicsize__)
+
+
+def counts_by_ones(iterator: Any) -> bool:
+    """Whether it is an `itertools.count` by ones, of which the number is known."""
+    if type(iterator) is not itertools.count:
+        return False
+    number = number_of(iterator).value
+    return abs(number) < 2**62 and repr(iterator) == f"count({number})"
 
 
 def is_exhausted(iterator: Any) -> bool:
@@ -227,7 +244,8 @@ def is_exhausted(iterator: Any) -> bool:
 class Progress(Attributes):
     """How far an iterator of a list or tuple has come, as an entry: `at`; and of which: `items`.
 
-    While a step is traced, a live number may stand there, which the iterator can't hold.
+    Of a count that is its number. While a step is traced, a live number may stand there, which the
+    iterator can't hold.
     """
 
     __slots__ = ()
@@ -236,6 +254,8 @@ class Progress(Attributes):
 
     def __getitem__(self, name: str) -> Any:
         of: Any = self.of
+        if type(of) is itertools.count:
+            return self._standing.get(id(of), number_of(of).value)
         _, given, *at = of.__reduce__()
         if name == "items":
             return given[0]
@@ -246,9 +266,12 @@ class Progress(Attributes):
             return  # which stay, unless it is at its end
         if type(value) is int:
             self._standing.pop(id(self.of), None)
-            self.of.__setstate__(value)  # type: ignore[attr-defined]
-            if value > len(self["items"]):  # it has told that there is no more
-                next(self.of, None)  # type: ignore[call-overload]
+            if type(self.of) is itertools.count:
+                number_of(self.of).value = value
+            else:
+                self.of.__setstate__(value)  # type: ignore[attr-defined]
+                if value > len(self["items"]):  # it has told that there is no more
+                    next(self.of, None)  # type: ignore[call-overload]
         else:
             self.stand_at(value)
 
@@ -455,12 +478,12 @@ class AnswerGuard(Guard):
             answer = self.ask(*self.args)
         except Exception as error:
             return type(error)
-        return frozen(answer)
+        return answer if self.ask is value_in else frozen(answer)
 
     def holds(self) -> bool:
         if self.ask is layout_of:  # numbers, which are compared at each call
             return bool(layout_of(*self.args) == self.expected)
-        return is_same(self.found(), self.expected, by_content=True)
+        return is_same(self.found(), self.expected, by_content=self.ask is not value_in)
 
 
 class _Asked(tuple[Any, ...]):
@@ -471,6 +494,11 @@ class _Asked(tuple[Any, ...]):
 
 # How an array shows its memory, which the user may set in place.
 layout_of = operator.attrgetter("shape", "strides", "dtype")
+
+
+def value_in(variable: ContextVar[Any]) -> Any:
+    """What a context variable holds, a container itself; `ABSENT`: nothing."""
+    return variable.get(ABSENT)
 
 
 _FLAGS = type(np.empty(0).flags)

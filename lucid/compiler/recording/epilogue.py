@@ -16,7 +16,7 @@ from lucid.autograd.node import OpNode, edge_of
 from lucid.compiler.guards.age import owner_of
 from lucid.compiler.guards.collector import PLAIN
 from lucid.compiler.guards.guard import (
-    ITERATORS,
+    OF_ITEMS,
     Progress,
     brief,
     closure_of,
@@ -291,7 +291,7 @@ class EpilogueBuilder:
             return Found("copy", lambda _: leaf.copy())
         if (isinstance(leaf, _SHARED) or _is_value(leaf)) and self._is_fixed(leaf):
             return Constant(leaf)
-        if isinstance(leaf, ITERATORS) and not is_exhausted(leaf):
+        if isinstance(leaf, OF_ITEMS) and not is_exhausted(leaf):
             place = Progress(leaf)
             if self._collector.was_there(place["items"]):
                 return self._iterator(self._spec_of(place["items"]), place["at"])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import heapq
+import itertools
 import json
 import math
 import os
@@ -34,7 +35,7 @@ from lucid.compiler.guards.age import owner_of
 from lucid.compiler.guards.calls import GuardCollector, is_heard, written_by
 from lucid.compiler.guards.collector import PLAIN
 from lucid.compiler.guards.events import used_in, without_first
-from lucid.compiler.guards.guard import ITERATORS, Progress, is_exhausted
+from lucid.compiler.guards.guard import ITERATORS, Progress, counts_by_ones, is_exhausted
 from lucid.compiler.guards.reads import part_of
 from lucid.compiler.inputs.late import is_late
 from lucid.compiler.inputs.scalars import ONLY_COMPUTE, is_known_before, is_live, live_function
@@ -478,6 +479,8 @@ class StandInFunctions:
         if type(iterator) not in ITERATORS or not self._collector.was_there(iterator):
             return False
         place = Progress(iterator)
+        if type(iterator) is itertools.count:
+            return counts_by_ones(iterator)
         return at_end or bool(place["at"] < len(place["items"]))
 
     def _taken(self, iterator: Any, *default: Any) -> Any:
@@ -490,6 +493,13 @@ class StandInFunctions:
                 collector.answer(f"{path}, part {i}", _part_of_zip, iterator, i)
             return (*map(self._taken, parts),)
         place = Progress(iterator)
+        if type(iterator) is itertools.count:
+            collector.answer(f"{path} by ones", counts_by_ones, iterator)
+            collector.entry(f"the place of {path}", place, "at", holder=iterator)
+            at = place["at"]
+            collector.entry(f"the place of {path}", place, "at", write=True, holder=iterator)
+            place["at"] = at + 1
+            return at
         if is_exhausted(iterator):
             collector.answer(f"{path} has ended", is_exhausted, iterator)
             return _ended(*default)
