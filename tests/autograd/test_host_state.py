@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import threading
 from typing import Any
 
@@ -109,6 +110,25 @@ def test_host_code_that_writes_an_array_which_the_step_has_written_runs_op_by_op
     assert count.tolist() == [3.0, 3.0]
     if step is not body:
         assert {*step.stats.eager_reasons} == {"Fn.forward, a host call, writes count"}
+
+
+class _Gains:
+    gain = 2.0
+
+
+@pytest.mark.parametrize(
+    ("kept", "look"),
+    [
+        (bytearray(b"\x02"), lambda kept: kept[0]),
+        (contextvars.ContextVar("kept", default=2.0), lambda kept: kept.get()),
+        (vars(_Gains), lambda kept: kept["gain"]),
+    ],
+    ids=["buffer", "context variable", "class"],
+)
+def test_what_no_step_could_compare_is_looked_at_by_each_host_call(prepared, kept, look):
+    fn = define(lambda ctx, x: lucid.tensor(x.numpy() * look(kept)))
+    step = prepared(lambda x: fn.apply(x))
+    assert [numbers(step(lucid.tensor([k]))) for k in (1.0, 3.0)] == [[2.0], [6.0]]
 
 
 def test_a_compiled_function_inside_may_use_the_same_tensors(prepared):

@@ -709,7 +709,7 @@ def test_what_a_call_does_outside_each_call_does(compile, act):
     return found
 
 
-@same_as_eager
+@same_as_eager(or_said=True)
 def test_the_precision_of_decimal_numbers(compile):
     third = [decimal.Decimal(1), decimal.Decimal(3)]
     step = compile(lambda x: x * float(third[0] / third[1]))

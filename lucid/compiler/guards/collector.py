@@ -51,7 +51,6 @@ from lucid.compiler.guards.mutable_sources import (
     GrowingList,
     Identity,
     MutableSource,
-    TensorData,
     TensorProperty,
     can_be_read_live,
     identity_of,
@@ -633,7 +632,7 @@ class Collector:
             return
         if self.is_gradient(tensor):
             return  # which a guard of its own looks at
-        moves = identity_of(tensor, TensorData.__name__) in self._apart
+        moves = identity_of(tensor, "data") in self._apart
         storage = None if moves else tensor._storage
         hooks = hooks_of(tensor)
         self.guards[identity] = TensorGuard(

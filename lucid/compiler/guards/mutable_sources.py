@@ -173,66 +173,45 @@ class TensorProperty(MutableSource):
     """A property of a tensor.
 
     Attributes:
+        key: its name: `data`, the memory, which `tensor.data = value` assigns; `requires_grad`, of
+            a leaf; `grad_fn`, whether there is a history, which `tensor.detach_()` takes away.
         position: of an argument, its number; else -1.
     """
 
     __slots__ = ("position",)
 
-    def __init__(self, path: str, tensor: TensorCore, position: int = -1) -> None:
-        super().__init__(path, tensor, type(self).__name__)
+    def __init__(self, path: str, tensor: TensorCore, name: str, position: int = -1) -> None:
+        super().__init__(path, tensor, name)
         self.position = position
 
-    def put(self, value: Any) -> None:
-        self.give(self.owner, value)
-
-    def bind(self, value: Any, call: Call) -> None:
-        self.give(self.owner if self.position < 0 else call.tensors[self.position], value)
-        epoch.count += 1
-
-    def give(self, tensor: TensorCore, value: Any) -> None:
-        """Set the property."""
-        raise NotImplementedError
-
-
-class TensorData(TensorProperty):
-    """The memory of a tensor, which `tensor.data = value` assigns."""
-
-    __slots__ = ()
-
     def found(self) -> Any:
-        return self.owner.data
-
-    def give(self, tensor: TensorCore, value: TensorCore) -> None:
-        assign_memory(tensor, value)
-
-    def holds(self, value: TensorCore) -> bool:
-        tensor = self.owner
-        return tensor._storage is value._storage and bool(tensor._chain == value._chain)
-
-
-class RequiresGrad(TensorProperty):
-    """Whether a leaf requires grad."""
-
-    __slots__ = ()
-
-    def found(self) -> bool:
-        return bool(self.owner._requires_grad)
-
-    def give(self, tensor: TensorCore, value: bool) -> None:
-        tensor._requires_grad = value
-
-
-class IsComputed(TensorProperty):
-    """Whether a tensor has a history, which `tensor.detach_()` takes from it."""
-
-    __slots__ = ()
-
-    def found(self) -> bool:
+        if self.key == "data":
+            return self.owner.data
+        if self.key == "requires_grad":
+            return bool(self.owner._requires_grad)
         return self.owner._grad_fn is not None
 
-    def give(self, tensor: TensorCore, value: bool) -> None:
-        assert not value
-        tensor._grad_fn, tensor._output_nr = None, 0
+    def put(self, value: Any) -> None:
+        self._give(self.owner, value)
+
+    def bind(self, value: Any, call: Call) -> None:
+        self._give(self.owner if self.position < 0 else call.tensors[self.position], value)
+        epoch.count += 1
+
+    def _give(self, tensor: TensorCore, value: Any) -> None:
+        if self.key == "data":
+            assign_memory(tensor, value)
+        elif self.key == "requires_grad":
+            tensor._requires_grad = value
+        else:
+            assert not value
+            tensor._grad_fn, tensor._output_nr = None, 0
+
+    def holds(self, value: Any) -> bool:
+        if self.key != "data":
+            return super().holds(value)
+        tensor = self.owner
+        return tensor._storage is value._storage and bool(tensor._chain == value._chain)
 
 
 class DynamicNumber(MutableSource):
@@ -356,7 +335,8 @@ def _grown(guard: Guard) -> GrowingList | None:
 def _moved(guard: Guard) -> MutableSource | None:
     """What a guard looks at, if it holds something else of the same kind by now."""
     if isinstance(guard, TensorGuard):
-        return TensorData(f"{guard.path}.data", guard.tensor) if guard.has_other_memory() else None
+        is_other, path = guard.has_other_memory(), f"{guard.path}.data"
+        return TensorProperty(path, guard.tensor, "data") if is_other else None
     if isinstance(guard, ArrayGuard):
         return None if guard.source is None or guard.holds() else ChangingArray(*guard.source)
     if not isinstance(guard, EntryGuard) or isinstance(guard, FieldGuard):

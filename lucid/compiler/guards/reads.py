@@ -629,7 +629,7 @@ class Reads(Collector):
     def look_at_context(self, number: Any) -> None:
         """A number is computed with, perhaps one whose precision is a setting of the thread's."""
         if isinstance(number, decimal.Decimal):
-            self.answer("decimal.getcontext()", _context_of_decimals)
+            self._op_by_op("it computes with a Decimal, by the precision that the thread has then")
 
     def join(self, *parts: str) -> None:
         self._joining = parts
@@ -766,13 +766,6 @@ def is_hashable(key: Any) -> bool:
     except TypeError:
         return False
     return True
-
-
-def _context_of_decimals() -> tuple[Any, ...]:
-    """What results of decimal numbers depend on; flags only say what has happened."""
-    now = decimal.getcontext()
-    traps = [signal for signal, is_on in now.traps.items() if is_on]
-    return now.prec, now.rounding, now.Emin, now.Emax, now.clamp, traps
 
 
 class _Entry:

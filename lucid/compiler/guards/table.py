@@ -9,7 +9,6 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
-from lucid.compiler.guards.following import Images
 from lucid.compiler.guards.guard import (
     ABSENT,
     AnswerGuard,
@@ -89,20 +88,6 @@ class GuardTable:
             self.items.append((owner, guard.key, guard.expected))
         else:
             self.cells.append((owner, guard.expected))
-
-    def follow(self, images: Images) -> None:
-        """Look at other containers and objects, as the guards do by now."""
-        of, moved = images.of, images.identities
-        self.cells = [(cell, of(value)) for cell, value in self.cells]
-        for name in ("entries", "items", "fields"):
-            entries = getattr(self, name)
-            for i, (owner, key, value) in enumerate(entries):
-                if id(owner) in moved or id(value) in moved:
-                    entries[i] = of(owner), key, of(value)
-        self.lengths = [(of(owner), length) for owner, length in self.lengths]
-        for i, (owner, expected) in enumerate(self.contents):
-            if id(owner) in moved or not moved.isdisjoint(map(id, expected.values())):
-                self.contents[i] = of(owner), {key: of(x) for key, x in expected.items()}
 
     def failing(self) -> Guard | None:
         """The first guard that doesn't hold; None if all hold."""

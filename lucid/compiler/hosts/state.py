@@ -241,7 +241,7 @@ class _Writes(GuardCollector):
         if id(generator) not in self.drawn:
             self.drawn[id(generator)] = generator, state_of(generator)
 
-    def _op_by_op(self, reason: str) -> None:  # type: ignore[override]
+    def _op_by_op(self, *why: Any, **where: Any) -> None:  # type: ignore[override]
         """Each call does it again."""
 
 

@@ -89,14 +89,14 @@ ONLY_COMPUTE: frozenset[Any] = frozenset(
 )
 _RECORDED = (int, float, bool, np.float64)  # numbers whose arithmetic the graph can do in f64
 _LONGEST = 200  # of a text that stays whole
-_FEW = 64  # formulas that a formula may read in all, so that each may be computed where it is read
+_MANY = 64  # formulas that one consists of
 
 
 class Composite:
     """A formula: a function of what other formulas give.
 
     In a loop, each round makes a formula of those of the round before, and may read one twice. So
-    where there are many, each is computed once for a call, and in order: not one within another.
+    each is computed once for a call, and in order: not one within another.
 
     Attributes:
         count: of the formulas that it consists of, as often as each is read; no more than matter.
@@ -106,32 +106,26 @@ class Composite:
 
     def __init__(self, function: Callable[..., Any], parts: Sequence[Callable[[Any], Any]]) -> None:
         self._function, self._parts = function, parts
-        count = 1 + sum([x.count for x in parts if type(x) is Composite])
-        self.count: int = min(count, _FEW + 1)
+        self.count: int = min(1 + sum([x.count for x in parts if type(x) is Composite]), _MANY)
         self._order: list[Composite] = []
 
     def __call__(self, known: Any) -> Any:
-        if self.count <= _FEW:
-            return self._function(*[part(known) for part in self._parts])
         if not self._order:
             self._order = self._in_order()
         found: dict[Any, Any] = {}
         for of in self._order:
-            values = [found[part] if part in found else part(known) for part in of._parts]
+            parts = of._parts
+            values = [found[x] if type(x) is Composite else x(known) for x in parts]
             found[of] = of._function(*values)
         return found[self]
 
     def _in_order(self) -> list[Composite]:
-        """The formulas of many that it reads, each behind those that it reads itself."""
+        """The formulas that it reads, each behind those that it reads itself; it comes last."""
         found: dict[Composite, None] = {}
         pending = [self]
         while pending:
-            of = pending[-1]
-            missing = [
-                part
-                for part in of._parts
-                if type(part) is Composite and part.count > _FEW and part not in found
-            ]
+            parts = pending[-1]._parts
+            missing = [x for x in parts if type(x) is Composite and x not in found]
             pending += missing
             if not missing:
                 found[pending.pop()] = None

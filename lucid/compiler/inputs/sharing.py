@@ -16,7 +16,7 @@ Span = tuple[int, int]
 
 
 class Sharing:
-    """Finds shared memory, cheaply where an array owns its memory and so do those of the state.
+    """Finds shared memory by addresses.
 
     Shared storages of tensors are one input; what is left is memory that NumPy or another library
     shares behind our back. Raises `EagerOnlyError` when the state itself overlaps: in eager mode
@@ -49,8 +49,6 @@ class Sharing:
         bound = [(i, array) for i, array in bound if i not in self._idle]
         self._refuse_overlaps([(*_span(array), i) for i, array in bound if array.size])
         bound += [(len(entries) + i, array) for i, (_, array) in enumerate(guarded)]
-        self._identities = {id(array): i for i, array in bound}
-        self._are_owners = all(array.base is None for _, array in bound)
         spans = sorted((*_span(array), i) for i, array in bound if array.size)
         self._spans = spans
         self.written_spans = [entry for entry in spans if entry[2] in self._written]
@@ -80,23 +78,18 @@ class Sharing:
             return
         if self._idle:
             given = [(number, array) for number, array in given if number not in self._idle]
-        for number, array in given:
-            is_written = number in self._written
-            if is_written and not array.flags.writeable:
-                raise EagerOnlyError(f"it writes {self._names[number]}, which is read-only")
-            known = self._identities.get(id(array))
-            if known is not None and (is_written or known in self._written):
-                self._refuse(known, number)
-            if array.base is not None or not self._are_owners:
-                low, high = _span(array)
-                last = bisect_left(self._starts, high)  # of those that are written, which lie apart
-                nearest = self.written_spans[max(last - 1, 0) : last]
-                for start, stop, other in self._spans if is_written else nearest:
-                    if low < stop and start < high:
-                        self._refuse(other, number)
-        owners = {id(array) for _, array in given if array.base is None}
-        if self.writes_arguments and len(owners) < len(given):
-            self._refuse_overlaps([(*_span(array), i) for i, array in given if array.size])
+        spans = [(*_span(array), number) for number, array in given if array.size]
+        for low, high, number in spans:
+            last = bisect_left(self._starts, high)  # of those that are written, which lie apart
+            nearest = self.written_spans[max(last - 1, 0) : last]
+            for start, stop, other in self._spans if number in self._written else nearest:
+                if low < stop and start < high:
+                    self._refuse(other, number)
+        if self.writes_arguments:
+            self._refuse_overlaps(spans)
+            for number, array in given:
+                if number in self._written and not array.flags.writeable:
+                    raise EagerOnlyError(f"it writes {self._names[number]}, which is read-only")
 
     def _refuse_overlaps(self, spans: Iterable[tuple[int, int, int]]) -> None:
         """Raise where two overlap of which one is written."""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 FIRST = 10  # calls before the first audit
 SHARE = 0.01  # of the time that passes, which audits may take; the first one is free
-LOOK = 0.05  # seconds, about, until somebody looks at the clock again
+LOOK = 0.125  # of the calls so far, as many as are made until somebody looks at the clock again
 NEVER = np.iinfo(np.int64).max
 
 
@@ -49,7 +49,6 @@ class Pace:
     def __init__(self, counted: np.ndarray, is_on: bool) -> None:
         self._counted = counted
         self._not_before = 0.0
-        self._looked = time.perf_counter(), 0
         counted[1] = FIRST if is_on else NEVER
 
     def is_due(self) -> bool:
@@ -71,11 +70,8 @@ class Pace:
         self._counted[1] = NEVER
 
     def _look_later(self) -> None:
-        now, calls = time.perf_counter(), int(self._counted[0])
-        before, calls_before = self._looked
-        made = (calls - calls_before) * LOOK / max(now - before, 1e-9)
-        self._looked = now, calls
-        self._counted[1] = calls + min(max(int(made), 1), 1 << 20)
+        calls = int(self._counted[0])
+        self._counted[1] = calls + 1 + int(LOOK * calls)
 
 
 def outline_of(trace: Trace) -> list[str]:

@@ -25,10 +25,8 @@ from lucid.compiler.guards.guard import ABSENT, CONTENTS, field_of
 from lucid.compiler.guards.mutable_sources import (
     AppendEffect,
     DynamicNumber,
-    IsComputed,
     MutableSource,
-    RequiresGrad,
-    TensorData,
+    TensorProperty,
 )
 from lucid.compiler.guards.table import GuardTable
 from lucid.compiler.inputs.cells import FormulaGuard
@@ -89,7 +87,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("lucid.native")
 NO_SHAPES: Mapping[int, Shape] = types.MappingProxyType({})
 _MOST_FORMS = 16  # of sizes for which machine code fills words in
-_SIMPLE = (MutableSource, TensorData, RequiresGrad, IsComputed)
+_SIMPLE = (MutableSource, TensorProperty)
 
 
 def plain_reads(side_effects: SideEffects, values: Sequence[Any]) -> list[Read] | None:
@@ -642,7 +640,7 @@ class NativeCalls(_CallTables):
         self._filling_words: np.ndarray | None = None
         self._missed: tuple[object, ...] = ()  # the form of sizes that were new
         self._is_learning = threading.Lock()
-        self._slots = np.zeros((8, SIZED_WORDS + len(places)), np.int64)
+        self._slots = np.zeros((2 * MOST_KNOWN, SIZED_WORDS + len(places)), np.int64)
         plan[Word.SIZED_AT], plan[Word.SIZED_MASK] = address_of(self._slots), len(self._slots) - 1
 
     def know_sizes(self, decided: DecidedProgram) -> None:
@@ -696,22 +694,15 @@ class NativeCalls(_CallTables):
         if is_full:
             self._left += self._sized.values()
             self._sized = {}
-        elif before is not None:
-            self._left.append(before)
-        tables = SizedTables(self, sized, program.executable)
-        self._sized[sized.given] = tables
-        slots = self._slots
-        if before is None and not is_full and 2 * len(self._sized) <= len(slots):
-            tables.enter(slots)
+        tables = self._sized[sized.given] = SizedTables(self, sized, program.executable)
+        if before is None and not is_full:
+            tables.enter(self._slots)
             return
-        while 2 * len(self._sized) > len(slots):
-            slots = np.zeros((2 * len(slots), slots.shape[1]), np.int64)
-        if slots is self._slots:
-            slots = np.zeros_like(slots)
+        self._left.append(before)
+        slots = np.zeros_like(self._slots)
         for tables in self._sized.values():
             tables.enter(slots)
-        both = slice(Word.SIZED_MASK, Word.SIZED_AT + 1)  # at once: other threads call meanwhile
-        self._plan[both] = len(slots) - 1, address_of(slots)
+        self._plan[Word.SIZED_AT] = address_of(slots)  # other threads call meanwhile
         self._slots = slots
 
     def _make_room(self, executable: Executable, arena_bytes: int) -> None:

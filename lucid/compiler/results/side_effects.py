@@ -24,10 +24,7 @@ from lucid.compiler.guards.mutable_sources import (
     DynamicNumber,
     GrowingList,
     Identity,
-    IsComputed,
     MutableSource,
-    RequiresGrad,
-    TensorData,
     TensorProperty,
     bound,
     put_aside,
@@ -214,7 +211,7 @@ class SideEffects:
         self.bound += [source for source, _ in changed]
         finals = [source.found() for source in self.bound]
         for source in self.read:
-            if isinstance(source, TensorData):
+            if isinstance(source, TensorProperty) and source.key == "data":
                 recorder.note_end(source.owner)
         recorder.restore_properties()
         self.put_back()
@@ -302,15 +299,16 @@ def _set_properties(recorder: TracedMemory) -> list[tuple[MutableSource, Any]]:
     names = {id(tensor): path for path, tensor in collector.tensors()}
     found: list[tuple[MutableSource, Any]] = []
     detached = {key: (tensor, True) for key, (tensor, *_) in recorder.detached.items()}
-    kinds: Any = [
-        (RequiresGrad, "requires_grad", recorder.flags),
-        (IsComputed, "grad_fn", detached),
-        (TensorData, "data", recorder.memories),
-    ]
-    for kind, attribute, noted in kinds:
+    kinds: Any = {
+        "requires_grad": recorder.flags,
+        "grad_fn": detached,
+        "data": recorder.memories,
+    }
+    for name, noted in kinds.items():
         for tensor, before in noted.values():
-            path = f"{names.get(id(tensor), 'a tensor')}.{attribute}"
-            source = kind(path, tensor, recorder.positions.get(id(tensor), -1))
+            path = f"{names.get(id(tensor), 'a tensor')}.{name}"
+            position = recorder.positions.get(id(tensor), -1)
+            source = TensorProperty(path, tensor, name, position)
             if not source.holds(before):
                 found.append((source, before))
     return found
