@@ -60,6 +60,7 @@ from lucid.compiler.inputs.scalars import (
 from lucid.functions.from_data import as_tensor, from_numpy, tensor
 from lucid.ir.errors import LucidError
 from lucid.ir.location import LIBRARY
+from lucid.ir.types import has_dtype
 from lucid.ir.whose_code import (
     LIBRARYS_ATTRIBUTES,
     NUMPY,
@@ -949,11 +950,13 @@ class GuardCollector(Reads):
         """Read plain data as a whole: containers, and those in them.
 
         objects: whether to read the attributes of objects as well.
-        may_write: whether who gets an array may write it; given: whether the library gets it.
+        may_write: whether who gets an array may write it; given: whether the library gets it,
+            which makes a tensor on its memory unless it is in a list or of a dtype of NumPy's only.
         handed: whether who gets it isn't known to be content with what stands for numbers.
         is_asked: whether the class of an object has Python code that reads it.
         """
         stack, seen = [*args, *kwargs.values()], set()
+        whole = {*map(id, stack)} if given else set()
         held = set[int]()  # by objects that are given, from which only they may take
         while stack:
             value = stack.pop()
@@ -978,7 +981,7 @@ class GuardCollector(Reads):
             elif isinstance(value, VIEWS):
                 stack += value
             elif isinstance(value, np.ndarray):
-                self.iterate(value, given=given)
+                self.iterate(value, given=id(value) in whole and has_dtype(value))
                 if may_write:
                     self.hand(value)
             else:

@@ -33,6 +33,7 @@ from lucid.compiler.guards.mutable_sources import identity_of
 from lucid.compiler.inputs.late import bases_of, early_formula, is_late
 from lucid.compiler.inputs.objects import SCALARS
 from lucid.compiler.inputs.scalars import WHOLE, is_known_before, is_live, seen
+from lucid.ir.types import has_dtype
 from lucid.ir.whose_code import is_followed, is_librarys, is_unknown, is_users
 from lucid.tensor.context import context, epoch
 from lucid.tensor.core import TensorCore, attributes_of
@@ -418,10 +419,10 @@ class Reads(Collector):
         return self.take_entry(MovingEntry(f"{path}[{text}]", owner, of_call))
 
     def _read_index(self, key: Any, *, given: bool) -> None:
-        """Read the lists and arrays in an index."""
+        """Read the lists and arrays in an index; of a mask the library looks at the elements."""
         for part in key if type(key) is tuple else (key,):
             if isinstance(part, np.ndarray):
-                self.iterate(part, given=given)
+                self.iterate(part, given=given and part.dtype.kind != "b" and has_dtype(part))
             elif isinstance(part, PLAIN):
                 self.hand_over(part)
 
