@@ -58,6 +58,7 @@ from lucid.compiler.inputs.scalars import (
     seen,
 )
 from lucid.functions.from_data import as_tensor, from_numpy, tensor
+from lucid.ir.classes import isinstance
 from lucid.ir.errors import LucidError
 from lucid.ir.location import LIBRARY
 from lucid.ir.types import has_dtype

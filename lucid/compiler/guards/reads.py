@@ -33,6 +33,7 @@ from lucid.compiler.guards.mutable_sources import identity_of
 from lucid.compiler.inputs.late import bases_of, early_formula, is_late
 from lucid.compiler.inputs.objects import SCALARS
 from lucid.compiler.inputs.scalars import WHOLE, is_known_before, is_live, seen
+from lucid.ir.classes import isinstance
 from lucid.ir.types import has_dtype
 from lucid.ir.whose_code import is_followed, is_librarys, is_unknown, is_users
 from lucid.tensor.context import context, epoch

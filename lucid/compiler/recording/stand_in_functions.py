@@ -84,6 +84,7 @@ from lucid.compiler.recording.texts import (
 )
 from lucid.compiler.results.pytree import DICTS
 from lucid.functions.from_data import as_tensor, asarray, from_numpy
+from lucid.ir.classes import isinstance
 from lucid.ir.extents import is_open
 from lucid.ir.location import LIBRARY, here
 from lucid.ir.whose_code import is_followed
