@@ -1,7 +1,8 @@
 """`isinstance` by an object's class alone, for objects of the user's.
 
 Python's own asks an object of another class for its `__class__` as well, which runs the user's
-code: a `__getattribute__` that counts what is read would count the compiler's looks.
+code: a `__getattribute__` that counts what is read would count the compiler's looks. Where Python's
+own is meant as an object, it is `builtins.isinstance`.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ read as a whole.
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import functools
 import gc
@@ -175,7 +176,8 @@ _SHARED = {"threading", "queue", "multiprocessing", "concurrent", "asyncio", "su
 # Functions in C that go through a container, and don't look into what is in it.
 _ONE_LEVEL = {
     *(enumerate, zip, reversed, iter, list, tuple, set, frozenset, map, filter, dict, sum, all),
-    *(any, min, max, sorted, print, super, isinstance, issubclass, type, id, callable, object),
+    *(any, min, max, sorted, print, super, issubclass, type, id, callable, object),
+    builtins.isinstance,
     *(range, deque, itertools.chain, itertools.cycle, itertools.islice, itertools.pairwise),
     *(itertools.zip_longest, itertools.product, itertools.combinations, itertools.permutations),
 }
@@ -403,7 +405,7 @@ class GuardCollector(Reads):
         is_lent = any(x is not y for x, y in zip(given, looked_at, strict=True))
         if not is_lent and not any(map(stands_for_list, given)):
             return None
-        if function in (isinstance, issubclass, id, callable, type):
+        if function in (builtins.isinstance, issubclass, id, callable, type):
             return function
         of_lists = any(map(stands_for_list, given))
         if not (_looks(function) if of_lists else _is_in_c(function)):
@@ -728,12 +730,12 @@ class GuardCollector(Reads):
             self.may_call(value, *_methods_for(function))
         if function in _AS_INSTRUCTIONS:
             self._as_instruction(function, args)
-        elif function in (isinstance, type, callable, id, issubclass):
+        elif function in (builtins.isinstance, type, callable, id, issubclass):
             if function is id and args:
                 self.look_for_itself(args[0])
-            if function is isinstance and args:
+            if function is builtins.isinstance and args:
                 self.load_attribute(args[0], "__class__")
-            if function in (isinstance, issubclass) and len(args) == 2:
+            if function in (builtins.isinstance, issubclass) and len(args) == 2:
                 self.belongs(function, *args)
         elif function in (globals, locals):
             pass

@@ -7,6 +7,7 @@ name, and the attributes of `obj` itself, where the name may be absent; `owner[k
 from __future__ import annotations
 
 import abc
+import builtins
 import decimal
 import functools
 import operator
@@ -314,14 +315,14 @@ class Reads(Collector):
             self._load_from_class(kind, "__match_args__")
         for name in (*getattr(kind, "__match_args__", ()), *names):
             self.load_attribute(owner, name)
-        self.belongs(isinstance, owner, kind)
+        self.belongs(builtins.isinstance, owner, kind)
 
     def belongs(self, function: Any, subject: Any, kinds: Any) -> None:
         """`isinstance` and `issubclass` ask a class, an abstract one what registers with it.
 
         Of what the step has made, its class is asked for at each call.
         """
-        if function is isinstance and not self.was_there(subject):
+        if function is builtins.isinstance and not self.was_there(subject):
             function, subject = _is_subclass, type(subject)
         for kind in kinds if isinstance(kinds, tuple) else (kinds,):
             if isinstance(kind, abc.ABCMeta):
