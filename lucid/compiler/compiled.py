@@ -57,6 +57,7 @@ from lucid.compiler.reports.statistics import (
     kind_of_change,
     signature_text,
 )
+from lucid.ir.classes import isinstance
 from lucid.ir.clone import copy_graph
 from lucid.ir.errors import (
     ArgumentError,

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, ItemsView, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
+from lucid.ir.classes import isinstance
 from lucid.ir.types import DType
 from lucid.ir.whose_code import is_librarys
 
@@ -191,7 +192,8 @@ def entry_path(path: str, key: object) -> str:
 
 def is_record(value: Any) -> bool:
     """Whether a value is an instance of a dataclass whose fields are looked into."""
-    return dataclasses.is_dataclass(value) and not isinstance(value, (type, DType))
+    kind = type(value)
+    return dataclasses.is_dataclass(kind) and not issubclass(kind, (type, DType))
 
 
 def flatten(tree: Any, kept: Collection[int] = frozenset()) -> tuple[list[Any], Rebuild]:

@@ -64,6 +64,40 @@ def test_what_is_asked_of_an_object_that_is_called(compile):
     return [step(X) for _ in range(4)]
 
 
+@same_as_eager(changes=False, traces=2)
+def test_what_is_read_of_an_object_that_counts_that(compile):
+    class Counting:
+        def __init__(self, k, read):
+            self.__dict__.update(k=k, read=read)
+
+        def __getattribute__(self, name):
+            if name != "__dict__":
+                object.__getattribute__(self, "__dict__")["read"].append(name)
+            return object.__getattribute__(self, name)
+
+    read = []
+    held, given = Counting(2.0, read), Counting(3.0, read)
+    table = {"held": held, "list": [held]}
+
+    def step(x, given):
+        table["given"] = given
+        return x * held.k + table["list"][0].k * given.k, isinstance(held, int), len(read)
+
+    step = compile(step)
+    return [(step(X, given)[:2], list(read)) for _ in range(4)]
+
+
+@same_as_eager
+def test_an_object_that_says_that_its_class_is_another(compile):
+    class Fake:
+        scale = 2.0
+        __class__ = property(lambda self: dict)
+
+    fake = Fake()
+    step = compile(lambda x, y: x * y.scale if isinstance(fake, dict) else x)
+    return calls(step, lambda: setattr(Fake, "scale", 3.0), args=(X, fake))
+
+
 @same_as_eager
 def test_after_a_step_that_raised(compile):
     cfg = types.SimpleNamespace(v=1.0, fails=True)

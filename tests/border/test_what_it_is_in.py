@@ -369,6 +369,28 @@ def test_an_array_that_is_a_tensor_and_read_by_python(compile, name):
     return calls(step, lambda: data.__setitem__(0, 5.0))
 
 
+LOOKED_AT_BY_INDEXING = {
+    "a_mask": lambda x, a, ints: x[a].sum() + lucid.from_numpy(a),
+    "a_mask_behind_it": lambda x, a, ints: lucid.from_numpy(a) * x[a].sum(),
+    "a_mask_of_a_view": lambda x, a, ints: x[:2][a[:2]].sum() + lucid.from_numpy(a),
+    "a_mask_that_is_set": lambda x, a, ints: setitem(x.clone(), a, 9.0) * lucid.from_numpy(a),
+    "places_of_no_dtype": lambda x, a, ints: x[ints] + lucid.from_numpy(ints.view("i2")),
+}
+
+
+@pytest.mark.parametrize("name", LOOKED_AT_BY_INDEXING)
+@same_as_eager
+def test_an_array_that_is_a_tensor_and_read_by_indexing(compile, name):
+    mask, ints = np.array([True, False, False]), np.array([0, 1, 2], "u2")
+    step = compile(lambda x: LOOKED_AT_BY_INDEXING[name](x, mask, ints))
+
+    def change():
+        mask[:] = np.roll(mask, 1)
+        ints[:] = np.roll(ints, 1)
+
+    return calls(step, change, change)
+
+
 BY_THE_LIBRARY_ALONE = {
     "whole": lambda x, a, ints: x * lucid.from_numpy(a[0]) + lucid.tensor(a[1]),
     "in_part": lambda x, a, ints: x * lucid.from_numpy(a[1:2]).sum(0) + lucid.from_numpy(a.T).sum(),

@@ -15,6 +15,7 @@ from lucid.compiler.inputs.late import key_of
 from lucid.compiler.inputs.objects import entries_of
 from lucid.compiler.inputs.scalars import seen
 from lucid.compiler.inputs.signature import Call
+from lucid.ir.classes import isinstance
 from lucid.tensor.tree import Attribute, path_of
 
 

@@ -7,6 +7,7 @@ read as a whole.
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import functools
 import gc
@@ -58,8 +59,10 @@ from lucid.compiler.inputs.scalars import (
     seen,
 )
 from lucid.functions.from_data import as_tensor, from_numpy, tensor
+from lucid.ir.classes import isinstance
 from lucid.ir.errors import LucidError
 from lucid.ir.location import LIBRARY
+from lucid.ir.types import has_dtype
 from lucid.ir.whose_code import (
     LIBRARYS_ATTRIBUTES,
     NUMPY,
@@ -175,7 +178,8 @@ _SHARED = {"threading", "queue", "multiprocessing", "concurrent", "asyncio", "su
 # Functions in C that go through a container, and don't look into what is in it.
 _ONE_LEVEL = {
     *(enumerate, zip, reversed, iter, list, tuple, set, frozenset, map, filter, dict, sum, all),
-    *(any, min, max, sorted, print, super, isinstance, issubclass, type, id, callable, object),
+    *(any, min, max, sorted, print, super, issubclass, type, id, callable, object),
+    builtins.isinstance,
     *(range, deque, itertools.chain, itertools.cycle, itertools.islice, itertools.pairwise),
     *(itertools.zip_longest, itertools.product, itertools.combinations, itertools.permutations),
 }
@@ -403,7 +407,7 @@ class GuardCollector(Reads):
         is_lent = any(x is not y for x, y in zip(given, looked_at, strict=True))
         if not is_lent and not any(map(stands_for_list, given)):
             return None
-        if function in (isinstance, issubclass, id, callable, type):
+        if function in (builtins.isinstance, issubclass, id, callable, type):
             return function
         of_lists = any(map(stands_for_list, given))
         if not (_looks(function) if of_lists else _is_in_c(function)):
@@ -729,12 +733,12 @@ class GuardCollector(Reads):
             self.may_call(value, *_methods_for(function))
         if function in _AS_INSTRUCTIONS:
             self._as_instruction(function, args)
-        elif function in (isinstance, type, callable, id, issubclass):
+        elif function in (builtins.isinstance, type, callable, id, issubclass):
             if function is id and args:
                 self.look_for_itself(args[0])
-            if function is isinstance and args:
+            if function is builtins.isinstance and args:
                 self.load_attribute(args[0], "__class__")
-            if function in (isinstance, issubclass) and len(args) == 2:
+            if function in (builtins.isinstance, issubclass) and len(args) == 2:
                 self.belongs(function, *args)
         elif function in (globals, locals):
             pass
@@ -952,11 +956,13 @@ class GuardCollector(Reads):
         """Read plain data as a whole: containers, and those in them.
 
         objects: whether to read the attributes of objects as well.
-        may_write: whether who gets an array may write it; given: whether the library gets it.
+        may_write: whether who gets an array may write it; given: whether the library gets it,
+            which makes a tensor on its memory unless it is in a list or of a dtype of NumPy's only.
         handed: whether who gets it isn't known to be content with what stands for numbers.
         is_asked: whether the class of an object has Python code that reads it.
         """
         stack, seen = [*args, *kwargs.values()], set()
+        whole = {*map(id, stack)} if given else set()
         held = set[int]()  # by objects that are given, from which only they may take
         while stack:
             value = stack.pop()
@@ -981,7 +987,7 @@ class GuardCollector(Reads):
             elif isinstance(value, VIEWS):
                 stack += value
             elif isinstance(value, np.ndarray):
-                self.iterate(value, given=given)
+                self.iterate(value, given=id(value) in whole and has_dtype(value))
                 if may_write:
                     self.hand(value)
             else:

@@ -60,6 +60,7 @@ from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.late import key_of
 from lucid.compiler.inputs.objects import SCALARS, SETS, know_by_identity, text_by_value
 from lucid.compiler.inputs.scalars import is_live
+from lucid.ir.classes import isinstance
 from lucid.ir.errors import EagerOnlyError
 from lucid.ir.location import Location, here
 from lucid.ir.memory import address_of

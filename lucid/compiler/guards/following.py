@@ -37,6 +37,7 @@ from lucid.compiler.guards.guard import (
 )
 from lucid.compiler.guards.mutable_sources import MutableSource, stands_for_list
 from lucid.compiler.inputs.objects import SCALARS
+from lucid.ir.classes import isinstance
 from lucid.ir.whose_code import is_as_users, is_librarys, is_users
 from lucid.tensor.core import TensorCore
 

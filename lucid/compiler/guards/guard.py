@@ -23,6 +23,7 @@ import numpy as np
 from lucid.autograd.hooks import hooks_of, remove_hooks
 from lucid.compiler.inputs.objects import SCALARS, is_same
 from lucid.compiler.inputs.scalars import is_whole
+from lucid.ir.classes import isinstance
 from lucid.ir.location import Location, line_of
 from lucid.ir.whose_code import is_librarys
 from lucid.tensor.context import epoch

@@ -15,6 +15,7 @@ import numpy as np
 from lucid.compiler.guards.guard import ABSENT, item_at
 from lucid.compiler.inputs.objects import SCALARS, data_of
 from lucid.compiler.inputs.scalars import Formula, is_live
+from lucid.ir.classes import isinstance
 from lucid.ir.types import has_dtype
 from lucid.tensor.core import TensorCore
 from lucid.tensor.tensor import Tensor

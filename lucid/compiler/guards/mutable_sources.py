@@ -34,6 +34,7 @@ from lucid.compiler.inputs.live_numbers import SymNumbers
 from lucid.compiler.inputs.objects import data_of, is_same
 from lucid.compiler.inputs.scalars import SymScalar, is_live
 from lucid.compiler.inputs.signature import Call
+from lucid.ir.classes import isinstance
 from lucid.ir.types import has_dtype
 from lucid.tensor.context import epoch
 from lucid.tensor.core import TensorCore

@@ -7,6 +7,7 @@ name, and the attributes of `obj` itself, where the name may be absent; `owner[k
 from __future__ import annotations
 
 import abc
+import builtins
 import decimal
 import functools
 import operator
@@ -33,6 +34,8 @@ from lucid.compiler.guards.mutable_sources import identity_of
 from lucid.compiler.inputs.late import bases_of, early_formula, is_late
 from lucid.compiler.inputs.objects import SCALARS
 from lucid.compiler.inputs.scalars import WHOLE, is_known_before, is_live, seen
+from lucid.ir.classes import isinstance
+from lucid.ir.types import has_dtype
 from lucid.ir.whose_code import is_followed, is_librarys, is_unknown, is_users
 from lucid.tensor.context import context, epoch
 from lucid.tensor.core import TensorCore, attributes_of
@@ -313,14 +316,14 @@ class Reads(Collector):
             self._load_from_class(kind, "__match_args__")
         for name in (*getattr(kind, "__match_args__", ()), *names):
             self.load_attribute(owner, name)
-        self.belongs(isinstance, owner, kind)
+        self.belongs(builtins.isinstance, owner, kind)
 
     def belongs(self, function: Any, subject: Any, kinds: Any) -> None:
         """`isinstance` and `issubclass` ask a class, an abstract one what registers with it.
 
         Of what the step has made, its class is asked for at each call.
         """
-        if function is isinstance and not self.was_there(subject):
+        if function is builtins.isinstance and not self.was_there(subject):
             function, subject = _is_subclass, type(subject)
         for kind in kinds if isinstance(kinds, tuple) else (kinds,):
             if isinstance(kind, abc.ABCMeta):
@@ -419,10 +422,10 @@ class Reads(Collector):
         return self.take_entry(MovingEntry(f"{path}[{text}]", owner, of_call))
 
     def _read_index(self, key: Any, *, given: bool) -> None:
-        """Read the lists and arrays in an index."""
+        """Read the lists and arrays in an index; of a mask the library looks at the elements."""
         for part in key if type(key) is tuple else (key,):
             if isinstance(part, np.ndarray):
-                self.iterate(part, given=given)
+                self.iterate(part, given=given and part.dtype.kind != "b" and has_dtype(part))
             elif isinstance(part, PLAIN):
                 self.hand_over(part)
 

@@ -20,6 +20,7 @@ from lucid.compiler.guards.guard import (
     field_of,
 )
 from lucid.compiler.inputs.objects import SCALARS
+from lucid.ir.classes import isinstance
 
 
 class GuardTable:

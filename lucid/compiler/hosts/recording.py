@@ -34,6 +34,7 @@ from lucid.compiler.inputs.objects import know_by_identity
 from lucid.compiler.inputs.present import PresentValues
 from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.results.memory import TracedMemory
+from lucid.ir.classes import isinstance
 from lucid.ir.extents import LEAST, MOST, NotOpenError, hint, is_open, replaced, settled
 from lucid.ir.graph import Node, Value, computation_of, unused_name
 from lucid.ir.hosts import Frame, HostFunction

@@ -29,6 +29,7 @@ from lucid.compiler.guards.guard import (
     instance_dict,
 )
 from lucid.compiler.results.memory import TracedMemory
+from lucid.ir.classes import isinstance
 from lucid.ir.graph import Value
 from lucid.ir.location import takers
 from lucid.ir.whose_code import is_librarys, is_users

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from lucid.compiler.inputs.objects import PLAIN_DATA, SCALARS
+from lucid.ir.classes import isinstance
 from lucid.tensor.core import TensorCore
 from lucid.tensor.tree import flatten, map_tree
 

@@ -7,6 +7,7 @@ from copy import copy
 from typing import Any
 
 from lucid.compiler.inputs.scalars import Composite, Formula, is_known_before, is_live
+from lucid.ir.classes import isinstance
 from lucid.tensor.context import context
 from lucid.tensor.tree import fields_of, is_record
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from lucid.compiler.inputs.cells import FormulaGuard
 from lucid.compiler.inputs.scalars import Formula, Number, SymScalar, SymSource
+from lucid.ir.classes import isinstance
 from lucid.ir.extents import Sizes
 from lucid.ir.graph import Graph, Value
 from lucid.ir.types import DType, TensorType

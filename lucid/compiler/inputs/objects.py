@@ -23,6 +23,7 @@ import numpy as np
 
 from lucid.compiler.inputs.late import is_late
 from lucid.compiler.inputs.scalars import is_live
+from lucid.ir.classes import isinstance
 from lucid.ir.memory import are_same_bytes
 from lucid.ir.types import DType
 from lucid.ir.whose_code import is_librarys, is_users
@@ -48,9 +49,12 @@ def know_by_identity(kinds: Iterable[type]) -> None:
 
 
 def data_of(value: Any, inside: tuple[int, ...] = ()) -> dict[str, Any] | None:
-    """The attributes of an object of plain data; None for any other object."""
+    """The attributes of an object of plain data; None for any other object.
+
+    One that computes what is read of it isn't plain, and nothing is read of it here.
+    """
     kind = type(value)
-    if issubclass(kind, TensorCore):
+    if issubclass(kind, TensorCore) or type(kind.__getattribute__) is types.FunctionType:
         return None
     attributes = getattr(value, "__dict__", None)
     if type(attributes) is not dict or not attributes or kind in _changed or id(value) in inside:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lucid.ir import ops
+from lucid.ir.classes import isinstance
 from lucid.ir.graph import Value
 from lucid.ir.op import Op
 from lucid.ir.types import DType, f64, i64, limits_of

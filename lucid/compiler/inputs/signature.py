@@ -31,6 +31,7 @@ from lucid.compiler.inputs.objects import (
 )
 from lucid.compiler.inputs.scalars import is_whole
 from lucid.dtypes import get_default_dtype
+from lucid.ir.classes import isinstance
 from lucid.ir.errors import EagerOnlyError, LucidError
 from lucid.ir.extents import LEAST, MOST
 from lucid.ir.strides import is_contiguous

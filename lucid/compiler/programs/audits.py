@@ -20,6 +20,7 @@ import numpy as np
 
 from lucid.compiler.inputs.objects import SCALARS
 from lucid.compiler.results.output_specs import Constant
+from lucid.ir.classes import isinstance
 from lucid.ir.clone import copy_graph
 from lucid.ir.graph import Graph
 from lucid.ir.opening import reopened

@@ -27,6 +27,7 @@ from lucid.compiler.inputs.objects import (
 )
 from lucid.compiler.inputs.scalars import is_whole
 from lucid.compiler.inputs.signature import LiveArgument, live_text
+from lucid.ir.classes import isinstance
 from lucid.tensor.core import TensorCore
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.tree import attributes_beside, fields_of, is_record

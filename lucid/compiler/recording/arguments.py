@@ -38,6 +38,7 @@ from lucid.compiler.recording.names import identifier
 from lucid.compiler.recording.recorder import Recorder
 from lucid.compiler.recording.texts import text_of
 from lucid.compiler.results.histories import ExternalGradFn
+from lucid.ir.classes import isinstance
 from lucid.ir.errors import TraceError
 from lucid.ir.location import here
 from lucid.ir.strides import Strides

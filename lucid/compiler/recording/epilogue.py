@@ -55,6 +55,7 @@ from lucid.compiler.results.output_specs import (
 from lucid.compiler.results.pytree import BuiltContainer, flatten, is_made_key, is_node
 from lucid.compiler.results.side_effects import SideEffects
 from lucid.compiler.results.tape import nodes_behind
+from lucid.ir.classes import isinstance
 from lucid.ir.errors import EagerOnlyError
 from lucid.ir.extents import Extent, replaced
 from lucid.ir.graph import Value

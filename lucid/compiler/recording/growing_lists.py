@@ -31,6 +31,7 @@ from lucid.compiler.inputs.scalars import ONLY_COMPUTE, Formula, is_live, seen
 from lucid.compiler.recording.late_arrays import LateArray
 from lucid.compiler.recording.late_numbers import LateScalar, number_by
 from lucid.compiler.results.side_effects import holds_state, restart_to_bind
+from lucid.ir.classes import isinstance
 from lucid.tensor.tree import flatten
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.recording.late_numbers import LateSize, extent_of
 from lucid.functions.creation import arange
 from lucid.functions.joining import rows_along
+from lucid.ir.classes import isinstance
 from lucid.ir.whose_code import is_librarys
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore

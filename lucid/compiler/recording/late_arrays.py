@@ -37,6 +37,7 @@ from lucid.functions.indexing import getitem
 from lucid.functions.joining import cat, stack
 from lucid.functions.shape import broadcast
 from lucid.ir import ops
+from lucid.ir.classes import isinstance
 from lucid.ir.errors import LucidError
 from lucid.ir.extents import hint, is_open, replaced
 from lucid.ir.location import Location, here

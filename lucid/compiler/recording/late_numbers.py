@@ -24,6 +24,7 @@ from lucid.compiler.inputs.scalars import (
 )
 from lucid.functions.from_data import tensor
 from lucid.ir import ops
+from lucid.ir.classes import isinstance
 from lucid.ir.extents import Extent
 from lucid.ir.memory import read_only
 from lucid.ir.op import Op

@@ -28,6 +28,7 @@ from lucid.compiler.recording.late_numbers import LateScalar
 from lucid.compiler.recording.loop_code import LoopCode
 from lucid.compiler.recording.loops import Frame, Loops, unrolling
 from lucid.ir import ops
+from lucid.ir.classes import isinstance
 from lucid.ir.graph import Node, Value
 from lucid.ir.location import here
 from lucid.ir.ranges import Range

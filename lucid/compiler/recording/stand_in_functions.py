@@ -7,6 +7,7 @@ as well. Functions in C that would look into such a value make the call run op b
 
 from __future__ import annotations
 
+import builtins
 import functools
 import heapq
 import itertools
@@ -84,6 +85,7 @@ from lucid.compiler.recording.texts import (
 )
 from lucid.compiler.results.pytree import DICTS
 from lucid.functions.from_data import as_tensor, asarray, from_numpy
+from lucid.ir.classes import isinstance
 from lucid.ir.extents import is_open
 from lucid.ir.location import LIBRARY, here
 from lucid.ir.whose_code import is_followed
@@ -98,7 +100,8 @@ _TIMES = ("time", "perf_counter", "monotonic", "process_time", "thread_time")
 # Functions in C that hand values on, or ask of them what they can answer.
 _HAND_ON: frozenset[Any] = frozenset(
     {
-        *(isinstance, issubclass, callable, id, getattr, setattr, hasattr, delattr, len, next),
+        *(issubclass, callable, id, getattr, setattr, hasattr, delattr, len, next),
+        builtins.isinstance,
         *(iter, list, tuple, dict, set, frozenset, enumerate, zip, map, filter, reversed, range),
         *(slice, sum, min, max, sorted, any, all, abs, round, pow, divmod, bool, hash, super),
         *(object, type, complex, *TEXTS),
@@ -670,7 +673,7 @@ def _keeps(function: Any) -> bool:
     """Whether a function takes a list without looking into it, or is followed."""
     code = getattr(function, "__init__" if isinstance(function, type) else "__func__", function)
     is_python = isinstance(code, types.FunctionType)
-    return is_python or function in (isinstance, type) or function.__name__ in _KEEP
+    return is_python or function in (builtins.isinstance, type) or function.__name__ in _KEEP
 
 
 def _takes(function: Any) -> bool:

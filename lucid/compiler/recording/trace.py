@@ -43,6 +43,7 @@ from lucid.compiler.results.gradients import shared_gradients
 from lucid.compiler.results.output_specs import Views
 from lucid.compiler.results.replayed_effects import ReplayedEffect
 from lucid.compiler.results.side_effects import SideEffects
+from lucid.ir.classes import isinstance
 from lucid.ir.errors import EagerOnlyError, LucidError, TraceError
 from lucid.ir.extents import NotOpenError, Sizes, replaced
 from lucid.ir.graph import Graph, Value

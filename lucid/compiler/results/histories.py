@@ -18,6 +18,7 @@ from lucid.autograd.node import (
 from lucid.autograd.outputs import freed_behind
 from lucid.compiler.results.memory import TracedMemory
 from lucid.compiler.results.tape import Tape, hooks_of, nodes_behind
+from lucid.ir.classes import isinstance
 from lucid.ir.errors import LucidError
 from lucid.ir.types import TensorType
 from lucid.ir.whose_code import is_librarys

@@ -13,6 +13,7 @@ from lucid.compiler.inputs.scalars import Formula
 from lucid.compiler.inputs.signature import Call
 from lucid.compiler.results.histories import LostGraph
 from lucid.compiler.results.replayed_effects import Entries
+from lucid.ir.classes import isinstance
 from lucid.ir.extents import Extent, is_open, replaced
 from lucid.ir.types import TensorType, type_of_array
 from lucid.tensor.context import context

@@ -15,6 +15,7 @@ from typing import Any
 
 from lucid.compiler.inputs.late import key_of
 from lucid.compiler.results.output_specs import OutputSpec, Run
+from lucid.ir.classes import isinstance
 from lucid.ir.errors import EagerOnlyError
 from lucid.ir.whose_code import is_as_users, is_librarys, is_users
 from lucid.tensor.core import TensorCore

@@ -37,6 +37,7 @@ from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.inputs.signature import Call
 from lucid.compiler.results.memory import TracedMemory
 from lucid.compiler.results.pytree import is_made_key
+from lucid.ir.classes import isinstance
 from lucid.tensor.core import TensorCore
 from lucid.tensor.tree import flatten
 from lucid.tensor.write_locks import TRACING, Keys
