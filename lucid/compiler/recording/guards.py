@@ -79,6 +79,7 @@ class Guards:
         knows_sizes: whether somebody else looks at the sizes.
         """
         self.failed, self.has_other_sizes = None, False
+        held = call.containers
         return (
             self._failure_of_places(call)
             or self._failure_in(self.watched)
@@ -86,7 +87,7 @@ class Guards:
             or (None if knows_sizes else self._failure_of_sizes(call))
             or self._failure_of_gradients(call)
             or self._failure_of_state(call)
-            or ("arguments: one is changed by another name" if self.shares(call.owners) else None)
+            or ("arguments: one is changed by another name" if self.shares(held) else None)
             or self._gated_failure()
         )
 
