@@ -22,6 +22,7 @@ from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.late import Bases, Late
 from lucid.compiler.inputs.objects import SCALARS, kind_of_items
 from lucid.compiler.inputs.scalars import Formula, SymScalar, is_live
+from lucid.compiler.inputs.signature import axis_of_argument
 from lucid.compiler.recording.filled_lists import StackedList
 from lucid.compiler.recording.late_numbers import LateScalar, number_by
 from lucid.compiler.recording.loop_code import LoopCode, code_of_loop
@@ -110,6 +111,9 @@ class GivenList(StackedList):
         if self._array is None:
             found = self.recorder.collector.take_entry(self._column)  # type: ignore[union-attr]
             if found is ABSENT:
+                self.refuse()
+            place = axis_of_argument(self.recorder.positions[id(found.tensor)], 0)
+            if place in self.recorder.at_start.closed:  # each length is a program of its own
                 self.refuse()
             self._array = found.tensor
         return self._array
