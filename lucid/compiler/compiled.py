@@ -38,6 +38,7 @@ from lucid.compiler.inputs.signature import (
     is_of_argument,
     moving_arguments,
     moving_axes,
+    moving_lists,
     name_of,
     named_arguments,
     with_live_arguments,
@@ -258,6 +259,7 @@ class Compiled:
         self._any_size = (0, 0), False  # of how many of these; whether some are of arguments
         self._lengths: dict[tuple[Location | None, int], int] = {}  # of ranges that move, at first
         self._ints: set[str] = set()  # among the arguments, which are read at each call
+        self._exact: set[str] = set()  # lists among these at which it looks
         self._kept: dict[int, Any] = {}  # lists among them that grow, and are state
         self._lists: list[tuple[Any, list[Any]]] = []  # of numbers, of the last trace's call
         self._latest: Program | None = None
@@ -334,7 +336,7 @@ class Compiled:
         result = within({"op_by_op": True}, self.__wrapped__, *args, **kwargs)
         if isinstance(reason, NotPaidForError):
             running = time.perf_counter() - begin
-            self._pace.note_eager(reason, looks_of(args), looking, running)
+            self._pace.note_eager(reason, self._looks(args), looking, running)
         return result
 
     def _may_handle(self, program: Program) -> bool:
@@ -511,8 +513,8 @@ class Compiled:
 
         differs: what a run of a program has found that doesn't fit; it isn't asked again.
         """
-        looks = looks_of(args)
-        self._pace.refuse_look(looks, self._looks(args) in self._recent)
+        looks = self._looks(args)
+        self._pace.refuse_look(looks, looks in self._recent)
         if differs is None and self._latest is not None and self._audits.is_due():
             self._call_audit(args, kwargs)
         if self._distrust is not None:
@@ -746,7 +748,7 @@ class Compiled:
     ) -> Call:
         """The call, with live numbers for ints that are read at each call; `live`: which."""
         kwargs = in_order(self.__wrapped__, kwargs) if len(kwargs) > 1 else kwargs
-        live = self._ints if live is None else live
+        live = self._ints - self._exact if live is None else live
         marked = with_live_arguments(live, self._kept, self.__wrapped__, args, kwargs)
         try:
             call = Call(*marked, axes_of_arguments(self._opened - self._closed, self._least))
@@ -781,7 +783,7 @@ class Compiled:
         known = Known(
             self._ints, self._sources, self._kept, opened=self._opened, closed=self._closed
         )
-        known.undo = undo
+        known.undo, known.exact = undo, self._exact
         known.may_open, known.lengths, known.least = self._may_open, self._lengths, self._least
         known.types = self._types_seen() if self._opened else ()
         known.functions = [] if self._is_unverified else None
@@ -1018,6 +1020,11 @@ class Compiled:
         if moved:
             raise RestartTrace("is called with ints or texts that keep changing", "counts", moved)
         self._keep_grown(call)
+        if self._may_open and self._options.dynamic is not False:
+            lists = moving_lists(named_arguments(self.__wrapped__, *call.marked), earlier)
+            lists -= self._ints
+            if lists:
+                raise RestartTrace("is given lists of ever other lengths", "counts", lists)
         self._open_moving(call)
         place = here()
         if not earlier:

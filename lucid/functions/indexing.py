@@ -515,7 +515,7 @@ def _items(index: Any) -> list[Any]:
     """The entries of an index. A list that holds slices, None, `...` or tensors is a tuple."""
     if isinstance(index, tuple):
         return [_entry(item) for item in index]
-    if isinstance(index, list):
+    if isinstance(index, list) and not hasattr(type(index), "as_tensor"):
         kinds = (slice, Tensor, type(None), type(Ellipsis))
         if any(isinstance(item, kinds) for item in index):
             return [_entry(item) for item in index]

@@ -454,7 +454,7 @@ class GuardCollector(Reads):
         if function is not dict.get or len(args) < 2:
             return None
         owner, key, *default = args
-        entry = self.substitutes.entry(owner, key)
+        entry = self.substitutes.entry(owner, key, *default)
         if entry is not None:
             return lambda *_: entry
         if not is_known_before(key):

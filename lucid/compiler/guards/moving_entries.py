@@ -1,27 +1,30 @@
-"""Entries of containers at places that a number says which each call has: `data[i % len(data)]`.
+"""Entries of containers at places that a call's numbers and texts say: `data[i % len(data)]`.
 
 What is there is one more argument, which each call finds by its own number. So a step isn't
-specialized on each place, as long as what is there is of the same kind.
+specialized on each place, as long as what is there is of the same kind. Of a list among the
+arguments, `[to_ix[w] for w in words]`, the entries of all items are one array.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from lucid.compiler.guards.guard import ABSENT, item_at
-from lucid.compiler.inputs.objects import SCALARS, data_of
-from lucid.compiler.inputs.scalars import Formula, is_live
+from lucid.compiler.inputs.objects import SCALARS, data_of, kind_of_items
+from lucid.compiler.inputs.scalars import Formula, is_live, is_whole
 from lucid.ir.classes import isinstance
-from lucid.ir.types import has_dtype
+from lucid.ir.types import DType, f64, has_dtype, i64
 from lucid.tensor.core import TensorCore
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.tree import flatten
 
 HOLDERS = (list, tuple, deque, dict)
+OF_ITEMS: dict[type | None, DType] = {int: i64, float: f64}
 
 
 @dataclass(slots=True, eq=False)
@@ -45,11 +48,37 @@ class MovingEntry:
             return ABSENT
 
 
+@dataclass(slots=True, eq=False)
+class Column(MovingEntry):
+    """What a function makes of each item of a list that a call has, as an array.
+
+    Attributes:
+        key: gives the list, of the numbers that a call finds.
+        each: makes a number of an item, and of the container in which that is looked up.
+    """
+
+    each: Callable[[Any, Any], Any]
+
+    def found(self, numbers: list[Any]) -> Any:
+        try:
+            return as_column([self.each(self.owner, x) for x in self.key(numbers)])
+        except Exception:  # of a text that isn't there
+            return ABSENT
+
+
+def as_column(items: Sequence[Any]) -> Any:
+    """Ints or floats as an array; ABSENT: they are none. Raises for an int that is too large."""
+    dtype = OF_ITEMS.get(kind_of_items(items))
+    return ABSENT if dtype is None else np.array(items, dtype.numpy)
+
+
 def is_data(value: Any) -> bool:
-    """Whether a value is tensors or arrays, with numbers and texts perhaps, none of them a state.
+    """Whether a value is a number; or tensors or arrays, with others perhaps, none of them a state.
 
     A tensor that requires grad is known to an optimizer as well, mostly.
     """
+    if type(value) is float or is_whole(value):
+        return True
     kinds = (*SCALARS, np.number, slice, range)
     leaves = leaves_of(value)
     others = [x for x in leaves if not _is_array(x)]

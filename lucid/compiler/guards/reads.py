@@ -414,12 +414,16 @@ class Reads(Collector):
         So it is in a container that the step has changed by then, which each call finds otherwise.
         """
         of_call = early_formula(key) if type(owner) in HOLDERS else None
-        if of_call is None or id(owner) in self.stand_ins or id(owner) in self._appended:
-            return ABSENT
-        if id(owner) in self._given or not self.was_there(owner) or id(owner) in self.stored_at_end:
+        if of_call is None or not self.may_move(owner):
             return ABSENT
         text = ", ".join(number.text for number in bases_of([key]).values())
         return self.take_entry(MovingEntry(f"{path}[{text}]", owner, of_call))
+
+    def may_move(self, owner: Any) -> bool:
+        """Whether each call may find entries of a container by itself."""
+        is_changed = id(owner) in self._appended or id(owner) in self.stored_at_end
+        is_own = is_changed or id(owner) in self.stand_ins or id(owner) in self._given
+        return type(owner) in HOLDERS and not is_own and self.was_there(owner)
 
     def _read_index(self, key: Any, *, given: bool) -> None:
         """Read the lists and arrays in an index; of a mask the library looks at the elements."""

@@ -79,6 +79,13 @@ def is_set_of_values(value: Any) -> bool:
     return is_set and all(isinstance(x, BY_VALUE) for x in value)
 
 
+def kind_of_items(items: Iterable[Any]) -> type | None:
+    """Of which class all items of a list are: int, float or str; None: they are others."""
+    kinds = {*map(type, items)}
+    kind = kinds.pop() if len(kinds) == 1 else None
+    return kind if kind in (int, float, str) else None
+
+
 def types_and_items(values: Collection[Any]) -> list[Any]:
     """What tells sets of values apart, in an order of their own, in which steps may go through."""
     return [(type(x), x) for x in values]

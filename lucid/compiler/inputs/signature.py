@@ -24,10 +24,12 @@ from lucid.compiler.inputs.objects import (
     SETS,
     data_of,
     is_set_of_values,
+    kind_of_items,
     owners_of,
     text_by_value,
     types_and_items,
     visit_leaves,
+    walk,
 )
 from lucid.compiler.inputs.scalars import is_whole
 from lucid.dtypes import get_default_dtype
@@ -57,18 +59,25 @@ MOST_IN_MESSAGES = 4  # changes, or arguments, that a message names
 MOVES = 2  # programs for other ints or texts: one more is made for all of their values
 MOVES_OF_SIZES = 3  # sizes of an axis: the last of these is one of any
 _ARGUMENT = "argument"
+LISTS = (list, tuple)
 _OFTEN = frozenset((bool, str, type(None)))  # of those that are known by their values
 _NOTHING: list[Any] = []
 _NO_AXES: Mapping[int, Mapping[int, int]] = types.MappingProxyType({})
 
 
 class LiveArgument:
-    """An int or a text that a step reads at each call, as it does floats."""
+    """An int or a text that a step reads at each call, as it does floats; or a list of such."""
 
     __slots__ = ("value",)
 
-    def __init__(self, value: int | np.integer[Any] | str) -> None:
+    def __init__(self, value: Any) -> None:
         self.value = value
+
+    @property
+    def what(self) -> tuple[type, type | None]:
+        """Its class, and that of the items."""
+        is_list = type(self.value) in LISTS
+        return type(self.value), kind_of_items(self.value) if is_list else None
 
 
 def live_text(value: Any) -> Any:
@@ -83,7 +92,7 @@ def with_live_arguments(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments with a `LiveArgument` for each int and text of these names.
+    """The arguments with a `LiveArgument` for each int, text and list of these names.
 
     Others are part of the signature: shapes and branches may depend on them. Each list among those
     that are kept, by its identity, has a `Kept`, and so has a set of these names; a function of
@@ -97,13 +106,31 @@ def with_live_arguments(
             return leaf
         if type(leaf) in SETS:
             return Kept(leaf)
-        is_live = type(leaf) is str or is_whole(leaf)
+        is_live = type(leaf) is str or type(leaf) in LISTS or is_whole(leaf)
         return LiveArgument(leaf) if is_live else with_contents(leaf, path, mark)
 
     known: dict[int, Any] = {key: Kept(found) for key, found in kept.items()}
     pairs = named_arguments(function, args, kwargs)
-    marked = [(name, map_tree(mark, x, name, known=known, is_whole=True)) for name, x in pairs]
+    lists = {id(x) for path, x in lists_in(pairs) if path in names and id(x) not in known}
+    marked = [(name, map_tree(mark, x, name, lists, known, is_whole=True)) for name, x in pairs]
     return tuple(x for _, x in marked[: len(args)]), dict(marked[len(args) :])
+
+
+def lists_in(named: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    """The lists and tuples of numbers or texts of one class, by the user's expressions."""
+    parts = [part for name, x in named for part in walk(x, name, set())]
+    return [(path, x) for path, x, _ in parts if type(x) in LISTS and kind_of_items(x)]
+
+
+def moving_lists(named: Iterable[tuple[str, Any]], earlier: Collection[Description]) -> set[str]:
+    """The lists of numbers or texts that had another length in an earlier call."""
+
+    def is_other(path: str, size: int, before: Description) -> bool:
+        is_there, is_long = f"{path}[0]" in before, f"{path}[{size - 1}]" in before
+        return is_there and (f"{path}[{size}]" in before or not is_long)
+
+    lists = lists_in(named)
+    return {path for path, x in lists if any(is_other(path, len(x), y) for y in earlier)}
 
 
 def moving_arguments(now: Description, earlier: Iterable[Description]) -> set[str]:
@@ -318,6 +345,10 @@ class Call:
             self._owners = [owner for _, owner in found]
         return self._owners
 
+    def containers(self) -> list[Any]:
+        """The same, and the lists that are read live."""
+        return [*self.owners(), *(x for x in self.floats if type(x) in LISTS)]
+
     @property
     def key(self) -> tuple[Any, ...]:
         """Equal for calls that the same program may serve."""
@@ -338,9 +369,11 @@ class Call:
             self._parts.append(kind)
             self.floats.append(value)
         elif kind is LiveArgument or (self._in_places and is_whole(value)):
-            found = value.value if kind is LiveArgument else value
-            self._parts += (LiveArgument, type(found))
-            self.floats.append(found)
+            live = value if kind is LiveArgument else LiveArgument(value)
+            self._parts += (LiveArgument, *live.what)
+            self.floats.append(live.value)
+            if type(live.value) in LISTS:
+                self.kept.add(id(live.value))
         elif kind is slice or kind is range:  # ranges of the same numbers are equal
             self._parts.append((kind, value.start, value.stop, value.step))
         elif isinstance(value, BY_VALUE):
@@ -551,8 +584,10 @@ def _described(leaf: Any, path: str, seen: dict[int, str], opened: Collection[in
     if type(leaf) is float or isinstance(leaf, np.floating):
         return f"a {type(leaf).__name__}"
     if type(leaf) is LiveArgument:
-        name = type(leaf.value).__name__
-        return f"an {name}" if name.startswith("int") else f"a {name}"
+        kind, item = leaf.what
+        if item is not None:
+            return f"a {kind.__name__} of any number of {item.__name__}s"
+        return f"an {kind.__name__}" if kind.__name__.startswith("int") else f"a {kind.__name__}"
     if isinstance(leaf, (*BY_VALUE, slice)) or is_set_of_values(leaf):
         return f"{type(leaf).__name__} {leaf!r}" if leaf is not None else "None"
     if isinstance(leaf, enum.Enum):

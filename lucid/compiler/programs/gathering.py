@@ -22,11 +22,12 @@ from lucid.compiler.inputs.objects import (
     SCALARS,
     data_of,
     is_set_of_values,
+    kind_of_items,
     text_by_value,
     types_and_items,
 )
 from lucid.compiler.inputs.scalars import is_whole
-from lucid.compiler.inputs.signature import LiveArgument, live_text
+from lucid.compiler.inputs.signature import LISTS, LiveArgument, live_text
 from lucid.ir.classes import isinstance
 from lucid.tensor.core import TensorCore
 from lucid.tensor.tensor import Tensor
@@ -115,7 +116,8 @@ class Gathering:
         owners = found.owners
         if len(owners) > 1 and len({*map(id, owners)}) < len(owners):
             return None
-        if owners and self._shares(lambda: owners):
+        lists = [x for x in found.numbers if type(x) in LISTS]
+        if (owners or lists) and self._shares(lambda: [*owners, *lists]):
             return None
         self.numbers = found.numbers
         return tuple(found.tensors)
@@ -141,7 +143,8 @@ def reader_of(value: Any, *, in_place: bool = False) -> Reader:
     if kind is Tensor or kind is np.ndarray:
         return None
     if kind is LiveArgument:
-        return _number(type(value.value))
+        own, item = value.what
+        return _number(own) if item is None else _list_of(own, item)
     if kind is float or isinstance(value, np.floating) or (in_place and is_whole(value)):
         return _number(kind)
     if isinstance(value, BY_VALUE) and kind is not range:
@@ -174,6 +177,16 @@ def _number(kind: type) -> Reader:
     def read(value: Any, found: Found) -> bool:
         found.numbers.append(value)
         return value.__class__ is kind
+
+    return read
+
+
+def _list_of(kind: Any, item: type) -> Reader:
+    """Of lists that are read live."""
+
+    def read(value: Any, found: Found) -> bool:
+        found.numbers.append(value)
+        return value.__class__ == kind and kind_of_items(value) is item
 
     return read
 

@@ -13,7 +13,7 @@ import numpy as np
 from lucid.autograd.hooks import take_hooks
 from lucid.compiler.guards.argument_sources import changed_entries
 from lucid.compiler.guards.guard import ABSENT, CONTENTS, identities_of
-from lucid.compiler.guards.moving_entries import MovingEntry, is_data, leaves_of
+from lucid.compiler.guards.moving_entries import Column, MovingEntry, is_data, leaves_of
 from lucid.compiler.guards.mutable_sources import MutableSource
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.functions import Kept, know_as_state
@@ -26,6 +26,7 @@ from lucid.compiler.inputs.objects import (
 )
 from lucid.compiler.inputs.scalars import WHOLE, is_whole
 from lucid.compiler.inputs.signature import (
+    LISTS,
     Call,
     LiveArgument,
     argument_names,
@@ -33,6 +34,7 @@ from lucid.compiler.inputs.signature import (
     live_text,
     sizes_seen,
 )
+from lucid.compiler.recording.given_lists import GivenList
 from lucid.compiler.recording.late_arrays import LateArray
 from lucid.compiler.recording.names import identifier
 from lucid.compiler.recording.recorder import Recorder
@@ -40,6 +42,7 @@ from lucid.compiler.recording.texts import text_of
 from lucid.compiler.results.histories import ExternalGradFn
 from lucid.ir.classes import isinstance
 from lucid.ir.errors import TraceError
+from lucid.ir.extents import LEAST, MOST
 from lucid.ir.location import here
 from lucid.ir.strides import Strides
 from lucid.ir.types import TensorType
@@ -122,6 +125,8 @@ class StandIns:
             i = next(self._floats)
             now, name = self._call.floats[i], recorder.unused_text(path)
             found = recorder.live_scalar(name, now, operator.itemgetter(i))
+            if type(now) in LISTS:
+                return GivenList(found, path, now, found.formula)
             return text_of(found) if type(now) is str else found
         if is_set_of_values(leaf):
             self._sets[id(leaf)].append(path)
@@ -145,8 +150,11 @@ class StandIns:
         if place in self._taken:
             return self._taken[place]
         value = entry.found(self._call.floats)
-        if here() in self._recorder.at_start.looked_at or not is_data(value):
+        is_looked_at = here() in self._recorder.at_start.looked_at and type(entry) is not Column
+        if is_looked_at or not is_data(value):
             return ABSENT
+        if type(entry) is Column:
+            self._open(value)
         owners = owners_of([("", value)])
         if any(self._is_met(x) for _, x in owners) or any(map(self._is_state, leaves_of(value))):
             return ABSENT
@@ -158,6 +166,13 @@ class StandIns:
         given = self._taken[place] = self._given(value, entry.path)
         self._fill([(entry.path, given)])
         return given
+
+    def _open(self, column: np.ndarray) -> None:
+        """Begin again with a column's size open, if that may be."""
+        place, known = axis_of_argument(len(self._call.tensors), 0), self._recorder.at_start
+        is_known = not known.may_open or place in known.opened or place in known.closed
+        if not is_known and LEAST <= len(column) <= MOST:
+            raise RestartTrace("is given lists of ever other lengths", "opened", [place])
 
     def _is_met(self, owner: Any) -> bool:
         """Whether it is an object of plain data that the step has found elsewhere."""
@@ -256,6 +271,10 @@ class StandIns:
 
         bound: the identities of what it has changed.
         """
+        lists = {x.text for x in self._recorder.live.values() if id(x.now) in bound}
+        if lists:
+            what = f"changes {', '.join(sorted(lists))} by another name"
+            raise RestartTrace(what, "exact", lists)
         for number, owner in enumerate(self._owners if bound else ()):
             if not bound.isdisjoint(identities_of(owner)):
                 self._let_be_state(number)

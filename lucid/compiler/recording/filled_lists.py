@@ -52,6 +52,7 @@ class StackedList(LateIterable):
     __slots__ = ()
 
     kind = list
+    number: DType | None = None
 
     @property
     def whole(self) -> Any:
@@ -467,8 +468,8 @@ def is_stacked(x: object) -> TypeGuard[StackedList]:
 
 
 def has_numbers(x: object) -> TypeGuard[FilledList]:
-    """Whether something is such a list of numbers."""
-    return type(x) is FilledList and x.number is not None
+    """Whether something is a list of numbers that are the elements of a tensor."""
+    return is_stacked(x) and x.number is not None
 
 
 def _is_known(bound: Any) -> bool:

@@ -76,6 +76,7 @@ class Guards:
     def failure(self, call: Call) -> str | None:
         """Why they don't hold any more for a call; None if they do."""
         self.failed, self.has_other_sizes = None, False
+        held = call.containers
         return (
             self._failure_of_places(call)
             or self._failure_in(self.watched)
@@ -83,7 +84,7 @@ class Guards:
             or self._failure_of_sizes(call)
             or self._failure_of_gradients(call)
             or self._failure_of_state(call)
-            or ("arguments: one is changed by another name" if self.shares(call.owners) else None)
+            or ("arguments: one is changed by another name" if self.shares(held) else None)
             or self._gated_failure()
         )
 

@@ -261,6 +261,13 @@ class LoopState:
             self.filled[identity] = FilledList([*items], self._loops, here(), noted, made)
         return True
 
+    def only_fills(self, made: Any, before: LoopState) -> bool:
+        """Whether nothing is another than before, but that there is more in a list."""
+        places = [*self._values] == [*before._values]
+        are_same = places and all(x is before._values[at] for at, x in self._values.items())
+        others = (x for x in self._lists if x != id(made))
+        return are_same and all(_are_same(self._items[x], before._items.get(x, ())) for x in others)
+
     def _are_own(self) -> bool:
         """Whether nobody else has the lists that rounds fill; then it is known where they are."""
         found = {identity: self._shown_at(self._lists[identity]) for identity in self.filled}

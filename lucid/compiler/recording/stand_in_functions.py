@@ -43,6 +43,7 @@ from lucid.compiler.inputs.scalars import ONLY_COMPUTE, is_known_before, is_live
 from lucid.compiler.recording.deferred_calls import Augmented
 from lucid.compiler.recording.drawn_records import draw_records, is_container, record_at
 from lucid.compiler.recording.filled_lists import has_numbers, is_stacked
+from lucid.compiler.recording.given_lists import GivenItem, GivenList, for_each
 from lucid.compiler.recording.growing_lists import REDUCTIONS, of_lists
 from lucid.compiler.recording.iterables import (
     MAKERS,
@@ -233,6 +234,9 @@ class StandInFunctions:
         added = None if is_known else self._outside.added(function, only)
         if added is not None:
             return added
+        item = next((x for x in given if type(x) is GivenItem), None)
+        if item is not None and not _takes(function):
+            return item.handed_to(function, args, kwargs)
         for value in given:
             if type(value) is LateList and not _keeps(function):
                 value._look()
@@ -337,6 +341,10 @@ class StandInFunctions:
         """What a loop is to go over instead, so that perhaps one of its rounds is recorded."""
         at = self._collector.at
         found = None if at is None else iterable_of(things, self._exits)
+        if at is not None and type(found) is GivenList:
+            instead = for_each(found, self._recorder.loops, *at)
+            if instead is not None:
+                return instead
         instead = None if at is None or found is None else rounds(self._recorder, found, *at)
         return things if instead is None and is_iterable(things) else instead  # which tells itself
 
@@ -369,6 +377,8 @@ class StandInFunctions:
                 return x
             return LateArray(self._exits, self._recorder.value_of(x.whole))
 
+        if function in (np.array, np.asarray) and len(args) == 1 and not kwargs:
+            return as_array(args[0])
         numbers = next(filter(has_numbers, (*args, *kwargs.values())))
         found = numbers.applied(function, args, kwargs)
         if found is not None:
@@ -552,11 +562,13 @@ class StandInFunctions:
         name = f"{self._collector.name_of_generator(generator)}.{function.__name__}"
         return functools.partial(draw_records, self._exits, self._collector, name, function)
 
-    def entry(self, owner: Any, key: Any) -> Any:
+    def entry(self, owner: Any, key: Any, *default: Any) -> Any:
         """What `owner[key]` gives, at a place that the step computes; None: it is looked at.
 
         Of a table of texts or numbers an entry, of a container of records the record.
         """
+        if type(key) is GivenItem:
+            return key.looked_up(self._collector, owner, *default)
         if type(key) is int and not (isinstance(owner, TensorCore) or is_stacked(owner)):
             size = len(owner) if type(owner) is list else None
             self._recorder.loops.note_key(key, self._collector.at, size)

@@ -1,0 +1,184 @@
+"""Lists of numbers and texts among the arguments, of ever other lengths: one program for all."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lucid
+from lucid import nn
+
+WORDS = {f"w{i}": i for i in range(40)}
+EMBEDDING = lucid.arange(120).float().reshape(40, 3)
+LENGTHS = (7, 3, 12, 5, 3, 30, 9, 2, 8)
+
+
+def ids(size: int) -> list[int]:
+    return [random.Random(size + i).randrange(40) for i in range(size)]
+
+
+def words(size: int) -> list[str]:
+    return [f"w{i}" for i in ids(size)]
+
+
+def prepare_sequence(sequence: Sequence[str], to_ix: dict[str, int]) -> lucid.Tensor:
+    found = [to_ix[w] for w in sequence]
+    return lucid.tensor(found, dtype=lucid.long)
+
+
+STEPS: dict[str, tuple[Callable[..., Any], Callable[[int], Any]]] = {
+    "tensor": (lambda x: EMBEDDING[lucid.tensor(x)].sum(0), ids),
+    "LongTensor": (lambda x: EMBEDDING[lucid.LongTensor(x)].sum(0), ids),
+    "as_tensor": (lambda x: lucid.as_tensor(x, dtype=lucid.float32).cumsum(0), ids),
+    "np.array": (lambda x: lucid.from_numpy(np.array(x)) * 2, ids),
+    "an index": (lambda x: EMBEDDING[x].mean(0), ids),
+    "a tuple": (lambda x: EMBEDDING[lucid.tensor(x)].sum(0), lambda n: tuple(ids(n))),
+    "floats": (lambda x: lucid.tensor(x) * 2, lambda n: [0.5 * i for i in range(n)]),
+    "a mean": (lambda x: EMBEDDING[lucid.tensor(x)].sum(0) / len(x), ids),
+    "a sum": (lambda x: lucid.ones(2) * sum(x), ids),
+    "words": (lambda x: EMBEDDING[prepare_sequence(x, WORDS)].sum(0), words),
+    "get": (lambda x: lucid.tensor([WORDS.get(w, 1) for w in x]), words),
+    "lower": (lambda x: lucid.tensor([WORDS[w.lower()] for w in x]), lambda n: ["W3"] * n),
+    "letters": (lambda x: lucid.tensor([ord(c) for c in x]), lambda n: [*"abcdefgh"][:n] * 4),
+    "kept": (lambda x: (x, lucid.tensor(x)), ids),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_list_of_any_length_is_one_program(name: str) -> None:
+    function, given = STEPS[name]
+    step = lucid.compile(function)
+    for size in LENGTHS:
+        argument = given(size)
+        expected, found = function(argument), step(argument)
+        pairs = [x if type(x) is tuple else (x,) for x in (expected, found)]
+        for one, other in zip(*pairs, strict=True):
+            assert one is other or (one.dtype, one.tolist()) == (other.dtype, other.tolist())
+    assert step.stats.traces <= 4
+    assert not step.stats.eager_reasons
+
+
+def test_two_lists_of_one_length_train_a_tagger() -> None:
+    def training() -> tuple[Callable[..., lucid.Tensor], nn.Module]:
+        lucid.manual_seed(0)
+        model = nn.ModuleDict({"e": nn.Embedding(40, 4), "o": nn.Linear(4, 3)})
+        optimizer = lucid.optim.SGD(model.parameters(), lr=0.1)
+
+        def step(sentence: list[str], tags: list[int]) -> lucid.Tensor:
+            optimizer.zero_grad()
+            scores = model["o"](model["e"](prepare_sequence(sentence, WORDS)))
+            loss = nn.functional.cross_entropy(scores, lucid.tensor(tags))
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        return step, model
+
+    (eager, _), (function, _) = training(), training()
+    step = lucid.compile(function)
+    for size in LENGTHS:
+        sentence, tags = words(size), [i % 3 for i in range(size)]
+        assert step(sentence, tags).item() == pytest.approx(eager(sentence, tags).item(), rel=1e-5)
+    assert step.stats.traces <= 3
+    assert not step.stats.eager_reasons
+
+
+def test_words_at_places_of_a_list_are_looked_up_at_each_call() -> None:
+    step = lucid.compile(lambda w, t: lucid.tensor([WORDS[x] for x in w]).sum() + WORDS[t])
+    for i in range(8):
+        found = step([f"w{i}", f"w{2 * i}"], f"w{3 * i}")
+        assert found == 6 * i
+    assert step.stats.traces == 3
+
+
+def test_what_the_dict_holds_may_change() -> None:
+    to_ix = {"a": 1, "b": 2}
+    step = lucid.compile(lambda x: lucid.tensor([to_ix[w] for w in x]))
+    for x in (["a", "b"], ["a", "b", "a"], ["b"] * 4):
+        step(x)
+    to_ix["a"], traces = 7, step.stats.traces
+    assert step(["a", "b", "a", "a", "b"]).tolist() == [7, 2, 7, 7, 2]
+    assert step.stats.traces == traces
+
+
+def test_a_word_that_is_not_there_raises_as_eager_mode_does() -> None:
+    step = lucid.compile(lambda x: lucid.tensor([WORDS[w] for w in x]))
+    for size in (2, 5, 9):
+        step(words(size))
+    with pytest.raises(KeyError, match="nowhere"):
+        step(["w1", "nowhere", "w2"])
+    assert step(words(4)).tolist() == ids(4)
+
+
+def test_a_round_that_does_something_else_is_made_for_each_item() -> None:
+    calls: list[str] = []
+
+    def index(word: str) -> int:
+        calls.append(word)
+        return WORDS[word]
+
+    step = lucid.compile(lambda x: lucid.tensor([index(w) for w in x]))
+    for size in (2, 5, 9, 4):
+        calls.clear()
+        assert step(words(size)).tolist() == ids(size)
+        assert calls == words(size)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: lucid.tensor([*reversed(x)]),
+        lambda x: lucid.tensor(sorted(x)),
+        lambda x: lucid.tensor([i for i in x if i % 2]),
+        lambda x: lucid.tensor(x + [1]),
+        lambda x: lucid.tensor([i * i for i in x]),
+        lambda x: lucid.tensor(x[1:]),
+        lambda x: lucid.ones(3) * (x[0] - x[-1]),
+        lambda x: lucid.zeros(*x[:1], 2),
+        lambda x: lucid.ones(2) if 3 in x else lucid.zeros(2),
+    ],
+)
+def test_what_else_is_done_with_a_list_is_as_in_eager_mode(function: Callable[..., Any]) -> None:
+    step = lucid.compile(function)
+    for size in (3, 6, 4, 6):
+        assert step(ids(size)).tolist() == function(ids(size)).tolist()
+
+
+def test_a_list_that_the_step_changes_is_changed() -> None:
+    def function(x: list[int]) -> lucid.Tensor:
+        found = lucid.tensor(x)
+        x.append(5)
+        return found
+
+    step = lucid.compile(function)
+    for size in (3, 6, 4):
+        given = ids(size)
+        assert step(given).tolist() == ids(size)
+        assert given == [*ids(size), 5]
+
+
+def test_a_list_that_the_step_changes_by_another_name_is_what_it_was_before() -> None:
+    log: list[int] = []
+
+    def function(x: list[int]) -> lucid.Tensor:
+        log.append(3)
+        return lucid.tensor(x)
+
+    step = lucid.compile(function)
+    for size in (3, 6, 4):
+        step(ids(size))
+    log[:] = [1, 2]
+    assert step(log).tolist() == [1, 2, 3]
+
+
+def test_numbers_of_another_kind_are_another_program() -> None:
+    step = lucid.compile(lambda x: lucid.tensor(x))
+    for x in ([1, 2], [1, 2, 3], [0.5, 1.5], [1, 0.5, 2], [True, False], [4], [], [1, 2, 3, 4]):
+        assert (step(x).dtype, step(x).tolist()) == (
+            lucid.tensor(x).dtype,
+            lucid.tensor(x).tolist(),
+        )
