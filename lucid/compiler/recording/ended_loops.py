@@ -170,6 +170,7 @@ class _Way(NamedTuple):
         made: the next carry; memory: that of it; new: what of this the round has made.
         items: what the round has put in lists; held: the memory of that.
         written: what it has left in memory from before it, and the version.
+        entered: the state that it began with; with_history: the next carry, as Python has it.
     """
 
     asked: list[_Asked]
@@ -182,6 +183,8 @@ class _Way(NamedTuple):
     memory: list[Storage]
     new: set[Storage]
     written: dict[Storage, tuple[Value, int]]
+    entered: LoopState
+    with_history: list[TensorCore]
 
     @property
     def branches(self) -> list[_Asked]:
@@ -338,6 +341,7 @@ class EndedLoops:
         if state is None:
             code = LoopCode(False, False, look.code.live, None, False)
             state = LoopState(code, look.frame, loops)
+        state.note_history()
         noted = closing.enter_context(loops.looking(state.objects))
         noted.may_look = True
         begun = None if iteration is None else iteration.begun
@@ -389,9 +393,10 @@ class EndedLoops:
             first.append(self._holds(condition, True))
         count = len(first)
         closing = ExitStack()
+        bare = state.without_histories(carry)
         options: Any = {"op": ops.while_loop, "variables": state.objects}
         scan = closing.enter_context(
-            loops.scanned([*first, *carry], [], 0, False, "while", **options)
+            loops.scanned([*first, *bare], [], 0, False, "while", **options)
         )
         frame, place = loops.frames[-1], here()
         frame.may_look = True
@@ -425,6 +430,7 @@ class EndedLoops:
         watched, iteration, state = recorded.watched, recorded.iteration, recorded.state
         frame = watched.look.frame
         recorded.entered = state.enter(frame, recorded.carry, recorded.stand_ins)
+        recorded.entered.take_history(state, recorded.carry, recorded.stand_ins)
         recorded.asked = []
         recorded.entered.count_items(number_of(self._loops, recorded.scan.carry[1], (0, math.inf)))
         if iteration is not None:
@@ -479,6 +485,8 @@ class EndedLoops:
             made = recorded.entered.next_carry(watched.look.frame, recorded.stand_ins)
             if made is None:
                 raise unrolling("has rounds that differ", [recorded.place])
+            entered, with_history = recorded.entered, made
+            made = state.without_histories(made)
             pairs = zip(recorded.stand_ins, recorded.versions, strict=True)
             state.writes = [x._counter.value - version for x, version in pairs]
             items = recorded.entered.appended(made, recorded.stand_ins)
@@ -493,7 +501,8 @@ class EndedLoops:
                 made, items = ([self._as_it_is(recorded, x) for x in y] for y in (made, items))
                 written = self._take_back(recorded)
             way = _Way(
-                *(recorded.asked, stays, begun, holds, made, items, held, memory, new, written)
+                *(recorded.asked, stays, begun, holds, made, items, held, memory, new, written),
+                *(entered, with_history),
             )
             recorded.ways.append(way)
             while plan and not plan[-1]:
@@ -516,6 +525,8 @@ class EndedLoops:
         for filled, rows, item in zip(state.filled.values(), scan.rows, items, strict=True):
             filled.fill(rows, rounds, [item, *left])
         state.enter(watched.look.frame, recorded.carry, left)
+        way = recorded.ways[0]
+        way.entered.leave_history(way.with_history, left)
         self._note_memory(recorded, [x._storage for x in left])
         if iteration is not None:
             iteration.begun = number_of(self._loops, scan.carry[CONTROL + 2])

@@ -23,6 +23,13 @@ from lucid.compiler.guards.events import Stack, unheard
 from lucid.compiler.guards.guard import instance_dict
 from lucid.compiler.guards.reads import REGISTERS
 from lucid.compiler.inputs.scalars import is_live
+from lucid.compiler.recording.carried_histories import (
+    History,
+    Pairs,
+    alike,
+    paired_leaves,
+    whole_of,
+)
 from lucid.compiler.recording.filled_lists import FilledList, kind_of
 from lucid.compiler.recording.late_numbers import LateScalar
 from lucid.compiler.recording.loop_code import LoopCode
@@ -37,7 +44,7 @@ from lucid.ir.whose_code import is_librarys
 from lucid.tensor.core import TensorCore
 from lucid.tensor.storage import Storage
 from lucid.tensor.tensor import Tensor
-from lucid.tensor.tree import children_of, flatten, map_tree, path_of
+from lucid.tensor.tree import flatten, map_tree
 from lucid.tensor.writing import write_
 
 _CONTAINERS = (list, deque, dict, OrderedDict, defaultdict, Counter, types.CellType)
@@ -47,7 +54,6 @@ _AT_MOST = (  # what gives no int that is larger than one that it is given
     *(ops.abs, ops.cast, ops.clamp, ops.floor_div, ops.maximum, ops.minimum, ops.neg),
     *(ops.remainder, ops.where),
 )
-_PLAIN = (int, float, complex, bool, str, bytes)
 
 
 class _Plain:
@@ -94,6 +100,10 @@ class LoopState:
         _numbers: what is carried for numbers that the last round has changed, by their places, and
             the path in a tree that is there.
         writes: how often the recorded round has written each of the carry.
+        history: that of the tensors in all places, where a round of Python's begins.
+        keeps_history: whether what it has saved is carried, as rounds differentiate what the round
+            before has computed.
+        behind: the history behind the recorded round that began with this state.
     """
 
     @unheard
@@ -137,6 +147,9 @@ class LoopState:
         self._written: dict[int, TensorCore] = {}
         self._numbers: dict[tuple[_Place, str], TensorCore] = {}
         self.writes: list[int] = []
+        self.history: History | None = None
+        self.keeps_history = False
+        self.behind: History | None = None
 
     def _follows(self, before: LoopState, meet: Callable[[Any, Any], object]) -> bool:
         """Whether nothing but tensors is another one than before; `meet` gets these, and those.
@@ -147,7 +160,7 @@ class LoopState:
         for place, path in before._numbers:
             numbers[place].add(path)
         pairs = {x: (before._values[x], y) for x, y in self._values.items()}
-        return all(_alike(*pairs[x], meet, numbers[x]) for x in pairs)
+        return all(alike(*pairs[x], meet, numbers[x]) for x in pairs)
 
     def _number(self, value: Any) -> Tensor:
         """What is carried for a number."""
@@ -161,7 +174,7 @@ class LoopState:
         before._numbers, self._numbers = {}, {}
         for place, value in self._values.items():
             may_be = place in others
-            for path, (old, new) in _leaves(before._values[place], value).items():
+            for path, (old, new) in paired_leaves(before._values[place], value).items():
                 if _is_another(old, new, kinds) or (may_be and _are_of(kinds, old, new)):
                     before._numbers[place, path] = self._number(old)
                     self._numbers[place, path] = self._number(new)
@@ -222,8 +235,61 @@ class LoopState:
         keeps = keeps or all(old.requires_grad is new.requires_grad for old, new in pairs)
         fits = len(found) == len(pairs) and all(_fits(old, new) for old, new in pairs)
         fits = fits and noted.hidden <= {x._storage for x in found.values()}
-        is_carry = has_settled and is_own and keeps and fits
-        return [*found.values()] if is_carry and self._are_own() else None
+        if not (has_settled and is_own and keeps and fits and self._are_own()):
+            return None
+        return [*found.values(), *self._carry_history(before, noted, pairs)]
+
+    @unheard
+    def note_history(self) -> None:
+        """Note what the tensors in all places were computed from, before the round."""
+        leaves = chain.from_iterable(flatten(x)[0] for x in self._values.values())
+        self.history = History(x for x in leaves if isinstance(x, TensorCore) and x.requires_grad)
+
+    def _carry_history(self, before: LoopState, noted: Frame, pairs: Pairs) -> list[TensorCore]:
+        """What is carried besides where the round has differentiated what was before it."""
+        if before.history is None or self._written or not before.history.is_behind(noted.walked):
+            return []
+        self.note_history()
+        assert self.history is not None
+        changes = self.history.follows(before.history, pairs)
+        if changes is None:
+            return []
+        self.keeps_history = True
+        self.history.kept = {x._storage: whole_of(x) for x in changes.values()}
+        self._own |= {x for x in self.history.kept if noted.is_new(x)}
+        return [*self.history.kept.values()]
+
+    def without_histories(self, tensors: Sequence[TensorCore]) -> list[TensorCore]:
+        """What a loop carries for tensors: their histories are not its own where it keeps these."""
+        if not self.keeps_history:
+            return [*tensors]
+        return [x._same_memory() if x.requires_grad else x for x in tensors]
+
+    def take_history(
+        self, state: LoopState, carry: Sequence[TensorCore], others: Sequence[TensorCore]
+    ) -> None:
+        """Begin a round with the history of another state, whose carry others are now."""
+        if state.keeps_history and state.history is not None:
+            kept = state.history.give(carry, others)
+            self.history, self.keeps_history = History(others), True
+            self.history.kept = kept
+
+    def leave_history(self, made: Sequence[TensorCore], left: Sequence[TensorCore]) -> None:
+        """Let what the loop leaves have the history behind the round that began with this state."""
+        if self.behind is not None:
+            self.behind.give(made, left)
+
+    def _follow_history(self, made: dict[int, Any], carry: Sequence[TensorCore]) -> bool:
+        """Note the history behind a round that began with this state; False: it is another one."""
+        assert self.history is not None
+        behind, kept = History(made.values()), self.history.kept
+        changes = behind.follows(self.history, [(x, made[id(x)]) for x in carry])
+        if changes is None or not changes.keys() <= kept.keys():
+            return False
+        made.update((id(kept[x]), whole_of(y)) for x, y in changes.items())
+        found = [made[id(x)] for x in kept.values()]
+        self.behind, behind.kept = behind, {x._storage: x for x in found}
+        return True
 
     @property
     def own(self) -> set[Storage]:
@@ -427,12 +493,15 @@ class LoopState:
         if [*now._values] != [*self._values]:
             return None
         for (place, path), x in self._numbers.items():
-            _, value = _leaves(self._values[place], now._values[place]).get(path, (None, None))
+            leaves = paired_leaves(self._values[place], now._values[place])
+            _, value = leaves.get(path, (None, None))
             if value.__class__ is not (float if x.dtype is f64 else int):
                 return None
             made[id(x)] = self._number(value)
         follows = now._follows(self, meet) and not others
         if not follows or not self._stay_one(now):
+            return None
+        if self.keeps_history and not self._follow_history(made, carry):
             return None
         found = [*made.values()]
         return found if self.ints_fit(carry, found) else None
@@ -566,46 +635,6 @@ def _are_of(kinds: tuple[type, ...], old: Any, new: Any) -> bool:
 def _fits(old: TensorCore, new: TensorCore) -> bool:
     is_alike = type(new) is Tensor and new._type == old._type
     return is_alike and new._grad is None and not new._retains_grad
-
-
-def _leaves(old: Any, new: Any) -> dict[str, tuple[Any, Any]]:
-    """What is in a tree, and in another one of the same structure, by the paths."""
-    if old is new or children_of(new) is None:
-        return {"": (old, new)}
-    before, after = dict[str, Any](), dict[str, Any]()
-    map_tree(lambda x, path: before.setdefault(path, x), old)
-    map_tree(lambda x, path: after.setdefault(path, x), new)
-    is_alike = before.keys() == after.keys()
-    return {path: (before[path], x) for path, x in after.items()} if is_alike else {}
-
-
-def _alike(
-    old: Any,
-    new: Any,
-    meet: Callable[[Any, Any], object],
-    numbers: Collection[str] = (),
-    path: str = "",
-) -> bool:
-    """Whether a value is what it was but for the tensors in it, which `meet` gets.
-
-    numbers: the paths of those that may be others.
-    """
-    if old is new or path in numbers:
-        return True
-    if type(old) is not type(new):
-        return False
-    if isinstance(new, TensorCore):
-        meet(old, new)
-        return True
-    if type(new) in _PLAIN:
-        return repr(old) == repr(new)
-    before, after = children_of(old), children_of(new)
-    if before is None or after is None or [*before] != [*after]:
-        return False
-    return all(
-        _alike(before[key], value, meet, numbers, path_of(path, new, key))
-        for key, value in after.items()
-    )
 
 
 def number_of(loops: Loops, counter: TensorCore, ends: tuple[Any, Any] | None = None) -> LateScalar:

@@ -309,6 +309,7 @@ class Frame:
         changed: other Python objects from before that were changed meanwhile.
         checked: checks that the forward body has made.
         refused: why its rounds aren't all the same, as far as that was found out meanwhile.
+        walked: the nodes that a round has differentiated that Python makes.
         own: stand-ins for a carry that nobody else has, which may be written.
         hidden: memory from before that has got another history, in a round that Python makes.
         walks: of those that came to stand-ins to which of them, and what from before the round they
@@ -335,6 +336,7 @@ class Frame:
         self.refused: str | None = None
         self.own: list[Value] = []
         self.hidden: set[Storage] = set()
+        self.walked: set[Node] = set()
         self.walks: list[tuple[list[int], list[Node] | None]] = []
         self.first = 0
         self.may_look = False
@@ -965,6 +967,8 @@ class Loops:
         """Note in the bodies that are being recorded that a walk begins."""
         for lent in self.lent:
             lent.check(run.targets)
+        for frame in self.looks:
+            frame.walked.update(iterate_graph(run.roots))
         roots = [*run.roots]
         for frame in reversed(self.frames):
             frame.note_walk(run, roots)

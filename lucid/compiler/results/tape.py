@@ -342,7 +342,7 @@ class Holdings:
             for sparse in getattr(node, "_saved", None) or ():
                 if isinstance(sparse, SavedSparse):
                     sparse.let_go()
-            for name in _names_of_users(node):
+            for name in names_of_users(node):
                 vars(node)[name] = self._replaced(vars(node)[name])
             for hook in hooks_of(node):
                 self._replaced_leaf(hook, "")
@@ -534,7 +534,7 @@ def as_recorded(
 
     outer: identities of containers that weren't forward's own.
     """
-    recorded = [{name: vars(node)[name] for name in _names_of_users(node)} for node in nodes]
+    recorded = [{name: vars(node)[name] for name in names_of_users(node)} for node in nodes]
 
     def found(leaf: Any, _: str) -> Any:
         return numbers[leaf.number] if isinstance(leaf, _Number) else leaf
@@ -551,7 +551,7 @@ def as_recorded(
         yield
     finally:
         for node, attributes in zip(nodes, recorded, strict=True):
-            for name in _names_of_users(node):
+            for name in names_of_users(node):
                 del vars(node)[name]
             vars(node).update(attributes)
 
@@ -565,7 +565,7 @@ class _Number:
         self.number = number
 
 
-def _names_of_users(node: Node) -> list[str]:
+def names_of_users(node: Node) -> list[str]:
     """The attributes of a node that may hold tensors of the user's, besides what it saved."""
     known: frozenset[str] = getattr(node, "_own_names", frozenset())
     return [name for name in vars(node) if name not in known]
@@ -590,7 +590,7 @@ def hooks_of(node: Node) -> list[Callable[..., Any]]:
 
 def tensors_of_users(node: Node) -> list[TensorCore]:
     """Those in attributes that users gave a node."""
-    leaves, _ = flatten([vars(node)[name] for name in _names_of_users(node)])
+    leaves, _ = flatten([vars(node)[name] for name in names_of_users(node)])
     return [leaf for leaf in leaves if isinstance(leaf, TensorCore)]
 
 
