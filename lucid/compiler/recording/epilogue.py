@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from lucid.autograd.hooks import hooks_of
-from lucid.autograd.node import OpNode, edge_of
+from lucid.autograd.node import AccumulateGrad, OpNode, edge_of
 from lucid.compiler.guards.age import owner_of
 from lucid.compiler.guards.collector import PLAIN
 from lucid.compiler.guards.guard import (
@@ -37,7 +37,6 @@ from lucid.compiler.recording.loops import RegionNode
 from lucid.compiler.recording.recorder import Recorder
 from lucid.compiler.recording.texts import is_of_call
 from lucid.compiler.results.histories import Histories, History, calls_users, lost_graph
-from lucid.compiler.results.memory import TracedMemory
 from lucid.compiler.results.output_specs import (
     Constant,
     Found,
@@ -120,6 +119,7 @@ class EpilogueBuilder:
         }
         self._found_counters |= {x._counter: i for i, x in reversed([*enumerate(handles)])}
         self._made: dict[int, BuiltContainer] = {}
+        self._new_leaves: set[int] = set()
         self._open: list[BuiltContainer] = []
         self._leaves: list[tuple[Any, OutputSpec]] = []
         self._source: MutableSource | None = None
@@ -162,7 +162,7 @@ class EpilogueBuilder:
         return Epilogue(*made, leaves, numbered, grads, counters, history, deferred)
 
     def _fit_loops(self, tensors: Sequence[tuple[Any, OutputSpec]]) -> None:
-        """Let loops keep what backwards outside read of them.
+        """Let loops keep what backwards outside read of them, which come to no new leaf.
 
         Where these call methods of the user's, which may do anything, begin again without loops.
         """
@@ -170,6 +170,8 @@ class EpilogueBuilder:
         edges = [edge for x in found if (edge := edge_of(x)) is not None]
         loops, outer = self._recorder.loops, self._recorder.ends
         for region in nodes_behind(edges, outer):
+            if isinstance(region, AccumulateGrad) and id(region.variable) in self._new_leaves:
+                self._refuse_keeping(region.variable)
             if isinstance(region, RegionNode) and region not in self._recorder.past:
                 ends = [edge for edge in region._edges if edge is not None]
                 if any(map(calls_users, nodes_behind([(region, 0)], ends))):
@@ -378,11 +380,14 @@ class EpilogueBuilder:
     def _inside(self, leaf: TensorCore) -> OutputSpec:
         """How to make a tensor of the step's own."""
         self._recorder.parts.keep(leaf._storage)
-        self._refuse_keeping(leaf)
+        if _is_leaf(leaf) and not (leaf._retains_grad or hooks_of(leaf)):
+            self._new_leaves.add(id(leaf))
+        else:
+            self._refuse_keeping(leaf)
         return self._computed(leaf)
 
     def _refuse_keeping(self, leaf: TensorCore) -> None:
-        """Give up where a tensor that the step made has a `.grad` of its own, or may get one.
+        """Give up where a tensor that the step made may get a gradient that the step leads to it.
 
         A leaf that no history leads to may wait for that of another step.
         """
@@ -397,7 +402,7 @@ class EpilogueBuilder:
         self._recorder.value_of(leaf)
         storage = leaf._storage
         assert storage.value is not None
-        past = _past(leaf, self._recorder)
+        past = self._past(leaf)
         version = leaf._counter.value
         if storage not in self._owners:
             slot = self._slot(storage, storage.value)
@@ -409,6 +414,20 @@ class EpilogueBuilder:
         owner, counter = self._owners[storage]
         own = None if leaf._counter is counter else (leaf._counter, version)
         return GraphOutputView(owner, self._views(leaf._chain), past, own)
+
+    def _past(self, result: TensorCore) -> GradMetadata | None:
+        lost = lost_graph(result, self._recorder)
+        guard = result._guard if result.requires_grad else None
+        is_leaf = _is_leaf(result) or (result._grad_fn is None and type(result) is not Tensor)
+        leaf = (type(result), result._requires_grad) if is_leaf else None
+        gradient = None
+        if is_leaf and result._grad is not None:
+            if result._grad.requires_grad:
+                self._refuse_keeping(result)
+            gradient = self._spec_of(result._grad)
+            self._leaves.append((result._grad, gradient))
+        found = GradMetadata(lost, guard, leaf, gradient)
+        return None if found.count(None) == len(found) else found
 
     def _gradients(self) -> list[tuple[GradUse, OutputSpec | None]]:
         """Those that were set. Gives up where one can be differentiated outside."""
@@ -475,15 +494,6 @@ def _is_constant(made: BuiltContainer, value: Any) -> bool:
         type(part) is Constant and (isinstance(item, SCALARS) or type(item) in _CONSTANT_TUPLES)
         for part, item in zip(made.children, value, strict=True)
     )
-
-
-def _past(result: TensorCore, recorder: TracedMemory) -> GradMetadata | None:
-    lost = lost_graph(result, recorder)
-    guard = result._guard if result.requires_grad else None
-    is_leaf = _is_leaf(result) or (result._grad_fn is None and type(result) is not Tensor)
-    leaf = (type(result), result._requires_grad) if is_leaf else None
-    found = GradMetadata(lost, guard, leaf)
-    return None if found.count(None) == len(found) else found
 
 
 def _is_open(tensor: Any, spec: OutputSpec) -> bool:
