@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import linecache
+import logging
 import random
+import re
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -42,6 +46,21 @@ def traces(step: Callable[..., Any], starts: Sequence[float] = STARTS, **options
                 np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
     assert not compiled.stats.eager_reasons
     return compiled.stats.traces
+
+
+def told(step: Callable[..., Any], *args: Any) -> tuple[Any, str]:
+    """What a step returns, and what it prints."""
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        return step(*args), out.getvalue()
+
+
+def assert_alike(text: str, other: str) -> None:
+    """Compare texts whose numbers may be rounded otherwise in their last digits."""
+    number = r"-?\d+\.\d+(?:e[-+]\d+)?"
+    assert re.sub(number, "", text) == re.sub(number, "", other)
+    pairs = zip(re.findall(number, text), re.findall(number, other), strict=True)
+    for one, wanted in pairs:
+        np.testing.assert_allclose(float(one), float(wanted), rtol=1e-7, atol=2e-3)
 
 
 def test_a_fixed_point_by_a_for_with_a_break() -> None:
@@ -724,8 +743,67 @@ def test_memory_that_rounds_assign() -> None:
             x = x * 0.9 + 0.1 * z.mean()
         return x, z
 
-    for step in (always, on_one_way):
-        traces(step, [1.0, 3.0, 0.7])
+    assert traces(always, [1.0, 3.0, 0.7]) == 1
+    traces(on_one_way, [1.0, 3.0, 0.7])
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        "w.data -= 0.1 * w.grad; w.grad.zero_()",
+        "w.data = w.data - 0.1 * w.grad; w.grad = None",
+        "w.data.sub_(0.1 * w.grad.data); w.grad.data.zero_()",
+        "w.data.add_(w.grad, alpha=-0.1); w.grad.data = w.grad.data * 0",
+        "w.data = w.data - 0.1 * w.grad; w.data.mul_(0.999); w.grad = None",
+        "(g,) = lucid.autograd.grad(loss, w); w.data -= 0.1 * g",
+    ],
+)
+def test_descent_by_the_memory_of_a_leaf(update: str) -> None:
+    text = f"""
+def step(x):
+    w = lucid.zeros_like(x).requires_grad_()
+    for i in range(100):
+        loss = ((w * w.detach().cos() - x) ** 2).sum()
+        {"" if "autograd" in update else "loss.backward()"}
+        {update}
+        if loss.item() < 1e-3 * (x * x).sum().item():
+            break
+    return w, 0 if w.grad is None else w.grad, loss.detach(), i
+"""
+    scope = {"lucid": lucid}
+    linecache.cache[update] = (len(text), None, text.splitlines(True), update)
+    exec(compile(text, update, "exec"), scope)
+    assert traces(scope["step"], [0.3, 0.5, 0.1, 0.4, 0.05]) <= 2
+
+
+def test_new_memory_that_a_round_writes() -> None:
+    def step(x: Any) -> Any:
+        for i in range(100):  # noqa: B007
+            new = 0.6 * x + 0.1 * (W @ x)
+            new.clamp_(-3, 0.9)
+            new[new.abs() < 1e-4] = 0
+            change = (new - x).norm()
+            x = new
+            if change < 1e-3:
+                break
+        return x, i
+
+    assert traces(step, [2.0, 70.0, 0.3, 900.0]) <= 2
+
+
+def test_memory_that_rounds_assign_is_shared_as_in_eager_mode() -> None:
+    def step(x: Any) -> Any:
+        p, seen = lucid.zeros_like(x).requires_grad_(), x.clone()
+        while x.abs().max() > 1e-2:
+            seen = p.data
+            p.data = p.data + x
+            x = x * 0.5
+        with lucid.no_grad():
+            p.mul_(2)
+            seen.add_(1)
+        return p, seen
+
+    traces(step, [1.0, 3.0, 0.7, 1e-3])
 
 
 def test_long_sums_of_ints_are_looked_at_once() -> None:
@@ -739,6 +817,130 @@ def test_long_sums_of_ints_are_looked_at_once() -> None:
         return x, n, m
 
     traces(step, [2.0, 70.0])
+
+
+# ---------------------------------------------------------------------- what rounds tell
+
+
+def _printed(
+    step: Callable[..., Any], starts: Sequence[float] = (2.0, 70.0, 0.3, 900.0, 5.0)
+) -> Any:
+    """The statistics of a compiled step, of which all is compared with eager mode."""
+    compiled = lucid.compile(step)
+    for start in starts:
+        x = start * lucid.tensor([1.0, -0.5, 0.25], dtype=f64)
+        (found, text), (wanted, wanted_text) = told(compiled, x), told(step, x)
+        assert_alike(text, wanted_text)
+        for one, other in zip(values(found), values(wanted), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-9)
+    assert not compiled.stats.eager_reasons
+    return compiled.stats
+
+
+def test_what_rounds_print() -> None:
+    def step(x: Any) -> Any:
+        print("from", x)
+        k = 0
+        while x.norm() > 1e-2:
+            x = 0.7 * x
+            k += 1
+            print(k, x.norm().item(), sep=": ", end=";")
+            print(f"{k:3d} {x.sum():.4f}", x[:2])
+        print("behind", k, x.norm().item())
+        return x
+
+    assert _printed(step).traces == 1
+
+
+def test_what_rounds_print_now_and_then() -> None:
+    def step(x: Any) -> Any:
+        best = 1e9
+        for i in range(60):
+            x = 0.8 * x + 0.1 * (W @ x)
+            norm = x.norm().item()
+            if i % 5 == 0:
+                print(f"round {i}: {norm:.6f}")
+            if norm < best / 3:
+                print("better than", best, "in", i)
+                best = norm
+            if norm < 1e-2:
+                print("done")
+                break
+        else:
+            print("not done")
+        return x, best
+
+    assert _printed(step).traces <= 3
+
+
+def test_loops_in_loops_that_print() -> None:
+    def step(x: Any) -> Any:
+        k = 0
+        while x.norm() > 0.1:
+            y = x
+            while y.norm() > 0.5 * x.norm():
+                y = 0.8 * y
+                print("inner", y.norm().item())
+            x = y
+            k += 1
+            print("outer", k)
+        return x, k
+
+    _printed(step)
+
+
+def test_what_rounds_log_and_show() -> None:
+    logger, records = logging.getLogger("rounds"), list[tuple[str, Any]]()
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            records.append((record.getMessage(), record.args))
+
+    logger.addHandler(Handler())
+
+    def step(x: Any) -> Any:
+        k = 0
+        while x.norm() > 1e-2:
+            x = 0.7 * x
+            k += 1
+            logger.info("round %d: %.4f", k, x.norm().item())
+            logger.debug("unseen %s", k)
+        logger.info(f"ended after {k}")
+        return x
+
+    compiled = lucid.compile(step)
+    for start in (2.0, 70.0, 0.3):
+        x = start * lucid.tensor([1.0, -0.5, 0.25], dtype=f64)
+        step(x)
+        wanted, records[:] = [*records], []
+        compiled(x)
+        assert records == wanted
+        records.clear()
+    assert compiled.stats.traces == 1 and not compiled.stats.eager_reasons
+
+
+def test_an_error_of_what_rounds_tell_ends_that() -> None:
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            if self.tell() > 40:
+                raise OSError("no space left")
+            return super().write(text)
+
+    def step(x: Any) -> Any:
+        while x.norm() > 1e-2:
+            x = 0.7 * x
+            print(f"{x.norm():.4f}")
+        return x
+
+    def text(step: Callable[..., Any]) -> str:
+        out = Full()
+        with contextlib.redirect_stdout(out), pytest.raises(OSError, match="no space"):
+            step(lucid.tensor([2.0, 1.0], dtype=f64))
+        return out.getvalue()
+
+    assert text(lucid.compile(step)) == text(step)
 
 
 # ---------------------------------------------------------------------- what rounds put in lists
@@ -835,6 +1037,73 @@ def test_what_a_round_puts_in_a_list_on_either_side_of_a_branch() -> None:
     assert traces(step, [2.0, 70.0, 5.0, 900.0]) <= 2
 
 
+def test_what_a_round_puts_in_a_list_now_and_then() -> None:
+    def step(x: Any) -> Any:
+        best, found, kept, unused = 1e9, list[float](), list[Any](), [1.0]
+        for i in range(60):
+            x = 0.7 * x + 0.05 * (W @ x)
+            norm = x.norm().item()
+            if i % 3 == 2:
+                found.append(norm)
+            if norm < best / 2:
+                best = norm
+                kept.append(x)
+            if norm > 1e9:
+                unused.append(norm)
+            if norm < 1e-2:
+                break
+        if not found:
+            return x, best
+        mean = sum(found) / len(found)
+        return x, found, mean, found[-1], max(found), len(kept), lucid.stack(kept).sum(0), unused
+
+    assert traces(step, [70.0, 900.0, 5.0, 300.0, 20.0]) <= 3
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_what_rounds_note_if_they_are_told_to(verbose: bool) -> None:
+    def step(x: Any) -> Any:
+        history: list[float] = []
+        while x.norm() > 1e-2:
+            x = 0.7 * x
+            if verbose:
+                history.append(x.norm().item())
+        history.append(0.5)
+        return x, history
+
+    assert traces(step, [2.0, 70.0, 0.3]) == 1
+
+
+def _counted_in_a_round(x: Any) -> Any:
+    found: list[float] = []
+    while x.norm() > 0.1 and len(found) < 3:
+        x = 0.9 * x
+        if x[0] > 0.5:
+            found.append(x.norm().item())
+    return found, x
+
+
+def _of_two_kinds(x: Any) -> Any:
+    found: list[Any] = []
+    while x.norm() > 0.1:
+        x = 0.9 * x
+        if x[0] > 0.5:
+            found.append(x.norm().item())
+        else:
+            found.append(1)
+    return found
+
+
+def _differentiated_now_and_then(x: Any) -> Any:
+    x = start = x.clone().requires_grad_()
+    found = [x]
+    while x.norm() > 0.1:
+        x = 0.9 * x
+        if x[0] > 0.5:
+            found.append(x)
+    return lucid.autograd.grad(lucid.stack(found).sum() + x.sum(), start)[0]
+
+
 def _written_behind(x: Any) -> Any:
     states = []
     while x.norm() > 0.1:
@@ -900,7 +1169,7 @@ def _taken(x: Any) -> Any:
     "step",
     [
         *(_written_behind, _written_in_place, _shown_twice, _returned, _put_now_and_then),
-        *(_large_ints, _taken),
+        *(_large_ints, _taken, _counted_in_a_round, _of_two_kinds, _differentiated_now_and_then),
     ],
 )
 def test_lists_that_are_not_rows_of_a_loop_are_those_of_eager_mode(
@@ -931,14 +1200,17 @@ _MORE = (
         "z = z.detach() * 1",
     ),
     *("z += 0.1", "with lucid.no_grad(): p -= 0.1 * p", "p.data = p.data * 0.9"),
-    "(p * x.detach()).sum().backward()",
+    *("(p * x.detach()).sum().backward()", "p.data -= 0.1 * x.detach()", "p.grad = None"),
+    *("print(n, s)", "print(f'{err.item():.5f}', k, end=';')"),
 )
 _BRANCHES = ("x.sum() > 0.2", "err.item() < 0.5", "s < 0.8", "n % 2 == 0", "m > 1")
 _SIDES = (
     *("best = x", "y = y * 0.5", "n += 1", "s = s * 0.5", "x = x * 0.9", "best = old"),
     *("buf.add_(1)", "z -= 0.2", "z = buf * 2", "pair = (pair[0] * 1, pair[1] + 1)", "z = buf"),
     *("n = 0", "p.grad = None", "buf[0] = s", "best = x.detach().clone()", "d['k'] = n"),
+    *("p.data = x.detach() * 0.5", "print('side', n)", "print(f'{s:.5f}')"),
 )
+_COLLECTED_BY_SIDES = ("ls.append(s)", "xs.append(z * 2)", "ns.append(n)")
 _COLLECTED = (
     *("xs.append(x)", "xs.append(y * 2)", "ls.append(err.item())", "ls.append(s)", "ns.append(n)"),
     *("ls.append(float(n))", "xs.append(buf * 1)", "xs.append(z)", "ns.append(len(ns) + n)"),
@@ -951,8 +1223,11 @@ def _program(rng: random.Random) -> str:
     """The text of a step: a loop that ends on a value, and what it leaves."""
     tol, is_differentiated = rng.choice(["0.05", "0.01", "1e-3"]), rng.random() < 0.4
 
+    collects = rng.random() < 0.6
+
     def branch() -> list[str]:
-        lines = [f"if {rng.choice(_BRANCHES)}:", "    " + rng.choice(_SIDES)]
+        sides = [*_SIDES, *(_COLLECTED_BY_SIDES * 2 if collects else ())]
+        lines = [f"if {rng.choice(_BRANCHES)}:", "    " + rng.choice(sides)]
         return lines + (["else:", "    " + rng.choice(_SIDES)] if rng.random() < 0.5 else [])
 
     end = rng.choice(_ENDS).format(tol=tol)
@@ -971,7 +1246,6 @@ def _program(rng: random.Random) -> str:
         body += [f"if {end}:", *("    " + x for x in way)]
     elif kind == "count":
         body += branch()
-    collects = rng.random() < 0.6
     for line in rng.choices(_COLLECTED, k=rng.randrange(1, 4)) if collects else ():
         body.insert(rng.choice([3, len(body)]), line)
     body += other + rng.choices(_MORE, k=rng.randrange(3)) + ["n += 1", "g += 1"]
@@ -1020,5 +1294,8 @@ def test_random_loops(seed: int) -> None:
     rng = np.random.default_rng(seed)
     for power in (-2, 0, 1, -3, 0, 1):
         x = lucid.tensor(rng.normal(size=3) * 10.0**power, dtype=f64)
-        for one, other in zip(values(compiled(x)), values(step(x)), strict=True):
+        found, found_texts = told(compiled, x)
+        wanted, wanted_texts = told(step, x)
+        assert_alike(found_texts, wanted_texts)
+        for one, other in zip(values(found), values(wanted), strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-7, atol=1e-9, err_msg=text)

@@ -39,6 +39,7 @@ from lucid.autograd.modes import no_grad
 from lucid.autograd.node import Edge, Node, OpNode, edge_of
 from lucid.compiler.guards.events import Stack
 from lucid.compiler.inputs.scalars import is_live
+from lucid.compiler.recording.calls_of_rounds import CallsOfRounds
 from lucid.compiler.recording.iterables import LateIterable
 from lucid.compiler.recording.loop_code import (
     LookCode,
@@ -60,6 +61,7 @@ from lucid.tensor.core import TensorCore, constant, of_value
 from lucid.tensor.storage import Storage
 
 if TYPE_CHECKING:
+    from lucid.compiler.recording.deferred_calls import DeferredCall
     from lucid.compiler.recording.recorder import Recorder
 
 _LEFT, _OVER, _UNDONE = 0, 1, 2
@@ -168,7 +170,7 @@ class _Way(NamedTuple):
         stays: whether the loop goes on; begun: how many rounds of a `for` have begun.
         holds: the answer of the look behind it, if that doesn't say whether the loop goes on.
         made: the next carry; memory: that of it; new: what of this the round has made.
-        items: what the round has put in lists; held: the memory of that.
+        items: what the round has put in lists; held: the memory of that; told: what it tells.
         written: what it has left in memory from before it, and the version.
     """
 
@@ -177,8 +179,9 @@ class _Way(NamedTuple):
     begun: list[TensorCore]
     holds: list[TensorCore]
     made: list[TensorCore]
-    items: list[TensorCore]
+    items: list[Any]
     held: set[Storage]
+    told: list[DeferredCall]
     memory: list[Storage]
     new: set[Storage]
     written: dict[Storage, tuple[Value, int]]
@@ -336,7 +339,7 @@ class EndedLoops:
         """Look at the round that begins now."""
         loops, iteration, closing = self._loops, self._iteration(look), ExitStack()
         if state is None:
-            code = LoopCode(False, False, look.code.live, None, False)
+            code = LoopCode(False, False, False, look.code.live, None, False)
             state = LoopState(code, look.frame, loops)
         noted = closing.enter_context(loops.looking(state.objects))
         noted.may_look = True
@@ -353,15 +356,16 @@ class EndedLoops:
         others = look.code.stored if watched.branches else []
         self._part(look.frame, others)
         state = LoopState(before.code, look.frame, self._loops, before)
-        carry = state.carry(before, noted, kinds=(float, int), others=others)
-        if noted.refused is not None or noted.has_told:
+        kinds, appended = (float, int), look.code.appended
+        carry = state.carry(before, noted, kinds=kinds, others=others, appended=appended)
+        if noted.refused is not None or noted.has_effects:
             return None
         changed = [x for x in noted.changed if id(x.owner) not in state.filled]
         if changed:
             if not state.opens(changed):
                 return None
             return LoopState(before.code, look.frame, self._loops, state), None
-        return state, carry or None
+        return state, carry if carry or noted.written else None
 
     def _part(self, frame: types.FrameType, places: list[int]) -> None:
         """Let variables hold tensors of their own, as one may be set where another isn't."""
@@ -482,7 +486,7 @@ class EndedLoops:
             pairs = zip(recorded.stand_ins, recorded.versions, strict=True)
             state.writes = [x._counter.value - version for x, version in pairs]
             items = recorded.entered.appended(made, recorded.stand_ins)
-            held = {x._storage for x in items}
+            held = {x._storage for x in items if x is not None}
             memory, written = [x._storage for x in made], dict[Storage, tuple[Value, int]]()
             new = {x for x in memory if recorded.frame.is_new(x)}
             stays = self._stays(watched, condition)
@@ -490,11 +494,12 @@ class EndedLoops:
             holds = [] if recorded.holds is None else [self._holds(condition, True)]
             plan = recorded.plan
             if recorded.frame.written and recorded.asked:
-                made, items = ([self._as_it_is(recorded, x) for x in y] for y in (made, items))
+                made = [self._as_it_is(recorded, x) for x in made]
+                items = [x if x is None else self._as_it_is(recorded, x) for x in items]
                 written = self._take_back(recorded)
-            way = _Way(
-                *(recorded.asked, stays, begun, holds, made, items, held, memory, new, written)
-            )
+            told = recorded.frame.take_told()
+            leaves = held, told, memory, new, written
+            way = _Way(recorded.asked, stays, begun, holds, made, items, *leaves)
             recorded.ways.append(way)
             while plan and not plan[-1]:
                 plan.pop()
@@ -502,24 +507,31 @@ class EndedLoops:
                 plan[-1] = False
                 return self._enter(recorded)
             self._recorded = None
+            state.fit_items(watched.look.frame, [way.items for way in recorded.ways])
+            calls = CallsOfRounds([way.told for way in recorded.ways])
+            count = len(items)
+            for way, row in zip(recorded.ways, calls.rows, strict=True):
+                way.items.extend(row)
             self._join(recorded)
         except BaseException:
             self._recorded = None
             recorded.closing.__exit__(*sys.exc_info())
             raise
-        scan, count = recorded.scan, len(recorded.scan.carry) - len(recorded.carry)
+        scan, first = recorded.scan, len(recorded.scan.carry) - len(recorded.carry)
         items = scan.made[1]
         with _with_histories(items):
             recorded.closing.close()
-        left = state.written_back(recorded.carry, scan.carry[count:], None)
+        left = state.written_back(recorded.carry, scan.carry[first:], None)
         rounds = number_of(self._loops, scan.carry[scan.counted], (0, math.inf))
-        for filled, rows, item in zip(state.filled.values(), scan.rows, items, strict=True):
-            filled.fill(rows, rounds, [item, *left])
+        for filled, rows, item in zip(state.filled.values(), scan.rows, items, strict=False):
+            flags = None if filled.flag is None else scan.rows[filled.flag]
+            filled.fill(rows, rounds, [item, *left], flags)
+        calls.fill(self._loops.recorder, scan.rows[count:], rounds)
         state.enter(watched.look.frame, recorded.carry, left)
         self._note_memory(recorded, [x._storage for x in left])
         if iteration is not None:
             iteration.begun = number_of(self._loops, scan.carry[CONTROL + 2])
-        last = None if recorded.holds is None else scan.carry[count - 1]
+        last = None if recorded.holds is None else scan.carry[first - 1]
         return self._leave(recorded, scan.carry[CONTROL], last)
 
     def _note_memory(self, recorded: _Recorded, left: list[Storage]) -> None:

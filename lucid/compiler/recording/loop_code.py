@@ -27,7 +27,7 @@ class LoopCode(NamedTuple):
 
     Attributes:
         uses_number: whether a round reads what it is given; compares: and branches on how large
-            that is, as in `if t > 0`.
+            that is, as in `if t > 0`; differs: or on more than that, as in `if t % 10 == 0`.
         live: the variables that a round, or what follows it, reads as they are before it, or that
             inner functions share, by their places in a frame; those of enclosing functions aren't
             the frame's.
@@ -37,6 +37,7 @@ class LoopCode(NamedTuple):
 
     uses_number: bool
     compares: bool
+    differs: bool
     live: list[int]
     makes: int | None
     yields: bool
@@ -54,7 +55,8 @@ class LookCode(NamedTuple):
         header: where the loop begins; iterator: where on the stack it has its things from, if it is
             a `for`; target: the variable that is each of them, if nothing else sets that.
         live: the variables that are read behind it; below: the values on the stack.
-        stored: those of them that a round may set.
+        stored: those of them that a round may set; appended: that may hold a list, and be appended
+            to.
         stays: the answer with which the loop goes on; None: with either.
     """
 
@@ -63,6 +65,7 @@ class LookCode(NamedTuple):
     target: int | None
     live: list[int]
     stored: list[int]
+    appended: list[int]
     below: range
     stays: bool | None
 
@@ -101,8 +104,6 @@ def code_of_loop(code: types.CodeType, offset: int) -> LoopCode | None:
         wanted -= len(stored)
     uses = [i for i, x in enumerate(body) if not {*targets}.isdisjoint(_variables(x)[0])]
     branches = [_branches(body[i + 1 :]) for i in uses]
-    if False in branches:
-        return None
     names = [*dict.fromkeys((*code.co_varnames, *code.co_cellvars))]
     live = {*_live(code)[body[0].offset], *code.co_cellvars} - {*targets, *code.co_freevars}
     at, top = depths(code), depths(code)[advance.offset]
@@ -114,14 +115,14 @@ def code_of_loop(code: types.CodeType, offset: int) -> LoopCode | None:
     if puts and makes is None:
         return None
     places = sorted(map(names.index, live))
-    return LoopCode(bool(uses), True in branches, places, makes, yields)
+    return LoopCode(bool(uses), True in branches, False in branches, places, makes, yields)
 
 
 @functools.lru_cache(maxsize=1024)
 def list_without_none(code: types.CodeType, offset: int) -> int | None:
     """Where on the stack the list of `[x for x in … if x is not None]` is; None: it is another."""
     loop = code_of_loop(code, offset)
-    if loop is None or loop.makes is None:
+    if loop is None or loop.differs or loop.makes is None:
         return None
     inner = None if _is_loop(code, offset) else _function_below(code, offset)
     following = [x for x in _instructions(inner or code) if inner or x.offset > offset]
@@ -195,11 +196,14 @@ def code_of_look(code: types.CodeType, offset: int) -> LookCode | None:
     below = range(first, first + depths(code)[behind] - 1)
     written = [*chain.from_iterable(_variables(at[x])[1] for x in body)]
     stored = sorted(map(names.index, live & {*written}))
+    pairs = itertools.pairwise(x for x in at.values() if x.offset in body)
+    lists = {x.argval for x, y in pairs if x.argval in live and y.argval == "append"}
+    appended = sorted(map(names.index, lists))
     target = None
     if is_for:
         given = _variables(at[min(x for x in body if x > advance)])[1][:1]
         target = next((names.index(x) for x in given if written.count(x) == 1), None)
-    return LookCode(header, iterator, target, places, stored, below, stays)
+    return LookCode(header, iterator, target, places, stored, appended, below, stays)
 
 
 def reads_nothing_behind(code: types.CodeType, offset: int) -> bool:

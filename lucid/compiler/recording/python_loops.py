@@ -59,7 +59,7 @@ def rounds(
     offset: of the instruction that asks for its iterator.
     """
     found, count = code_of_loop(code, offset), things.length
-    if found is None:
+    if found is None or (found.differs and (found.fills or is_live(count))):
         return None
     loops, least = recorder.loops, _most_looks(found) + 1
     if is_live(count) and type(count) is not LateSize and found.fills:
@@ -68,7 +68,8 @@ def rounds(
         least = max(_LEAST_ROUNDS, loops.looked_at.get(id(found), 0))
     if (count.now if is_live(count) else count) > least and count > least:
         iteration = Iteration(things)
-        instead = chain.from_iterable(_rounds(loops, found, iteration))
+        made = iteration.rest() if found.differs else _rounds(loops, found, iteration)
+        instead = chain.from_iterable(made)
         if not is_live(count):
             recorder.ended_loops.iterations[id(instead)] = instead, iteration
         if found.yields:
@@ -168,6 +169,10 @@ def _recorded(
         number = things.at(number)
         made = yield from _round(loops, before, carry, scan.carry, number)
         rows = before.appended(made, scan.carry)
+        for filled in (
+            x for x, row in zip(before.filled.values(), rows, strict=True) if row is None
+        ):
+            filled.refuse_rounds()
         scan.made = made, rows
     before.enter(sys._getframe(3), carry, before.written_back(carry, scan.carry, length))
     count = loops.recorder.exits.shown(length)
