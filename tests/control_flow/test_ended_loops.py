@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
+import itertools
 import linecache
 import logging
 import random
@@ -19,6 +21,7 @@ from fuzzing import many
 import lucid
 from lucid.compiler.recording import ended_loops
 from lucid.ir.types import f64
+from lucid.tensor.tree import flatten
 
 W = lucid.tensor(0.4 * np.random.default_rng(1).normal(size=(3, 3)), dtype=f64)
 STARTS = (0.0, 1e-3, 0.3, 2.0, 70.0, 1e-3, 900.0)
@@ -776,6 +779,23 @@ def step(x):
     assert traces(scope["step"], [0.3, 0.5, 0.1, 0.4, 0.05]) <= 2
 
 
+def test_a_power_by_the_number_of_a_round() -> None:
+    def step(x: Any) -> Any:
+        x, m, v = x.clone().requires_grad_(), lucid.zeros_like(x), lucid.zeros_like(x)
+        for t in range(1, 200):
+            loss = (x**2).sum()
+            loss.backward()
+            m = 0.9 * m + 0.1 * x.grad.data
+            v = 0.99 * v + 0.01 * x.grad.data**2
+            x.data -= 0.1 * (m / (1 - 0.9**t)) / ((v / (1 - 0.99**t)).sqrt() + 1e-8)
+            x.grad.zero_()
+            if loss.item() < 1e-2:
+                break
+        return x, t
+
+    assert traces(step, [2.0, 1.0, 3.0, 1.5, 2.5]) == 1
+
+
 def test_new_memory_that_a_round_writes() -> None:
     def step(x: Any) -> Any:
         for i in range(100):  # noqa: B007
@@ -943,6 +963,68 @@ def test_an_error_of_what_rounds_tell_ends_that() -> None:
     assert text(lucid.compile(step)) == text(step)
 
 
+# ---------------------------------------------------------------------- rounds of a known number
+
+
+def _trained_with_a_line_now_and_then(x: Any, rounds: int) -> Any:
+    w = lucid.zeros_like(x).requires_grad_()
+    losses, best, kept = [], 1e9, w.detach().clone()
+    for epoch in range(1, rounds + 1):
+        loss = ((W @ w - x) ** 2).mean()
+        loss.backward()
+        with lucid.no_grad():
+            w -= 0.1 * w.grad
+        w.grad = None
+        if loss.item() < best:
+            best = loss.item()
+        if epoch % 20 == 0 or epoch == 1:
+            print(f"Epoch [{epoch}/{rounds}], loss {loss.item():.4f}")
+            losses.append(loss.item())
+            kept = w.detach().clone()
+    return w.detach(), best, losses, kept
+
+
+def _printed_in_each_round(x: Any, rounds: int) -> Any:
+    w = lucid.zeros_like(x).requires_grad_()
+    for i in range(rounds):
+        loss = ((W @ w - x) ** 2).sum()
+        loss.backward()
+        w.data -= 0.05 * w.grad
+        w.grad.zero_()
+        print(i, loss.item())
+    return w.detach()
+
+
+def _of_two_sides(x: Any, rounds: int) -> Any:
+    total = lucid.zeros_like(x)
+    for i in range(rounds):
+        x = lucid.tanh(W @ x) + (0.1 if i % 3 == 0 else -0.1)
+        if i % 2:
+            total = total + x
+    return x, total
+
+
+@pytest.mark.parametrize(
+    "step", [_trained_with_a_line_now_and_then, _printed_in_each_round, _of_two_sides]
+)
+def test_long_loops_that_print_or_branch_by_their_number_are_recorded_once(
+    step: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = []
+    monkeypatch.setattr(ended_loops, "_LEAST_NODES", 1)
+    for rounds in (200, 400):
+        compiled = lucid.compile(functools.partial(step, rounds=rounds))
+        for start in (0.3, 2.0):
+            x = start * lucid.tensor([1.0, -0.5, 0.25], dtype=f64)
+            (found, text), (wanted, wanted_text) = told(compiled, x), told(step, x, rounds)
+            assert_alike(text, wanted_text)
+            for one, other in zip(values(found), values(wanted), strict=True):
+                np.testing.assert_allclose(one, other, rtol=1e-7)
+        assert compiled.stats.traces == 1 and not compiled.stats.eager_reasons
+        nodes.append(len(compiled.stages["trace"].splitlines()))
+    assert nodes[1] < 1.1 * nodes[0]
+
+
 # ---------------------------------------------------------------------- what rounds put in lists
 
 
@@ -1058,6 +1140,92 @@ def test_what_a_round_puts_in_a_list_now_and_then() -> None:
         return x, found, mean, found[-1], max(found), len(kept), lucid.stack(kept).sum(0), unused
 
     assert traces(step, [70.0, 900.0, 5.0, 300.0, 20.0]) <= 3
+
+
+def _path_with_its_start(x: Any) -> Any:
+    path = [x]
+    while x.norm() > 1e-2:
+        x = 0.7 * x
+        path.append(x)
+    return path, x
+
+
+def _path_before_each_step(x: Any) -> Any:
+    path = []
+    while x.norm() > 1e-2:
+        path.append(x)
+        x = 0.7 * x
+    path.append(x)
+    return {"path": path, "x": x, "again": path}
+
+
+def _two_paths(x: Any) -> Any:
+    path, now_and_then = [], []
+    for i in range(80):
+        x = 0.7 * x
+        if i % 3 == 1:
+            now_and_then.append(x * 2)
+        path.append(x.clone())
+        if x.norm() < 1e-2:
+            break
+    return path, now_and_then
+
+
+def _path_and_what_is_in_it(x: Any) -> Any:
+    path, before = [], x
+    while x.norm() > 1e-2:
+        before = x
+        x = 0.7 * x
+        path.append(x)
+    return path, before
+
+
+def _one_tensor_twice(x: Any) -> Any:
+    path, best = [], x
+    for i in range(30):
+        x = 0.8 * x
+        if i % 4 == 0:
+            best = x
+        path.append(best)
+        if x.norm() < 1e-2:
+            break
+    return path
+
+
+def _one_tensor_in_two_lists(x: Any) -> Any:
+    path, other = [], []
+    while x.norm() > 1e-2:
+        x = 0.7 * x
+        path.append(x)
+        other.append(x)
+    return path, other
+
+
+@pytest.mark.parametrize(
+    ("step", "most"),
+    [
+        *((_path_with_its_start, 2), (_path_before_each_step, 2), (_two_paths, 2)),
+        *((_path_and_what_is_in_it, 9), (_one_tensor_twice, 9), (_one_tensor_in_two_lists, 9)),
+    ],
+)
+def test_lists_of_tensors_are_returned(step: Callable[..., Any], most: int) -> None:
+    compiled = lucid.compile(step)
+    for start in (2.0, 70.0, 0.3, 900.0, 0.013, 1e-3):
+        x = start * lucid.tensor([1.0, -0.5, 0.25], dtype=f64)
+        found, wanted = compiled(x), step(x)
+        for one, other in zip(values(found), values(wanted), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-9)
+        assert _sharing(found, x) == _sharing(wanted, x)
+    assert compiled.stats.traces <= most and not compiled.stats.eager_reasons
+
+
+def _sharing(found: Any, x: Any) -> list[Any]:
+    """Which tensors of a result are one object, or on one memory."""
+    tensors = [*flatten(found)[0], x]
+    pairs = [*itertools.combinations(range(len(tensors)), 2)]
+    arrays = [t.numpy() for t in tensors]
+    one = [(i, j) for i, j in pairs if tensors[i] is tensors[j]]
+    return [one, [(i, j) for i, j in pairs if np.shares_memory(arrays[i], arrays[j])]]
 
 
 @pytest.mark.parametrize("verbose", [False, True])

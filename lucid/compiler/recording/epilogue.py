@@ -31,6 +31,7 @@ from lucid.compiler.inputs.objects import SCALARS, know_by_identity
 from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.inputs.signature import Call
 from lucid.compiler.recording.deferred_calls import DeferredCall
+from lucid.compiler.recording.filled_lists import FilledList
 from lucid.compiler.recording.growing_lists import settled
 from lucid.compiler.recording.late_arrays import LateArray
 from lucid.compiler.recording.loops import RegionNode
@@ -47,6 +48,7 @@ from lucid.compiler.results.output_specs import (
     LateOutput,
     MemoryAlias,
     OutputSpec,
+    RowsOutput,
     Run,
     Views,
     leaf_of,
@@ -120,6 +122,7 @@ class EpilogueBuilder:
         self._found_counters |= {x._counter: i for i, x in reversed([*enumerate(handles)])}
         self._made: dict[int, BuiltContainer] = {}
         self._new_leaves: set[int] = set()
+        self._filled: set[Storage] = set()
         self._open: list[BuiltContainer] = []
         self._leaves: list[tuple[Any, OutputSpec]] = []
         self._source: MutableSource | None = None
@@ -140,7 +143,7 @@ class EpilogueBuilder:
         tensors: list[tuple[Any, OutputSpec]] = [
             (x, made) for x, made in self._leaves if isinstance(x, kinds) and not is_late(x)
         ]
-        kept = {x._storage for x, _ in tensors if isinstance(x, TensorCore)}
+        kept = {x._storage for x, _ in tensors if isinstance(x, TensorCore)} | self._filled
         for array in (x for x, _ in tensors if isinstance(x, np.ndarray)):
             recorder.share(owner_of(array), kept)
         leaving = {x._storage for use, _ in grads if (x := use.now) is not None} | kept
@@ -257,6 +260,8 @@ class EpilogueBuilder:
 
     def _new_spec(self, leaf: Any) -> OutputSpec:
         if is_late(leaf):
+            if type(leaf) is FilledList and leaf.number is None:
+                return self._rows_of(leaf)
             if type(leaf) is LateArray:
                 position = self._recorder.positions.get(id(leaf.tensor), -1)
                 if position >= 0 and leaf.whole is None:
@@ -303,6 +308,20 @@ class EpilogueBuilder:
         line = "" if source is None else self._collector.line_of(source)
         does = f"it {how} {what}"
         raise EagerOnlyError(f"{does}, {brief(leaf)}, which no call can make again{line}", does)
+
+    def _rows_of(self, filled: FilledList) -> OutputSpec:
+        """How to make a list of tensors that the rounds of a loop have filled."""
+        before, rows, count, last, is_begun, behind = filled.parted()
+        value = self._recorder.value_of(rows)
+        self._filled.add(rows._storage)
+        return RowsOutput(
+            [*map(self._tree, before)],
+            self._slot(value, value),
+            self._spec_of(count),
+            None if last is None else self._tree(last),
+            is_begun,
+            [*map(self._tree, behind)],
+        )
 
     def _iterator(self, items: OutputSpec, at: int) -> OutputSpec:
         """An iterator that the step has made, of a list or tuple that was there, at a place."""

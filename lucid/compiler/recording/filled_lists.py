@@ -9,7 +9,8 @@ add, cut and go over, begins the trace again, and the loop is unrolled.
 A list of numbers, `losses.append(loss.item())`, is the rows of a tensor as well, and Python has it
 after the call: it may be returned and kept, and what `sum` or NumPy make of it is a formula. Where
 a call finds how many rounds there are, the rows are more than the items, whose number is a carry of
-the loop; the items stacked have an open size.
+the loop; the items stacked have an open size. There a round may also put nothing in the list, and
+one of tensors may be returned, if each of them is another one.
 """
 
 from __future__ import annotations
@@ -144,8 +145,8 @@ class FilledList(StackedList):
 
     __slots__ = (
         *("_ahead", "_before", "_behind", "_count", "_depth", "_grows_ahead", "_is_counted"),
-        *("_items", "_length", "_loops", "_of", "_place", "_rows", "_shown", "flag", "last"),
-        *("last_number", "made", "number"),
+        *("_items", "_length", "_loops", "_of", "_parted", "_place", "_rows", "_shown", "flag"),
+        *("last", "last_number", "made", "number"),
     )
 
     def __init__(
@@ -163,6 +164,7 @@ class FilledList(StackedList):
         self._of = kind_of(before[-1]) if before else None
         self.number: DType | None = None if self._of is None else _NUMBERS.get(self._of)
         self.flag: int | None = None
+        self._parted: tuple[TensorCore | None, bool] | None = None
         self._is_counted = False
         self._count: Any = None  # of rows that are items
         self._depth = _depth(loops, noted)
@@ -192,6 +194,11 @@ class FilledList(StackedList):
     def count_before(self) -> int:
         """How many items there are before the recorded round."""
         return len(self._before)
+
+    @property
+    def before(self) -> list[Any]:
+        """The items that Python's rounds have made."""
+        return self._before
 
     @property
     def is_alone(self) -> bool:
@@ -274,6 +281,28 @@ class FilledList(StackedList):
         self._rows, self._count, self.length = rows, count, count + len(self._before)
         if self.number is None:
             self._shown = [(x._storage, x._storage.generation) for x in shown]
+
+    def part(self, last: TensorCore | None, *, is_begun: bool) -> Storage:
+        """Let it be a list of tensors of their own behind the step; the memory of the rows.
+
+        last: what the loop leaves that is the last item, also if there is no round: `is_begun`.
+        """
+        assert self._rows is not None
+        self._parted = last, is_begun
+        return self._rows._storage
+
+    def parted(
+        self,
+    ) -> tuple[list[Any], TensorCore, LateScalar, TensorCore | None, bool, list[Any]]:
+        """What a call makes such a list of: the items around rows, these, their number, the last.
+
+        Begins again, with the loop unrolled, where they have a history, or may be one tensor.
+        """
+        rows = self._checked_rows()
+        grows = self._grows_ahead or self._ahead
+        if self._parted is None or rows.requires_grad or grows or not self.is_open:
+            self._look()
+        return self._before, rows, self._count, *self._parted, self._behind
 
     def _only(self, rows: TensorCore, flags: Any, count: Any) -> tuple[TensorCore, LateScalar]:
         """The rows that are items, one behind the other, and how many these are."""

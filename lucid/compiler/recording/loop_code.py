@@ -182,8 +182,26 @@ def code_of_look(code: types.CodeType, offset: int) -> LookCode | None:
     inside = [x in body for x in following[jump]]
     is_jump = at[jump].opname.endswith("IF_TRUE") is not negated  # if the answer is yes
     stays = None if inside[0] is inside[1] else inside[0] is is_jump
-    names = [*dict.fromkeys((*code.co_varnames, *code.co_cellvars))]
     behind = jump if jump == offset else following[offset][0]
+    return _look_in(code, header, behind, stays)
+
+
+@functools.lru_cache(maxsize=1024)
+def code_between(code: types.CodeType, offset: int) -> LookCode | None:
+    """That of the end of a round, where the loop asks what an instruction gives for the next."""
+    following = (x for x in dis.get_instructions(code) if x.offset > offset)
+    header = next(x.offset for x in following if x.opname not in _OPENS)
+    return None if header not in _loops(code) else _look_in(code, header, header, True)
+
+
+def _look_in(code: types.CodeType, header: int, behind: int, stays: bool | None) -> LookCode:
+    """What a loop's code tells, as Python is about to go on at an instruction."""
+    at, body, following = (
+        {x.offset: x for x in dis.get_instructions(code)},
+        _loops(code)[header],
+        _following(code),
+    )
+    names = [*dict.fromkeys((*code.co_varnames, *code.co_cellvars))]
     live = {*code.co_cellvars} | _live(code)[behind]
     first = len({*names, *code.co_freevars})
     advance = header
@@ -193,7 +211,8 @@ def code_of_look(code: types.CodeType, offset: int) -> LookCode | None:
     iterator = first + depths(code)[header] - 1 if is_for else None
     live -= {*code.co_freevars}
     places = sorted(map(names.index, live))
-    below = range(first, first + depths(code)[behind] - 1)
+    count = depths(code)[behind] - (behind != header)  # but for what is looked at
+    below = range(first, first + count)
     written = [*chain.from_iterable(_variables(at[x])[1] for x in body)]
     stored = sorted(map(names.index, live & {*written}))
     pairs = itertools.pairwise(x for x in at.values() if x.offset in body)

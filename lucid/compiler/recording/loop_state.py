@@ -206,8 +206,8 @@ class LoopState:
         for assigned in self._loops.assigned & held.keys() & self.opened.keys():
             del held[assigned]  # whose memory is a place of its own
         memory = [x._storage for x in held.values()]
-        made = {x for x in noted.written if noted.has_made(x)}
-        self._own = {x for x in memory if x in before._own or x in made or noted.is_new(x)}
+        self._own = {x for x in memory if x in before._own or noted.is_new(x)}
+        self._own |= noted.made(memory)
         places = [x for x in self._changing if self._values[x] is before._values[x]]
         pairs = [(self._values[place], self._values[place]) for place in places]
         pairs += zip(before._numbers.values(), self._numbers.values(), strict=True)

@@ -489,9 +489,14 @@ class Frame:
         is_there = before.graph is self._recorder.graph
         return is_there and before.producer not in self._recorder.graph.nodes[self.start :]
 
-    def has_made(self, storage: Storage) -> bool:
-        """Whether the round had made memory when it wrote that first, also once it is over."""
-        return self.written[storage][0].producer in self._recorder.graph.nodes[self.start :]
+    def made(self, memory: Iterable[Storage]) -> set[Storage]:
+        """What of some memory the round has made, also once it is over.
+
+        Such holds, or held when it was written first, what the round has computed.
+        """
+        nodes, known = {*self._recorder.graph.nodes[self.start :]}, self.written
+        found = {x: known[x][0] if x in known else x.value for x in memory}
+        return {x for x, value in found.items() if value is not None and value.producer in nodes}
 
     def _sees_what_is_written(self, node: GraphNode) -> bool:
         """Whether a call of Python can see a tensor that the body writes, and isn't lent it."""

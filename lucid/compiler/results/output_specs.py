@@ -16,7 +16,7 @@ from lucid.compiler.results.replayed_effects import Entries
 from lucid.ir.extents import Extent, is_open, replaced
 from lucid.ir.types import TensorType, type_of_array
 from lucid.tensor.context import context
-from lucid.tensor.core import TensorCore, ViewChain, _new
+from lucid.tensor.core import TensorCore, ViewChain, _new, of_array
 from lucid.tensor.storage import Storage, VersionCounter, ViewGuard
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import replay
@@ -259,6 +259,34 @@ class LateOutput(OutputSpec):
         known: Any = {key: run.outputs[slot] for key, slot in self.slots.items()}
         known |= {key: spec.of(run) for key, spec in self.early.items()}
         return self.formula(known)
+
+
+@dataclass(eq=False, slots=True)
+class RowsOutput(OutputSpec):
+    """A list of tensors, most of which are the first rows of an output.
+
+    Attributes:
+        before, behind: its items before these, and behind them; slot: the output; count: how many.
+        last: what the last one of the rows is; None: a tensor of its own.
+        is_begun: whether that is the last item before them, where there are none.
+    """
+
+    before: list[OutputSpec]
+    slot: int
+    count: OutputSpec
+    last: OutputSpec | None
+    is_begun: bool
+    behind: list[OutputSpec]
+
+    def make(self, run: Run) -> Any:
+        rows = run.outputs[self.slot][: self.count.of(run)]
+        found = [of_array(row.copy()) for row in rows]
+        if self.last is not None and found:
+            found[-1] = self.last.of(run)
+        before = [x.of(run) for x in self.before]
+        if self.last is not None and self.is_begun and not found:
+            before[-1] = self.last.of(run)
+        return [*before, *found, *(x.of(run) for x in self.behind)]
 
 
 @dataclass(eq=False, slots=True)
