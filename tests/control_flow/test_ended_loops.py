@@ -839,6 +839,66 @@ def test_long_sums_of_ints_are_looked_at_once() -> None:
     traces(step, [2.0, 70.0])
 
 
+def _until_a_number(x: Any) -> Any:
+    done, n = False, 0
+    while not done:
+        x = 0.7 * x
+        n += 1
+        err = x.norm().item()
+        done = err < 1e-2 or n >= 25
+    return x, n
+
+
+def _until_a_tensor(x: Any) -> Any:
+    done, history = False, list[float]()
+    while not done:
+        x = 0.7 * x
+        err = x.norm()
+        history.append(err.item())
+        done = err < 1e-2 or len(history) >= 25
+    return x, history
+
+
+def _while_both_hold(x: Any) -> Any:
+    history, going = list[float](), True
+    while going:
+        x = 0.7 * x
+        history.append(x.norm().item())
+        going = not history[-1] < 1e-2 and len(history) < 25
+    return x, history
+
+
+def _what_ended_it(x: Any) -> Any:
+    done, n = False, 0
+    while not done:
+        x = 0.7 * x
+        n += 1
+        done = n >= 25 or x.norm() < 1e-2
+    return x, n, done
+
+
+def _an_end_in_an_else(x: Any) -> Any:
+    for i in range(12):  # noqa: B007
+        x = 0.7 * x
+        if x.norm() < 1e-1:
+            break
+    else:
+        x, i = x * 0, -1
+    return x, i
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        *(_until_a_number, _until_a_tensor, _while_both_hold, _an_end_in_an_else),
+        _what_ended_it,
+    ],
+)
+def test_what_ends_a_loop_is_kept_in_a_variable(step: Callable[..., Any]) -> None:
+    most = 9 if step is _what_ended_it else 2
+    assert traces(step, [2.0, 1.0, 3.0, 900.0, 0.5, 1e4]) <= most
+
+
 # ---------------------------------------------------------------------- what rounds tell
 
 
@@ -1403,7 +1463,7 @@ def _program(rng: random.Random) -> str:
     body += rng.choices(_MORE, k=rng.randrange(3))
     body += branch() if rng.random() < 0.4 else []
     other = [f"if {rng.choice(_OTHER_ENDS)}:", "    break"] if rng.random() < 0.3 else []
-    kind = rng.choice(["for", "for", "else", "while", "and", "or", "true", "count"])
+    kind = rng.choice(["for", "for", "else", "while", "and", "or", "true", "count", "done"])
     if kind in ("for", "else", "true"):
         way = ["return x.detach() * 1, n, s"] if rng.random() < 0.1 else ["break"]
         if rng.random() < 0.2:
@@ -1414,6 +1474,8 @@ def _program(rng: random.Random) -> str:
         body += [f"if {end}:", *("    " + x for x in way)]
     elif kind == "count":
         body += branch()
+    elif kind == "done":
+        body.append(rng.choice([f"done = {end} or g > 12", f"done = g > 30 or {end}"]))
     for line in rng.choices(_COLLECTED, k=rng.randrange(1, 4)) if collects else ():
         body.insert(rng.choice([3, len(body)]), line)
     body += other + rng.choices(_MORE, k=rng.randrange(3)) + ["n += 1", "g += 1"]
@@ -1423,12 +1485,13 @@ def _program(rng: random.Random) -> str:
         "and": f"while g < {rng.choice([4, 30])} and err > {tol}:",
         "or": f"while not (err < {tol} or g > 12):",
         "true": "while g < 500:",
+        "done": "while not done:",
         "count": f"for k in range({rng.choice([12, 40])}):",
     }[kind]
     lines = ["x0 = x = x.clone()" + (".requires_grad_()" if is_differentiated else "")]
     lines += [
         "best, y, n, s, k, g = x, x * 0.5, 0, 1.0, 0, 0",
-        "err, m = lucid.tensor(10.0), lucid.tensor(0)",
+        "err, m, done = lucid.tensor(10.0), lucid.tensor(0), False",
     ]
     lines += ["box, d, pair = [x.detach().sum()], {'k': 0}, (0, 1.0)"]
     lines += ["buf, z = lucid.zeros_like(x), x.detach() * 2", "p = buf.clone().requires_grad_()"]

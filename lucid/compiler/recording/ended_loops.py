@@ -573,7 +573,21 @@ class EndedLoops:
         if iteration is not None:
             iteration.begun = number_of(self._loops, scan.carry[CONTROL + 2])
         last = None if recorded.holds is None else scan.carry[first - 1]
+        self._let_know(watched.look, condition, not watched.stays)
         return self._leave(recorded, scan.carry[CONTROL], last)
+
+    def _let_know(self, look: _Look, condition: Value | None, answer: bool) -> None:
+        """Let the tensor that Python asks hold what ends the loop: it may ask it again behind that.
+
+        As with `done = err < tol or …`, and then `while not done`.
+        """
+        recorder = self._loops.recorder
+        if condition is None or condition.graph is recorder.graph:
+            return
+        asked = Stack(look.frame)[look.code.below.stop]
+        if isinstance(asked, TensorCore) and asked._storage.value is condition:
+            asked._storage.value = recorder.value_of(constant(answer, bool_))
+            asked._storage.generation += 1
 
     def _note_memory(self, recorded: _Recorded, tensors: list[TensorCore]) -> None:
         """Note what of the memory that a loop leaves may be shared in eager mode.

@@ -162,28 +162,55 @@ def code_of_look(code: types.CodeType, offset: int) -> LookCode | None:
         return None
     _, header = min(around)
     body, following = _loops(code)[header], _following(code)
-    jump, negated, variable = offset, False, None
-    while variable is not None or not at[jump].opname.startswith("POP_JUMP"):
+    found = _jump_by(code, offset, is_made=False)
+    if found is None:
+        return None
+    jump, negated, keeps = found
+    ends, is_jump = following[jump], "IF_TRUE" in at[jump].opname
+    if keeps:  # `done = a or b`, of which `while not done` is the end
+        kept = _jump_by(code, ends[0], is_made=True)
+        if kept is None or kept[2]:
+            return None
+        jumps = ("IF_TRUE" in at[kept[0]].opname) is (is_jump is not kept[1])
+        ends = [following[kept[0]][0 if jumps else 1], ends[1]]
+        if ends[0] in body:
+            return None
+    is_jump = is_jump is not negated  # if the answer is yes
+    inside = [x in body for x in ends]
+    stays = None if inside[0] is inside[1] else inside[0] is is_jump
+    behind = jump if jump == offset else following[offset][0]
+    return _look_in(code, header, behind, stays)
+
+
+def _jump_by(code: types.CodeType, offset: int, *, is_made: bool) -> tuple[int, bool, bool] | None:
+    """The jump that a value decides alone which an instruction makes; whether by `not` of it.
+
+    And whether the value stays on the stack then. It may be in a variable meanwhile.
+
+    is_made: before the instruction.
+    """
+    at, following = {x.offset: x for x in dis.get_instructions(code)}, _following(code)
+    jump, negated, keeps, variable = offset, False, False, None
+    while variable is not None or not at[jump].opname.startswith(("POP_JUMP", "JUMP_IF")):
         read, written = _variables(at[jump])
         if len(following[jump]) != 1 or (variable in written and variable is not None):
             return None
+        is_on_stack = is_made or jump != offset
         if variable is not None:  # which holds the answer meanwhile
             if variable in read and read != [variable]:
                 return None
             variable = None if variable in read else variable
-        elif jump != offset and len(written) == 1 and read in ([], written):
+        elif is_on_stack and len(written) == 1 and read in ([], written):
             variable = None if read else written[0]
-        elif jump != offset and at[jump].opname not in _BEFORE_JUMPS:
+        elif is_on_stack and at[jump].opname == "COPY" and at[jump].arg == 1 and not keeps:
+            keeps = True
+        elif is_on_stack and at[jump].opname not in _BEFORE_JUMPS:
             return None
         negated ^= variable is None and at[jump].opname == "UNARY_NOT"
         (jump,) = following[jump]
-    if not at[jump].opname.endswith(("IF_TRUE", "IF_FALSE")) or len(following[jump]) != 2:
-        return None
-    inside = [x in body for x in following[jump]]
-    is_jump = at[jump].opname.endswith("IF_TRUE") is not negated  # if the answer is yes
-    stays = None if inside[0] is inside[1] else inside[0] is is_jump
-    behind = jump if jump == offset else following[offset][0]
-    return _look_in(code, header, behind, stays)
+    keeps |= at[jump].opname.endswith("_OR_POP")
+    is_by_truth = "IF_TRUE" in at[jump].opname or "IF_FALSE" in at[jump].opname
+    return (jump, negated, keeps) if is_by_truth and len(following[jump]) == 2 else None
 
 
 @functools.lru_cache(maxsize=1024)
