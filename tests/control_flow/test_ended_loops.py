@@ -1085,6 +1085,23 @@ def test_long_loops_that_print_or_branch_by_their_number_are_recorded_once(
     assert nodes[1] < 1.1 * nodes[0]
 
 
+def test_what_a_few_rounds_do_is_not_computed_in_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ended_loops, "_LEAST_NODES", 1)
+    data = lucid.randn(2000, 3, dtype=f64)
+
+    @lucid.compile
+    def step(x: Any) -> Any:
+        tests = []
+        for i in range(100):
+            x = 0.9 * x + 0.1 * (W @ x)
+            if i % 50 == 0:
+                tests.append((data @ x).square().mean())
+        return x, lucid.stack(tests)
+
+    step(lucid.ones(3, dtype=f64))
+    assert step.stats.restarts == 1 and "while" not in step.stages["trace"]
+
+
 # ---------------------------------------------------------------------- what rounds put in lists
 
 

@@ -15,6 +15,7 @@ from lucid.compiler.inputs.objects import SCALARS
 from lucid.compiler.inputs.scalars import Formula, is_live
 from lucid.compiler.recording.deferred_calls import DeferredCall
 from lucid.ir import ops
+from lucid.ir.extents import hint
 from lucid.ir.graph import Value
 from lucid.ir.types import i64
 from lucid.tensor.core import TensorCore, constant, of_value
@@ -23,12 +24,20 @@ from lucid.tensor.tree import flatten
 if TYPE_CHECKING:
     from lucid.compiler.recording.recorder import Recorder
 
+_MOST_BYTES = 2**14  # that a call of one round is made of
+
 
 def may_be_of_rounds(call: DeferredCall) -> bool:
-    """Whether rounds may tell it: its arguments are copies of numbers and texts, no objects."""
+    """Whether rounds may tell it: its arguments are copies of numbers and texts, no objects.
+
+    Nor texts of large tensors, all of which would have to be there until the call ends.
+    """
     leaves = flatten((call.args, call.kwargs))[0]
     is_known = all(is_late(x) or is_live(x) or type(x) in SCALARS for x in leaves)
-    return is_known and call.is_said and not call.owners
+    if not is_known or not call.is_said or call.owners:
+        return False
+    bases = [x for x in bases_of(leaves).values() if not is_live(x)]
+    return bool(sum(hint(x.type.nbytes) for x in bases) <= _MOST_BYTES)
 
 
 class CallsOfRounds(Late):

@@ -54,6 +54,7 @@ from lucid.compiler.recording.loop_code import (
 from lucid.compiler.recording.loop_state import LoopState, number_of
 from lucid.compiler.recording.loops import Frame, Loops, Scan, loops_here, unrolling
 from lucid.ir import ops
+from lucid.ir.extents import hint
 from lucid.ir.graph import Value
 from lucid.ir.location import LIBRARY, USERS, Location, here, user_frame
 from lucid.ir.passes.cse import value_number
@@ -72,6 +73,7 @@ _LEFT, _OVER, _UNDONE = 0, 1, 2
 """How a loop ends: by the look, as there are no more rounds, or by another look: the first one."""
 _MOST_LOOKS = 4  # at rounds, until one is like the next one
 _LEAST_NODES = 2500  # that needn't be recorded, of a `for` that no look ends
+_LITTLE = 2**14  # bytes that may be computed for nothing in each round
 _MOST_ROUNDS = 2**20  # of a `while`, until Python looks for signals again
 _MOST_BRANCHES = 3  # in a round, of each of which both sides are computed
 _MOST_STATES = 256  # of what shares memory behind the rounds of a loop
@@ -219,6 +221,7 @@ class _Recorded:
         entered: the places on stand-ins; asked: of the way that Python goes now.
         holds: the answer of the look, where the loop may go on with either.
         ways: those that it has gone; plan: the answers where the next one branches.
+        work: the bytes that each of these has computed, of the nodes up to the last one of `seen`.
     """
 
     watched: _Watched
@@ -238,6 +241,8 @@ class _Recorded:
     asked: list[_Asked] = field(default_factory=list)
     ways: list[_Way] = field(default_factory=list)
     plan: list[bool] = field(default_factory=list)
+    work: list[int] = field(default_factory=list)
+    seen: int = 0
 
 
 class EndedLoops:
@@ -542,6 +547,7 @@ class EndedLoops:
             leaves = held, told, memory, new, written
             way = _Way(recorded.asked, stays, begun, holds, made, items, *leaves)
             recorded.ways.append(way)
+            self._note_work(recorded)
             while plan and not plan[-1]:
                 plan.pop()
             if plan:
@@ -575,6 +581,19 @@ class EndedLoops:
         last = None if recorded.holds is None else scan.carry[first - 1]
         self._let_know(watched.look, condition, not watched.stays)
         return self._leave(recorded, scan.carry[CONTROL], last)
+
+    def _note_work(self, recorded: _Recorded) -> None:
+        """Begin again where it takes much longer to go one way by a round's number than another.
+
+        As each round computes both, which a test of a model in every hundredth one shouldn't do.
+        """
+        nodes = self._loops.recorder.graph.nodes
+        new = nodes[max(recorded.seen, recorded.frame.start) :]
+        recorded.seen = len(nodes)
+        recorded.work.append(sum(hint(x.type.nbytes) for node in new for x in node.results))
+        is_by_number = recorded.iteration is not None and recorded.iteration.branches
+        if is_by_number and max(recorded.work) > 2 * min(recorded.work) + _LITTLE:
+            raise unrolling("does much more in some rounds", [recorded.place])
 
     def _let_know(self, look: _Look, condition: Value | None, answer: bool) -> None:
         """Let the tensor that Python asks hold what ends the loop: it may ask it again behind that.
