@@ -525,18 +525,13 @@ class EndedLoops:
             pairs = zip(recorded.stand_ins, recorded.versions, strict=True)
             state.writes = [x._counter.value - version for x, version in pairs]
             items = recorded.entered.appended(made, recorded.stand_ins)
-            lists = zip(state.filled.values(), items, strict=True)
-            held = {
-                id(filled): (x._storage, next((k for k, y in enumerate(made) if y is x), None))
-                for filled, x in lists
-                if x is not None
-            }
+            held = _held(state.filled.values(), items, made)
             memory, written = [x._storage for x in made], dict[Storage, tuple[Value, int]]()
             seen = [*memory, *(x for x, _ in held.values())]
             new = {x for x in seen if recorded.frame.is_new(x)}
             stays = self._stays(watched, condition)
             begun = [] if iteration is None else [self._constant(iteration.begun)]
-            is_open = recorded.holds is not None and condition is not None
+            is_open = recorded.holds is not None
             holds = [self._holds(condition, True)] if is_open and condition is not None else []
             plan = recorded.plan
             if recorded.frame.written and recorded.asked:
@@ -554,11 +549,7 @@ class EndedLoops:
                 plan[-1] = False
                 return self._enter(recorded)
             self._recorded = None
-            state.fit_items(watched.look.frame, [way.items for way in recorded.ways])
-            calls = CallsOfRounds([way.told for way in recorded.ways])
-            count = len(items)
-            for way, row in zip(recorded.ways, calls.rows, strict=True):
-                way.items.extend(row)
+            calls = self._fit_items(recorded)
             self._join(recorded)
         except BaseException:
             self._recorded = None
@@ -569,11 +560,7 @@ class EndedLoops:
         with _with_histories(items):
             recorded.closing.close()
         left = state.written_back(recorded.carry, scan.carry[first:], None)
-        rounds = number_of(self._loops, scan.carry[scan.counted], (0, math.inf))
-        for filled, rows, item in zip(state.filled.values(), scan.rows, items, strict=False):
-            flags = None if filled.flag is None else scan.rows[filled.flag]
-            filled.fill(rows, rounds, [item, *left], flags)
-        calls.fill(self._loops.recorder, scan.rows[count:], rounds)
+        self._fill(recorded, calls, items, left)
         state.enter(watched.look.frame, recorded.carry, left)
         self._note_memory(recorded, left)
         if iteration is not None:
@@ -581,6 +568,32 @@ class EndedLoops:
         last = None if recorded.holds is None else scan.carry[first - 1]
         self._let_know(watched.look, condition, not watched.stays)
         return self._leave(recorded, scan.carry[CONTROL], last)
+
+    def _fit_items(self, recorded: _Recorded) -> CallsOfRounds:
+        """Let all ways put the same in the rows that are stacked; and what they tell."""
+        ways = recorded.ways
+        frame = recorded.watched.look.frame
+        recorded.state.fit_items(frame, [way.items for way in ways])
+        calls = CallsOfRounds([way.told for way in ways])
+        for way, rows in zip(ways, calls.rows, strict=True):
+            way.items.extend(rows)
+        return calls
+
+    def _fill(
+        self,
+        recorded: _Recorded,
+        calls: CallsOfRounds,
+        items: Sequence[TensorCore],
+        left: Sequence[TensorCore],
+    ) -> None:
+        """Let lists have what all rounds have put in them, and the step tell what they tell."""
+        scan = recorded.scan
+        rounds = number_of(self._loops, scan.carry[scan.counted], (0, math.inf))
+        filled_lists = recorded.state.filled.values()
+        for filled, rows, item in zip(filled_lists, scan.rows, items, strict=False):
+            flags = None if filled.flag is None else scan.rows[filled.flag]
+            filled.fill(rows, rounds, [item, *left], flags)
+        calls.fill(self._loops.recorder, scan.rows[len(scan.rows) - len(calls.rows[0]) :], rounds)
 
     def _note_work(self, recorded: _Recorded) -> None:
         """Begin again where it takes much longer to go one way by a round's number than another.
@@ -918,6 +931,18 @@ def _are_alike(one: Node, other: Node) -> bool:
     if not is_alike or not is_known or is_watched:
         return False
     return type(one) is not OpNode or (one.op is cast(OpNode, other).op)
+
+
+def _held(
+    lists: Iterable[FilledList], items: Sequence[TensorCore | None], made: Sequence[TensorCore]
+) -> dict[int, tuple[Storage, int | None]]:
+    """Of the tensors that a round has put in lists the memory, and which of the carry they are."""
+    found = zip(lists, items, strict=True)
+    return {
+        id(filled): (x._storage, next((k for k, y in enumerate(made) if y is x), None))
+        for filled, x in found
+        if x is not None
+    }
 
 
 def _history_of(x: TensorCore) -> tuple[Node | None, int, bool]:
