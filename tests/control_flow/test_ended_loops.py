@@ -10,6 +10,7 @@ import linecache
 import logging
 import random
 import re
+import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -895,7 +896,8 @@ def _an_end_in_an_else(x: Any) -> Any:
     ],
 )
 def test_what_ends_a_loop_is_kept_in_a_variable(step: Callable[..., Any]) -> None:
-    most = 9 if step is _what_ended_it else 2
+    is_kept = step is _until_a_tensor and sys.version_info >= (3, 12)  # no instruction shows it
+    most = 9 if step is _what_ended_it or is_kept else 2
     assert traces(step, [2.0, 1.0, 3.0, 900.0, 0.5, 1e4]) <= most
 
 

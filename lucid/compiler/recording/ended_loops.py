@@ -614,7 +614,7 @@ class EndedLoops:
         As with `done = err < tol or …`, and then `while not done`.
         """
         recorder = self._loops.recorder
-        if condition is None or condition.graph is recorder.graph:
+        if condition is None or condition.graph is recorder.graph or not look.code.keeps:
             return
         asked = Stack(look.frame)[look.code.below.stop]
         if isinstance(asked, TensorCore) and asked._storage.value is condition:

@@ -58,6 +58,7 @@ class LookCode(NamedTuple):
         stored: those of them that a round may set; appended: that may hold a list, and be appended
             to.
         stays: the answer with which the loop goes on; None: with either.
+        keeps: whether what is looked at stays on the stack, above `below`.
     """
 
     header: int
@@ -68,6 +69,7 @@ class LookCode(NamedTuple):
     appended: list[int]
     below: range
     stays: bool | None
+    keeps: bool = False
 
 
 @functools.lru_cache(maxsize=1024)
@@ -179,7 +181,7 @@ def code_of_look(code: types.CodeType, offset: int) -> LookCode | None:
     inside = [x in body for x in ends]
     stays = None if inside[0] is inside[1] else inside[0] is is_jump
     behind = jump if jump == offset else following[offset][0]
-    return _look_in(code, header, behind, stays)
+    return _look_in(code, header, behind, stays)._replace(keeps=keeps and jump == offset)
 
 
 def _jump_by(code: types.CodeType, offset: int, *, is_made: bool) -> tuple[int, bool, bool] | None:
