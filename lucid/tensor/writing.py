@@ -452,6 +452,9 @@ def set_data(target: TensorCore, value: TensorCore) -> None:
         raise ArgumentError(f"data expects a Tensor, not {type(value).__name__}")
     if target._requires_grad and not value.dtype.is_floating_point:
         raise LucidError("data set to a tensor that requires gradients must be floating point")
+    is_same = value._storage is target._storage and value._chain == target._chain
+    if context.recorder is not None and is_same:
+        return  # as at the end of `w.data -= step`
     if context.recorder is not None:
         context.recorder.note_memory(target)
         take_memory(target, value)

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import io
+import itertools
 import linecache
+import logging
 import random
+import re
+import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -15,6 +22,7 @@ from fuzzing import many
 import lucid
 from lucid.compiler.recording import ended_loops
 from lucid.ir.types import f64
+from lucid.tensor.tree import flatten
 
 W = lucid.tensor(0.4 * np.random.default_rng(1).normal(size=(3, 3)), dtype=f64)
 STARTS = (0.0, 1e-3, 0.3, 2.0, 70.0, 1e-3, 900.0)
@@ -42,6 +50,21 @@ def traces(step: Callable[..., Any], starts: Sequence[float] = STARTS, **options
                 np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
     assert not compiled.stats.eager_reasons
     return compiled.stats.traces
+
+
+def told(step: Callable[..., Any], *args: Any) -> tuple[Any, str]:
+    """What a step returns, and what it prints."""
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        return step(*args), out.getvalue()
+
+
+def assert_alike(text: str, other: str) -> None:
+    """Compare texts whose numbers may be rounded otherwise in their last digits."""
+    number = r"-?\d+\.\d+(?:e[-+]\d+)?"
+    assert re.sub(number, "", text) == re.sub(number, "", other)
+    pairs = zip(re.findall(number, text), re.findall(number, other), strict=True)
+    for one, wanted in pairs:
+        np.testing.assert_allclose(float(one), float(wanted), rtol=1e-7, atol=2e-3)
 
 
 def test_a_fixed_point_by_a_for_with_a_break() -> None:
@@ -910,8 +933,84 @@ def test_memory_that_rounds_assign() -> None:
             x = x * 0.9 + 0.1 * z.mean()
         return x, z
 
-    for step in (always, on_one_way):
-        traces(step, [1.0, 3.0, 0.7])
+    assert traces(always, [1.0, 3.0, 0.7]) == 1
+    traces(on_one_way, [1.0, 3.0, 0.7])
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        "w.data -= 0.1 * w.grad; w.grad.zero_()",
+        "w.data = w.data - 0.1 * w.grad; w.grad = None",
+        "w.data.sub_(0.1 * w.grad.data); w.grad.data.zero_()",
+        "w.data.add_(w.grad, alpha=-0.1); w.grad.data = w.grad.data * 0",
+        "w.data = w.data - 0.1 * w.grad; w.data.mul_(0.999); w.grad = None",
+        "(g,) = lucid.autograd.grad(loss, w); w.data -= 0.1 * g",
+    ],
+)
+def test_descent_by_the_memory_of_a_leaf(update: str) -> None:
+    text = f"""
+def step(x):
+    w = lucid.zeros_like(x).requires_grad_()
+    for i in range(100):
+        loss = ((w * w.detach().cos() - x) ** 2).sum()
+        {"" if "autograd" in update else "loss.backward()"}
+        {update}
+        if loss.item() < 1e-3 * (x * x).sum().item():
+            break
+    return w, 0 if w.grad is None else w.grad, loss.detach(), i
+"""
+    scope = {"lucid": lucid}
+    linecache.cache[update] = (len(text), None, text.splitlines(True), update)
+    exec(compile(text, update, "exec"), scope)
+    assert traces(scope["step"], [0.3, 0.5, 0.1, 0.4, 0.05]) <= 2
+
+
+def test_a_power_by_the_number_of_a_round() -> None:
+    def step(x: Any) -> Any:
+        x, m, v = x.clone().requires_grad_(), lucid.zeros_like(x), lucid.zeros_like(x)
+        for t in range(1, 200):
+            loss = (x**2).sum()
+            loss.backward()
+            m = 0.9 * m + 0.1 * x.grad.data
+            v = 0.99 * v + 0.01 * x.grad.data**2
+            x.data -= 0.1 * (m / (1 - 0.9**t)) / ((v / (1 - 0.99**t)).sqrt() + 1e-8)
+            x.grad.zero_()
+            if loss.item() < 1e-2:
+                break
+        return x, t
+
+    assert traces(step, [2.0, 1.0, 3.0, 1.5, 2.5]) == 1
+
+
+def test_new_memory_that_a_round_writes() -> None:
+    def step(x: Any) -> Any:
+        for i in range(100):  # noqa: B007
+            new = 0.6 * x + 0.1 * (W @ x)
+            new.clamp_(-3, 0.9)
+            new[new.abs() < 1e-4] = 0
+            change = (new - x).norm()
+            x = new
+            if change < 1e-3:
+                break
+        return x, i
+
+    assert traces(step, [2.0, 70.0, 0.3, 900.0]) <= 2
+
+
+def test_memory_that_rounds_assign_is_shared_as_in_eager_mode() -> None:
+    def step(x: Any) -> Any:
+        p, seen = lucid.zeros_like(x).requires_grad_(), x.clone()
+        while x.abs().max() > 1e-2:
+            seen = p.data
+            p.data = p.data + x
+            x = x * 0.5
+        with lucid.no_grad():
+            p.mul_(2)
+            seen.add_(1)
+        return p, seen
+
+    traces(step, [1.0, 3.0, 0.7, 1e-3])
 
 
 def test_long_sums_of_ints_are_looked_at_once() -> None:
@@ -925,6 +1024,270 @@ def test_long_sums_of_ints_are_looked_at_once() -> None:
         return x, n, m
 
     traces(step, [2.0, 70.0])
+
+
+def _until_a_number(x: Any) -> Any:
+    done, n = False, 0
+    while not done:
+        x = 0.7 * x
+        n += 1
+        err = x.norm().item()
+        done = err < 1e-2 or n >= 25
+    return x, n
+
+
+def _until_a_tensor(x: Any) -> Any:
+    done, history = False, list[float]()
+    while not done:
+        x = 0.7 * x
+        err = x.norm()
+        history.append(err.item())
+        done = err < 1e-2 or len(history) >= 25
+    return x, history
+
+
+def _while_both_hold(x: Any) -> Any:
+    history, going = list[float](), True
+    while going:
+        x = 0.7 * x
+        history.append(x.norm().item())
+        going = not history[-1] < 1e-2 and len(history) < 25
+    return x, history
+
+
+def _what_ended_it(x: Any) -> Any:
+    done, n = False, 0
+    while not done:
+        x = 0.7 * x
+        n += 1
+        done = n >= 25 or x.norm() < 1e-2
+    return x, n, done
+
+
+def _an_end_in_an_else(x: Any) -> Any:
+    for i in range(12):  # noqa: B007
+        x = 0.7 * x
+        if x.norm() < 1e-1:
+            break
+    else:
+        x, i = x * 0, -1
+    return x, i
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        *(_until_a_number, _until_a_tensor, _while_both_hold, _an_end_in_an_else),
+        _what_ended_it,
+    ],
+)
+def test_what_ends_a_loop_is_kept_in_a_variable(step: Callable[..., Any]) -> None:
+    is_kept = step is _until_a_tensor and sys.version_info >= (3, 12)  # no instruction shows it
+    most = 9 if step is _what_ended_it or is_kept else 2
+    assert traces(step, [2.0, 1.0, 3.0, 900.0, 0.5, 1e4]) <= most
+
+
+# ---------------------------------------------------------------------- what rounds tell
+
+
+def _printed(
+    step: Callable[..., Any], starts: Sequence[float] = (2.0, 70.0, 0.3, 900.0, 5.0)
+) -> Any:
+    """The statistics of a compiled step, of which all is compared with eager mode."""
+    compiled = lucid.compile(step)
+    for start in starts:
+        x = start * lucid.tensor([1.0, -0.5, 0.25], dtype=f64)
+        (found, text), (wanted, wanted_text) = told(compiled, x), told(step, x)
+        assert_alike(text, wanted_text)
+        for one, other in zip(values(found), values(wanted), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-9)
+    assert not compiled.stats.eager_reasons
+    return compiled.stats
+
+
+def test_what_rounds_print() -> None:
+    def step(x: Any) -> Any:
+        print("from", x)
+        k = 0
+        while x.norm() > 1e-2:
+            x = 0.7 * x
+            k += 1
+            print(k, x.norm().item(), sep=": ", end=";")
+            print(f"{k:3d} {x.sum():.4f}", x[:2])
+        print("behind", k, x.norm().item())
+        return x
+
+    assert _printed(step).traces == 1
+
+
+def test_what_rounds_print_now_and_then() -> None:
+    def step(x: Any) -> Any:
+        best = 1e9
+        for i in range(60):
+            x = 0.8 * x + 0.1 * (W @ x)
+            norm = x.norm().item()
+            if i % 5 == 0:
+                print(f"round {i}: {norm:.6f}")
+            if norm < best / 3:
+                print("better than", best, "in", i)
+                best = norm
+            if norm < 1e-2:
+                print("done")
+                break
+        else:
+            print("not done")
+        return x, best
+
+    assert _printed(step).traces <= 3
+
+
+def test_loops_in_loops_that_print() -> None:
+    def step(x: Any) -> Any:
+        k = 0
+        while x.norm() > 0.1:
+            y = x
+            while y.norm() > 0.5 * x.norm():
+                y = 0.8 * y
+                print("inner", y.norm().item())
+            x = y
+            k += 1
+            print("outer", k)
+        return x, k
+
+    _printed(step)
+
+
+def test_what_rounds_log_and_show() -> None:
+    logger, records = logging.getLogger("rounds"), list[tuple[str, Any]]()
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            records.append((record.getMessage(), record.args))
+
+    logger.addHandler(Handler())
+
+    def step(x: Any) -> Any:
+        k = 0
+        while x.norm() > 1e-2:
+            x = 0.7 * x
+            k += 1
+            logger.info("round %d: %.4f", k, x.norm().item())
+            logger.debug("unseen %s", k)
+        logger.info(f"ended after {k}")
+        return x
+
+    compiled = lucid.compile(step)
+    for start in (2.0, 70.0, 0.3):
+        x = start * lucid.tensor([1.0, -0.5, 0.25], dtype=f64)
+        step(x)
+        wanted, records[:] = [*records], []
+        compiled(x)
+        assert records == wanted
+        records.clear()
+    assert compiled.stats.traces == 1 and not compiled.stats.eager_reasons
+
+
+def test_an_error_of_what_rounds_tell_ends_that() -> None:
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            if self.tell() > 40:
+                raise OSError("no space left")
+            return super().write(text)
+
+    def step(x: Any) -> Any:
+        while x.norm() > 1e-2:
+            x = 0.7 * x
+            print(f"{x.norm():.4f}")
+        return x
+
+    def text(step: Callable[..., Any]) -> str:
+        out = Full()
+        with contextlib.redirect_stdout(out), pytest.raises(OSError, match="no space"):
+            step(lucid.tensor([2.0, 1.0], dtype=f64))
+        return out.getvalue()
+
+    assert text(lucid.compile(step)) == text(step)
+
+
+# ---------------------------------------------------------------------- rounds of a known number
+
+
+def _trained_with_a_line_now_and_then(x: Any, rounds: int) -> Any:
+    w = lucid.zeros_like(x).requires_grad_()
+    losses, best, kept = [], 1e9, w.detach().clone()
+    for epoch in range(1, rounds + 1):
+        loss = ((W @ w - x) ** 2).mean()
+        loss.backward()
+        with lucid.no_grad():
+            w -= 0.1 * w.grad
+        w.grad = None
+        if loss.item() < best:
+            best = loss.item()
+        if epoch % 20 == 0 or epoch == 1:
+            print(f"Epoch [{epoch}/{rounds}], loss {loss.item():.4f}")
+            losses.append(loss.item())
+            kept = w.detach().clone()
+    return w.detach(), best, losses, kept
+
+
+def _printed_in_each_round(x: Any, rounds: int) -> Any:
+    w = lucid.zeros_like(x).requires_grad_()
+    for i in range(rounds):
+        loss = ((W @ w - x) ** 2).sum()
+        loss.backward()
+        w.data -= 0.05 * w.grad
+        w.grad.zero_()
+        print(i, loss.item())
+    return w.detach()
+
+
+def _of_two_sides(x: Any, rounds: int) -> Any:
+    total = lucid.zeros_like(x)
+    for i in range(rounds):
+        x = lucid.tanh(W @ x) + (0.1 if i % 3 == 0 else -0.1)
+        if i % 2:
+            total = total + x
+    return x, total
+
+
+@pytest.mark.parametrize(
+    "step", [_trained_with_a_line_now_and_then, _printed_in_each_round, _of_two_sides]
+)
+def test_long_loops_that_print_or_branch_by_their_number_are_recorded_once(
+    step: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = []
+    monkeypatch.setattr(ended_loops, "_LEAST_NODES", 1)
+    for rounds in (200, 400):
+        compiled = lucid.compile(functools.partial(step, rounds=rounds))
+        for start in (0.3, 2.0):
+            x = start * lucid.tensor([1.0, -0.5, 0.25], dtype=f64)
+            (found, text), (wanted, wanted_text) = told(compiled, x), told(step, x, rounds)
+            assert_alike(text, wanted_text)
+            for one, other in zip(values(found), values(wanted), strict=True):
+                np.testing.assert_allclose(one, other, rtol=1e-7)
+        assert compiled.stats.traces == 1 and not compiled.stats.eager_reasons
+        nodes.append(len(compiled.stages["trace"].splitlines()))
+    assert nodes[1] < 1.1 * nodes[0]
+
+
+def test_what_a_few_rounds_do_is_not_computed_in_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ended_loops, "_LEAST_NODES", 1)
+    data = lucid.randn(2000, 3, dtype=f64)
+
+    @lucid.compile
+    def step(x: Any) -> Any:
+        tests = []
+        for i in range(100):
+            x = 0.9 * x + 0.1 * (W @ x)
+            if i % 50 == 0:
+                tests.append((data @ x).square().mean())
+        return x, lucid.stack(tests)
+
+    step(lucid.ones(3, dtype=f64))
+    assert step.stats.restarts == 1 and "while" not in step.stages["trace"]
 
 
 # ---------------------------------------------------------------------- what rounds put in lists
@@ -956,7 +1319,7 @@ def test_what_numpy_and_tensors_make_of_a_history() -> None:
         whole = lucid.tensor(norms), np.mean(norms), float(np.array(norms).sum()), norms[-3:]
         return history, *whole, lucid.tensor(history["rounds"])
 
-    assert traces(step, [70.0, 3.0, 900.0, 1e9, 5.0]) == 2  # what NumPy makes has a size then
+    assert traces(step, [70.0, 3.0, 900.0, 1e9, 5.0]) == 1
 
 
 def test_rounds_read_what_the_rounds_before_have_put_in_a_list() -> None:
@@ -1019,6 +1382,159 @@ def test_what_a_round_puts_in_a_list_on_either_side_of_a_branch() -> None:
         return steps, x
 
     assert traces(step, [2.0, 70.0, 5.0, 900.0]) <= 2
+
+
+def test_what_a_round_puts_in_a_list_now_and_then() -> None:
+    def step(x: Any) -> Any:
+        best, found, kept, unused = 1e9, list[float](), list[Any](), [1.0]
+        for i in range(60):
+            x = 0.7 * x + 0.05 * (W @ x)
+            norm = x.norm().item()
+            if i % 3 == 2:
+                found.append(norm)
+            if norm < best / 2:
+                best = norm
+                kept.append(x)
+            if norm > 1e9:
+                unused.append(norm)
+            if norm < 1e-2:
+                break
+        if not found:
+            return x, best
+        mean = sum(found) / len(found)
+        return x, found, mean, found[-1], max(found), len(kept), lucid.stack(kept).sum(0), unused
+
+    assert traces(step, [70.0, 900.0, 5.0, 300.0, 20.0]) <= 3
+
+
+def _path_with_its_start(x: Any) -> Any:
+    path = [x]
+    while x.norm() > 1e-2:
+        x = 0.7 * x
+        path.append(x)
+    return path, x
+
+
+def _path_before_each_step(x: Any) -> Any:
+    path = []
+    while x.norm() > 1e-2:
+        path.append(x)
+        x = 0.7 * x
+    path.append(x)
+    return {"path": path, "x": x, "again": path}
+
+
+def _two_paths(x: Any) -> Any:
+    path, now_and_then = [], []
+    for i in range(80):
+        x = 0.7 * x
+        if i % 3 == 1:
+            now_and_then.append(x * 2)
+        path.append(x.clone())
+        if x.norm() < 1e-2:
+            break
+    return path, now_and_then
+
+
+def _path_and_what_is_in_it(x: Any) -> Any:
+    path, before = [], x
+    while x.norm() > 1e-2:
+        before = x
+        x = 0.7 * x
+        path.append(x)
+    return path, before
+
+
+def _one_tensor_twice(x: Any) -> Any:
+    path, best = [], x
+    for i in range(30):
+        x = 0.8 * x
+        if i % 4 == 0:
+            best = x
+        path.append(best)
+        if x.norm() < 1e-2:
+            break
+    return path
+
+
+def _one_tensor_in_two_lists(x: Any) -> Any:
+    path, other = [], []
+    while x.norm() > 1e-2:
+        x = 0.7 * x
+        path.append(x)
+        other.append(x)
+    return path, other
+
+
+@pytest.mark.parametrize(
+    ("step", "most"),
+    [
+        *((_path_with_its_start, 2), (_path_before_each_step, 2), (_two_paths, 2)),
+        *((_path_and_what_is_in_it, 9), (_one_tensor_twice, 9), (_one_tensor_in_two_lists, 9)),
+    ],
+)
+def test_lists_of_tensors_are_returned(step: Callable[..., Any], most: int) -> None:
+    compiled = lucid.compile(step)
+    for start in (2.0, 70.0, 0.3, 900.0, 0.013, 1e-3):
+        x = start * lucid.tensor([1.0, -0.5, 0.25], dtype=f64)
+        found, wanted = compiled(x), step(x)
+        for one, other in zip(values(found), values(wanted), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-9)
+        assert _sharing(found, x) == _sharing(wanted, x)
+    assert compiled.stats.traces <= most and not compiled.stats.eager_reasons
+
+
+def _sharing(found: Any, x: Any) -> list[Any]:
+    """Which tensors of a result are one object, or on one memory."""
+    tensors = [*flatten(found)[0], x]
+    pairs = [*itertools.combinations(range(len(tensors)), 2)]
+    arrays = [t.numpy() for t in tensors]
+    one = [(i, j) for i, j in pairs if tensors[i] is tensors[j]]
+    return [one, [(i, j) for i, j in pairs if np.shares_memory(arrays[i], arrays[j])]]
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_what_rounds_note_if_they_are_told_to(verbose: bool) -> None:
+    def step(x: Any) -> Any:
+        history: list[float] = []
+        while x.norm() > 1e-2:
+            x = 0.7 * x
+            if verbose:
+                history.append(x.norm().item())
+        history.append(0.5)
+        return x, history
+
+    assert traces(step, [2.0, 70.0, 0.3]) == 1
+
+
+def _counted_in_a_round(x: Any) -> Any:
+    found: list[float] = []
+    while x.norm() > 0.1 and len(found) < 3:
+        x = 0.9 * x
+        if x[0] > 0.5:
+            found.append(x.norm().item())
+    return found, x
+
+
+def _of_two_kinds(x: Any) -> Any:
+    found: list[Any] = []
+    while x.norm() > 0.1:
+        x = 0.9 * x
+        if x[0] > 0.5:
+            found.append(x.norm().item())
+        else:
+            found.append(1)
+    return found
+
+
+def _differentiated_now_and_then(x: Any) -> Any:
+    x = start = x.clone().requires_grad_()
+    found = [x]
+    while x.norm() > 0.1:
+        x = 0.9 * x
+        if x[0] > 0.5:
+            found.append(x)
+    return lucid.autograd.grad(lucid.stack(found).sum() + x.sum(), start)[0]
 
 
 def _written_behind(x: Any) -> Any:
@@ -1086,7 +1602,7 @@ def _taken(x: Any) -> Any:
     "step",
     [
         *(_written_behind, _written_in_place, _shown_twice, _returned, _put_now_and_then),
-        *(_large_ints, _taken),
+        *(_large_ints, _taken, _counted_in_a_round, _of_two_kinds, _differentiated_now_and_then),
     ],
 )
 def test_lists_that_are_not_rows_of_a_loop_are_those_of_eager_mode(
@@ -1117,14 +1633,17 @@ _MORE = (
         "z = z.detach() * 1",
     ),
     *("z += 0.1", "with lucid.no_grad(): p -= 0.1 * p", "p.data = p.data * 0.9"),
-    "(p * x.detach()).sum().backward()",
+    *("(p * x.detach()).sum().backward()", "p.data -= 0.1 * x.detach()", "p.grad = None"),
+    *("print(n, s)", "print(f'{err.item():.5f}', k, end=';')"),
 )
 _BRANCHES = ("x.sum() > 0.2", "err.item() < 0.5", "s < 0.8", "n % 2 == 0", "m > 1")
 _SIDES = (
     *("best = x", "y = y * 0.5", "n += 1", "s = s * 0.5", "x = x * 0.9", "best = old"),
     *("buf.add_(1)", "z -= 0.2", "z = buf * 2", "pair = (pair[0] * 1, pair[1] + 1)", "z = buf"),
     *("n = 0", "p.grad = None", "buf[0] = s", "best = x.detach().clone()", "d['k'] = n"),
+    *("p.data = x.detach() * 0.5", "print('side', n)", "print(f'{s:.5f}')"),
 )
+_COLLECTED_BY_SIDES = ("ls.append(s)", "xs.append(z * 2)", "ns.append(n)")
 _COLLECTED = (
     *("xs.append(x)", "xs.append(y * 2)", "ls.append(err.item())", "ls.append(s)", "ns.append(n)"),
     *("ls.append(float(n))", "xs.append(buf * 1)", "xs.append(z)", "ns.append(len(ns) + n)"),
@@ -1137,8 +1656,11 @@ def _program(rng: random.Random) -> str:
     """The text of a step: a loop that ends on a value, and what it leaves."""
     tol, is_differentiated = rng.choice(["0.05", "0.01", "1e-3"]), rng.random() < 0.4
 
+    collects = rng.random() < 0.6
+
     def branch() -> list[str]:
-        lines = [f"if {rng.choice(_BRANCHES)}:", "    " + rng.choice(_SIDES)]
+        sides = [*_SIDES, *(_COLLECTED_BY_SIDES * 2 if collects else ())]
+        lines = [f"if {rng.choice(_BRANCHES)}:", "    " + rng.choice(sides)]
         return lines + (["else:", "    " + rng.choice(_SIDES)] if rng.random() < 0.5 else [])
 
     end = rng.choice(_ENDS).format(tol=tol)
@@ -1146,7 +1668,7 @@ def _program(rng: random.Random) -> str:
     body += rng.choices(_MORE, k=rng.randrange(3))
     body += branch() if rng.random() < 0.4 else []
     other = [f"if {rng.choice(_OTHER_ENDS)}:", "    break"] if rng.random() < 0.3 else []
-    kind = rng.choice(["for", "for", "else", "while", "and", "or", "true", "count"])
+    kind = rng.choice(["for", "for", "else", "while", "and", "or", "true", "count", "done"])
     if kind in ("for", "else", "true"):
         way = ["return x.detach() * 1, n, s"] if rng.random() < 0.1 else ["break"]
         if rng.random() < 0.2:
@@ -1157,7 +1679,8 @@ def _program(rng: random.Random) -> str:
         body += [f"if {end}:", *("    " + x for x in way)]
     elif kind == "count":
         body += branch()
-    collects = rng.random() < 0.6
+    elif kind == "done":
+        body.append(rng.choice([f"done = {end} or g > 12", f"done = g > 30 or {end}"]))
     for line in rng.choices(_COLLECTED, k=rng.randrange(1, 4)) if collects else ():
         body.insert(rng.choice([3, len(body)]), line)
     body += other + rng.choices(_MORE, k=rng.randrange(3)) + ["n += 1", "g += 1"]
@@ -1167,12 +1690,13 @@ def _program(rng: random.Random) -> str:
         "and": f"while g < {rng.choice([4, 30])} and err > {tol}:",
         "or": f"while not (err < {tol} or g > 12):",
         "true": "while g < 500:",
+        "done": "while not done:",
         "count": f"for k in range({rng.choice([12, 40])}):",
     }[kind]
     lines = ["x0 = x = x.clone()" + (".requires_grad_()" if is_differentiated else "")]
     lines += [
         "best, y, n, s, k, g = x, x * 0.5, 0, 1.0, 0, 0",
-        "err, m = lucid.tensor(10.0), lucid.tensor(0)",
+        "err, m, done = lucid.tensor(10.0), lucid.tensor(0), False",
     ]
     lines += ["box, d, pair = [x.detach().sum()], {'k': 0}, (0, 1.0)"]
     lines += ["buf, z = lucid.zeros_like(x), x.detach() * 2", "p = buf.clone().requires_grad_()"]
@@ -1206,5 +1730,8 @@ def test_random_loops(seed: int) -> None:
     rng = np.random.default_rng(seed)
     for power in (-2, 0, 1, -3, 0, 1):
         x = lucid.tensor(rng.normal(size=3) * 10.0**power, dtype=f64)
-        for one, other in zip(values(compiled(x)), values(step(x)), strict=True):
+        found, found_texts = told(compiled, x)
+        wanted, wanted_texts = told(step, x)
+        assert_alike(found_texts, wanted_texts)
+        for one, other in zip(values(found), values(wanted), strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-7, atol=1e-9, err_msg=text)

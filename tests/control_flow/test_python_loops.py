@@ -741,6 +741,7 @@ def a_comparison_with_its_number(w: Any, x: Any) -> Any:
     [
         *(one_variable, variables_that_change_places, containers, what_is_read_behind_the_loop),
         *(a_sum, a_carry_that_is_written, memory_that_is_written, views, a_cell, draws, a_hook),
+        shared_memory,
         *(rows, rows_backwards, rows_of_the_carry, tokens, the_row_before),
         *(
             two_names,
@@ -1412,7 +1413,7 @@ def a_comprehension(w: Any, x: Any) -> Any:
             rows_of_a_list,
             a_generator_of_its_own,
         ),
-        *(shared_memory, memory_that_is_shared_and_written, rows_at_other_numbers),
+        *(memory_that_is_shared_and_written, rows_at_other_numbers),
         *(a_carry_that_is_written_behind_a_list, a_branch_on_its_number, pairs_of_other_lengths),
         *(keys_that_come, a_list_that_another_list_has),
         *(an_object_that_is_a_list_as_well, the_item_before_the_last),

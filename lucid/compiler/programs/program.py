@@ -557,7 +557,11 @@ class Program:
 
     def _held(self) -> list[Any]:
         """What it holds besides its guards and the places that it reads or binds."""
-        held = [*self._objects, *self.hosts, *(deferred.function for deferred in self._deferred)]
+        held = [
+            *self._objects,
+            *self.hosts,
+            *(x for deferred in self._deferred for x in deferred.functions),
+        ]
         held += [x.value for x in self._constants if not is_known_by_place(x.value)]
         return [*held, self._function]
 
@@ -844,12 +848,11 @@ class Program:
 
     def _tell(self, run: Run) -> None:
         """Make the calls that come after one of the step, those that an interrupt has left."""
-        count = len(self._deferred)
+        count = len(run.calls)
         try:
             while run.told < count:
-                deferred = self._deferred[run.told]
-                kwargs = {name: spec.of(run) for name, spec in deferred.kwargs.items()}
-                call = partial(deferred.function, *[x.of(run) for x in deferred.args], **kwargs)
+                deferred = run.calls[run.told]
+                call = partial(deferred.function, *deferred.args, **deferred.kwargs)
                 if deferred.prepares:
                     call = call()
                 if deferred.owners:
@@ -981,9 +984,10 @@ class Program:
         finals = [final.of(run) for final in self._finals]
         for entries in run.changed:
             entries.put()
+        run.calls = []
         for deferred in self._deferred:  # before lists grow, and calls change what is asked
-            for spec in (*deferred.args, *deferred.kwargs.values()):
-                spec.of(run)
+            kwargs = {name: spec.of(run) for name, spec in deferred.kwargs.items()}
+            run.calls += deferred.made([spec.of(run) for spec in deferred.args], kwargs)
         if record is not None:
             results = [spec.of(run) for spec in self.tensors]
             record.attach(call.tensors, run.outputs, run.inputs, results)

@@ -75,6 +75,9 @@ class DeferredCall:
     Attributes:
         prepares: whether the function finds the call that is to be made, and changes nothing.
         owners: the dicts that it changes, if it is no more than that.
+        is_said: whether its arguments are what they were when it was taken down.
+        of_rounds: the calls of the rounds of a loop, if it stands for those: its argument is a list
+            of them.
     """
 
     function: Callable[..., Any]
@@ -82,6 +85,19 @@ class DeferredCall:
     kwargs: Any
     prepares: bool = False
     owners: Sequence[dict[str, Any]] = ()
+    is_said: bool = False
+    of_rounds: Sequence[DeferredCall] = ()
+
+    def made(self, args: Any, kwargs: Any) -> Sequence[DeferredCall]:
+        """It, or what it stands for, with the arguments of a call of the step."""
+        if self.of_rounds:
+            return args[0]  # type: ignore[no-any-return]
+        return [DeferredCall(self.function, args, kwargs, self.prepares, self.owners)]
+
+    @property
+    def functions(self) -> list[Callable[..., Any]]:
+        """What is called."""
+        return [self.function, *(x for call in self.of_rounds for x in call.functions)]
 
 
 class _Later:
@@ -176,16 +192,17 @@ class DeferredCalls:
     def writes_files(self) -> bool:
         """Whether any call that has been taken down may write a file, or a folder."""
         for deferred in self.deferred:
-            owner = deferred.kwargs.get("file") or getattr(deferred.function, "__self__", None)
-            is_file = isinstance(owner, (io.IOBase, pathlib.PurePath))
-            if is_file and owner not in (sys.stdout, sys.stderr):
+            owners = [getattr(x, "__self__", None) for x in deferred.functions]
+            owners.append(deferred.kwargs.get("file"))
+            files = [x for x in owners if isinstance(x, (io.IOBase, pathlib.PurePath))]
+            if any(x not in (sys.stdout, sys.stderr) for x in files):
                 return True
         return False
 
     def say(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         """Let each call of the step call a function at its end."""
         given = {name: _as_of_now(value) for name, value in kwargs.items()}
-        self.deferred.append(DeferredCall(function, [*map(_as_of_now, args)], given))
+        self.deferred.append(DeferredCall(function, [*map(_as_of_now, args)], given, is_said=True))
 
     def _let_listen(self, *listeners: Any) -> None:
         """Know what the user's code can change that is called then: the step mustn't read it."""

@@ -20,6 +20,9 @@ A `for` is at its end as well when its things are, and a round may look at other
 ends too: `while err > tol and rounds < limit`. In the native loop a round that another look ends is
 undone: it leaves what there was at the look before it. Python makes that round again, and is told
 the answers. Which end it was is an exit of the step, so there is a path for each.
+
+A long `for` that no look ends is such a loop as well where its rounds branch by their number, as in
+`if t % 10 == 0`, or print: a round lies between two of their ends.
 """
 
 from __future__ import annotations
@@ -39,6 +42,8 @@ from lucid.autograd.modes import no_grad
 from lucid.autograd.node import Edge, Node, OpNode, edge_of
 from lucid.compiler.guards.events import Stack
 from lucid.compiler.inputs.scalars import is_live
+from lucid.compiler.recording.calls_of_rounds import CallsOfRounds
+from lucid.compiler.recording.filled_lists import FilledList
 from lucid.compiler.recording.iterables import LateIterable
 from lucid.compiler.recording.loop_code import (
     LookCode,
@@ -49,6 +54,7 @@ from lucid.compiler.recording.loop_code import (
 from lucid.compiler.recording.loop_state import LoopState, number_of
 from lucid.compiler.recording.loops import Frame, Loops, Scan, loops_here, unrolling
 from lucid.ir import ops
+from lucid.ir.extents import hint
 from lucid.ir.graph import Value
 from lucid.ir.location import LIBRARY, USERS, Location, here, user_frame
 from lucid.ir.passes.cse import value_number
@@ -60,11 +66,14 @@ from lucid.tensor.core import TensorCore, constant, of_value
 from lucid.tensor.storage import Storage
 
 if TYPE_CHECKING:
+    from lucid.compiler.recording.deferred_calls import DeferredCall
     from lucid.compiler.recording.recorder import Recorder
 
 _LEFT, _OVER, _UNDONE = 0, 1, 2
 """How a loop ends: by the look, as there are no more rounds, or by another look: the first one."""
 _MOST_LOOKS = 4  # at rounds, until one is like the next one
+_LEAST_NODES = 2500  # that needn't be recorded, of a `for` that no look ends
+_LITTLE = 2**14  # bytes that may be computed for nothing in each round
 _MOST_ROUNDS = 2**20  # of a `while`, until Python looks for signals again
 _MOST_BRANCHES = 3  # in a round, of each of which both sides are computed
 _MOST_STATES = 256  # of what shares memory behind the rounds of a loop
@@ -81,14 +90,17 @@ class Iteration:
 
     Attributes:
         begun: how many rounds, of so many as there are `things`.
+        branches: whether a round branches on its number.
     """
 
     things: LateIterable
     begun: Any = 0
+    branches: bool = False
 
     def item(self, begun: Any) -> Any:
         """What the latest of so many rounds was given."""
-        return self.things.at(self.things.first + self.things.stride * (begun - 1))
+        before = begun - 1 if self.things.stride == 1 else self.things.stride * (begun - 1)
+        return self.things.at(self.things.first + before)
 
     def rest(self) -> Iterable[tuple[Any]]:
         """What there is for the rounds that haven't begun."""
@@ -104,12 +116,19 @@ class _Look:
     Attributes:
         frame: that of the loop; code: what its code tells; at: where it is, and those inside of it.
         event: what was told of the instruction, once for each time.
+        is_between: whether it is none, but the end of a round of a `for`.
     """
 
     frame: types.FrameType
     code: LookCode
     at: tuple[Any, ...]
     event: object
+    is_between: bool = False
+
+    @property
+    def tells(self) -> int:
+        """How much it tells of the rounds, of all looks in a loop: most where it may end that."""
+        return 1 if self.is_between else 0 if self.code.stays is None else 2
 
     @property
     def loop(self) -> tuple[int, int]:
@@ -168,7 +187,8 @@ class _Way(NamedTuple):
         stays: whether the loop goes on; begun: how many rounds of a `for` have begun.
         holds: the answer of the look behind it, if that doesn't say whether the loop goes on.
         made: the next carry; memory: that of it; new: what of this the round has made.
-        items: what the round has put in lists; held: the memory of that.
+        items: what the round has put in lists; told: what it tells.
+        held: of a tensor that it has put in a list, the memory, and which of the carry it is.
         written: what it has left in memory from before it, and the version.
         entered: the state that it began with; with_history: the next carry, as Python has it.
     """
@@ -178,8 +198,9 @@ class _Way(NamedTuple):
     begun: list[TensorCore]
     holds: list[TensorCore]
     made: list[TensorCore]
-    items: list[TensorCore]
-    held: set[Storage]
+    items: list[Any]
+    held: dict[int, tuple[Storage, int | None]]
+    told: list[DeferredCall]
     memory: list[Storage]
     new: set[Storage]
     written: dict[Storage, tuple[Value, int]]
@@ -203,6 +224,7 @@ class _Recorded:
         entered: the places on stand-ins; asked: of the way that Python goes now.
         holds: the answer of the look, where the loop may go on with either.
         ways: those that it has gone; plan: the answers where the next one branches.
+        work: the bytes that each of these has computed, of the nodes up to the last one of `seen`.
     """
 
     watched: _Watched
@@ -222,6 +244,8 @@ class _Recorded:
     asked: list[_Asked] = field(default_factory=list)
     ways: list[_Way] = field(default_factory=list)
     plan: list[bool] = field(default_factory=list)
+    work: list[int] = field(default_factory=list)
+    seen: int = 0
 
 
 class EndedLoops:
@@ -239,7 +263,7 @@ class EndedLoops:
         self._told: list[tuple[Any, bool]] = []
         self._refused: set[tuple[types.CodeType, int]] = set()
         self._branching: set[tuple[types.CodeType, int]] = set()
-        self._ending: set[tuple[types.CodeType, int]] = set()
+        self._telling: dict[tuple[types.CodeType, int], int] = {}
         self._undone: dict[tuple[types.CodeType, int], int] = {}
 
     def end(self) -> None:
@@ -261,8 +285,20 @@ class EndedLoops:
     def ask(self, condition: Value, find: Any) -> bool:
         """What Python is to see of a value; find: the answer of this call, as an exit."""
         look = self._look()
-        if look is None:
-            return bool(find())
+        return bool(find()) if look is None else self._ask(look, condition, find)
+
+    def end_round(self, frame: types.FrameType, code: LookCode, things: LateIterable) -> None:
+        """A round of a `for` ends, which may be alike another one but for how it branches."""
+        look = _Look(frame, code, (frame.f_code,), object(), is_between=True)
+        watched, iteration = self._watched.get(look.loop), self._iteration(look)
+        is_between = watched is not None and watched.look.is_between
+        if is_between and watched and iteration is not None and type(iteration.begun) is int:
+            nodes = len(self._loops.recorder.graph.nodes) - watched.noted.start
+            if nodes * (things.length - iteration.begun) < _LEAST_NODES:
+                self._refused.add(look.source)
+        self._ask(look, None, lambda: True)
+
+    def _ask(self, look: _Look, condition: Value | None, find: Any) -> bool:
         if self._told and self._told[0][0] == look.at:
             return self._told.pop(0)[1]
         loops, recorded = self._loops, self._recorded
@@ -277,12 +313,12 @@ class EndedLoops:
             self._branching.add(look.source)
         if watched is not None and watched.look.at != look.at:
             watched.branches |= look.code.stays is None
-            if look.code.stays is None or watched.look.code.stays is not None:
+            if look.tells <= watched.look.tells:
                 return bool(find())
-            self._watched.pop(look.loop).closing.close()  # a look that may end the loop tells more
-            self._ending.add(look.source)
+            self._watched.pop(look.loop).closing.close()
+            self._telling[look.source] = look.tells
             watched = None
-        if look.code.stays is None and look.source in self._ending:
+        if look.tells < self._telling.get(look.source, 0):
             return bool(find())
         state, looks, branches = None, 0, look.code.stays is None
         if watched is not None:
@@ -339,11 +375,12 @@ class EndedLoops:
         """Look at the round that begins now."""
         loops, iteration, closing = self._loops, self._iteration(look), ExitStack()
         if state is None:
-            code = LoopCode(False, False, look.code.live, None, False)
+            code = LoopCode(False, False, False, look.code.live, None, False)
             state = LoopState(code, look.frame, loops)
         state.note_history()
         noted = closing.enter_context(loops.looking(state.objects))
         noted.may_look = True
+        branches |= iteration is not None and iteration.branches
         begun = None if iteration is None else iteration.begun
         self._watched[look.loop] = _Watched(
             look, look.below, stays, state, begun, noted, closing, looks, branches
@@ -357,15 +394,16 @@ class EndedLoops:
         others = look.code.stored if watched.branches else []
         self._part(look.frame, others)
         state = LoopState(before.code, look.frame, self._loops, before)
-        carry = state.carry(before, noted, kinds=(float, int), others=others)
-        if noted.refused is not None or noted.has_told:
+        kinds, appended = (float, int), look.code.appended
+        carry = state.carry(before, noted, kinds=kinds, others=others, appended=appended)
+        if noted.refused is not None or noted.has_effects:
             return None
         changed = [x for x in noted.changed if id(x.owner) not in state.filled]
         if changed:
             if not state.opens(changed):
                 return None
             return LoopState(before.code, look.frame, self._loops, state), None
-        return state, carry or None
+        return state, carry if carry or noted.written else None
 
     def _part(self, frame: types.FrameType, places: list[int]) -> None:
         """Let variables hold tensors of their own, as one may be set where another isn't."""
@@ -380,7 +418,7 @@ class EndedLoops:
     # ------------------------------------------------------------------ the round that is recorded
 
     def _begin(
-        self, watched: _Watched, look: _Look, condition: Value, state: LoopState, carry: Any
+        self, watched: _Watched, look: _Look, condition: Value | None, state: LoopState, carry: Any
     ) -> bool:
         """Let Python make a round on stand-ins, behind the look at this condition."""
         loops, iteration = self._loops, self._iteration(look)
@@ -390,13 +428,15 @@ class EndedLoops:
         if iteration is not None:
             first.append(self._constant(begun))
         if look.code.stays is None:
+            assert condition is not None
             first.append(self._holds(condition, True))
         count = len(first)
         closing = ExitStack()
         bare = state.without_histories(carry)
         options: Any = {"op": ops.while_loop, "variables": state.objects}
+        rounds = iteration.things.length - begun if look.is_between and iteration else 0
         scan = closing.enter_context(
-            loops.scanned([*first, *bare], [], 0, False, "while", **options)
+            loops.scanned([*first, *bare], [], rounds, False, "while", **options)
         )
         frame, place = loops.frames[-1], here()
         frame.may_look = True
@@ -453,12 +493,15 @@ class EndedLoops:
         recorded.asked.append(_Asked(at, holds, answer, False))
         return answer
 
-    def _stays(self, watched: _Watched, condition: Value) -> TensorCore:
-        """Whether the loop goes on behind a look."""
-        is_end = watched.look.code.stays is not None
-        return self._holds(condition, watched.stays) if is_end else constant(True, bool_)
+    def _stays(self, watched: _Watched, condition: Value | None) -> TensorCore:
+        """Whether the loop goes on behind a look; None: that is the end of a round."""
+        if condition is None or watched.look.code.stays is None:
+            return constant(True, bool_)
+        return self._holds(condition, watched.stays)
 
-    def _answer_in(self, recorded: _Recorded, look: _Look, condition: Value, find: Any) -> bool:
+    def _answer_in(
+        self, recorded: _Recorded, look: _Look, condition: Value | None, find: Any
+    ) -> bool:
         """What Python is to see within the round that is recorded."""
         known, place = recorded.watched.look, recorded.place
         if look.at == known.at and look.frame is known.frame:
@@ -467,7 +510,7 @@ class EndedLoops:
             known.event = look.event
             with _with_histories(recorded.carry):
                 return self._finish(recorded, condition)
-        if look.loop != known.loop:
+        if look.loop != known.loop or condition is None:
             return bool(find())
         holds, stays = self._holds(condition, True), look.code.stays
         if stays is None:
@@ -475,7 +518,7 @@ class EndedLoops:
         recorded.asked.append(_Asked(look.at, holds, stays, True))
         return stays
 
-    def _finish(self, recorded: _Recorded, condition: Value) -> bool:
+    def _finish(self, recorded: _Recorded, condition: Value | None) -> bool:
         """Close the body at its second look, and let Python go on behind the loop.
 
         Where a round branches, Python makes it again before that, to go another way.
@@ -490,56 +533,111 @@ class EndedLoops:
             pairs = zip(recorded.stand_ins, recorded.versions, strict=True)
             state.writes = [x._counter.value - version for x, version in pairs]
             items = recorded.entered.appended(made, recorded.stand_ins)
-            held = {x._storage for x in items}
+            held = _held(state.filled.values(), items, made)
             memory, written = [x._storage for x in made], dict[Storage, tuple[Value, int]]()
-            new = {x for x in memory if recorded.frame.is_new(x)}
+            seen = [*memory, *(x for x, _ in held.values())]
+            new = {x for x in seen if recorded.frame.is_new(x)}
             stays = self._stays(watched, condition)
             begun = [] if iteration is None else [self._constant(iteration.begun)]
-            holds = [] if recorded.holds is None else [self._holds(condition, True)]
+            is_open = recorded.holds is not None
+            holds = [self._holds(condition, True)] if is_open and condition is not None else []
             plan = recorded.plan
             if recorded.frame.written and recorded.asked:
-                made, items = ([self._as_it_is(recorded, x) for x in y] for y in (made, items))
+                made = [self._as_it_is(recorded, x) for x in made]
+                items = [x if x is None else self._as_it_is(recorded, x) for x in items]
                 written = self._take_back(recorded)
-            way = _Way(
-                *(recorded.asked, stays, begun, holds, made, items, held, memory, new, written),
-                *(entered, with_history),
-            )
+            told = recorded.frame.take_told()
+            leaves = held, told, memory, new, written, entered, with_history
+            way = _Way(recorded.asked, stays, begun, holds, made, items, *leaves)
             recorded.ways.append(way)
+            self._note_work(recorded)
             while plan and not plan[-1]:
                 plan.pop()
             if plan:
                 plan[-1] = False
                 return self._enter(recorded)
             self._recorded = None
+            calls = self._fit_items(recorded)
             self._join(recorded)
         except BaseException:
             self._recorded = None
             recorded.closing.__exit__(*sys.exc_info())
             raise
-        scan, count = recorded.scan, len(recorded.scan.carry) - len(recorded.carry)
+        scan, first = recorded.scan, len(recorded.scan.carry) - len(recorded.carry)
         items = scan.made[1]
         with _with_histories(items):
             recorded.closing.close()
-        left = state.written_back(recorded.carry, scan.carry[count:], None)
-        rounds = number_of(self._loops, scan.carry[scan.counted], (0, math.inf))
-        for filled, rows, item in zip(state.filled.values(), scan.rows, items, strict=True):
-            filled.fill(rows, rounds, [item, *left])
+        left = state.written_back(recorded.carry, scan.carry[first:], None)
+        self._fill(recorded, calls, items, left)
         state.enter(watched.look.frame, recorded.carry, left)
         way = recorded.ways[0]
         way.entered.leave_history(way.with_history, left)
-        self._note_memory(recorded, [x._storage for x in left])
+        self._note_memory(recorded, left)
         if iteration is not None:
             iteration.begun = number_of(self._loops, scan.carry[CONTROL + 2])
-        last = None if recorded.holds is None else scan.carry[count - 1]
+        last = None if recorded.holds is None else scan.carry[first - 1]
+        self._let_know(watched.look, condition, not watched.stays)
         return self._leave(recorded, scan.carry[CONTROL], last)
 
-    def _note_memory(self, recorded: _Recorded, left: list[Storage]) -> None:
+    def _fit_items(self, recorded: _Recorded) -> CallsOfRounds:
+        """Let all ways put the same in the rows that are stacked; and what they tell."""
+        ways = recorded.ways
+        frame = recorded.watched.look.frame
+        recorded.state.fit_items(frame, [way.items for way in ways])
+        calls = CallsOfRounds([way.told for way in ways])
+        for way, rows in zip(ways, calls.rows, strict=True):
+            way.items.extend(rows)
+        return calls
+
+    def _fill(
+        self,
+        recorded: _Recorded,
+        calls: CallsOfRounds,
+        items: Sequence[TensorCore],
+        left: Sequence[TensorCore],
+    ) -> None:
+        """Let lists have what all rounds have put in them, and the step tell what they tell."""
+        scan = recorded.scan
+        rounds = number_of(self._loops, scan.carry[scan.counted], (0, math.inf))
+        filled_lists = recorded.state.filled.values()
+        for filled, rows, item in zip(filled_lists, scan.rows, items, strict=False):
+            flags = None if filled.flag is None else scan.rows[filled.flag]
+            filled.fill(rows, rounds, [item, *left], flags)
+        calls.fill(self._loops.recorder, scan.rows[len(scan.rows) - len(calls.rows[0]) :], rounds)
+
+    def _note_work(self, recorded: _Recorded) -> None:
+        """Begin again where it takes much longer to go one way by a round's number than another.
+
+        As each round computes both, which a test of a model in every hundredth one shouldn't do.
+        """
+        nodes = self._loops.recorder.graph.nodes
+        new = nodes[max(recorded.seen, recorded.frame.start) :]
+        recorded.seen = len(nodes)
+        recorded.work.append(sum(hint(x.type.nbytes) for node in new for x in node.results))
+        is_by_number = recorded.iteration is not None and recorded.iteration.branches
+        if is_by_number and max(recorded.work) > 2 * min(recorded.work) + _LITTLE:
+            raise unrolling("does much more in some rounds", [recorded.place])
+
+    def _let_know(self, look: _Look, condition: Value | None, answer: bool) -> None:
+        """Let the tensor that Python asks hold what ends the loop: it may ask it again behind that.
+
+        As with `done = err < tol or …`, and then `while not done`.
+        """
+        recorder = self._loops.recorder
+        if condition is None or condition.graph is recorder.graph or not look.code.keeps:
+            return
+        asked = Stack(look.frame)[look.code.below.stop]
+        if isinstance(asked, TensorCore) and asked._storage.value is condition:
+            asked._storage.value = recorder.value_of(constant(answer, bool_))
+            asked._storage.generation += 1
+
+    def _note_memory(self, recorded: _Recorded, tensors: list[TensorCore]) -> None:
         """Note what of the memory that a loop leaves may be shared in eager mode.
 
         Of each place it is known which memory it shows after each round, by the way of that: a
         number for what rounds have made, as they share it, or what was there before.
         """
-        apart, own = self._loops.apart, recorded.state.own
+        apart, own, left = self._loops.apart, recorded.state.own, [x._storage for x in tensors]
         starts = [x._storage for x in recorded.carry]
         number = {x._storage: i for i, x in enumerate(recorded.stand_ins)}
         ways = [(way.memory, way.new) for way in recorded.ways]
@@ -564,7 +662,58 @@ class EndedLoops:
             for i, j in itertools.combinations(range(len(left)), 2)
             if any(state[i] == state[j] for state in seen)
         ]
+        held: list[tuple[Storage, set[Storage]]] = []
+        for filled in recorded.state.filled.values():
+            if filled.number is None:
+                held += self._note_items(recorded, filled, tensors, may_be, pairs)
+        pairs += [
+            (x, y)
+            for (x, some), (y, others) in itertools.combinations(held, 2)
+            if not some.isdisjoint(others)
+        ]
         apart.note(may_be, pairs, recorded.place)
+
+    def _note_items(
+        self,
+        recorded: _Recorded,
+        filled: FilledList,
+        left: list[TensorCore],
+        may_be: dict[Storage, set[Storage]],
+        pairs: list[tuple[Storage, Storage]],
+    ) -> list[tuple[Storage, set[Storage]]]:
+        """Note what tensors in a list may share, if each of them is another one than the rest.
+
+        So are those that rounds make, or have begun with and replace. Returns the memory of the
+        list, and what of the recorded round may be in it.
+        """
+        ways, carry = recorded.ways, recorded.carry
+        put = [way.held[id(filled)] for way in ways if id(filled) in way.held]
+        begins = [x._storage for x in recorded.stand_ins]
+        held, count = {x for x, _ in put}, 0
+        first = {k for k, x in enumerate(begins) if x in held}
+        before = {x._storage for x in filled.before}
+        made = {x for way in ways for x in way.new}
+        replaced = all(way.memory[k] in way.new for way in ways for k in first)
+        if not (held <= made or (len(held) == len(first) == 1 and replaced)):
+            return []
+        if any(carry[k]._storage in before for k in first):
+            return []
+        while len(held) > count:
+            count = len(held)
+            for way in ways:
+                held |= {x for x, y in zip(begins, way.memory, strict=True) if y in held}
+        numbers = {k for _, k in put} if filled.flag is None else set()
+        last = next(iter(numbers)) if len(numbers) == 1 else None
+        last = None if first else last
+        is_begun = last is not None and any(carry[last] is x for x in filled.before[-1:])
+        rows = filled.part(None if last is None else left[last], is_begun=is_begun)
+        may_be[rows] = {carry[k]._storage for k in first}
+        for k, x in enumerate(left):
+            if k != last and any(way.memory[k] in held for way in ways):
+                pairs.append((rows, x._storage))
+            if carry[k]._storage in before and not (k == last and is_begun):
+                may_be[x._storage] |= {carry[k]._storage}  # if there is no round
+        return [(rows, held)]
 
     def _join(self, recorded: _Recorded) -> None:
         """Choose of the ways through a round the one that it goes, for the next carry."""
@@ -613,7 +762,8 @@ class EndedLoops:
             versions = [way.written[storage][1] for way in ways if storage in way.written]
             recorded.frame.written[storage][1].value = max(versions)
         for way in ways:
-            recorded.entered.refuse_written(way.held, way.memory, recorded.stand_ins)
+            held = {x for x, _ in way.held.values()}
+            recorded.entered.refuse_written(held, way.memory, recorded.stand_ins)
         scan.made = [goes_on, number, end, counted, *new[:count]], items
 
     def _as_it_is(self, recorded: _Recorded, x: TensorCore) -> TensorCore:
@@ -687,7 +837,12 @@ class EndedLoops:
     def _leave(self, recorded: _Recorded, end: TensorCore, holds: TensorCore | None) -> bool:
         """What Python is to see behind the loop, as it has ended in this call."""
         recorder, watched = self._loops.recorder, recorded.watched
-        found = recorder.exits.ask(recorder.value_of(end), "how a loop ends")
+        is_over = watched.look.is_between and not any(
+            x.ends for y in recorded.ways for x in y.asked
+        )
+        found = _OVER
+        if not is_over:
+            found = recorder.exits.ask(recorder.value_of(end), "how a loop ends")
         if found == _LEFT:
             return not watched.stays
         if found == _OVER:
@@ -786,6 +941,18 @@ def _are_alike(one: Node, other: Node) -> bool:
     if not is_alike or not is_known or is_watched:
         return False
     return type(one) is not OpNode or (one.op is cast(OpNode, other).op)
+
+
+def _held(
+    lists: Iterable[FilledList], items: Sequence[TensorCore | None], made: Sequence[TensorCore]
+) -> dict[int, tuple[Storage, int | None]]:
+    """Of the tensors that a round has put in lists the memory, and which of the carry they are."""
+    found = zip(lists, items, strict=True)
+    return {
+        id(filled): (x._storage, next((k for k, y in enumerate(made) if y is x), None))
+        for filled, x in found
+        if x is not None
+    }
 
 
 def _history_of(x: TensorCore) -> tuple[Node | None, int, bool]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from lucid.autograd.hooks import hooks_of
-from lucid.autograd.node import OpNode, edge_of
+from lucid.autograd.node import AccumulateGrad, OpNode, edge_of
 from lucid.compiler.guards.age import owner_of
 from lucid.compiler.guards.collector import PLAIN
 from lucid.compiler.guards.guard import (
@@ -31,13 +31,13 @@ from lucid.compiler.inputs.objects import SCALARS, know_by_identity
 from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.inputs.signature import Call
 from lucid.compiler.recording.deferred_calls import DeferredCall
+from lucid.compiler.recording.filled_lists import FilledList
 from lucid.compiler.recording.growing_lists import settled
 from lucid.compiler.recording.late_arrays import LateArray
 from lucid.compiler.recording.loops import RegionNode
 from lucid.compiler.recording.recorder import Recorder
 from lucid.compiler.recording.texts import is_of_call
 from lucid.compiler.results.histories import Histories, History, calls_users, lost_graph
-from lucid.compiler.results.memory import TracedMemory
 from lucid.compiler.results.output_specs import (
     Constant,
     Found,
@@ -48,6 +48,7 @@ from lucid.compiler.results.output_specs import (
     LateOutput,
     MemoryAlias,
     OutputSpec,
+    RowsOutput,
     Run,
     Views,
     leaf_of,
@@ -121,6 +122,8 @@ class EpilogueBuilder:
         }
         self._found_counters |= {x._counter: i for i, x in reversed([*enumerate(handles)])}
         self._made: dict[int, BuiltContainer] = {}
+        self._new_leaves: set[int] = set()
+        self._filled: set[Storage] = set()
         self._open: list[BuiltContainer] = []
         self._leaves: list[tuple[Any, OutputSpec]] = []
         self._source: MutableSource | None = None
@@ -141,7 +144,7 @@ class EpilogueBuilder:
         tensors: list[tuple[Any, OutputSpec]] = [
             (x, made) for x, made in self._leaves if isinstance(x, kinds) and not is_late(x)
         ]
-        kept = {x._storage for x, _ in tensors if isinstance(x, TensorCore)}
+        kept = {x._storage for x, _ in tensors if isinstance(x, TensorCore)} | self._filled
         for array in (x for x, _ in tensors if isinstance(x, np.ndarray)):
             recorder.share(owner_of(array), kept)
         leaving = {x._storage for use, _ in grads if (x := use.now) is not None} | kept
@@ -163,7 +166,7 @@ class EpilogueBuilder:
         return Epilogue(*made, leaves, numbered, grads, counters, history, deferred)
 
     def _fit_loops(self, tensors: Sequence[tuple[Any, OutputSpec]]) -> None:
-        """Let loops keep what backwards outside read of them.
+        """Let loops keep what backwards outside read of them, which come to no new leaf.
 
         Where these call methods of the user's, which may do anything, begin again without loops.
         """
@@ -171,6 +174,8 @@ class EpilogueBuilder:
         edges = [edge for x in found if (edge := edge_of(x)) is not None]
         loops, outer = self._recorder.loops, self._recorder.ends
         for region in nodes_behind(edges, outer):
+            if isinstance(region, AccumulateGrad) and id(region.variable) in self._new_leaves:
+                self._refuse_keeping(region.variable)
             if isinstance(region, RegionNode) and region not in self._recorder.past:
                 ends = [edge for edge in region._edges if edge is not None]
                 if any(map(calls_users, nodes_behind([(region, 0)], ends))):
@@ -256,6 +261,8 @@ class EpilogueBuilder:
 
     def _new_spec(self, leaf: Any) -> OutputSpec:
         if is_late(leaf):
+            if type(leaf) is FilledList and leaf.number is None:
+                return self._rows_of(leaf)
             if type(leaf) is LateArray:
                 position = self._recorder.positions.get(id(leaf.tensor), -1)
                 if position >= 0 and leaf.whole is None:
@@ -302,6 +309,20 @@ class EpilogueBuilder:
         line = "" if source is None else self._collector.line_of(source)
         does = f"it {how} {what}"
         raise EagerOnlyError(f"{does}, {brief(leaf)}, which no call can make again{line}", does)
+
+    def _rows_of(self, filled: FilledList) -> OutputSpec:
+        """How to make a list of tensors that the rounds of a loop have filled."""
+        before, rows, count, last, is_begun, behind = filled.parted()
+        value = self._recorder.value_of(rows)
+        self._filled.add(rows._storage)
+        return RowsOutput(
+            [*map(self._tree, before)],
+            self._slot(value, value),
+            self._spec_of(count),
+            None if last is None else self._tree(last),
+            is_begun,
+            [*map(self._tree, behind)],
+        )
 
     def _iterator(self, items: OutputSpec, at: int) -> OutputSpec:
         """An iterator that the step has made, of a list or tuple that was there, at a place."""
@@ -379,11 +400,14 @@ class EpilogueBuilder:
     def _inside(self, leaf: TensorCore) -> OutputSpec:
         """How to make a tensor of the step's own."""
         self._recorder.parts.keep(leaf._storage)
-        self._refuse_keeping(leaf)
+        if _is_leaf(leaf) and not (leaf._retains_grad or hooks_of(leaf)):
+            self._new_leaves.add(id(leaf))
+        else:
+            self._refuse_keeping(leaf)
         return self._computed(leaf)
 
     def _refuse_keeping(self, leaf: TensorCore) -> None:
-        """Give up where a tensor that the step made has a `.grad` of its own, or may get one.
+        """Give up where a tensor that the step made may get a gradient that the step leads to it.
 
         A leaf that no history leads to may wait for that of another step.
         """
@@ -398,7 +422,7 @@ class EpilogueBuilder:
         self._recorder.value_of(leaf)
         storage = leaf._storage
         assert storage.value is not None
-        past = _past(leaf, self._recorder)
+        past = self._past(leaf)
         version = leaf._counter.value
         if storage not in self._owners:
             slot = self._slot(storage, storage.value)
@@ -410,6 +434,20 @@ class EpilogueBuilder:
         owner, counter = self._owners[storage]
         own = None if leaf._counter is counter else (leaf._counter, version)
         return GraphOutputView(owner, self._views(leaf._chain), past, own)
+
+    def _past(self, result: TensorCore) -> GradMetadata | None:
+        lost = lost_graph(result, self._recorder)
+        guard = result._guard if result.requires_grad else None
+        is_leaf = _is_leaf(result) or (result._grad_fn is None and type(result) is not Tensor)
+        leaf = (type(result), result._requires_grad) if is_leaf else None
+        gradient = None
+        if is_leaf and result._grad is not None:
+            if result._grad.requires_grad:
+                self._refuse_keeping(result)
+            gradient = self._spec_of(result._grad)
+            self._leaves.append((result._grad, gradient))
+        found = GradMetadata(lost, guard, leaf, gradient)
+        return None if found.count(None) == len(found) else found
 
     def _gradients(self) -> list[tuple[GradUse, OutputSpec | None]]:
         """Those that were set. Gives up where one can be differentiated outside."""
@@ -476,15 +514,6 @@ def _is_constant(made: BuiltContainer, value: Any) -> bool:
         type(part) is Constant and (isinstance(item, SCALARS) or type(item) in _CONSTANT_TUPLES)
         for part, item in zip(made.children, value, strict=True)
     )
-
-
-def _past(result: TensorCore, recorder: TracedMemory) -> GradMetadata | None:
-    lost = lost_graph(result, recorder)
-    guard = result._guard if result.requires_grad else None
-    is_leaf = _is_leaf(result) or (result._grad_fn is None and type(result) is not Tensor)
-    leaf = (type(result), result._requires_grad) if is_leaf else None
-    found = GradMetadata(lost, guard, leaf)
-    return None if found.count(None) == len(found) else found
 
 
 def _is_open(tensor: Any, spec: OutputSpec) -> bool:

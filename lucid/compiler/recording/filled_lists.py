@@ -9,11 +9,13 @@ add, cut and go over, begins the trace again, and the loop is unrolled.
 A list of numbers, `losses.append(loss.item())`, is the rows of a tensor as well, and Python has it
 after the call: it may be returned and kept, and what `sum` or NumPy make of it is a formula. Where
 a call finds how many rounds there are, the rows are more than the items, whose number is a carry of
-the loop; the items stacked have an open size.
+the loop; the items stacked have an open size. There a round may also put nothing in the list, and
+one of tensors may be returned, if each of them is another one.
 """
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard, cast
@@ -25,8 +27,9 @@ from lucid.compiler.recording.late_numbers import LateScalar, LateSize, extent_o
 from lucid.compiler.recording.loops import unrolling
 from lucid.functions.creation import arange
 from lucid.functions.joining import cat, stack
-from lucid.functions.reduction import sum as sum_along
+from lucid.functions.reduction import cumsum, sum as sum_along
 from lucid.functions.shape import flip
+from lucid.functions.sorting import searchsorted
 from lucid.ir import ops
 from lucid.ir.types import DType, f64, i64
 from lucid.tensor.core import TensorCore, constant
@@ -138,12 +141,13 @@ class FilledList(StackedList):
         last_number: in the recorded round, the number of the last item; None: unknown.
         last: its last items, where rounds read these, by how far they are from the end.
         number: the dtype of its numbers; None: they are tensors.
+        flag: which of what is stacked says whether a round has put an item in it; None: each has.
     """
 
     __slots__ = (
-        *("_ahead", "_before", "_behind", "_count", "_depth", "_grows_ahead", "_items"),
-        *("_length", "_loops", "_place", "_rows", "_shown", "last", "last_number", "made"),
-        "number",
+        *("_ahead", "_before", "_behind", "_count", "_depth", "_grows_ahead", "_is_counted"),
+        *("_items", "_length", "_loops", "_of", "_parted", "_place", "_rows", "_shown", "flag"),
+        *("last", "last_number", "made", "number"),
     )
 
     def __init__(
@@ -158,7 +162,11 @@ class FilledList(StackedList):
         super().__init__(list, (), None)
         self.made = made
         self._before, self._loops, self._place = before, loops, place
-        self.number = _NUMBERS.get(before[-1].__class__)
+        self._of = kind_of(before[-1]) if before else None
+        self.number: DType | None = None if self._of is None else _NUMBERS.get(self._of)
+        self.flag: int | None = None
+        self._parted: tuple[TensorCore | None, bool] | None = None
+        self._is_counted = False
         self._count: Any = None  # of rows that are items
         self._depth = _depth(loops, noted)
         self._ahead: list[Any] = []
@@ -176,6 +184,7 @@ class FilledList(StackedList):
     @property
     def length(self) -> Any:
         """How many items there are; in rounds of a known number that is another one in each."""
+        self._is_counted = True
         return self._look() if self._length is None else self._length
 
     @length.setter
@@ -186,6 +195,11 @@ class FilledList(StackedList):
     def count_before(self) -> int:
         """How many items there are before the recorded round."""
         return len(self._before)
+
+    @property
+    def before(self) -> list[Any]:
+        """The items that Python's rounds have made."""
+        return self._before
 
     @property
     def is_alone(self) -> bool:
@@ -226,23 +240,82 @@ class FilledList(StackedList):
         made, self._ahead, self._behind = [*self._ahead, *self._behind], [], []
         return made
 
-    def row(self) -> TensorCore:
-        """The one item that the recorded round has put in it; a tensor that holds a number."""
+    def row(self) -> TensorCore | None:
+        """The item that the recorded round has put in it, or a tensor that holds a number.
+
+        None: there is none.
+        """
         made = self.take()
-        if [*map(kind_of, made)] != [kind_of(self._before[-1])]:
-            raise unrolling("fills a list not alike", [self._place])
+        if not made:
+            return None
+        if self._of is None and (kind := kind_of(made[0])) is not None:
+            self._of, self.number = kind, _NUMBERS.get(kind)
+        if self._of is None or [*map(kind_of, made)] != [self._of]:
+            self.refuse_rounds()
         item: TensorCore = made[0]
         return item if self.number is None else self._loops.recorder.constant(item, self.number)
 
-    def fill(self, rows: TensorCore, count: Any, shown: Iterable[TensorCore]) -> None:
+    def refuse_rounds(self) -> NoReturn:
+        """Begin again where rounds don't all put an item of one kind in it."""
+        raise unrolling("fills a list not alike", [self._place])
+
+    def refuse_count(self) -> None:
+        """Begin again if the round has asked how long it is, as if all rounds filled it."""
+        if self._is_counted:
+            self.refuse_rounds()
+
+    def fill(
+        self,
+        rows: TensorCore,
+        count: Any,
+        shown: Iterable[TensorCore],
+        flags: TensorCore | None = None,
+    ) -> None:
         """Let the rows of a tensor be what all the rounds have put in it that are recorded.
 
         shown: what may share memory with items: that of the recorded round, which may be there from
             before the loop, and what the loop leaves.
+        flags: of each of those rounds, whether it has; None: all have.
         """
+        if flags is not None:
+            rows, count = self._only(rows, flags, count)
         self._rows, self._count, self.length = rows, count, count + len(self._before)
         if self.number is None:
             self._shown = [(x._storage, x._storage.generation) for x in shown]
+
+    def part(self, last: TensorCore | None, *, is_begun: bool) -> Storage:
+        """Let it be a list of tensors of their own behind the step; the memory of the rows.
+
+        last: what the loop leaves that is the last item, also if there is no round: `is_begun`.
+        """
+        assert self._rows is not None
+        self._parted = last, is_begun
+        return self._rows._storage
+
+    def parted(
+        self,
+    ) -> tuple[list[Any], TensorCore, LateScalar, TensorCore | None, bool, list[Any]]:
+        """What a call makes such a list of: the items around rows, these, their number, the last.
+
+        Begins again, with the loop unrolled, where they have a history, or may be one tensor.
+        """
+        rows = self._checked_rows()
+        grows = self._grows_ahead or self._ahead
+        if self._parted is None or rows.requires_grad or grows or not self.is_open:
+            self._look()
+        return self._before, rows, self._count, *self._parted, self._behind
+
+    def _only(self, rows: TensorCore, flags: Any, count: Any) -> tuple[TensorCore, LateScalar]:
+        """The rows that are items, one behind the other, and how many these are."""
+        recorder, size = self._loops.recorder, flags._type.shape[0]
+        numbers = arange(size, dtype=i64)
+        is_item = ops.logical_and(flags, ops.lt(numbers, recorder.constant(count, i64)))
+        items = cumsum(ops.cast(is_item, dtype=i64), 0)
+        places = ops.minimum(searchsorted(items, numbers + 1), constant(size - 1, i64))
+        total = recorder.value_of(items[-1])
+        found = recorder.exits.number(total, total, (), "the length of a list")
+        found.bounds = 0, math.inf
+        return ops.take(rows, places, axis=0), found
 
     def settle(self) -> None:
         """Take what a comprehension's last rounds have made."""
@@ -303,7 +376,8 @@ class FilledList(StackedList):
 
     def _all_rows(self) -> Any:
         """The items that Python has made before the loop, and all rows."""
-        return cat([self._stack(self._before), self._checked_rows()])
+        before = [self._stack(self._before)] if self._before else []
+        return cat([*before, self._checked_rows()])
 
     def _stack(self, items: Sequence[Any]) -> Any:
         if self.number is None:
@@ -393,7 +467,7 @@ class FilledList(StackedList):
         return index.is_same_as(self.last_number)
 
     def __bool__(self) -> bool:
-        return True
+        return bool(self._before) or bool(self.length > 0)
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.listed() if self.is_open else self._look())

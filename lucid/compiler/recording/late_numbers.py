@@ -71,6 +71,19 @@ def _is_power(base: Any, exponent: Any) -> Any:
     return exponent >= 0 or base != 0
 
 
+def _is_small_power(meaning: Callable[..., Any], args: Sequence[Any]) -> bool:
+    """Whether it is one that never overflows, as `0.9**t` by the number of a round."""
+    base, exponent = (*args, None)[:2]
+    if meaning is not operator.pow or is_live(base) or type(exponent) is not LateScalar:
+        return False
+    number, more = exponent._shift
+    ends = [] if number.bounds is None else [end + more for end in number.bounds]
+    try:
+        return bool(ends) and base > 0 and all(float(base) ** end < math.inf for end in ends)
+    except OverflowError:
+        return False
+
+
 def _has_remainder(number: Any, divisor: Any) -> Any:
     return abs(number) < math.inf and abs(divisor) > 0
 
@@ -282,7 +295,7 @@ class LateScalar(SymScalar, Late):
             self._give_up(f"it takes {getattr(meaning, '__name__', 'a function')} of")
         if kind not in (int, float, np.float64):
             self._give_up(f"it computes {text} of")
-        grows = meaning in _GROWING and kind is float
+        grows = meaning in _GROWING and kind is float and not _is_small_power(meaning, args)
         if not grows and any(type(x) is LateScalar and not x.is_recorded for x in args):
             value = None
         elif kind is int:

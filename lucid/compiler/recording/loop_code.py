@@ -27,7 +27,7 @@ class LoopCode(NamedTuple):
 
     Attributes:
         uses_number: whether a round reads what it is given; compares: and branches on how large
-            that is, as in `if t > 0`.
+            that is, as in `if t > 0`; differs: or on more than that, as in `if t % 10 == 0`.
         live: the variables that a round, or what follows it, reads as they are before it, or that
             inner functions share, by their places in a frame; those of enclosing functions aren't
             the frame's.
@@ -37,6 +37,7 @@ class LoopCode(NamedTuple):
 
     uses_number: bool
     compares: bool
+    differs: bool
     live: list[int]
     makes: int | None
     yields: bool
@@ -54,8 +55,10 @@ class LookCode(NamedTuple):
         header: where the loop begins; iterator: where on the stack it has its things from, if it is
             a `for`; target: the variable that is each of them, if nothing else sets that.
         live: the variables that are read behind it; below: the values on the stack.
-        stored: those of them that a round may set.
+        stored: those of them that a round may set; appended: that may hold a list, and be appended
+            to.
         stays: the answer with which the loop goes on; None: with either.
+        keeps: whether what is looked at stays on the stack, above `below`.
     """
 
     header: int
@@ -63,8 +66,10 @@ class LookCode(NamedTuple):
     target: int | None
     live: list[int]
     stored: list[int]
+    appended: list[int]
     below: range
     stays: bool | None
+    keeps: bool = False
 
 
 @functools.lru_cache(maxsize=1024)
@@ -101,8 +106,6 @@ def code_of_loop(code: types.CodeType, offset: int) -> LoopCode | None:
         wanted -= len(stored)
     uses = [i for i, x in enumerate(body) if not {*targets}.isdisjoint(_variables(x)[0])]
     branches = [_branches(body[i + 1 :]) for i in uses]
-    if False in branches:
-        return None
     names = [*dict.fromkeys((*code.co_varnames, *code.co_cellvars))]
     live = {*_live(code)[body[0].offset], *code.co_cellvars} - {*targets, *code.co_freevars}
     at, top = depths(code), depths(code)[advance.offset]
@@ -114,14 +117,14 @@ def code_of_loop(code: types.CodeType, offset: int) -> LoopCode | None:
     if puts and makes is None:
         return None
     places = sorted(map(names.index, live))
-    return LoopCode(bool(uses), True in branches, places, makes, yields)
+    return LoopCode(bool(uses), True in branches, False in branches, places, makes, yields)
 
 
 @functools.lru_cache(maxsize=1024)
 def list_without_none(code: types.CodeType, offset: int) -> int | None:
     """Where on the stack the list of `[x for x in … if x is not None]` is; None: it is another."""
     loop = code_of_loop(code, offset)
-    if loop is None or loop.makes is None:
+    if loop is None or loop.differs or loop.makes is None:
         return None
     inner = None if _is_loop(code, offset) else _function_below(code, offset)
     following = [x for x in _instructions(inner or code) if inner or x.offset > offset]
@@ -161,28 +164,73 @@ def code_of_look(code: types.CodeType, offset: int) -> LookCode | None:
         return None
     _, header = min(around)
     body, following = _loops(code)[header], _following(code)
-    jump, negated, variable = offset, False, None
-    while variable is not None or not at[jump].opname.startswith("POP_JUMP"):
+    found = _jump_by(code, offset, is_made=False)
+    if found is None:
+        return None
+    jump, negated, keeps = found
+    ends, is_jump = following[jump], "IF_TRUE" in at[jump].opname
+    if keeps:  # `done = a or b`, of which `while not done` is the end
+        kept = _jump_by(code, ends[0], is_made=True)
+        if kept is None or kept[2]:
+            return None
+        jumps = ("IF_TRUE" in at[kept[0]].opname) is (is_jump is not kept[1])
+        ends = [following[kept[0]][0 if jumps else 1], ends[1]]
+        if ends[0] in body:
+            return None
+    is_jump = is_jump is not negated  # if the answer is yes
+    inside = [x in body for x in ends]
+    stays = None if inside[0] is inside[1] else inside[0] is is_jump
+    behind = jump if jump == offset else following[offset][0]
+    return _look_in(code, header, behind, stays)._replace(keeps=keeps and jump == offset)
+
+
+def _jump_by(code: types.CodeType, offset: int, *, is_made: bool) -> tuple[int, bool, bool] | None:
+    """The jump that a value decides alone which an instruction makes; whether by `not` of it.
+
+    And whether the value stays on the stack then. It may be in a variable meanwhile.
+
+    is_made: before the instruction.
+    """
+    at, following = {x.offset: x for x in dis.get_instructions(code)}, _following(code)
+    jump, negated, keeps, variable = offset, False, False, None
+    while variable is not None or not at[jump].opname.startswith(("POP_JUMP", "JUMP_IF")):
         read, written = _variables(at[jump])
         if len(following[jump]) != 1 or (variable in written and variable is not None):
             return None
+        is_on_stack = is_made or jump != offset
         if variable is not None:  # which holds the answer meanwhile
             if variable in read and read != [variable]:
                 return None
             variable = None if variable in read else variable
-        elif jump != offset and len(written) == 1 and read in ([], written):
+        elif is_on_stack and len(written) == 1 and read in ([], written):
             variable = None if read else written[0]
-        elif jump != offset and at[jump].opname not in _BEFORE_JUMPS:
+        elif is_on_stack and at[jump].opname == "COPY" and at[jump].arg == 1 and not keeps:
+            keeps = True
+        elif is_on_stack and at[jump].opname not in _BEFORE_JUMPS:
             return None
         negated ^= variable is None and at[jump].opname == "UNARY_NOT"
         (jump,) = following[jump]
-    if not at[jump].opname.endswith(("IF_TRUE", "IF_FALSE")) or len(following[jump]) != 2:
-        return None
-    inside = [x in body for x in following[jump]]
-    is_jump = at[jump].opname.endswith("IF_TRUE") is not negated  # if the answer is yes
-    stays = None if inside[0] is inside[1] else inside[0] is is_jump
+    keeps |= at[jump].opname.endswith("_OR_POP")
+    is_by_truth = "IF_TRUE" in at[jump].opname or "IF_FALSE" in at[jump].opname
+    return (jump, negated, keeps) if is_by_truth and len(following[jump]) == 2 else None
+
+
+@functools.lru_cache(maxsize=1024)
+def code_between(code: types.CodeType, offset: int) -> LookCode | None:
+    """That of the end of a round, where the loop asks what an instruction gives for the next."""
+    following = (x for x in dis.get_instructions(code) if x.offset > offset)
+    header = next(x.offset for x in following if x.opname not in _OPENS)
+    return None if header not in _loops(code) else _look_in(code, header, header, True)
+
+
+def _look_in(code: types.CodeType, header: int, behind: int, stays: bool | None) -> LookCode:
+    """What a loop's code tells, as Python is about to go on at an instruction."""
+    at, body, following = (
+        {x.offset: x for x in dis.get_instructions(code)},
+        _loops(code)[header],
+        _following(code),
+    )
     names = [*dict.fromkeys((*code.co_varnames, *code.co_cellvars))]
-    behind = jump if jump == offset else following[offset][0]
     live = {*code.co_cellvars} | _live(code)[behind]
     first = len({*names, *code.co_freevars})
     advance = header
@@ -192,14 +240,18 @@ def code_of_look(code: types.CodeType, offset: int) -> LookCode | None:
     iterator = first + depths(code)[header] - 1 if is_for else None
     live -= {*code.co_freevars}
     places = sorted(map(names.index, live))
-    below = range(first, first + depths(code)[behind] - 1)
+    count = depths(code)[behind] - (behind != header)  # but for what is looked at
+    below = range(first, first + count)
     written = [*chain.from_iterable(_variables(at[x])[1] for x in body)]
     stored = sorted(map(names.index, live & {*written}))
+    pairs = itertools.pairwise(x for x in at.values() if x.offset in body)
+    lists = {x.argval for x, y in pairs if x.argval in live and y.argval == "append"}
+    appended = sorted(map(names.index, lists))
     target = None
     if is_for:
         given = _variables(at[min(x for x in body if x > advance)])[1][:1]
         target = next((names.index(x) for x in given if written.count(x) == 1), None)
-    return LookCode(header, iterator, target, places, stored, below, stays)
+    return LookCode(header, iterator, target, places, stored, appended, below, stays)
 
 
 def reads_nothing_behind(code: types.CodeType, offset: int) -> bool:

@@ -39,13 +39,13 @@ from lucid.ir.classes import isinstance
 from lucid.ir.graph import Node, Value
 from lucid.ir.location import here
 from lucid.ir.ranges import Range
-from lucid.ir.types import f64, i64
+from lucid.ir.types import bool_, f64, i64
 from lucid.ir.whose_code import is_librarys
-from lucid.tensor.core import TensorCore
+from lucid.tensor.core import TensorCore, constant
 from lucid.tensor.storage import Storage
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.tree import flatten, map_tree
-from lucid.tensor.writing import write_
+from lucid.tensor.writing import take_memory, write_
 
 _CONTAINERS = (list, deque, dict, OrderedDict, defaultdict, Counter, types.CellType)
 _MOST_ENTRIES = 4096
@@ -137,6 +137,8 @@ class LoopState:
         self._items = {identity: [*x] for identity, x in self._lists.items()}
         for of, holder in self._holders.items():
             self._values.update({(*of, key): value for key, value in _entries(holder)})
+            if id(holder) in loops.assigned:
+                self._values[*of, "data"] = loops.memory_of(holder)
         tensors = [(x, y) for x, y in self._values.items() if isinstance(y, TensorCore)]
         self._versions = {place: tensor._counter.value for place, tensor in tensors}
         self._show_last(self._items)
@@ -195,18 +197,19 @@ class LoopState:
         *,
         kinds: tuple[type, ...],
         others: Collection[_Place] = (),
+        appended: Collection[int] = (),
     ) -> list[TensorCore] | None:
         """The tensors that the round since `before` has put in the place of others of their types.
 
         None: it has done more, or their memory is seen elsewhere as well.
 
         kinds: of numbers that are carried as well.
-        others: variables that other rounds may change.
+        others: variables that other rounds may change; appended: and lists to which these append.
         """
         if noted.reads_last > self.reads_last:
             self.reads_last = noted.reads_last
             self._show_last(self._items)
-        if [*self._values] != [*before._values] or not self._note_filled(before, noted):
+        if [*self._values] != [*before._values] or not self._note_filled(before, noted, appended):
             return None
         self._note_numbers(before, kinds, others)
         may_change = {x for x in others if _may_be_another(before._values[x], self._values[x])}
@@ -214,8 +217,11 @@ class LoopState:
         self._changing = [place for place in changed if (place, "") not in self._numbers]
         leaves = chain.from_iterable(flatten(self._values[x])[0] for x in self._changing)
         held = {id(x): x for x in (*self._values.values(), *leaves) if isinstance(x, TensorCore)}
+        for assigned in self._loops.assigned & held.keys() & self.opened.keys():
+            del held[assigned]  # whose memory is a place of its own
         memory = [x._storage for x in held.values()]
         self._own = {x for x in memory if x in before._own or noted.is_new(x)}
+        self._own |= noted.made(memory)
         places = [x for x in self._changing if self._values[x] is before._values[x]]
         pairs = [(self._values[place], self._values[place]) for place in places]
         pairs += zip(before._numbers.values(), self._numbers.values(), strict=True)
@@ -256,7 +262,7 @@ class LoopState:
             return []
         self.keeps_history = True
         self.history.kept = {x._storage: whole_of(x) for x in changes.values()}
-        self._own |= {x for x in self.history.kept if noted.is_new(x)}
+        self._own |= noted.made(self.history.kept)
         return [*self.history.kept.values()]
 
     def without_histories(self, tensors: Sequence[TensorCore]) -> list[TensorCore]:
@@ -311,12 +317,19 @@ class LoopState:
         return all(_holders(x) is not None for x in self.opened.values())
 
     @unheard
-    def _note_filled(self, before: LoopState, noted: Frame) -> bool:
+    def _note_filled(self, before: LoopState, noted: Frame, appended: Collection[int]) -> bool:
         """Note lists with one more tensor, or number, in them; False: others differ."""
+        others = {id(self._values.get(place)) for place in appended}
         for identity, items in self._items.items():
             earlier = before._items.get(identity)
             more = 0 if earlier is None else len(items) - len(earlier)
-            if earlier is None or more == 0:
+            if earlier is None:
+                continue
+            if more == 0:
+                kinds = {*map(kind_of, items)}
+                is_filled = identity in others and len(kinds) <= 1 and None not in kinds
+                if is_filled and self._shown_at(self._lists[identity]) is not None:
+                    self.filled[identity] = FilledList([*items], self._loops, here(), noted)
                 continue
             ends = (items[:more], items[more:]), (items[len(earlier) :], items[: len(earlier)])
             new = next((new for new, kept in ends if _are_same(kept, earlier)), [])
@@ -375,17 +388,42 @@ class LoopState:
         for filled in self.filled.values():
             filled.last_number = number + (filled.count_before - 1 - first)
 
-    def appended(self, made: Sequence[Any], stand_ins: Sequence[TensorCore]) -> list[TensorCore]:
+    def appended(self, made: Sequence[Any], stand_ins: Sequence[TensorCore]) -> list[Any]:
         """What the recorded round has appended to lists, which nothing may write after that.
 
-        Of a number it is a tensor that holds it.
+        Of a number it is a tensor that holds it; None: nothing.
 
         made: the next carry; stand_ins: for what the round began with.
         """
         rows = [filled.row() for filled in self.filled.values()]
         memory = [x._storage for x in made]
-        self.refuse_written({x._storage for x in rows}, memory, stand_ins)
+        self.refuse_written({x._storage for x in rows if x is not None}, memory, stand_ins)
         return rows
+
+    def fit_items(self, frame: types.FrameType, ways: Sequence[list[Any]]) -> None:
+        """Let each way through a round have an item of each list, and say whether it is one.
+
+        A list to which none of them appends is again what it was.
+        """
+        for column, (identity, filled) in reversed([*enumerate([*self.filled.items()])]):
+            if all(items[column] is None for items in ways):
+                filled.refuse_count()
+                del self.filled[identity]
+                _store(Stack(frame), *self._shown.pop(identity), self._lists[identity])
+                for items in ways:
+                    del items[column]
+        for column, filled in enumerate(self.filled.values()):
+            made = [items[column] for items in ways]
+            known = next(x for x in made if x is not None)
+            if any(x is not None and x._type != known._type for x in made):
+                filled.refuse_rounds()
+            if any(x is None for x in made):
+                filled.refuse_count()
+                filled.flag = len(ways[0])
+                zeros = ops.broadcast(constant(0, known.dtype), shape=known._type.shape)
+                for items, x in zip(ways, made, strict=True):
+                    items[column] = zeros if x is None else x
+                    items.append(constant(x is not None, bool_))
 
     def refuse_written(
         self, rows: set[Storage], made: Sequence[Storage], stand_ins: Sequence[TensorCore]
@@ -471,7 +509,10 @@ class LoopState:
         elif place[1] < 0:
             self.filled[place[0]].last[-place[1]] = value
         else:
-            _store(stack, self._holders[place[:2]], place[2], value)
+            holder = self._holders[place[:2]]
+            if isinstance(holder, TensorCore) and place[2] == "data":
+                self._loops.memories[value._storage] = value
+            _store(stack, holder, place[2], value)
 
     @unheard
     def next_carry(self, frame: types.FrameType, carry: Sequence[TensorCore]) -> list[Any] | None:
@@ -603,7 +644,9 @@ def _entries(holder: Any) -> Iterable[tuple[Any, Any]]:
 
 def _store(stack: Stack, holder: Any, key: Any, value: Any) -> None:
     """Let something else be in a container, or in the frame, which is None."""
-    if isinstance(holder, TensorCore):
+    if isinstance(holder, TensorCore) and key == "data":
+        take_memory(holder, value)
+    elif isinstance(holder, TensorCore):
         holder._grad = value
     elif type(holder) is types.CellType:
         holder.cell_contents = value

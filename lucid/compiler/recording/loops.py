@@ -59,6 +59,7 @@ from lucid.autograd.saved import FREED, SavedTensor
 from lucid.compiler.guards.age import Age
 from lucid.compiler.guards.collector import Change
 from lucid.compiler.guards.restarts import RestartTrace
+from lucid.compiler.recording.calls_of_rounds import may_be_of_rounds
 from lucid.compiler.recording.carried_checks import CarriedCheck, carry_checks
 from lucid.compiler.recording.hooks import running
 from lucid.ir import ops
@@ -79,6 +80,7 @@ from lucid.tensor.core import TensorCore, constant, of_value
 
 if TYPE_CHECKING:
     from lucid.autograd.host_world import State
+    from lucid.compiler.recording.deferred_calls import DeferredCall
     from lucid.compiler.recording.recorder import Recorder
     from lucid.tensor.storage import Storage, VersionCounter
 
@@ -353,9 +355,25 @@ class Frame:
         return {(at, *found) for at, found in self.keys.items() if len(found) == 1}
 
     @property
-    def has_told(self) -> bool:
-        """Whether a round does more in Python than to look at values."""
-        return self._told[1:] != self._what_was_told()[1:]
+    def told(self) -> list[DeferredCall]:
+        """What the round has told the world."""
+        outside = self._recorder.outside
+        return [] if outside is None else outside.deferred[self._told[1] :]
+
+    @property
+    def has_effects(self) -> bool:
+        """Whether a round does more in Python than to look at values, and to tell them."""
+        is_more = self._told[2:] != self._what_was_told()[2:]
+        return is_more or not all(map(may_be_of_rounds, self.told))
+
+    def take_told(self) -> list[DeferredCall]:
+        """What the round has told the world, which then is nothing that the step tells once."""
+        told = self.told
+        if not all(map(may_be_of_rounds, told)):
+            raise unrolling("does something in Python in each round", [self.body.place])
+        if told and self._recorder.outside is not None:
+            del self._recorder.outside.deferred[self._told[1] :]
+        return told
 
     def _what_was_told(self) -> tuple[int, ...]:
         """How much there is that each call does in Python."""
@@ -472,6 +490,15 @@ class Frame:
         before = self.written[storage][0]
         is_there = before.graph is self._recorder.graph
         return is_there and before.producer not in self._recorder.graph.nodes[self.start :]
+
+    def made(self, memory: Iterable[Storage]) -> set[Storage]:
+        """What of some memory the round has made, also once it is over.
+
+        Such holds, or held when it was written first, what the round has computed.
+        """
+        nodes, known = {*self._recorder.graph.nodes[self.start :]}, self.written
+        found = {x: known[x][0] if x in known else x.value for x in memory}
+        return {x for x, value in found.items() if value is not None and value.producer in nodes}
 
     def _sees_what_is_written(self, node: GraphNode) -> bool:
         """Whether a call of Python can see a tensor that the body writes, and isn't lent it."""
@@ -613,6 +640,7 @@ class Loops:
             identity of what their code tells.
         apart: memory that may be that of another tensor in eager mode.
         lent: rows of stacks that Python has got for items of lists.
+        assigned: tensors whose memory rounds assign, by identity; memories: what shows it.
         gathering: the frames of generator expressions whose items are put in a list, and what holds
             that; offered: what others are going over.
     """
@@ -626,6 +654,8 @@ class Loops:
         self.looked_at: dict[int, int] = {}
         self.apart = Apart()
         self.lent: list[_LentRow] = []
+        self.assigned: set[int] = set()
+        self.memories: dict[Storage, TensorCore] = {}
         self.gathering: list[tuple[FrameType | None, list[Any]]] = []
         self.offered: dict[int, Iterator[Any]] = {}
         self.places: dict[Location | None, None] = {}
@@ -712,6 +742,7 @@ class Loops:
         for lent in self.lent:
             lent.check()
         self.lent.clear()
+        self.memories.clear()
         self.offered.clear()  # which hold arguments, where some items are left
         if self.places:
             read = chain(graph.results(), *(node.operands for node in graph.nodes))
@@ -985,10 +1016,20 @@ class Loops:
                 self.unroll(what)
 
     def note_memory(self, tensor: TensorCore) -> None:
-        """Begin again where rounds assign `.data` of a tensor that they haven't made."""
-        for frame in (*self.looks, *self.frames):
-            if not frame.is_new(tensor):
+        """Note that `.data` of a tensor is assigned, which rounds of Python's may do."""
+        for frame in self.looks:
+            frame.changed.append(Change(tensor, True, None))
+            self.assigned.add(id(tensor))
+        for frame in self.frames[-1:]:
+            if not (id(tensor) in frame.variables or frame.is_new(tensor)):
                 self.unroll("assigns the memory of a tensor")
+
+    def memory_of(self, tensor: TensorCore) -> TensorCore:
+        """What shows the memory of a tensor: the same one as long as that isn't assigned."""
+        known = self.memories.get(tensor._storage)
+        if known is None or known._chain != tensor._chain:
+            known = self.memories[tensor._storage] = tensor.data
+        return known
 
     def note_write(self, target: TensorCore, value: TensorCore) -> None:
         """Note that a tensor is about to be written."""

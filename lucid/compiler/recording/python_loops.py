@@ -31,7 +31,7 @@ from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.recording.ended_loops import Iteration
 from lucid.compiler.recording.iterables import LateIterable
 from lucid.compiler.recording.late_numbers import LateSize, extent_of
-from lucid.compiler.recording.loop_code import LoopCode, code_of_loop
+from lucid.compiler.recording.loop_code import LookCode, LoopCode, code_between, code_of_loop
 from lucid.compiler.recording.loop_state import LoopState, number_of
 from lucid.compiler.recording.loops import Loops, loops_here, unrolling
 from lucid.functions.creation import arange
@@ -59,7 +59,7 @@ def rounds(
     offset: of the instruction that asks for its iterator.
     """
     found, count = code_of_loop(code, offset), things.length
-    if found is None:
+    if found is None or (found.differs and (found.fills or is_live(count))):
         return None
     loops, least = recorder.loops, _most_looks(found) + 1
     if is_live(count) and type(count) is not LateSize and found.fills:
@@ -67,8 +67,9 @@ def rounds(
     if not is_live(count):
         least = max(_LEAST_ROUNDS, loops.looked_at.get(id(found), 0))
     if (count.now if is_live(count) else count) > least and count > least:
-        iteration = Iteration(things)
-        instead = chain.from_iterable(_rounds(loops, found, iteration))
+        iteration = Iteration(things, branches=found.differs)
+        between = code_between(code, offset)
+        instead = chain.from_iterable(_rounds(loops, found, between, iteration))
         if not is_live(count):
             recorder.ended_loops.iterations[id(instead)] = instead, iteration
         if found.yields:
@@ -79,19 +80,28 @@ def rounds(
     return None
 
 
-def _rounds(loops: Loops, code: LoopCode, iteration: Iteration) -> Iterator[Iterable[Any]]:
+def _rounds(
+    loops: Loops, code: LoopCode, between: LookCode | None, iteration: Iteration
+) -> Iterator[Iterable[Any]]:
     """Rounds of a known number, or of as many as each call says, but enough to be looked at.
 
-    Those of which nothing is left to say come together, so that nothing runs between them.
+    Those of which nothing is left to say come together, so that nothing runs between them. Rounds
+    that branch by their number, `if t % 10 == 0`, or print, may be alike for `EndedLoops`.
     """
-    things = iteration.things
+    things, state, outside = iteration.things, None, loops.recorder.outside
+    told = 0 if outside is None else len(outside.deferred)
     count, start, step = things.length, things.first, things.stride
     if code.yields and not loops.gathered(sys._getframe(1)):  # who gets the items isn't known
         yield things.rest(start, start + step * operator.index(count))
         return
-    done, state = yield from _looked_at(loops, code, iteration)
+    if not code.differs:
+        done, state = yield from _looked_at(loops, code, iteration)
+    has_told = outside is not None and len(outside.deferred) > told
     if state is None and not is_live(count):
-        yield from iteration.rest()
+        for item in iteration.rest():
+            yield item
+            if between is not None and (code.differs or has_told):
+                loops.recorder.ended_loops.end_round(sys._getframe(1), between, things)
     elif is_live(count) and done == count.now - 1:
         yield (things.at(start + step * (count - 1)),)
     else:
@@ -168,6 +178,10 @@ def _recorded(
         number = things.at(number)
         made = yield from _round(loops, before, carry, scan.carry, number)
         rows = before.appended(made, scan.carry)
+        for filled in (
+            x for x, row in zip(before.filled.values(), rows, strict=True) if row is None
+        ):
+            filled.refuse_rounds()
         scan.made = made, rows
     before.enter(sys._getframe(3), carry, before.written_back(carry, scan.carry, length))
     count = loops.recorder.exits.shown(length)

@@ -553,7 +553,7 @@ class Recorder(TracedMemory):
     def text_of(self, tensor: Tensor) -> str:
         """What `str` and `repr` give for a tensor."""
         self.hosts.leave()
-        self.loops.unroll("looks at a value")
+        self.loops.look()
         value, writer = self.value_of(tensor, "str()"), _behind(sys._getframe(1), _BETWEEN)
         file = "" if writer is None else writer.f_code.co_filename
         is_own = file.startswith(LIBRARY) and file != texts.__file__  # such as a message of ours

@@ -17,7 +17,7 @@ from lucid.ir.classes import isinstance
 from lucid.ir.extents import Extent, is_open, replaced
 from lucid.ir.types import TensorType, type_of_array
 from lucid.tensor.context import context
-from lucid.tensor.core import TensorCore, ViewChain, _new
+from lucid.tensor.core import TensorCore, ViewChain, _new, of_array
 from lucid.tensor.storage import Storage, VersionCounter, ViewGuard
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import replay
@@ -35,11 +35,11 @@ class Run:
         versions: what version counters are to be afterwards.
         changed: what dicts that effects change are to have in them afterwards.
         appended: what additions to lists have returned so far.
-        told: how many calls that come after the step have begun.
+        calls: what is to be called after the step; told: how many of these have begun.
     """
 
     __slots__ = (
-        *("appended", "call", "changed", "done", "inputs"),
+        *("appended", "call", "calls", "changed", "done", "inputs"),
         *("outputs", "roots", "told", "versions"),
     )
 
@@ -52,6 +52,7 @@ class Run:
         self.versions: dict[VersionCounter, int] = {}
         self.changed: Sequence[Entries] = ()
         self.appended: list[None] = []
+        self.calls: list[Any] = []
         self.told = 0
 
     def counter(self, traced: VersionCounter, version: int) -> VersionCounter:
@@ -140,17 +141,27 @@ class GradMetadata(NamedTuple):
         lost: what was behind it, if that was freed or lost in the step.
         guard: against writes, for a view that a custom Function returned.
         leaf: of one without a history that requires grad, or is a `Parameter`: its class and flag.
+        gradient: of a leaf that has one.
     """
 
     lost: LostGraph | None
     guard: ViewGuard | None
     leaf: tuple[type[TensorCore], bool] | None
+    gradient: OutputSpec | None
 
-    def leave_on(self, result: TensorCore, arguments: Sequence[TensorCore]) -> None:
-        """Give a result of this call what it had in the trace."""
+    @property
+    def is_of_each(self) -> bool:
+        """Whether each call has something else there."""
+        leaves = () if self.lost is None else self.lost.leaves
+        return self.gradient is not None or any(isinstance(leaf, int) for leaf in leaves)
+
+    def leave_on(self, result: TensorCore, run: Run | None) -> None:
+        """Give a result of this call what it had in the trace; None: it is the same in each."""
         if self.lost is not None:
-            result._grad_fn, result._output_nr = self.lost.node(arguments), 0
-            result._requires_grad = True
+            result._grad_fn = self.lost.node(() if run is None else run.call.tensors)
+            result._output_nr, result._requires_grad = 0, True
+        if self.gradient is not None and run is not None:
+            result._grad = self.gradient.of(run)
         if self.leaf is not None:
             result.__class__, result._requires_grad = self.leaf
         if self.guard is not None:
@@ -173,21 +184,20 @@ class GraphOutput(OutputSpec):
 
     @property
     def has_equal_history(self) -> bool:
-        """Whether what was lost behind it is the same in all calls."""
-        lost = None if self.past is None else self.past.lost
-        return lost is None or not any(isinstance(leaf, int) for leaf in lost.leaves)
+        """Whether what is special about it is the same in all calls."""
+        return self.past is None or not self.past.is_of_each
 
     def of(self, run: Run) -> Tensor:
         result = run.roots[self.slot]
         if result is None:
-            result = self.with_history(self.on(run.outputs[self.slot]), run.call.tensors)
+            result = self.with_history(self.on(run.outputs[self.slot]), run)
             run.roots[self.slot] = result
         return result
 
-    def with_history(self, result: Tensor, arguments: Sequence[TensorCore] = ()) -> Tensor:
+    def with_history(self, result: Tensor, run: Run | None = None) -> Tensor:
         """The result with what is special about its history."""
         if self.past is not None:
-            self.past.leave_on(result, arguments)
+            self.past.leave_on(result, run)
         return result
 
     def on(self, array: np.ndarray) -> Tensor:
@@ -230,7 +240,7 @@ class GraphOutputView(GraphOutput):
         result = self.views.of(root, run) if self.views else root._alias()
         if self.own is not None:
             result._counter = run.counter(*self.own)
-        return self.with_history(result, run.call.tensors)
+        return self.with_history(result, run)
 
 
 @dataclass(eq=False, slots=True)
@@ -250,6 +260,34 @@ class LateOutput(OutputSpec):
         known: Any = {key: run.outputs[slot] for key, slot in self.slots.items()}
         known |= {key: spec.of(run) for key, spec in self.early.items()}
         return self.formula(known)
+
+
+@dataclass(eq=False, slots=True)
+class RowsOutput(OutputSpec):
+    """A list of tensors, most of which are the first rows of an output.
+
+    Attributes:
+        before, behind: its items before these, and behind them; slot: the output; count: how many.
+        last: what the last one of the rows is; None: a tensor of its own.
+        is_begun: whether that is the last item before them, where there are none.
+    """
+
+    before: list[OutputSpec]
+    slot: int
+    count: OutputSpec
+    last: OutputSpec | None
+    is_begun: bool
+    behind: list[OutputSpec]
+
+    def make(self, run: Run) -> Any:
+        rows = run.outputs[self.slot][: self.count.of(run)]
+        found = [of_array(row.copy()) for row in rows]
+        if self.last is not None and found:
+            found[-1] = self.last.of(run)
+        before = [x.of(run) for x in self.before]
+        if self.last is not None and self.is_begun and not found:
+            before[-1] = self.last.of(run)
+        return [*before, *found, *(x.of(run) for x in self.behind)]
 
 
 @dataclass(eq=False, slots=True)
