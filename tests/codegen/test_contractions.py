@@ -408,9 +408,8 @@ def test_sums_have_the_same_bits_in_any_blocks_and_parts(
 
 
 @pytest.mark.parametrize("kind", ["forward", "input"])
-def test_weights_are_read_where_they_lie_for_a_few_small_images(kind: str) -> None:
-    """Their copy would take as long as the products of several columns."""
-    for examples, channels, is_read in ((8, 512, True), (64, 256, False)):
+def test_weights_are_read_where_they_lie(kind: str) -> None:
+    for examples, channels in ((8, 512), (64, 256)):
         graph = Graph()
         w = graph.add_input(TensorType(f32, (channels, channels, 3, 3)))
         x = graph.add_input(TensorType(f32, (channels, examples, 6, 6)))
@@ -422,7 +421,7 @@ def test_weights_are_read_where_they_lie_for_a_few_small_images(kind: str) -> No
         windows = ops.windows(x, **place)
         graph.outputs = [ops.contract(w, windows, indices=f"{letters},cnxyij->onxy")]
         text = compile_graph(graph).stages["kernels"]
-        assert ("a in place" in text) == is_read
+        assert "a in place" in text
 
 
 # Parts along the inner indices ----------------------------------------------------------------
@@ -474,7 +473,7 @@ def test_a_product_of_few_elements_is_cut_along_what_it_sums(
 
 def test_a_product_of_many_elements_is_not_cut_along_what_it_sums() -> None:
     """That of few inner indices isn't, either."""
-    for rows, inner, columns in ((512, 16384, 512), (16, 512, 16), (300, 2000, 64)):
+    for rows, inner, columns in ((512, 16384, 512), (16, 512, 16), (400, 2000, 64)):
         graph = Graph()
         a, b = (graph.add_input(TensorType(f32, x)) for x in ((inner, rows), (inner, columns)))
         graph.outputs = [ops.contract(a, b, indices="kp,kq->pq")]

@@ -249,7 +249,7 @@ def test_blocks_of_a_product_have_as_many_rows_as_have_their_pages_at_hand() -> 
 
 def test_a_part_packs_its_own_columns_alone() -> None:
     graph = Graph("product")
-    a, b = random((128, 128)), random((128, 320))
+    a, b = random((32, 128)), random((32, 1024))
     x, y = (input_like(graph, array) for array in (a, b))
     graph.outputs = [ops.matmul(ops.transpose(x, perm=(1, 0)), y)]
     host = host_target()
