@@ -216,6 +216,11 @@ class Stats:
         same = self.eager_reasons[-1:]
         _keep(self.eager_reasons, same[0] if same == [reason] else reason)  # one text, not many
 
+    @property
+    def compiles(self) -> int:
+        """How often it was compiled: another name of `traces`."""
+        return self.traces
+
 
 def _keep(notes: list[Any], note: Any) -> None:
     notes.append(note)
