@@ -402,7 +402,8 @@ class Derivative:
         if rule is None:
             rule = self._rule = self._make()
             self.is_known = True
-            self.attributes = tuple([step[3] for step in rule.steps])
+            if not self.attributes:  # else another thread's machine code may be at them
+                self.attributes = tuple([step[3] for step in rule.steps])
         return rule
 
 
