@@ -527,6 +527,19 @@ class Compiled:
         result = SLOW_PATH if self._latest is None else self._latest.call_native(args, {})
         return self._call(args, {}, None) if result is SLOW_PATH else result
 
+    def call_of_any_size(self, tensors: Sequence[TensorCore]) -> Any:
+        """Call a function of tensors whose calls differ in nothing but sizes."""
+        latest = self._latest
+        if latest is not None and latest.enter is not None and not self._is_eager():
+            result = latest.call_native((*tensors,), {})
+            if result is SLOW_PATH:
+                result = latest.run_of_any_size(tensors)
+                if result is not SLOW_PATH:
+                    self.stats.add_call()
+            if result is not SLOW_PATH:
+                return result
+        return self(*tensors)
+
     def _is_eager(self) -> bool:
         """Whether ops run one by one: in a trace, for a stance, or for what looks at single ops.
 

@@ -428,9 +428,12 @@ class CallRecord:
         given = [*self._lengths(), *gradients, *self._kept]
         try:
             found = form.function(*given)
+            if found is not SLOW_PATH or tape.sizes is None or self.rule.needs_sizes:
+                return None if found is SLOW_PATH else found
+            made: Sequence[np.ndarray] | None = program.arrays_of_any_size(given)
         except NotFinite:  # the long way says where it is made
             return None
-        return None if found is SLOW_PATH else found
+        return made
 
     def _lengths(self) -> list[np.ndarray]:
         """Arrays that have the sizes which values decided."""
