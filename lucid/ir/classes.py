@@ -22,4 +22,6 @@ else:
         kind = type(value)
         if issubclass(kind, kinds):
             return True
-        return kind.__module__.startswith("lucid.") and builtins.isinstance(value, kinds)
+        module = kind.__module__  # which a class may compute for its objects
+        is_librarys = type(module) is str and module.startswith("lucid.")
+        return is_librarys and builtins.isinstance(value, kinds)

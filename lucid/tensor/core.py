@@ -20,6 +20,7 @@ from lucid.choices import check_flag
 from lucid.ir.errors import ArgumentError, IndexOutOfRangeError, LucidError, TraceError
 from lucid.ir.inference import (
     MANY_ELEMENTS,
+    MOST_AXES,
     MOST_ELEMENTS,
     Application,
     application,
@@ -939,9 +940,11 @@ def view_by(op: Op, operand: TensorCore, attributes: Attributes) -> Tensor:
 
     Of ever other sizes much is looked up else, for one look at memory.
     """
-    if operand._array is None or not is_unrecorded(operand):
+    array = operand._array
+    are_many = len(attributes.get("shape", ())) > MOST_AXES
+    if array is None or are_many or not is_unrecorded(operand):
         return apply_op(op, (operand,), attributes)  # type: ignore[return-value]
-    return view_of_memory(operand, op.evaluate(operand._array, **attributes), (op, attributes))
+    return view_of_memory(operand, op.evaluate(array, **attributes), (op, attributes))
 
 
 def link_view(result: TensorCore, operand: TensorCore, op: Op, attributes: Attributes) -> None:

@@ -247,10 +247,14 @@ def test_hooks_of_parameters_are_called_in_one_order(make: Callable[[], nn.Modul
 
 
 def test_a_module_that_comes_while_the_one_above_runs_has_its_path() -> None:
-    model = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.ReLU()))
-    with tracing.running(model):
-        assert [*map(tracing.path_of, (model, model[0], model[1][0]))] == ["", "0", "1.0"]
-        model.append(nn.Tanh())
-        assert tracing.path_of(model[2]) == "2"
-        other = nn.Tanh()
-        assert tracing.path_of(other) == "other"
+    def step(x: lucid.Tensor) -> tuple[lucid.Tensor, list[str]]:
+        model = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.ReLU()))
+        with tracing.running(model):
+            paths = [*map(tracing.path_of, (model, model[0], model[1][0]))]
+            model.append(nn.Tanh())
+            other = nn.Tanh()
+            return x, [*paths, tracing.path_of(model[2]), tracing.path_of(other)]
+
+    compiled = lucid.compile(step)
+    assert compiled(X)[1] == ["", "0", "1.0", "2", "other"]
+    assert compiled.stats.traces == 1
