@@ -30,6 +30,10 @@ def prepare_sequence(sequence: Sequence[str], to_ix: dict[str, int]) -> lucid.Te
     return lucid.tensor(found, dtype=lucid.long)
 
 
+def limited(number: int) -> int:
+    return 7 if number > 7 else number
+
+
 STEPS: dict[str, tuple[Callable[..., Any], Callable[[int], Any]]] = {
     "tensor": (lambda x: EMBEDDING[lucid.tensor(x)].sum(0), ids),
     "LongTensor": (lambda x: EMBEDDING[lucid.LongTensor(x)].sum(0), ids),
@@ -45,6 +49,8 @@ STEPS: dict[str, tuple[Callable[..., Any], Callable[[int], Any]]] = {
     "lower": (lambda x: lucid.tensor([WORDS[w.lower()] for w in x]), lambda n: ["W3"] * n),
     "letters": (lambda x: lucid.tensor([ord(c) for c in x]), lambda n: [*"abcdefgh"][:n] * 4),
     "kept": (lambda x: (x, lucid.tensor(x)), ids),
+    "computed": (lambda x: lucid.tensor([abs(10 - 2 * i) / 3 for i in x]), ids),
+    "of letters": (lambda x: EMBEDDING[lucid.tensor([WORDS["w" + str(i)] for i in x])].sum(), ids),
 }
 
 
@@ -140,12 +146,19 @@ def test_a_round_that_does_something_else_is_made_for_each_item() -> None:
         lambda x: lucid.ones(3) * (x[0] - x[-1]),
         lambda x: lucid.zeros(*x[:1], 2),
         lambda x: lucid.ones(2) if 3 in x else lucid.zeros(2),
+        lambda x: lucid.tensor([i if i != 5 else 0 for i in x]),
+        lambda x: lucid.tensor([i or 9 for i in x]),
+        lambda x: lucid.tensor([i for i in x if i not in (1, 2)]),
+        lambda x: lucid.tensor([limited(i) for i in x]),
+        lambda x: lucid.tensor([i & 3 for i in x]) - lucid.tensor([-i for i in x]),
+        lambda x: lucid.tensor([{i: 1}[i] for i in x]),
     ],
 )
 def test_what_else_is_done_with_a_list_is_as_in_eager_mode(function: Callable[..., Any]) -> None:
     step = lucid.compile(function)
-    for size in (3, 6, 4, 6):
-        assert step(ids(size)).tolist() == function(ids(size)).tolist()
+    for size in (3, 6, 4, 6, 30):
+        given = [0, 5, *ids(size)]
+        assert step([*given]).tolist() == function(given).tolist()
 
 
 def test_a_list_that_the_step_changes_is_changed() -> None:

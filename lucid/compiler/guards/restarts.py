@@ -50,7 +50,7 @@ class Known:
         looked_at: lines with indices that must be known; taken: those where the trace takes data
             from a container by such as move.
         shared: lines whose `numpy()` is of constants, on memory that the step writes or keeps.
-        exact: of the lists among the arguments, those that aren't read live.
+        lists: among the arguments that the trace reads live; exact: those that no trace does.
         told: what is called after each call of the step, which reads what that leaves.
         opened: axes of what functions find whose sizes differ from call to call; closed: those
             whose sizes must be known all the same; least: from which size on others are open;
@@ -77,6 +77,7 @@ class Known:
     looked_at: set[Location | None] = field(default_factory=set)
     taken: set[Location | None] = field(default_factory=set)
     shared: set[Location | None] = field(default_factory=set)
+    lists: set[str] = field(default_factory=set)
     exact: set[str] = field(default_factory=set)
     told: set[str] = field(default_factory=set)
     undo: list[Callable[[], object]] = field(default_factory=list)

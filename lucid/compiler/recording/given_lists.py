@@ -15,7 +15,7 @@ import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from lucid.compiler.guards.events import Stack
+from lucid.compiler.guards.events import ARITHMETIC, COMPARISONS, Stack
 from lucid.compiler.guards.guard import ABSENT, item_at
 from lucid.compiler.guards.moving_entries import OF_ITEMS, Column
 from lucid.compiler.guards.restarts import RestartTrace
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from lucid.tensor.tensor import Tensor
 
 _OF_TEXTS = ("find", "rfind", "index", "rindex", "count")  # methods that say where a text is
+_OF_ITEMS = (ord, chr, abs, int, float, str)
 _CHANGES = ("lower", "upper", "casefold", "capitalize", "title", "strip", "lstrip", "rstrip")
 
 
@@ -48,7 +49,8 @@ class GivenList(StackedList):
     Args:
         given: stands for the argument, which a call's numbers have.
         path: how the user gets at it.
-        items: in the call that is traced; key: gives them, of the numbers that a call finds.
+        items: in the call that is traced; key: gives them, of the numbers that a call finds; None:
+            they follow from a container that may be another one then.
         column: the items, or if these are texts something of each; None: the items.
 
     Attributes:
@@ -62,17 +64,21 @@ class GivenList(StackedList):
         given: SymScalar,
         path: str,
         items: Sequence[Any],
-        key: Formula,
+        key: Formula | None,
         column: Column | None = None,
     ) -> None:
         super().__init__(list, (), None)
         self.given, self.path = given, path
+        self.recorder.at_start.lists.add(given.text)
         self._items, self._key = items, key
         self._array: Any = None
         self.item: Any = kind_of_items(items)
         self.number = OF_ITEMS.get(self.item)
         each: Callable[[Any, Any], Any] = _itself if self.number else _length
-        self._column = column or Column(f"{path}, each {each.__name__}", (), key, each)
+        if column is None:
+            assert key is not None
+            column = Column(f"{path}, each {each.__name__}", (), key, each)
+        self._column = column
 
     @property
     def recorder(self) -> Recorder:
@@ -197,27 +203,27 @@ class GivenList(StackedList):
         if ABSENT in items or not items:
             self.recorder.exits.op_by_op(f"not each of {self.path} is there in {name}")
         kind, path, key = kind_of_items(items), f"{self.path}, each {name}", self._key
-        if kind is None or (kind is str and owner != ()):
+        if kind is None or key is None or (kind is str and owner != ()):
             self.refuse()
-        if kind is not str:
-            column = Column(path, owner, key, each)
-            return GivenList(self.given, path, items, key, column)
-        return GivenList(
-            self.given, path, items, lambda numbers: [each((), x) for x in key(numbers)]
-        )
+        column = None if kind is str else Column(path, owner, key, each)
+
+        def then(numbers: Any) -> list[Any]:
+            return [each(owner, x) for x in key(numbers)]
+
+        return GivenList(self.given, path, items, then if owner == () else None, column)
 
 
 class GivenItem(Late):
     """A text of such a list, or any of its items.
 
     Attributes:
-        of: the list; number: where it is there, None: wherever.
+        of: the list; number: where it is there, None: wherever; line: of who goes over it then.
     """
 
-    __slots__ = ("number", "of")
+    __slots__ = ("line", "number", "of")
 
-    def __init__(self, of: GivenList, number: Any = None) -> None:
-        self.of, self.number = of, number
+    def __init__(self, of: GivenList, number: Any = None, line: Any = None) -> None:
+        self.of, self.number, self.line = of, number, line
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -226,7 +232,7 @@ class GivenItem(Late):
 
     def _made(self, name: str, each: Callable[[Any, Any], Any], owner: Any = ()) -> Any:
         found = self.of.of_each(name, each, owner)
-        return GivenItem(found) if self.number is None else found.at(self.number)
+        return GivenItem(found, None, self.line) if self.number is None else found.at(self.number)
 
     def looked_up(self, collector: GuardCollector, owner: Any, *default: Any) -> Any:
         """What there is for it in a container from outside."""
@@ -246,7 +252,7 @@ class GivenItem(Late):
             return None
         text = getattr(function, "__self__", None)
         is_of_text = type(text) is str and function.__name__ in _OF_TEXTS
-        if not (is_of_text or function is ord) or len(args) != 1 or kwargs:
+        if not (is_of_text or function in _OF_ITEMS) or len(args) != 1 or kwargs:
             self._look()
         name = f"{text!r}.{function.__name__}" if is_of_text else function.__name__
         return lambda _: self._made(name, lambda _, item: function(item))
@@ -255,7 +261,7 @@ class GivenItem(Late):
         """Begin again without this; of any item, with items by their numbers."""
         if self.number is not None:
             self.of.refuse()
-        raise RestartTrace("looks at the items of a list", "looked_at", [here()])
+        raise RestartTrace("looks at the items of a list", "looked_at", [self.line])
 
     @property
     def now(self) -> Any:
@@ -272,6 +278,33 @@ class GivenItem(Late):
             return self._look()
         change = getattr(str, name)
         return lambda: self._made(name, lambda _, item: change(item))
+
+
+def _computing(name: str, *, is_reflected: bool = False) -> Callable[[GivenItem, Any], Any]:
+    """`__add__`, or `__radd__`, of an item and what is known; with others, begins again."""
+    function: Callable[[Any, Any], Any] = getattr(operator, f"__{name}__")
+
+    def compute(self: GivenItem, other: Any) -> Any:
+        if not _is_known(other):
+            return self._look()
+        if is_reflected:
+            return self._made(f"{other!r} {name}", lambda _, item: function(other, item))
+        return self._made(f"{name} {other!r}", lambda _, item: function(item, other))
+
+    return compute
+
+
+for _name in ARITHMETIC.values():
+    setattr(GivenItem, f"__{_name}__", _computing(_name))
+    setattr(GivenItem, f"__r{_name}__", _computing(_name, is_reflected=True))
+# Everything else that Python asks an object for is a look, what every object answers above all.
+for _name in (
+    *COMPARISONS.values(),
+    *("bool", "hash", "len", "iter", "contains", "getitem", "index", "int", "float", "complex"),
+    *("str", "repr", "format", "neg", "pos", "abs", "invert", "round", "trunc", "floor", "ceil"),
+    *("divmod", "rdivmod", "reversed"),
+):
+    setattr(GivenItem, f"__{_name}__", GivenItem._look)
 
 
 def _itself(_: Any, item: Any) -> Any:
@@ -303,7 +336,7 @@ def _for_each(given: GivenList, loops: Loops, code: LoopCode, place: int) -> Ite
     """Any item; as the comprehension comes to its end, the list of all takes the place of its."""
     before, line = LoopState(code, sys._getframe(1), loops), here()
     with loops.looking(before.objects) as noted:
-        yield GivenItem(given)
+        yield GivenItem(given, None, line)
         stack = Stack(sys._getframe(1))
         made = stack[place]
         after = LoopState(code, sys._getframe(1), loops, before)

@@ -117,6 +117,7 @@ def trace(
     try:
         collector.begin()  # before the recorder, so that all of a trace's cycles is young
         known.taken.clear()
+        known.lists.clear()
         if known.functions is not None:
             known.functions.clear()
         recorder = Recorder(name_of(function), known)
@@ -164,9 +165,12 @@ def _raise_meaning(recorder: Recorder, error: Exception) -> None:
     """Raise what it means that a trace has failed, if that is another error."""
     if isinstance(error, UnsupportedError):
         raise EagerOnlyError(f"its instructions can't be followed now: {error}") from None
-    taken = recorder.at_start.taken
-    if isinstance(error, (EagerOnlyError, TraceError)) and taken:  # which may be why
-        raise RestartTrace(str(error), "looked_at", [*taken]) from None
+    if isinstance(error, (EagerOnlyError, TraceError)):  # what stands for others may be why
+        known = recorder.at_start
+        if known.lists:
+            raise RestartTrace(str(error), "exact", [*known.lists]) from None
+        if known.taken:
+            raise RestartTrace(str(error), "looked_at", [*known.taken]) from None
     if isinstance(error, TypeError) and not isinstance(error, LucidError) and recorder.has_numbers:
         raise_in_eager_mode(error)  # it may be about the type of what stands for a number
 
