@@ -34,6 +34,13 @@ def limited(number: int) -> int:
     return 7 if number > 7 else number
 
 
+def low_bits(numbers: list[int]) -> int:
+    found = 0
+    for number in numbers:
+        found += number & 3  # which takes ints that are known
+    return found
+
+
 STEPS: dict[str, tuple[Callable[..., Any], Callable[[int], Any]]] = {
     "tensor": (lambda x: EMBEDDING[lucid.tensor(x)].sum(0), ids),
     "LongTensor": (lambda x: EMBEDDING[lucid.LongTensor(x)].sum(0), ids),
@@ -152,11 +159,12 @@ def test_a_round_that_does_something_else_is_made_for_each_item() -> None:
         lambda x: lucid.tensor([limited(i) for i in x]),
         lambda x: lucid.tensor([i & 3 for i in x]) - lucid.tensor([-i for i in x]),
         lambda x: lucid.tensor([{i: 1}[i] for i in x]),
+        lambda x: lucid.tensor(x) + low_bits(x),
     ],
 )
 def test_what_else_is_done_with_a_list_is_as_in_eager_mode(function: Callable[..., Any]) -> None:
     step = lucid.compile(function)
-    for size in (3, 6, 4, 6, 30):
+    for size in (1, 2, 3, 6, 4, 6, 30):
         given = [0, 5, *ids(size)]
         assert step([*given]).tolist() == function(given).tolist()
 
