@@ -262,7 +262,6 @@ class LoopState:
             return []
         self.keeps_history = True
         self.history.kept = {x._storage: whole_of(x) for x in changes.values()}
-        self._own |= noted.made(self.history.kept)
         return [*self.history.kept.values()]
 
     def without_histories(self, tensors: Sequence[TensorCore]) -> list[TensorCore]:
