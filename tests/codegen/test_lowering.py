@@ -214,7 +214,9 @@ def test_long_sums_are_as_accurate_as_pairwise_ones(
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("shape", [(257, 203), (128, 1024), (40, 7, 200)])
+@pytest.mark.parametrize(
+    "shape", [(257, 203), (128, 1024), (40, 7, 200), (33, 8300), (2, 16, 17001)]
+)
 def test_large_columns_are_folded_row_by_row(
     shape: tuple[int, ...], width: int, rng: np.random.Generator
 ) -> None:

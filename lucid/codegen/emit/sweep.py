@@ -1,18 +1,19 @@
 """Reductions over outer axes of large arrays: rows are swept in order, the sums are in memory.
 
 Going down one vector of columns at a time would touch a page per row. Here eight rows are taken
-together, all columns of them one after the other, and the accumulators of a column stand in
-memory, which stays in the L1 cache.
+together, the columns of a strip of them one after the other, and the accumulators of the strip
+stand in memory, which stays in the L1 cache.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 
 from lucid.codegen import costs
 from lucid.codegen.emit import lowering, reductions
-from lucid.codegen.emit.loops import LoopEmitter
+from lucid.codegen.emit.lines import smaller
+from lucid.codegen.emit.loops import LoopEmitter, State
 from lucid.codegen.kernel_ir.nest import LoopNest
 from lucid.codegen.llvm.builder import FunctionBuilder, Val, vector
 from lucid.ir.extents import hint, is_open
@@ -36,7 +37,7 @@ def is_swept(kernel: LoopNest) -> bool:
     return (
         large
         and hint(kernel.reduced[-1]) >= 2 * costs.SWEPT_ROWS
-        and 4 * kernel.lanes <= columns <= costs.COLUMNS
+        and 4 * kernel.lanes <= columns
         and any(kernel.insts[n].op == "reduce" for n in range(len(kernel.insts)))
     )
 
@@ -48,13 +49,16 @@ class SweepEmitter(LoopEmitter):
         super().__init__(b, kernel, args)
         self._sums: list[tuple[Val, DType]] = []
         self._column = self.outer - 1
+        self._strip: tuple[Val, Val] | None = None  # of columns, whose sums are in memory
 
     def run(self) -> None:
         self._begin_pass(0)
         self._choose_dtypes(costs.SWEPT_ROWS)
         for dtype in self._parts():
-            columns = self.kernel.kept[self._column] + self.lanes
-            self._sums.append((self.b.alloca(lowering.ELEMENTS[dtype], columns), dtype))
+            columns = self.kernel.kept[self._column]
+            count = columns if not is_open(columns) and columns < costs.COLUMNS else costs.COLUMNS
+            sums = self.b.alloca(lowering.ELEMENTS[dtype], count + self.lanes)
+            self._sums.append((sums, dtype))
         super().run()
 
     def _parts(self) -> list[DType]:
@@ -68,13 +72,23 @@ class SweepEmitter(LoopEmitter):
         if dim != self._column:
             super()._kept(dim)
             return
-        self._over(dim, [[]], self._reset)
-        self._rows(self.outer)
-        self._over(dim, [[]], self._conclude)
+        b, (low, high) = self.b, self._range(dim)
+        with b.loop(low, high, costs.COLUMNS) as loop:
+            self._strip = loop.index, smaller(b, b.add(loop.index, costs.COLUMNS), high)
+            self._over(dim, [[]], self._reset)
+            self._rows(self.outer)
+            self._over(dim, [[]], self._conclude)
+
+    def _over(self, dim: int, state: State, inside: Callable[[list[Val]], list[Val]]) -> State:
+        if dim == self._column and self._strip is not None:
+            return self._over_part(dim, *self._strip, state, inside)
+        return super()._over(dim, state, inside)
 
     def _pointer(self, part: int) -> Val:
+        assert self._strip is not None
         memory, dtype = self._sums[part]
-        return self.b.at(lowering.ELEMENTS[dtype], memory, self.index[self._column])
+        behind = self.b.sub(self.index[self._column], self._strip[0])
+        return self.b.at(lowering.ELEMENTS[dtype], memory, behind)
 
     def _load_sums(self) -> list[Val]:
         return [
