@@ -74,8 +74,8 @@ class MovingParts:
             if type(x) is slice:
                 bounds = place_of(x.start), place_of(x.stop)
                 if x.step is None and all(is_live(y) or self._is_place(y) for y in bounds):
-                    of = self._recorder.exits.of
-                    bounds = tuple([y if is_live(y) else of(y, "item()") for y in bounds])
+                    look = self._recorder.look
+                    bounds = tuple([y if is_live(y) else look(y, "item()") for y in bounds])
                 return slice(*bounds, x.step)
             return place_of(x) if is_basic else x
 
