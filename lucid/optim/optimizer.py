@@ -136,6 +136,8 @@ class Optimizer(Hooked):
         """
         if not isinstance(param_group, dict):
             raise ArgumentError(f"param_group must be a dict, but got {type(param_group).__name__}")
+        if any(group.is_input() for group in self.param_groups):
+            hooks.run_op_by_op("it gives an optimizer one more group, by add_param_group()")
         values = dict(param_group)
         _spread(values)
         for parameter in values["params"]:

@@ -880,7 +880,7 @@ BOXES = {
 OF_ONE_PLACE = ("apart", "a row that is written")  # at which Python looks
 
 
-@pytest.mark.parametrize("kind", [int, np.int64, "computed", "an entry of an array"])
+@pytest.mark.parametrize("kind", [int, np.int64, "computed", "an entry of an array", "a tensor"])
 @pytest.mark.parametrize("name", BOXES)
 def test_boxes_whose_bounds_are_ints_are_eagers(agree, name, kind):
     """Also those that are empty, turned around, beyond the end and counted from it."""
@@ -920,7 +920,10 @@ def test_boxes_whose_bounds_are_ints_are_eagers(agree, name, kind):
         return [(step(lucid.randn(3, 9, 10), box), w.grad.clone()) for box in given]
 
     (step,) = agree(scenario)
-    if name not in OF_ONE_PLACE:
+    if name not in OF_ONE_PLACE and (name, kind) != (
+        "a column",
+        "a tensor",
+    ):  # which picks elements
         assert max(program.calls for program in step.stats.programs) >= 8, step.stats
 
 

@@ -232,6 +232,32 @@ def test_an_added_parameter_group_is_noticed(agree):
     agree(scenario, traces=2)
 
 
+def test_a_layer_is_unfrozen_by_the_step_that_adds_it_to_the_optimizer(agree):
+    """Once: the step asks how many groups there are before it adds one."""
+
+    def scenario(compile):
+        a, b = nn.Linear(4, 4).requires_grad_(False), nn.Linear(4, 3)
+        opt = lucid.optim.Adam(b.parameters(), lr=0.1)
+
+        @compile
+        def step(number, x):
+            if number == 4 and len(opt.param_groups) == 1:
+                a.requires_grad_(True)
+                opt.add_param_group({"params": a.parameters(), "lr": 0.01})
+            opt.zero_grad()
+            b(a(x)).square().sum().backward()
+            opt.step()
+
+        for number in range(8):
+            step(number, lucid.ones(2, 4))
+        return [a, b, len(opt.param_groups), a.weight.requires_grad]
+
+    (step,) = agree(scenario)
+    assert [reason.split("\n")[0] for reason in step.stats.eager_reasons] == [
+        "it gives an optimizer one more group, by add_param_group()"
+    ]
+
+
 @pytest.mark.parametrize("size", [1, 0])
 def test_a_batch_may_be_short_or_empty(agree, size):
     """An empty mean is NaN, and so are the parameters after it, in both modes."""

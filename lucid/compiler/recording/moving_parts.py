@@ -63,7 +63,7 @@ class MovingParts:
         self._written: dict[Storage, _Part] = {}  # and not stored yet, by the memory of the whole
 
     def with_numbers(self, index: Any) -> Any:
-        """An index with Python's numbers for NumPy's where these say places, as in ranges.
+        """An index with Python's numbers where NumPy's say places, and tensors in `x[i : i + 8]`.
 
         An int among tensors is one that picks elements, and stays an array.
         """
@@ -72,10 +72,19 @@ class MovingParts:
 
         def known(x: Any) -> Any:
             if type(x) is slice:
-                return slice(place_of(x.start), place_of(x.stop), x.step)
+                bounds = place_of(x.start), place_of(x.stop)
+                if x.step is None and all(is_live(y) or self._is_place(y) for y in bounds):
+                    look = self._recorder.look
+                    bounds = tuple([y if is_live(y) else look(y, "item()") for y in bounds])
+                return slice(*bounds, x.step)
             return place_of(x) if is_basic else x
 
         return tuple(map(known, parts)) if type(index) is tuple else known(index)
+
+    def _is_place(self, x: Any) -> bool:
+        """Whether it is a tensor of one integer that each call has for itself."""
+        is_int = isinstance(x, TensorCore) and x._type.dtype.kind == "int" and x._type.size == 1
+        return is_int and not context.levels and self._recorder.known(x) is None
 
     def index(self, tensor: TensorCore, index: Any) -> Any:
         """An index with indices of the graph where it says a place that moves.
