@@ -36,6 +36,7 @@ from lucid.compiler.recording.loop_state import LoopState, number_of
 from lucid.compiler.recording.loops import Loops, loops_here, unrolling
 from lucid.functions.creation import arange
 from lucid.ir import ops
+from lucid.ir.extents import is_open
 from lucid.ir.location import here
 from lucid.ir.region_ops import CONTROL
 from lucid.ir.types import i64
@@ -58,8 +59,13 @@ def rounds(
 
     offset: of the instruction that asks for its iterator.
     """
-    found, count = code_of_loop(code, offset), things.length
-    if found is None or (found.differs and (found.fills or is_live(count))):
+    found = code_of_loop(code, offset)
+    if found is None:
+        return None
+    count = things.length
+    if type(count) is LateSize and not is_open(count.extent):
+        things.length = count = count.extent
+    if found.differs and (found.fills or is_live(count)):
         return None
     loops, least = recorder.loops, _most_looks(found) + 1
     if is_live(count) and type(count) is not LateSize and found.fills:
