@@ -27,7 +27,7 @@ from collections.abc import Generator, Iterable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from lucid.compiler.inputs.scalars import is_live
+from lucid.compiler.inputs.scalars import is_known_before, is_live
 from lucid.compiler.recording.ended_loops import Iteration
 from lucid.compiler.recording.iterables import LateIterable
 from lucid.compiler.recording.late_numbers import LateSize, extent_of
@@ -159,7 +159,10 @@ def _looked_at(
             loops.looked_at[id(code)] = count
             break
         if carry is not None and not looks and done >= (_MOST_LOOKS if code.compares else 1):
-            if is_known or type(things.length) is LateSize:
+            if state.filled and is_known_before(things.length):  # its items are rows of a tensor
+                exits = loops.recorder.exits
+                things.length = exits.shown(exits.opened(things.length, here()))
+            if not is_live(things.length) or type(things.length) is LateSize:
                 yield from _recorded(loops, state, carry, things, done)
             elif state.filled:
                 break
