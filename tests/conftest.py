@@ -13,11 +13,13 @@ import numpy as np
 import pytest
 
 import lucid
+from lucid.compiler import pacing
 from lucid.compiler.programs import audits
 
 os.environ.setdefault("LUCID_VERIFY", "1")  # each pass of each step leaves a graph that is one
 
 # A slow machine is no failure; in CI the same examples every time.
+pacing.FREE_SECONDS = 600.0
 hypothesis.settings.register_profile("dev", deadline=None)
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")

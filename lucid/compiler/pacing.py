@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 MOST_FREE = 8  # traces of one function are made whatever comes of them
 CALLS_PER_TRACE = 8  # that earlier ones must have served, before another one is made
-FREE_SECONDS = 10.0  # that traces may take as long as calls come back, to other paths and sizes
+FREE_SECONDS = 2.0  # that traces may take as long as calls come back, to other paths and sizes
 # For each trace, its own included: one call in six found a program, or sizes came back twice.
 CALLS_PER_RETURN = {"path": 1.2, "shape": 2.5}
 TIMED = 4  # calls op by op, and traces, whose times are compared

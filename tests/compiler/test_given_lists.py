@@ -14,7 +14,7 @@ from lucid import nn
 
 WORDS = {f"w{i}": i for i in range(40)}
 EMBEDDING = lucid.arange(120).float().reshape(40, 3)
-LENGTHS = (7, 3, 12, 5, 3, 30, 9, 2, 8)
+LENGTHS = (7, 6, 12, 5, 6, 30, 9, 2, 8)
 
 
 def ids(size: int) -> list[int]:
@@ -32,6 +32,34 @@ def prepare_sequence(sequence: Sequence[str], to_ix: dict[str, int]) -> lucid.Te
 
 def limited(number: int) -> int:
     return 7 if number > 7 else number
+
+
+def chained(numbers: Sequence[int]) -> lucid.Tensor:
+    h = lucid.zeros(3)
+    for number in numbers:
+        h = (EMBEDDING[number] + 2 * h) % 31
+    return h
+
+
+def chained_words(words: Sequence[str]) -> lucid.Tensor:
+    h = lucid.zeros(3)
+    for i in range(len(words) - 1):
+        h = (EMBEDDING[WORDS[words[i]]] + 2 * h) % 31 + WORDS[words[i + 1]]
+    return h
+
+
+def of_pairs(numbers: list[int]) -> lucid.Tensor:
+    h = lucid.zeros(3)
+    for number, following in zip(numbers[:-1], numbers[1:], strict=True):  # noqa: RUF007
+        h = (EMBEDDING[lucid.tensor([number])][0] + 2 * h) % 31 + following
+    return h
+
+
+def numbered(numbers: list[int]) -> lucid.Tensor:
+    h = lucid.zeros(3)
+    for i, number in enumerate(reversed(numbers)):
+        h = h + EMBEDDING[number] * i
+    return h
 
 
 def low_bits(numbers: list[int]) -> int:
@@ -57,6 +85,16 @@ STEPS: dict[str, tuple[Callable[..., Any], Callable[[int], Any]]] = {
     "letters": (lambda x: lucid.tensor([ord(c) for c in x]), lambda n: [*"abcdefgh"][:n] * 4),
     "kept": (lambda x: (x, lucid.tensor(x)), ids),
     "computed": (lambda x: lucid.tensor([abs(10 - 2 * i) / 3 for i in x]), ids),
+    "a loop": (chained, ids),
+    "a loop over words": (chained_words, words),
+    "pairs": (of_pairs, ids),
+    "numbered": (numbered, ids),
+    "a slice": (lambda x: (EMBEDDING[x[:-1]] * EMBEDDING[x[1:]]).sum(0), ids),
+    "a slice of words": (lambda x: lucid.tensor([WORDS[w] for w in x[1:]]), words),
+    "a slice of what is found": (lambda x: lucid.tensor([WORDS[w] for w in x][:-1]), words),
+    "the other way round": (lambda x: EMBEDDING[lucid.tensor(x[::-1])].cumsum(0), ids),
+    "joined": (lambda x: EMBEDDING[lucid.tensor([1] + x + [2])].cumsum(0), ids),
+    "joined words": (lambda x: lucid.tensor([WORDS[w] for w in ["w1"] + x]), words),
     "of letters": (lambda x: EMBEDDING[lucid.tensor([WORDS["w" + str(i)] for i in x])].sum(), ids),
 }
 
@@ -118,6 +156,35 @@ def test_what_the_dict_holds_may_change() -> None:
     assert step.stats.traces == traces
 
 
+def test_a_recurrent_network_goes_word_by_word() -> None:
+    """Each word is looked up in a dict and in a table, and the loss is differentiated."""
+
+    def training() -> Callable[..., float]:
+        lucid.manual_seed(0)
+        model = nn.ModuleDict(
+            {"e": nn.Embedding(40, 4), "cell": nn.GRUCell(4, 4), "o": nn.Linear(4, 3)}
+        )
+        optimizer = lucid.optim.SGD(model.parameters(), lr=0.1)
+
+        def step(sentence: list[str], label: int) -> float:
+            h = lucid.zeros(1, 4)
+            for word in sentence:
+                h = model["cell"](model["e"](lucid.tensor([WORDS[word]])), h)
+            loss = nn.functional.cross_entropy(model["o"](h), lucid.tensor([label]))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            return loss.item()
+
+        return step
+
+    eager, step = training(), lucid.compile(training())
+    for i, size in enumerate((7, 6, 12, 5, 9, 30, 8)):
+        assert step(words(size), i % 3) == pytest.approx(eager(words(size), i % 3), rel=1e-5)
+    assert step.stats.traces <= 3
+    assert not step.stats.eager_reasons
+
+
 def test_a_word_that_is_not_there_raises_as_eager_mode_does() -> None:
     step = lucid.compile(lambda x: lucid.tensor([WORDS[w] for w in x]))
     for size in (2, 5, 9):
@@ -141,15 +208,46 @@ def test_a_round_that_does_something_else_is_made_for_each_item() -> None:
         assert calls == words(size)
 
 
+def padded(batch: list[list[int]]) -> lucid.Tensor:
+    longest = max(len(x) for x in batch)
+    rows = lucid.tensor([x + [0] * (longest - len(x)) for x in batch])
+    return EMBEDDING[rows].sum(1) / lucid.tensor([len(x) for x in batch]).unsqueeze(1)
+
+
+def padded_by_functions(batch: list[list[int]]) -> lucid.Tensor:
+    def pad(x: list[int], size: int) -> list[int]:
+        return [1] + x + (size - len(x)) * [0]
+
+    longest = max(map(len, batch))
+    return EMBEDDING[lucid.tensor([pad(x, longest) for x in batch])].cumsum(1)
+
+
+def cut_and_padded(batch: list[list[int]]) -> lucid.Tensor:
+    rows = [x[:6] + [39] * (6 - len(x)) for x in batch]
+    return EMBEDDING[lucid.tensor(rows)].cumsum(1)
+
+
+@pytest.mark.parametrize("function", [padded, padded_by_functions, cut_and_padded])
+def test_batches_are_padded_by_python_before_the_step(function: Callable[..., Any]) -> None:
+    step = lucid.compile(function)
+    for sizes in [(3, 7, 5), (8, 2, 4), (4, 9, 9), (2, 3, 6), (5, 5, 5), (12, 3, 9), (3, 7, 5)]:
+        batch = [ids(size) for size in sizes]
+        assert step([*map(list, batch)]).tolist() == function(batch).tolist()
+    assert step.stats.traces <= 4
+    assert not step.stats.eager_reasons
+
+
 @pytest.mark.parametrize(
     "function",
     [
         lambda x: lucid.tensor([*reversed(x)]),
         lambda x: lucid.tensor(sorted(x)),
         lambda x: lucid.tensor([i for i in x if i % 2]),
-        lambda x: lucid.tensor(x + [1]),
+        lambda x: lucid.tensor(x + [1.5]),
+        lambda x: lucid.tensor(x[2:] * 2) if len(x) > 2 else lucid.ones(1),
+        lambda x: lucid.tensor(x[:0]).sum() + lucid.tensor(x[-2:]).sum(),
         lambda x: lucid.tensor([i * i for i in x]),
-        lambda x: lucid.tensor(x[1:]),
+        lambda x: lucid.tensor(x[len(x) // 2 :]),
         lambda x: lucid.ones(3) * (x[0] - x[-1]),
         lambda x: lucid.zeros(*x[:1], 2),
         lambda x: lucid.ones(2) if 3 in x else lucid.zeros(2),

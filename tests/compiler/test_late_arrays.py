@@ -155,6 +155,20 @@ def test_numbers_of_numpy():
     runs(make)
 
 
+def test_a_number_of_numpys_that_was_compared_is_one_still(agree):
+    def scenario(compile):
+        a = np.array([1, 2, 3, 4])
+
+        def function(x, i):
+            smaller, y = min(a[i], 3), a[i]
+            return smaller, max(a[i], 2), y if y < 3 else 3, x * y
+
+        step = compile(function)
+        return [step(lucid.ones(2), i) for i in (0, 1, 2, 3, 1, 0)]
+
+    agree(scenario)
+
+
 def test_numbers_of_numpys_of_two_dtypes(agree):
     """Of `float32 > float64` only the second operand knows what to do."""
     threshold, parts = np.float64(2.5), np.array([0.5, 4.0])

@@ -1992,6 +1992,25 @@ def test_a_list_of_as_many_as_a_call_says_is_pythons() -> None:
     assert require_same(step, [0] * 5, traces=2).stats.restarts == 0
 
 
+def test_a_list_of_as_many_as_an_argument_says_has_an_open_size() -> None:
+    def step(x: Any, n: int) -> Any:
+        made, w = [], lucid.full((WIDTH,), 0.5, dtype=f64, requires_grad=True)
+        for _ in range(n):
+            x = x * w + 1
+            made.append(x)
+        loss = lucid.stack(made).sum() + sum(h.mean() for h in made) + made[-1][0]
+        loss.backward()
+        return loss.detach(), w.grad, len(made)
+
+    compiled = lucid.compile(step)
+    for count in (7, 12, 9, 6, 15, 8, 11, 30, 10):
+        x = lucid.arange(WIDTH, dtype=f64)
+        for one, other in zip(compiled(x, count), step(x, count), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-12)
+    assert compiled.stats.traces == 3
+    assert not compiled.stats.eager_reasons
+
+
 def test_a_count_beside_the_rows_that_it_counts_is_one_program_with_them() -> None:
     def step(xs: Any, n: int) -> Any:
         h = lucid.zeros(WIDTH, dtype=f64)

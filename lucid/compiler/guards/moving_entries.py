@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -55,21 +56,33 @@ class Column(MovingEntry):
     Attributes:
         key: gives the list, of the numbers that a call finds.
         each: makes a number of an item, and of the container in which that is looked up.
+        kind: the class of these numbers.
+        then: what becomes of the list of them: functions, each with what gives its other operands.
     """
 
     each: Callable[[Any, Any], Any]
+    kind: type
+    then: Sequence[tuple[Callable[..., Any], Sequence[Formula]]] = ()
 
     def found(self, numbers: list[Any]) -> Any:
         try:
-            return as_column([self.each(self.owner, x) for x in self.key(numbers)])
+            items: Any = [self.each(self.owner, x) for x in self.key(numbers)]
+            for function, others in self.then:
+                items = function(items, *[of(numbers) for of in others])
+            return as_column(items, self.kind)
         except Exception:  # of a text that isn't there
             return ABSENT
 
 
-def as_column(items: Sequence[Any]) -> Any:
-    """Ints or floats as an array; ABSENT: they are none. Raises for an int that is too large."""
-    dtype = OF_ITEMS.get(kind_of_items(items))
-    return ABSENT if dtype is None else np.array(items, dtype.numpy)
+def as_column(items: Sequence[Any], kind: type | None = None) -> Any:
+    """Ints or floats as an array; ABSENT: they are others. Raises for an int that is too large.
+
+    items: these, or lists of them, of one length. kind: the class that they must have; None: any.
+    """
+    parts = list(chain(*items)) if items and type(items[0]) in (list, tuple) else items
+    found = kind_of_items(parts) if parts or kind is None else kind
+    dtype = OF_ITEMS.get(found)
+    return ABSENT if dtype is None or kind not in (None, found) else np.array(items, dtype.numpy)
 
 
 def is_data(value: Any) -> bool:

@@ -34,7 +34,7 @@ class SymNumbers:
     What it is told and asked besides, the trace has:
         annotated: gives nodes that are appended to the graph directly their location and scope.
         guard_value: specializes the step on a Python value that it looked at.
-        written: the text of a number; repeated: a text as often as a number says.
+        written: the text of a number; repeated: a text or a list, as often as a number says.
         with_arrays: what a function of NumPy's gives of arrays and live numbers, at each call.
         note_size: the library needs an int, which may be a size.
     """
@@ -42,7 +42,7 @@ class SymNumbers:
     annotated: Callable[..., AbstractContextManager[None]]
     guard_value: Callable[..., None]
     written: Callable[..., str]
-    repeated: Callable[..., str]
+    repeated: Callable[..., Any]
     with_arrays: Callable[..., Any]
     note_size: Callable[..., None]
 

@@ -185,10 +185,12 @@ class SymScalar:
         read: gives the number without looking at the call's arguments; None: only `formula` does.
         made_of: the function and the ints that it is computed by, where a size may be so.
         size: the open size that it is, or an int, where the trace knows it by now.
+        lists: among the arguments, from whose lengths it follows, by the user's expressions.
     """
 
     __slots__ = (
-        *("_now", "_value", "_whole", "formula", "made_of", "read", "recorder", "size", "text"),
+        *("_now", "_value", "_whole", "formula", "lists", "made_of", "read", "recorder", "size"),
+        "text",
     )
 
     def __init__(
@@ -203,11 +205,12 @@ class SymScalar:
         self._whole: Value | None = None
         self._now = now
         self.formula = formula
-        self.text = _in_short(text)
+        self.text = short_text(text)
         self.recorder = recorder
         self.read = read
         self.made_of: tuple[Callable[..., Any], Sequence[Any]] | None = None
         self.size: Any = None
+        self.lists: frozenset[str] = frozenset()
         recorder.has_numbers = True
 
     @property
@@ -287,8 +290,9 @@ class SymScalar:
             return self._with_arrays(symbol, meaning, sides, {})
         if isinstance(other, complex):
             return meaning(*map(seen, sides))
-        if isinstance(other, str) and meaning is operator.mul and self.kind is int:
-            return self.recorder.repeated(other, self)
+        if isinstance(other, (str, list, tuple)) and meaning is operator.mul and self.kind is int:
+            found = self.recorder.repeated(other, self)
+            return _refused(meaning, sides) if found is None else found
         if not isinstance(other, (int, float, np.generic)) or _is_of_kind(other, self):
             return _refused(meaning, sides)
         return self.applied(f"{_text(sides[0])} {symbol} {_text(sides[1])}", meaning, sides)
@@ -310,6 +314,7 @@ class SymScalar:
             return now
         result = SymScalar(now, formula, text, self.recorder)
         result._value = self._computed(meaning, args, type(now))
+        result.lists = frozenset().union(*[x.lists for x in args if is_live(x)])
         if is_of_sizes(meaning, args):
             result.made_of = meaning, args
         return result
@@ -592,7 +597,7 @@ def _inner_text(value: Any) -> str:
     return str(value.text) if is_live(value) else repr(value)
 
 
-def _in_short(text: str) -> str:
+def short_text(text: str) -> str:
     """A text, or so much of it as a message can show; of different ones it stays another."""
     if len(text) <= _LONGEST:
         return text

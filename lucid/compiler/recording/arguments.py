@@ -168,10 +168,11 @@ class StandIns:
         return given
 
     def _open(self, column: np.ndarray) -> None:
-        """Begin again with a column's size open, if that may be."""
-        place, known = axis_of_argument(len(self._call.tensors), 0), self._recorder.at_start
+        """Begin again with the length of a column, or of its rows, open, if that may be."""
+        axis, known = column.ndim - 1, self._recorder.at_start
+        place = axis_of_argument(len(self._call.tensors), axis)
         is_known = not known.may_open or place in known.opened or place in known.closed
-        if not is_known and LEAST <= len(column) <= MOST:
+        if not is_known and LEAST <= column.shape[axis] <= MOST:
             raise RestartTrace("is given lists of ever other lengths", "opened", [place])
 
     def _is_met(self, owner: Any) -> bool:

@@ -3,8 +3,10 @@
 Such a list is one input of the graph, an array of an open size that each call makes of its own. So
 is what is looked up for each of its items, `[to_ix[w] for w in words]`: a comprehension whose round
 only looks items up, or hands them to functions of texts, is made once, with what stands for each of
-them. Other loops get the items by their numbers. Whoever does something else with the list, or
-looks into a text, begins the trace again, and there it is a list with the items of the call.
+them. Other loops get the items by their numbers. What Python makes of the list as a whole, a slice
+or a row that is padded to the length of the longest, is made anew for each call, and is such a list
+again. Whoever does something else with the list, or looks into a text, begins the trace again, and
+there it is a list with the items of the call.
 """
 
 from __future__ import annotations
@@ -19,19 +21,17 @@ from lucid.compiler.guards.events import ARITHMETIC, COMPARISONS, Stack
 from lucid.compiler.guards.guard import ABSENT, item_at
 from lucid.compiler.guards.moving_entries import OF_ITEMS, Column
 from lucid.compiler.guards.restarts import RestartTrace
-from lucid.compiler.inputs.late import Bases, Late
+from lucid.compiler.inputs.late import Bases, Late, early_formula, now_of
 from lucid.compiler.inputs.objects import SCALARS, kind_of_items
-from lucid.compiler.inputs.scalars import Formula, SymScalar, is_live
-from lucid.compiler.inputs.signature import axis_of_argument
+from lucid.compiler.inputs.scalars import Composite, Formula, SymScalar, is_live, short_text
+from lucid.compiler.inputs.signature import LISTS, axis_of_argument
 from lucid.compiler.recording.filled_lists import StackedList
-from lucid.compiler.recording.late_numbers import LateScalar, number_by
+from lucid.compiler.recording.late_numbers import LateScalar, LateSize, number_by
 from lucid.compiler.recording.loop_code import LoopCode, code_of_loop
 from lucid.compiler.recording.loop_state import LoopState
 from lucid.compiler.recording.loops import Loops
-from lucid.ir import ops
 from lucid.ir.location import here
-from lucid.ir.types import i64
-from lucid.tensor.core import constant
+from lucid.ir.types import DType
 
 if TYPE_CHECKING:
     from lucid.compiler.guards.calls import GuardCollector
@@ -44,41 +44,51 @@ _CHANGES = ("lower", "upper", "casefold", "capitalize", "title", "strip", "lstri
 
 
 class GivenList(StackedList):
-    """A list among the arguments, or what is made of each of its items.
+    """A list among the arguments, what is made of each of its items, or of it as a whole.
 
     Args:
         given: stands for the argument, which a call's numbers have.
         path: how the user gets at it.
-        items: in the call that is traced; key: gives them, of the numbers that a call finds; None:
-            they follow from a container that may be another one then.
-        column: the items, or if these are texts something of each; None: the items.
+        items: in the call that is traced; key: gives them, of the numbers that a call finds, or
+            those that `each` takes, with the container in which it looks them up, its `owner`.
+        item: the class of the items, of which there may be none now.
+        then: what becomes of what `each` gives.
+        lists: other arguments that it follows from.
 
     Attributes:
         item: the class of its items.
     """
 
-    __slots__ = ("_array", "_column", "_items", "_key", "given", "item", "number", "path")
+    __slots__ = (
+        *("_array", "_each", "_items", "_key", "_lists", "_owner", "_size", "_then", "given"),
+        *("item", "path"),
+    )
 
     def __init__(
         self,
         given: SymScalar,
         path: str,
         items: Sequence[Any],
-        key: Formula | None,
-        column: Column | None = None,
+        key: Formula,
+        owner: Any = (),
+        each: Callable[[Any, Any], Any] | None = None,
+        item: type | None = None,
+        then: Sequence[tuple[Callable[..., Any], Sequence[Formula]]] = (),
+        lists: frozenset[str] = frozenset(),
     ) -> None:
         super().__init__(list, (), None)
         self.given, self.path = given, path
+        self._size: LateSize | None = None
+        self._lists = lists | {given.text}
         self.recorder.at_start.lists.add(given.text)
-        self._items, self._key = items, key
+        self._items, self._key, self._owner = items, key, owner
+        self._each, self._then = each, then
         self._array: Any = None
-        self.item: Any = kind_of_items(items)
-        self.number = OF_ITEMS.get(self.item)
-        each: Callable[[Any, Any], Any] = _itself if self.number else _length
-        if column is None:
-            assert key is not None
-            column = Column(f"{path}, each {each.__name__}", (), key, each)
-        self._column = column
+        self.item: Any = kind_of_items(items) or item
+
+    @property
+    def number(self) -> DType | None:  # type: ignore[override]
+        return OF_ITEMS.get(self.item)
 
     @property
     def recorder(self) -> Recorder:
@@ -87,7 +97,12 @@ class GivenList(StackedList):
 
     @property
     def kind(self) -> type:  # type: ignore[override]
-        return self.given.kind if self.is_given else list
+        return type(self._items)
+
+    @property
+    def formula_of_items(self) -> Formula | None:
+        """What gives its items, of the numbers that a call finds; None: a container says them."""
+        return self._key if self._each is None else None
 
     @property
     def is_given(self) -> bool:
@@ -105,7 +120,16 @@ class GivenList(StackedList):
     @property
     def length(self) -> Any:
         """How many items there are."""
-        return self.recorder.exits.shown(self.whole._type.shape[0])
+        if self._size is None:
+            exits, key = self.recorder.exits, self.formula_of_items
+            if key is None:
+                return exits.shown(self.whole._type.shape[0])
+            count = Composite(len, [key])
+            early = SymScalar(len(self._items), count, f"len({self.path})", self.recorder)
+            early.lists = self._lists
+            self._size = LateSize.known(early, lambda: self.whole._type.shape[0], exits)
+        size = None if self._array is None else self._array._type.shape[0]
+        return size if type(size) is int else self._size
 
     @length.setter
     def length(self, count: Any) -> None:
@@ -115,7 +139,10 @@ class GivenList(StackedList):
     def whole(self) -> Any:
         """Its numbers; of texts, something else of each."""
         if self._array is None:
-            found = self.recorder.collector.take_entry(self._column)  # type: ignore[union-attr]
+            each = self._each or (_itself if self.number else _length)
+            path, kind = self.path, self.item if self.number else int
+            column = Column(path, self._owner, self._key, each, kind, self._then)
+            found = self.recorder.collector.take_entry(column)  # type: ignore[union-attr]
             if found is ABSENT:
                 self.refuse()
             place = axis_of_argument(self.recorder.positions[id(found.tensor)], 0)
@@ -126,7 +153,7 @@ class GivenList(StackedList):
 
     def refuse(self) -> NoReturn:
         """Begin again, with the items of the call."""
-        raise RestartTrace(f"looks into {self.given.text}", "exact", [self.given.text])
+        raise RestartTrace(f"looks into {self.given.text}", "exact", self._lists)
 
     def _look(self) -> NoReturn:
         self.refuse()
@@ -175,18 +202,47 @@ class GivenList(StackedList):
     def at(self, number: Any) -> Any:
         if self.number is None:
             return GivenItem(self, number)
-        rows, recorder = self.whole, self.recorder
-        last = constant(rows._type.shape[0] - 1, i64)
-        place = self.length + number if type(number) is int and number < 0 else number
-        row = ops.take(rows, ops.minimum(recorder.constant(place, i64), last), axis=0)
-        value = recorder.value_of(row)
-        return recorder.exits.number(value, value, (), f"an item of {self.path}")
+        value = self.recorder.value_of(self.whole[number])
+        return self.recorder.exits.number(value, value, (), f"an item of {self.path}")
 
     def __getitem__(self, index: Any) -> Any:
-        is_number = type(index) in (int, LateScalar)
+        if type(index) is slice:
+            return self.made(f"{self.path}[{_shown(index)}]", operator.getitem, index)
+        is_number = type(index) in (int, LateScalar, LateSize)
         if not is_number or not (self._is_behind_start(index) and index < self.length):
             return self._look()
         return self.at(index)
+
+    def backwards(self) -> GivenList:
+        return self.made(f"{self.path}[::-1]", operator.getitem, slice(None, None, -1))
+
+    def __add__(self, others: Any) -> GivenList:
+        return self.made(f"{self.path} + {_name_of(others)}", operator.add, others)
+
+    def __radd__(self, others: Any) -> GivenList:
+        return self.made(f"{_name_of(others)} + {self.path}", _added_to, others)
+
+    def __mul__(self, count: Any) -> GivenList:
+        return self.made(f"{self.path} * {count!r}", operator.mul, count)
+
+    __rmul__ = __mul__
+
+    def made(self, path: str, function: Callable[..., Any], *others: Any) -> GivenList:
+        """The list that a function makes of it, in Python, before each call's step begins."""
+        known = [*map(_known_formula, others)]
+        formulas = [x for x in known if x is not None]
+        if len(formulas) < len(known):
+            self._look()
+        items = function(self._items, *map(_items_of, others))
+        if items and kind_of_items(items) is not self.item:
+            self._look()
+        lists = self._lists.union(*map(_lists_of, others))
+        if self._each is None:
+            key = Composite(function, [self._key, *formulas])
+            return GivenList(self.given, path, items, key, item=self.item, lists=lists)
+        then = (*self._then, (function, formulas))
+        of_each = self._key, self._owner, self._each
+        return GivenList(self.given, path, items, *of_each, self.item, then, lists)
 
     def __iter__(self) -> Iterator[Any]:
         return map(self.at, range(int(self.length)))
@@ -203,14 +259,44 @@ class GivenList(StackedList):
         if ABSENT in items or not items:
             self.recorder.exits.op_by_op(f"not each of {self.path} is there in {name}")
         kind, path, key = kind_of_items(items), f"{self.path}, each {name}", self._key
-        if kind is None or key is None or (kind is str and owner != ()):
+        if kind is None or self._each is not None or (kind is str and owner != ()):
             self.refuse()
-        column = None if kind is str else Column(path, owner, key, each)
+        if owner != ():
+            return GivenList(self.given, path, items, key, owner, each, lists=self._lists)
 
-        def then(numbers: Any) -> list[Any]:
-            return [each(owner, x) for x in key(numbers)]
+        def of_all(items: Any) -> list[Any]:
+            return [each(owner, x) for x in items]
 
-        return GivenList(self.given, path, items, then if owner == () else None, column)
+        return GivenList(self.given, path, items, Composite(of_all, [key]), lists=self._lists)
+
+
+def repeated(items: Any, count: SymScalar) -> GivenList | None:
+    """`[0] * (longest - len(x))`, of lengths of such lists; None: it is another number."""
+    kind, is_known = kind_of_items(items), all(map(_is_known, items))
+    of_call = early_formula(count)
+    if not count.lists or kind is None or not is_known or of_call is None:
+        return None
+    path, key = f"{items!r} * {count.text}", Composite(operator.mul, [lambda _: items, of_call])
+    found = items * count.now
+    return GivenList(count, path, found, key, item=kind, lists=count.lists)
+
+
+def rows_of(lists: Any) -> Tensor | None:
+    """The tensor of several such lists of one length in each call; None: they aren't such."""
+    if type(lists) not in LISTS or not all(type(x) is GivenList for x in lists) or not lists:
+        return None
+    first: GivenList = lists[0]
+    keys = [x.formula_of_items for x in lists if x.formula_of_items is not None]
+    kinds, sizes = {x.item for x in lists}, {len(x.now) for x in lists}
+    if len(keys) < len(lists) or first.number is None or len(kinds) > 1 or len(sizes) > 1:
+        return None
+    path = short_text(f"[{', '.join(x.path for x in lists)}]")
+    column = Column(path, (), Composite(_listed, keys), _itself, first.item)
+    found = first.recorder.collector.take_entry(column)  # type: ignore[union-attr]
+    if found is ABSENT:
+        first.refuse()
+    rows: Tensor = found.tensor
+    return rows
 
 
 class GivenItem(Late):
@@ -305,6 +391,43 @@ for _name in (
     *("divmod", "rdivmod", "reversed"),
 ):
     setattr(GivenItem, f"__{_name}__", GivenItem._look)
+
+
+def _known_formula(value: Any) -> Formula | None:
+    """What gives something before a call's step, of the numbers that it finds; None: nothing."""
+    if type(value) is GivenList:
+        return value.formula_of_items
+    parts = value if type(value) in (list, tuple) else [value]
+    parts = [value.start, value.stop, value.step] if type(value) is slice else parts
+    is_known = all(x is None or _is_known(x) for x in parts)
+    return (lambda _: value) if is_known else early_formula(value)
+
+
+def _lists_of(value: Any) -> frozenset[str]:
+    if type(value) is GivenList:
+        return value._lists
+    return value.lists if is_live(value) else frozenset()
+
+
+def _items_of(value: Any) -> Any:
+    return value.now if type(value) is GivenList else now_of(value)
+
+
+def _added_to(items: Any, others: Any) -> Any:
+    return others + items
+
+
+def _shown(part: slice) -> str:
+    bounds = ["" if x is None else str(x) for x in (part.start, part.stop)]
+    return ":".join([*bounds, *([] if part.step is None else [str(part.step)])])
+
+
+def _name_of(value: Any) -> str:
+    return value.path if type(value) is GivenList else repr(value)
+
+
+def _listed(*items: Any) -> list[Any]:
+    return [*items]
 
 
 def _itself(_: Any, item: Any) -> Any:

@@ -215,7 +215,9 @@ class LateArray(LateObject):
         return self.tensor is None or self.exits.recorder.is_own_memory(self.tensor)
 
     def _on_memory(self) -> Tensor:
-        """A tensor on its memory, or on that of which it may be a part."""
+        """A tensor on its memory, or on that of which it may be a part; a number has none."""
+        if self.kind is not np.ndarray:
+            return of_value(self.value)
         if self.tensor is None:
             self.tensor = of_value(self.value)
             self._generation = self.tensor._storage.generation

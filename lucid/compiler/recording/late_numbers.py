@@ -25,7 +25,7 @@ from lucid.compiler.inputs.scalars import (
 from lucid.functions.from_data import tensor
 from lucid.ir import ops
 from lucid.ir.classes import isinstance
-from lucid.ir.extents import Extent
+from lucid.ir.extents import Extent, is_open
 from lucid.ir.memory import read_only
 from lucid.ir.op import Op
 from lucid.ir.types import DType, f64, i64, limits_of
@@ -503,28 +503,85 @@ class LateSize(LateScalar):
     """A size that values decide, as the user's code sees it; the library gets its extent.
 
     What is asked of it is assumed of the extent, and so is what arithmetic on it gives.
+
+    Attributes:
+        before: the same number as Python has it before the step; None: the step finds it.
     """
 
-    __slots__ = ("extent",)
+    __slots__ = ("_extent", "_find_extent", "before")
 
-    extent: Extent
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._extent: Any = None
+        self._find_extent: Callable[[], Any] | None = None
+        self.before: SymScalar | None = None
+
+    @classmethod
+    def known(cls, early: SymScalar, find: Callable[[], Any], exits: Exits) -> LateSize:
+        """One that Python has before the step; `find` gives its extent, where that is needed."""
+        key, recorder = id(early), early.recorder
+        of_call: Any = operator.itemgetter(key)
+        now = lambda: early.now  # noqa: E731
+        size = cls(int, now, of_call, early.text, exits, recorder, {key: early}, None)
+        size.before, size.lists, size._find_extent = early, early.lists, find
+        return size
+
+    @property
+    def extent(self) -> Any:
+        """It as the library has it."""
+        if self._extent is None and self._find_extent is not None:
+            self._extent, self._find_extent = self._find_extent(), None
+        return self._extent
+
+    @extent.setter
+    def extent(self, extent: Extent) -> None:
+        self._extent = extent
 
     @property
     def ends(self) -> tuple[Any, Any]:
         return self.extent, self.extent
 
+    @property
+    def value(self) -> Value:
+        self._whole = self.whole
+        return super().value
+
+    @property
+    def whole(self) -> Value:
+        if self._whole is None and self._extent is not None:
+            self._whole = self.recorder.graph.constant(self._extent, i64)
+        elif self._whole is None and self.before is not None:
+            self._whole = self.before.whole
+        assert self._whole is not None
+        return self._whole
+
     def applied(self, text: str, meaning: Callable[..., Any], args: Sequence[Any]) -> Any:
+        before: list[Any] = [x.before if type(x) is LateSize else x for x in args]
+        found: Any = None
+        if not any(x is None or type(x) is LateScalar for x in before):
+            found = next(x for x in before if is_live(x)).applied(text, meaning, before)
         if is_of_sizes(meaning, args) and all(map(_is_known, args)):
             divisor = args[-1] if meaning in (operator.floordiv, operator.mod) else 1
+            if is_live(found) and self._extent is None:
+                return LateSize.known(found, lambda: meaning(*map(extent_of, args)), self.exits)
             if divisor != 0:
-                return self.exits.shown(meaning(*map(extent_of, args)))
-        return super().applied(text, meaning, args)
+                size = self.exits.shown(meaning(*map(extent_of, args)))
+                if is_live(found) and type(size) is LateSize and size.before is None:
+                    size.before, size.lists = found, found.lists
+                return size
+        return super().applied(text, meaning, args) if found is None else found
 
     def _look(self) -> Any:
-        self.exits.refuse_given(self.extent)
+        if is_open(self.extent):
+            self.exits.refuse_given(self.extent)
         return super()._look()
 
     def _compare(self, symbol: str, meaning: Callable[..., Any], other: Any) -> Any:
+        early = other.before if type(other) is LateSize else other
+        is_before = type(early) is SymScalar and self.before is not None
+        is_size = type(other) is LateSize and not (self._extent is None or other._extent is None)
+        if is_before and not is_size:
+            return meaning(self.before, early)
         if type(other) in (int, LateSize):
             return meaning(self.extent, extent_of(other))
         return super()._compare(symbol, meaning, other)

@@ -201,6 +201,7 @@ class Body:
         ranges = Ranges()
         for node in self.graph.nodes:
             ranges.note(node)
+        for node in self.graph.nodes:  # of which later checks say more
             for value in () if self.repeats(node) else node.results:
                 check = ranges.check_of(value, value)
                 if check is not None and value not in self.same and value not in self.checks:

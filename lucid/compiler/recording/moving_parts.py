@@ -129,7 +129,8 @@ class MovingParts:
         is_range = type(part) is slice
         first = (part.start if is_range else part).truncated()
         if not is_range:
-            in_rounds = type(first) is LateScalar and len(self._recorder.loops.frames) > 0
+            loops = self._recorder.loops
+            in_rounds = type(first) is LateScalar and bool(loops.frames or loops.looks)
             is_inside = in_rounds or (first >= -size and first + 1 <= size)  # or a body says it
             return self._recorder.constant(first, i64) if is_inside else None
         end = part.stop.truncated()

@@ -27,7 +27,7 @@ from collections.abc import Generator, Iterable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from lucid.compiler.inputs.scalars import is_live
+from lucid.compiler.inputs.scalars import is_known_before, is_live
 from lucid.compiler.recording.ended_loops import Iteration
 from lucid.compiler.recording.iterables import LateIterable
 from lucid.compiler.recording.late_numbers import LateSize, extent_of
@@ -36,6 +36,7 @@ from lucid.compiler.recording.loop_state import LoopState, number_of
 from lucid.compiler.recording.loops import Loops, loops_here, unrolling
 from lucid.functions.creation import arange
 from lucid.ir import ops
+from lucid.ir.extents import is_open
 from lucid.ir.location import here
 from lucid.ir.region_ops import CONTROL
 from lucid.ir.types import i64
@@ -58,8 +59,13 @@ def rounds(
 
     offset: of the instruction that asks for its iterator.
     """
-    found, count = code_of_loop(code, offset), things.length
-    if found is None or (found.differs and (found.fills or is_live(count))):
+    found = code_of_loop(code, offset)
+    if found is None:
+        return None
+    count = things.length
+    if type(count) is LateSize and not is_open(count.extent):
+        things.length = count = count.extent
+    if found.differs and (found.fills or is_live(count)):
         return None
     loops, least = recorder.loops, _most_looks(found) + 1
     if is_live(count) and type(count) is not LateSize and found.fills:
@@ -153,7 +159,10 @@ def _looked_at(
             loops.looked_at[id(code)] = count
             break
         if carry is not None and not looks and done >= (_MOST_LOOKS if code.compares else 1):
-            if is_known or type(things.length) is LateSize:
+            if state.filled and is_known_before(things.length):  # its items are rows of a tensor
+                exits = loops.recorder.exits
+                things.length = exits.shown(exits.opened(things.length, here()))
+            if not is_live(things.length) or type(things.length) is LateSize:
                 yield from _recorded(loops, state, carry, things, done)
             elif state.filled:
                 break

@@ -27,6 +27,7 @@ from lucid.compiler.recording.ended_loops import EndedLoops
 from lucid.compiler.recording.exits import Exits
 from lucid.compiler.recording.filled_lists import has_numbers, is_stacked
 from lucid.compiler.recording.foreseen import Foreseen
+from lucid.compiler.recording.given_lists import repeated, rows_of
 from lucid.compiler.recording.iterables import LateRows
 from lucid.compiler.recording.late_arrays import (
     LateArray,
@@ -159,8 +160,8 @@ class Recorder(TracedMemory):
         return tensors.whole if is_stacked(tensors) and not has_numbers(tensors) else None
 
     def numbers_in(self, numbers: Any) -> Tensor | None:
-        """The numbers of a list that a loop has filled; None: it is another one."""
-        return numbers.as_tensor() if has_numbers(numbers) else None
+        """The numbers of lists that are given, or filled by a loop; None: they are others."""
+        return numbers.as_tensor() if has_numbers(numbers) else rows_of(numbers)
 
     def size_of(self, tensor: TensorCore) -> Any:
         """The number in a tensor as an open size, if it is looked at as one here; else itself."""
@@ -539,8 +540,11 @@ class Recorder(TracedMemory):
             return value
         return texts.written(write, value, *how)
 
-    def repeated(self, text: str, count: SymScalar) -> str:
-        return texts.written(operator.mul, text, count)
+    def repeated(self, items: Any, count: SymScalar) -> Any:
+        """What `items * count` gives of a text, or a list of numbers; None: Python looks at it."""
+        if isinstance(items, str):
+            return texts.written(operator.mul, items, count)
+        return repeated(items, count)
 
     def is_followed_text(self, frame: types.FrameType | None, value: Any) -> bool:
         """Whether a frame waits for the text of a value, and what it does with it is told."""

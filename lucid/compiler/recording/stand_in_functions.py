@@ -25,7 +25,7 @@ import traceback
 import types
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +39,13 @@ from lucid.compiler.guards.events import used_in, without_first
 from lucid.compiler.guards.guard import ITERATORS, Progress, counts_by_ones, is_exhausted
 from lucid.compiler.guards.reads import part_of
 from lucid.compiler.inputs.late import is_late
-from lucid.compiler.inputs.scalars import ONLY_COMPUTE, is_known_before, is_live, live_function
+from lucid.compiler.inputs.scalars import (
+    EXTREMES,
+    ONLY_COMPUTE,
+    is_known_before,
+    is_live,
+    live_function,
+)
 from lucid.compiler.recording.deferred_calls import Augmented
 from lucid.compiler.recording.drawn_records import draw_records, is_container, record_at
 from lucid.compiler.recording.filled_lists import has_numbers, is_stacked
@@ -141,6 +147,10 @@ _NO_DRAWS = frozenset(
 )
 _LISTS = ("choices", "sample")  # methods of `random` that draw some of a sequence
 _SEQUENCES = (range, list, tuple, deque, str)
+_LAZY: tuple[type, ...] = (
+    types.GeneratorType,
+    type(iter([])),
+)  # what `max` may be given, of lengths of lists
 _FEW = 8  # ways to draw what are no numbers, each of which is a path
 _MODULES = frozenset(
     {
@@ -285,6 +295,13 @@ class StandInFunctions:
             return functools.partial(self._gathered, function)
         if is_stacked(only) and function is len:
             return lambda filled: filled.length
+        if self._recorder.at_start.lists:
+            if function in EXTREMES and type(only) in _LAZY:
+                return functools.partial(self._extreme, function)
+            is_in_c = bool(args) and type(args[0]) is types.BuiltinFunctionType
+            if function is map and is_in_c and holds(args[1:], lambda x: type(x) is GivenList):
+                each = functools.partial(self._called, args[0])
+                return lambda _, *items: iter([*map(each, *items)])
         numbers = next(filter(has_numbers, given), None)
         if function in REDUCTIONS and numbers is not None:
             return functools.partial(self._of_numbers, function)
@@ -368,6 +385,14 @@ class StandInFunctions:
         if not is_stacked(made):
             return function(made, *start, **named)
         return made if function is list else made.summed(*start, **named)
+
+    def _called(self, function: Any, *args: Any) -> Any:
+        """What a function in C gives, or what stands for it."""
+        return (self._collector.instead(function, args, {}) or function)(*args)
+
+    def _extreme(self, function: Any, items: Iterable[Any]) -> Any:
+        """The least or the greatest of some items, among which lengths of lists may be."""
+        return self._called(function, [*items])
 
     def _of_numbers(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         """What a function gives of lists of numbers that loops have filled."""
