@@ -266,7 +266,6 @@ class Compiled:
         self._recent: dict[Looks, list[weakref.ref[Program]]] = {}  # by whom they began with
         # How many calls, why, and the kind of that.
         self._untraceable: dict[Any, tuple[int, tuple[str, str]]] = {}
-        self._raising: dict[object, tuple[int, str]] = {}  # where traces ended in a user's error
         self._took_over: tuple[Program | None, int] = (None, -1)  # after how many calls
         self._is_paced = is_paced  # False for what can't run op by op
         self._said: set[str] = set()  # reasons that were logged
@@ -340,17 +339,13 @@ class Compiled:
             self._pace.note_eager(reason, self._looks(args), looking, running)
         return result
 
-    @property
-    def _may_be_eager(self) -> bool:
-        """Whether calls may run op by op."""
-        return not self._options.fullgraph and self._options.nan == "allow" and self._is_paced
-
     def _may_handle(self, program: Program) -> bool:
         """Whether a call whose run fails goes on op by op: the step may handle the error.
 
         Or its message is to have sizes in it that the trace didn't know.
         """
-        return (program.may_catch or program.decides_sizes) and self._may_be_eager
+        may_be_eager = not self._options.fullgraph and self._options.nan == "allow"
+        return (program.may_catch or program.decides_sizes) and may_be_eager
 
     def _refusal(self, reason: str) -> TraceError:
         """What a call says that would have to run op by op, and may not."""
@@ -665,8 +660,6 @@ class Compiled:
                     undo_draws(differs.made)
                 if isinstance(reason, EagerOnlyError) and not isinstance(reason, NotPaidForError):
                     self._note_untraceable(call.key, reason)
-                elif isinstance(reason, Exception) and self._may_be_eager:
-                    self._note_raising(_situation(call, differs), reason)
                 raise
             if self._untraceable and self.stats.traces != traces:
                 for each in (call.key, _OTHERS):
@@ -763,26 +756,6 @@ class Compiled:
             self._untraceable.setdefault(key, (1, why))
             raise EagerOnlyError(*why)
 
-    def _note_raising(self, situation: object, error: Exception) -> None:
-        """Note that a trace has ended in an error, which each such call is to raise."""
-        if isinstance(error, TraceError):
-            return
-        if len(self._raising) >= LIMIT:
-            self._raising.clear()
-        why = f"it raised {type(error).__name__} when calls like this one were traced"
-        self._raising.setdefault(situation, (1, why))
-
-    def _refuse_raising(self, situation: object) -> None:
-        """Raise `EagerOnlyError` where traces in it ended in an error, as this one is to.
-
-        It is tried again at the second, third, fifth, ninth such call and so on.
-        """
-        count, why = self._raising.get(situation, (0, ""))
-        if count:
-            self._raising[situation] = count + 1, why
-        if count & (count - 1):
-            raise EagerOnlyError(why)
-
     def _signature(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], live: Collection[str] | None = None
     ) -> Call:
@@ -818,11 +791,8 @@ class Compiled:
         found = self._from_before_ints_moved(call) if self._ints and differs is None else None
         if found is not None:
             return found
-        is_refused = bool(self._untraceable or self._raising)
-        if is_refused and self._fitting(call, differs)[0] is None:
-            self._refuse_raising(_situation(call, differs))
-            if self._untraceable:
-                self._refuse_untraceable(call.key)
+        if self._untraceable and self._fitting(call, differs)[0] is None:
+            self._refuse_untraceable(call.key)
         known = Known(
             self._ints, self._sources, self._kept, opened=self._opened, closed=self._closed
         )
@@ -1492,11 +1462,6 @@ class Compiled:
         True
         """
         return self._latest_program().executable.llvm
-
-
-def _situation(call: Call, differs: Departure | None) -> object:
-    """What of a call that has no program tells it from others."""
-    return call.key if differs is None else (call.key, differs.path)
 
 
 def _refuse_late(function: Callable[..., Any]) -> None:
