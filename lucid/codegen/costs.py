@@ -96,14 +96,15 @@ TRANSFORMED = 60
 
 # Operands above this size no longer stay in the second-level cache between uses.
 PACK_BYTES = 256 * 1024
-# What a block of packed A may take of the second-level cache.
+# What a block of an operand, and the sums that wait, may take of the second-level cache.
 BLOCK_BYTES = 512 * 1024
 # Below this many rows a copy of B costs more than it saves, and below so many columns one of A.
 PACK_ROWS = 32
-# From so many rows on a copy is worth its time where B is small, too: a column of tiles finds its
-# elements in a row, and not at equal distances, which few lines of the first-level cache serve.
-# 1024 x 128, inner 512, 62 -> 95 GFLOP/s; 256 x 256, inner 256, 64 -> 80.
-PACK_ALL_ROWS = 128
+# From so many rows and inner indices on a copy is worth its time where B is small, too: a column of
+# tiles finds its elements in a row, and not at equal distances, which few lines of the first-level
+# cache serve. 1024 x 128, inner 512, 62 -> 95 GFLOP/s; 256 x 256, inner 256, 64 -> 80; 256 x 512,
+# inner 32, 143 -> 157, but 256 x 1024, inner 16, 122 -> 112.
+PACK_ALL_ROWS, PACK_ALL_INNER = 128, 32
 PACK_COLUMNS = 48
 # Rows that the tile of a product with an open number of them is chosen for: many, and a multiple of
 # most heights.
@@ -127,14 +128,10 @@ DOT_ROWS, DOT_LENGTH = 16, 24
 PRODUCT_PART_SECONDS = 400e-6
 # To copy an element of the second operand of a part, against reading one of the first.
 COPIED = 4.0
-SMALL_OPERAND_BYTES = 256 * 1024
 # Pages of the result, and of what an update reads beside it, that the rows of a part may lie on: of
 # more the processor looks up each anew for each tile. 1024 x 1024 f32, inner 256, with an update by
 # Adam, 11.6 -> 8.8 ms; 4096 x 1536, inner 384, 60 -> 54.
 PART_PAGES = 256
-# In longer products a packed B is made by parts of their own, and read by all.
-PACK_APART_SECONDS = 60e-6
-PACK_PART_BYTES = 64 * 1024
 
 # What of a packed B a tile goes through for each block of rows: it stays in the first-level cache.
 PANEL_BYTES = 32 * 1024

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import re
 from typing import Any
@@ -13,12 +12,9 @@ import pytest
 import lucid
 from lucid.codegen import costs
 from lucid.codegen.contraction.contraction import Contraction, plan
-from lucid.codegen.kernels.product import ContractKernel
 from lucid.codegen.llvm import jit
 from lucid.codegen.llvm.target import Target, host_target
-from lucid.codegen.llvm.values import Module
 from lucid.codegen.lower.schedule import make_program
-from lucid.codegen.threads.tasks import define_kernel, symbols_of
 from lucid.ir import ops
 from lucid.ir.graph import Graph, Value
 from lucid.ir.types import TensorType, dtype_named
@@ -117,7 +113,7 @@ def test_few_rows_are_multiplied_by_dot_products(
     a, b = random((rows, inner), dtype), random((columns, inner), dtype, seed=1).T
     spec = Contraction(rows, columns, inner, "float", (inner, 1), (1, inner))
     chosen = plan(spec, target)
-    assert chosen.dots and not chosen.pack_b
+    assert chosen.dots and not chosen.copies
     found = []
     for worth in (np.inf, 0.0):
         monkeypatch.setattr(costs, "WORTH_SECONDS", worth)
@@ -247,35 +243,12 @@ def test_blocks_of_a_product_have_as_many_rows_as_have_their_pages_at_hand() -> 
     assert 50 < rows(*beside) <= 64
 
 
-def test_a_part_packs_its_own_columns_alone() -> None:
-    graph = Graph("product")
-    a, b = random((32, 128)), random((32, 1024))
-    x, y = (input_like(graph, array) for array in (a, b))
-    graph.outputs = [ops.matmul(ops.transpose(x, perm=(1, 0)), y)]
-    host = host_target()
-    (call,) = make_program(graph, [strides_of(a), strides_of(b)], host).calls
-    kernel = call.kernel
-    assert isinstance(kernel, ContractKernel)
-    grid = kernel.parts
-    assert grid is not None
-    assert grid.counts[2] > 1
-    assert not grid.packs[1]
-    module = Module(host)
-    define_kernel(module, "kernel", kernel, len(call.args))
-    names = symbols_of("kernel", kernel)
-    library = jit.load(module.text(), host, names)
-    buffers = [
-        np.full(buffer.size * buffer.dtype.itemsize // 4, np.nan, np.float32)
-        for buffer in call.args
-    ]
-    buffers[kernel.product.operands[0]][:] = a.ravel()
-    buffers[kernel.product.operands[1]][:] = b.ravel()
-    frame = (ctypes.c_void_p * len(buffers))(*(buffer.ctypes.data for buffer in buffers))
-    run = [
-        ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(library.addresses[n]) for n in names
-    ]
-    for function, count in zip(run, kernel.regions().values(), strict=True):
-        for part in range(count if function is not run[-1] else 1):
-            function(ctypes.addressof(frame), part)
-    assert not grid.packs[0]
-    assert np.isfinite(buffers[-1]).sum() == len(b) * grid.size[2]
+def test_equal_products_that_copy_their_operands_share_code_and_no_memory() -> None:
+    graph = Graph("products")
+    operands = [input_like(graph, random((60, 64))) for _ in range(4)]
+    x, y, z, w = operands
+    graph.outputs = [ops.matmul(a, ops.transpose(b, perm=(1, 0))) for a, b in ((x, y), (z, w))]
+    calls = make_program(graph, [(64, 1)] * 4, host_target()).calls
+    first, second = (call for call in calls if "in blocks" in str(call.kernel))
+    assert str(first.kernel) == str(second.kernel)
+    assert first.args[-1].size == second.args[-1].size > 64

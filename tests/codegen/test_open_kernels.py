@@ -77,6 +77,10 @@ def as_laid_out(x: Tensor, layout: str) -> Tensor:
     return x.transpose(-1, -2) if layout == "T" else x[..., ::2]
 
 
+def as_array(x: Array, layout: str) -> Array:
+    return x.swapaxes(-1, -2) if layout == "T" else x[..., :: 2 if layout == "S" else 1]
+
+
 def shape_in(layout: str, rows: int, columns: int) -> tuple[int, int]:
     if layout == "N":
         return rows, columns
@@ -89,8 +93,11 @@ def assert_serves(
     expected: Callable[..., Any],
     sizes: list[int],
     tolerance: float,
-) -> None:
-    """Call a compiled function with each size, and compare it with a function of arrays."""
+) -> str:
+    """Call a compiled function with each size, and compare it with a function of arrays.
+
+    Returns the kernels of the last call.
+    """
     compiled = lucid.compile(function)
     for size in sizes:
         args = given(size)
@@ -100,6 +107,7 @@ def assert_serves(
         np.testing.assert_allclose(found, wanted, rtol=0, atol=tolerance * scale, err_msg=str(size))
     assert not compiled.stats.eager_reasons
     assert compiled.stats.traces < 8
+    return compiled.stages["kernels"]
 
 
 @pytest.mark.parametrize("lanes, width", [(1, 1), (4, 1), (16, 2), (16, 3), (8, 5), (2, 8)])
@@ -146,11 +154,7 @@ def test_a_product_has_one_code_for_all_sizes(
         return as_laid_out(a, layouts[0]) @ as_laid_out(b, layouts[1])
 
     def expected(a: Array, b: Array) -> Array:
-        a, b = (
-            x.swapaxes(-1, -2) if layout == "T" else x[..., :: 2 if layout == "S" else 1]
-            for x, layout in zip((a, b), layouts, strict=True)
-        )
-        return a @ b
+        return as_array(a, layouts[0]) @ as_array(b, layouts[1])
 
     tolerance = {"float32": 1e-5, "float64": 1e-14, "int32": 0}[np.dtype(dtype).name]
     assert_serves(product, given, expected, ALL_SIZES, tolerance)
@@ -185,6 +189,27 @@ def test_parts_of_a_product_with_open_columns_are_right(
 
     sizes = [150, 163, 290, *rng.integers(120, 500, 12).tolist()]
     assert_serves(lambda a, b: a @ b, given, np.matmul, sizes, 1e-5)
+    assert max(variants.values(), default=0) <= MOST_VARIANTS
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32])
+@pytest.mark.parametrize("layouts", ["NN", "TN", "NT", "ST"])
+def test_the_last_block_of_inner_indices_has_what_is_left(
+    layouts: str, dtype: Any, threads: int, variants: Counter[str], rng: np.random.Generator
+) -> None:
+    def given(size: int) -> tuple[Tensor, ...]:
+        a, b = shape_in(layouts[0], 67, size), shape_in(layouts[1], size, 155)
+        return random(rng, a, dtype), random(rng, b, dtype)
+
+    def product(a: Any, b: Any) -> Any:
+        return as_laid_out(a, layouts[0]) @ as_laid_out(b, layouts[1])
+
+    def expected(a: Array, b: Array) -> Array:
+        return as_array(a, layouts[0]) @ as_array(b, layouts[1])
+
+    tolerance = {"float32": 1e-5, "float64": 1e-14, "int32": 0}[np.dtype(dtype).name]
+    sizes = [700, 713, 690, *range(185, 194), 150, 376, 377, 1000, 1001, 1024]
+    assert "contract in blocks" in assert_serves(product, given, expected, sizes, tolerance)
     assert max(variants.values(), default=0) <= MOST_VARIANTS
 
 
@@ -388,6 +413,15 @@ for function, shapes in (
         found = compiled(*map(at_the_end, shapes(n))).numpy()
         assert found.shape[0] == n + 1 and abs(found - 19).max() < 1e-4
     assert not compiled.stats.eager_reasons
+for function, shapes in (
+    (product, lambda n: [(40, n), (n, 130)]),
+    (by_columns, lambda n: [(40, n), (130, n)]),
+    (lambda a, b: a.T @ b, lambda n: [(n, 40), (n, 130)]),
+):
+    compiled = lucid.compile(function)
+    for n in (700, 713, 1001, 187, 193, 150):
+        assert (compiled(*map(at_the_end, shapes(n))).numpy() == n).all()
+    assert "contract in blocks" in compiled.stages["kernels"]
 for step in (2, 3, 4):
     compiled = lucid.compile(lambda a: a[:, ::step] * 19, dynamic=False)
     for n in (2, 3, 7, 9, 15):

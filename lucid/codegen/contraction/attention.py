@@ -19,9 +19,9 @@ from functools import reduce
 from math import prod
 
 from lucid.codegen import vmath
-from lucid.codegen.contraction.contraction import Contraction, plan, scratch_bytes
+from lucid.codegen.contraction.contraction import Contraction, plan
 from lucid.codegen.contraction.gemm import Emitter, Epilogue, Position
-from lucid.codegen.contraction.packing import pack_panel
+from lucid.codegen.contraction.lanes import LaneCopier, LaneCopy
 from lucid.codegen.emit.lowering import ELEMENTS
 from lucid.codegen.emit.philox import philox_words, uniform
 from lucid.codegen.kernel_ir.affine import AffineExpr
@@ -134,10 +134,7 @@ class Attention:
         e, d = self.sizes.inner, self.sizes.columns
         lanes = target.lanes(self.element)
         wide = -(-d // lanes) * lanes
-        specs = [spec for each in self.products(target).values() for spec in each]
-        specs = [spec for spec in specs if not is_open(spec.m * spec.k)]  # which are the largest
-        packed = max(scratch_bytes(spec, target) for spec in specs) // self.dtype.itemsize
-        found = {"packed": packed, "qt": e * queries, "scores": keys * queries}
+        found = {"qt": e * queries, "scores": keys * queries}
         if self.has_own_mask:
             padded = -(-keys // lanes) * lanes
             found |= {"mask_rows": queries * padded, "mask": keys * queries}
@@ -189,6 +186,7 @@ class AttentionEmitter:
             for name, start in spec.offsets(b.target).items()
         }
         self.products = spec.products(b.target)
+        self.kept = b.alloca("i32", self.lanes)
         self.is_hiding = spec.causal
         if spec.has_dropout:
             self._read_dropout()
@@ -290,7 +288,7 @@ class AttentionEmitter:
                     value = b.add(value, b.splat(hidden, self.lanes))
                 b.store(value, at)
         width = -(-sizes.columns // self.lanes)
-        self._transpose("output", "rows", self.queries, sizes.columns, (1, self.queries))
+        self._transpose("output", "rows", self.queries, sizes.columns, self.queries)
         with b.loop(0, self.count) as loop:
             source = self._at("rows", b.mul(loop.index, width * self.lanes))
             self._copy_row(source, self._result_row(0, b.add(self.row, loop.index)), sizes.columns)
@@ -350,7 +348,7 @@ class AttentionEmitter:
         """Rows of the cotangent, transposed as well, and what belongs to a query."""
         b, sizes = self.b, self.spec.sizes
         self._copy_rows("g", "g_rows", sizes.columns)
-        self._transpose("g_rows", "gt", sizes.columns, self.queries, (1, sizes.columns))
+        self._transpose("g_rows", "gt", sizes.columns, self.queries, sizes.columns)
         self._fill("sums", math.inf)  # of queries that don't exist: their weights are 0
         self._fill("errors", 0.0)
         self._fill("delta", 0.0)
@@ -463,7 +461,7 @@ class AttentionEmitter:
         rest = b.sub(i64(sizes.rows), row)
         self.count = b.select(b.lt(rest, self.queries), rest, i64(self.queries))
         self._copy_rows("q", "rows", sizes.inner)
-        self._transpose("rows", "qt", sizes.inner, self.queries, (1, sizes.inner))
+        self._transpose("rows", "qt", sizes.inner, self.queries, sizes.inner)
         if self.spec.has_own_mask:
             padded = -(-self.keys // self.lanes) * self.lanes
             with b.loop(self.count, self.queries) as loop:
@@ -557,7 +555,7 @@ class AttentionEmitter:
     ) -> None:
         right = self.own[right] if isinstance(right, str) else right
         spec = self.products[name][which]
-        Emitter(self.b, spec, (left, right), self.own["packed"], epilogue).run()
+        Emitter(self.b, spec, (left, right), epilogue).run((0, spec.m))
 
     def _store(self, name: str) -> Epilogue:
         def store(b: FunctionBuilder, sums: Val, place: Position) -> None:
@@ -626,7 +624,7 @@ class AttentionEmitter:
                 for start in range(0, count, lanes):
                     tail = min(count - start, lanes)
                     copy(start, self._lanes(tail) if tail < lanes else None)
-        self._transpose("mask_rows", "mask", count, self.queries, (1, padded))
+        self._transpose("mask_rows", "mask", count, self.queries, padded)
 
     def _dropped(self, weight: Val, row: Val, key: Val, group: int) -> Val:
         noise = self._noise(row, key, group) if self.spec.has_dropout else None
@@ -697,18 +695,11 @@ class AttentionEmitter:
         if width > main:
             move(main, self._lanes(width - main))
 
-    def _transpose(
-        self, source: str, to: str, rows: int, columns: int, strides: tuple[int, int]
-    ) -> None:
-        """to[row, column] = source at these strides; columns are filled up to whole vectors."""
-        pack_panel(
-            self.b,
-            self.own[source],
-            self.own[to],
-            element=self.element,
-            k=rows,
-            strides=strides,
-            lanes=self.lanes,
-            width=-(-columns // self.lanes),
-            tail=columns % self.lanes,
-        )
+    def _transpose(self, source: str, to: str, rows: int, columns: int, stride: int) -> None:
+        """to[row, column] = source[column * stride + row]; columns are filled up to vectors."""
+        wide = -(-columns // self.lanes) * self.lanes
+        copy = LaneCopy(self.spec.dtype, self.element, self.lanes, ((columns, stride),), True)
+        copier = LaneCopier(self.b, copy, self.kept)
+        with self.b.loop(0, wide, self.lanes) as loop:
+            place = self._at(to, loop.index)
+            copier.emit(self.own[source], place, loop.index, ((rows, 1),), wide)

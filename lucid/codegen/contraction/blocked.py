@@ -1,10 +1,11 @@
-"""Products of matrices whose rows, columns or inner indices run along several axes, as windows do.
+"""Products of matrices whose operands are copied in blocks.
 
-Operands are copied block by block into the order of the register tile (`lanes.py`), so that what is
-multiplied lies in the caches and nothing as large as all windows is ever stored. The first one,
-whose elements are loaded one by one, is read where it lies if few columns would share its copy. A
-block has some of the inner indices; the sums of earlier ones wait in memory, so every element is
-summed in the order of the inner axes, whatever the blocks and the threads.
+Rows, columns and inner indices may run along several axes each, as windows do. What is copied, in
+the order of the register tile (`lanes.py`), lies in the caches when it is multiplied, and nothing
+as large as all windows is ever stored. The first operand, whose elements are loaded one by one, is
+read where it lies if few columns would share its copy. A block has some of the inner indices, the
+last one what is left; the sums of earlier ones wait in memory, so every element is summed in the
+order of the inner axes, whatever the blocks and the threads.
 
 Of windows over a padded operand, a block may have one place in them. Columns all of whose windows
 have zeros there leave the block out, as long as the first operand is finite.
@@ -22,8 +23,8 @@ from math import prod
 from lucid.codegen import costs
 from lucid.codegen.contraction.axes import Axis
 from lucid.codegen.contraction.contract import EpilogueEmitter, TileEmitter, follow
-from lucid.codegen.contraction.contraction import Contraction, aligned_bytes, plan
-from lucid.codegen.contraction.gemm import Emitter, Epilogue, Panel
+from lucid.codegen.contraction.contraction import Contraction, Tiling, plan
+from lucid.codegen.contraction.gemm import Bounds, Emitter, Epilogue, Panel
 from lucid.codegen.contraction.lanes import LaneCopier, LaneCopy, Walk, joined
 from lucid.codegen.emit import lowering
 from lucid.codegen.emit.lines import smaller
@@ -32,7 +33,7 @@ from lucid.codegen.kernel_ir.nest import LoopNest
 from lucid.codegen.kernel_ir.timing import rows_at_hand
 from lucid.codegen.llvm.builder import FunctionBuilder, Val, const, i64, vector
 from lucid.codegen.llvm.target import ELEMENT_BYTES, Target
-from lucid.ir.extents import NotOpenError, ceil_div, hint, is_open, replaced
+from lucid.ir.extents import NotOpenError, ceil_div, hint, is_multiple, is_open, replaced
 
 Range = tuple[Val, Val]
 
@@ -131,6 +132,11 @@ class BlockedProduct:
         return LaneCopy(dtype, lowering.MEMORY[dtype], lanes, outer, bool(side))
 
     @property
+    def is_matrix(self) -> bool:
+        """Whether the first operand has one axis of rows, and one of inner indices."""
+        return len(self.row_axes) == len(self.inner) == 1
+
+    @property
     def is_scattered(self) -> bool:
         """Whether the first operand isn't lines of inner indices that are neighbours."""
         lines, inner = self.walks(0)
@@ -146,7 +152,7 @@ class BlockedProduct:
         inner = joined(walk)
         (_, apart), (count, step) = lines[-1], inner[-1]
         size = self.body.args[0].itemsize
-        is_line = count * size >= 2 * costs.LINE_BYTES or abs(apart) == count
+        is_line = hint(count) * size >= 2 * costs.LINE_BYTES or hint(abs(apart) - count) == 0
         return len(lines) == 1 and len(inner) <= 2 and abs(step) == 1 and is_line
 
     @property
@@ -158,9 +164,8 @@ class BlockedProduct:
     def is_copied_by_lines(self) -> bool:
         """Whether a block of the second operand is some lines of columns."""
         columns, inner = self.walks(1)
-        is_known = not is_open(self.columns) and not is_open(self.plan.extent)
         is_one = len(columns) == len(inner) == 1 and columns[0][1] == 1
-        return is_known and is_one and not self.plan.skips
+        return is_one and not self.plan.skips
 
     @property
     def share_inside(self) -> float:
@@ -225,33 +230,40 @@ def _along(axis: Axis) -> str:
     return f" along p{number}*{axis.by} in {low}..{high}"
 
 
-def choose(product: BlockedProduct, target: Target, *, is_known: bool = True) -> BlockedPlan:
-    """Tile and blocks from the sizes; if they may change they don't say how operands lie."""
-    dtype = product.body.args[0]
+def choose(product: BlockedProduct, target: Target) -> BlockedPlan:
+    """Tile and blocks from the sizes; of open ones from those at hand.
+
+    Raises `NotOpenError` where it holds for some sizes only that an operand is read in place.
+    """
+    dtype, at_hand = product.body.args[0], replaced(product, hint)
     element, size = lowering.MEMORY[dtype], dtype.itemsize
     whole = Contraction(product.rows, product.columns, product.depth, element, (0, 0), (0, 1))
     tile = plan(whole, target)
-    uses = prod(axis.size for axis in product.batch_axes if not axis.a)
-    is_large = product.rows * product.depth * size > costs.PACK_BYTES
+    rows, columns = at_hand.rows, at_hand.columns
+    uses = prod(axis.size for axis in at_hand.batch_axes if not axis.a)
+    packs = _packs_a(product, at_hand, uses)
+    most = costs.PANEL_BYTES // (tile.panel * size)
+    split, extent = _split(product.inner, most)
     skips = _has_padding_apart(product)
-    packs = product.is_scattered or (is_large and product.columns * uses >= costs.PACK_COLUMNS)
-    packs &= not (is_known and product.is_near)
-    packs |= skips
-    split, extent = _split(product.inner, costs.PANEL_BYTES // (tile.panel * size))
-    if is_large and not packs and product.columns * uses < costs.PACK_COLUMNS:
-        split, extent = 0, product.inner[0].size  # long lines are read faster
-    count = extent * prod(axis.size for axis in product.inner[split + 1 :])
     if skips:
-        split, count = 0, _split(product.inner[:1], costs.PANEL_BYTES // (tile.panel * size))[1]
-        extent = count
-    waiting = product.rows if count < product.depth else 0
-    panels = costs.BLOCK_BYTES // ((count + waiting) * size * tile.panel or 1)
-    panels = max(1, min(panels, ceil_div(product.columns, tile.panel)))
-    rows = costs.BLOCK_BYTES // (count * size or 1)
-    rows = min(rows, rows_at_hand(product.body, len(product.batch_axes), rows))
-    rows = max(1, rows // tile.height) * tile.height
-    is_used_once = uses == 1 and panels * tile.panel >= product.columns
-    is_used_once &= product.rows >= 2 * costs.PART_ROWS  # parts have rows of their own
+        packs, (split, extent) = True, _split(product.inner[:1], most)
+        skips = product.inner[0].size % extent == 0
+    elif not packs and columns * uses < costs.PACK_COLUMNS and _is_large(at_hand):
+        split, extent = 0, product.inner[0].size  # long lines are read faster
+    count = hint(extent)
+    if not skips:
+        count *= prod(axis.size for axis in at_hand.inner[split + 1 :])
+    waiting = rows if count < at_hand.depth else 0
+    panels = max(1, costs.BLOCK_BYTES // ((count + waiting) * size * tile.panel or 1))
+    height = costs.BLOCK_BYTES // (count * size or 1)
+    height = min(height, rows_at_hand(product.body, len(product.batch_axes), height))
+    height = max(1, height // tile.height) * tile.height
+    if not is_open(product.columns):
+        panels = min(panels, ceil_div(columns, tile.panel))
+    if not is_open(product.rows):
+        height = min(height, ceil_div(rows, tile.height) * tile.height)
+    is_used_once = uses == 1 and panels * tile.panel >= columns
+    is_used_once &= rows >= 2 * costs.PART_ROWS  # parts have rows of their own
     return BlockedPlan(
         tile.lanes,
         tile.height,
@@ -259,10 +271,26 @@ def choose(product: BlockedProduct, target: Target, *, is_known: bool = True) ->
         split,
         extent,
         panels * tile.panel,
-        min(rows, ceil_div(product.rows, tile.height) * tile.height),
+        height,
         ("block" if is_used_once and not skips else "whole") if packs else "in place",
         skips,
     )
+
+
+def _is_large(at_hand: BlockedProduct) -> bool:
+    return at_hand.rows * at_hand.depth * at_hand.body.args[0].itemsize > costs.PACK_BYTES
+
+
+def _packs_a(product: BlockedProduct, at_hand: BlockedProduct, uses: int) -> bool:
+    """Whether the first operand, which so many products have in common, is copied."""
+    is_copied = _is_large(at_hand) and at_hand.columns * uses >= costs.PACK_COLUMNS
+    if product.is_matrix:
+        return is_copied and not product.is_near
+    if at_hand is product:
+        return (is_copied or product.is_scattered) and not product.is_near
+    if not is_copied and not at_hand.is_scattered and product.is_scattered:
+        raise NotOpenError("an operand lies in one line for some sizes only")
+    return is_copied or at_hand.is_scattered
 
 
 def _has_padding_apart(product: BlockedProduct) -> bool:
@@ -286,41 +314,35 @@ def choose_streamed(product: BlockedProduct, target: Target) -> BlockedPlan:
     sizes = product.rows, product.columns, inner.size
     tile = plan(Contraction(*sizes, element, (inner.size, 1), (product.columns, 1)), target)
     panels = max(1, costs.STREAMED_LINE_BYTES // (dtype.itemsize * tile.panel))
-    extent = max(n for n in range(1, costs.STREAMED_LINES + 1) if inner.size % n == 0)
-    shape = tile.lanes, tile.height, tile.width
-    return BlockedPlan(*shape, 0, extent, panels * tile.panel, tile.height, "in place")
-
-
-def choose_open(product: BlockedProduct, target: Target) -> BlockedPlan:
-    """The same from the sizes at hand: a block has one element of an open axis, or all of it.
-
-    Raises `NotOpenError` where it holds for some sizes only that an operand is read in place.
-    """
-    at_hand = replaced(product, hint)
-    found = choose(at_hand, target, is_known=at_hand is product)
-    if at_hand is product:
-        return found
-    if found.pack_a == "in place" and product.is_scattered:
-        raise NotOpenError("an operand lies in one line for some sizes only")
-    size = product.inner[found.split].size
-    if not is_open(size):
-        return found
-    return replace(found, extent=size if found.extent == hint(size) else 1)
+    shape, lines = (tile.lanes, tile.height, tile.width), costs.STREAMED_LINES
+    return BlockedPlan(*shape, 0, lines, panels * tile.panel, tile.height, "in place")
 
 
 def _split(inner: Sequence[Axis], most: int) -> tuple[int, int]:
-    """The axis to cut, and how much of it is in a block of about `most` inner indices."""
+    """The axis to cut, and how much of it is in a block of about `most` inner indices.
+
+    That is the same in all blocks but perhaps the last one.
+    """
     most = most * 3 // 2
-    for number, axis in enumerate(inner):
-        rest = prod(x.size for x in inner[number + 1 :])
-        if rest > most:
-            continue
-        sizes = [n for n in range(1, axis.size + 1) if axis.size % n == 0]
-        fitting = [n for n in sizes if n * rest <= most]
-        if fitting[-1] * rest * 6 >= most or fitting[-1] == axis.size:
-            return number, fitting[-1]
-        return number, next(n for n in sizes if n * rest * 6 >= most or n == axis.size)
-    return len(inner) - 1, inner[-1].size
+    number, rest = next(
+        (number, rest)
+        for number in range(len(inner))
+        if (rest := hint(prod(axis.size for axis in inner[number + 1 :]))) <= max(most, 1)
+    )
+    size, fitting = inner[number].size, max(most // rest, 1)
+    if hint(size) <= fitting:
+        return number, size
+    if not is_open(size):
+        even = max(n for n in range(1, fitting + 1) if size % n == 0)
+        if even * 3 >= fitting:
+            return number, even
+    count = ceil_div(hint(size), fitting)
+    return number, ceil_div(ceil_div(hint(size), count), 16) * 16  # whole blocks of lanes
+
+
+def aligned_bytes(elements: int, element: str) -> int:
+    """The size of an array, rounded up so that another one may follow."""
+    return -(-elements * ELEMENT_BYTES[element] // 64) * 64
 
 
 class BlockMemory:
@@ -331,27 +353,34 @@ class BlockMemory:
         plan = product.plan
         element = lowering.MEMORY[product.body.args[0]]
         lanes = product.copy(0).lanes
-        self.pitch = ceil_div(plan.height, lanes) * lanes
+        padded = ceil_div(plan.height, lanes) * lanes
+        # Vectors that are stored reach into the next row, which comes later.
+        self.pitch = plan.height if plan.height <= lanes and not plan.skips else padded
         tiles = ceil_div(product.rows, plan.height)
         self.places = prod(axis.size for axis in product.places_apart)
+        axes, cut = product.inner[: plan.split], product.inner[plan.split].size
         behind = prod(axis.size for axis in product.inner[plan.split + 1 :])
-        self.block = plan.extent * behind // self.places
+        self.rounds = ceil_div(cut, plan.extent)
+        self.is_even = is_multiple(cut, plan.extent)
+        self.blocks = prod(axis.size for axis in axes) * self.rounds * self.places
+        self.behind = behind // self.places
+        self.block = plan.extent * self.behind
         self.staged = 0
         if plan.skips:  # inner indices that are copied at all places at once, in the nearest cache
             most = costs.PANEL_BYTES // 2 // (self.places * self.pitch * ELEMENT_BYTES[element])
             self.staged = max(n for n in range(1, max(most, 1) + 1) if plan.extent % n == 0)
-        self.of_tile = self.pitch * self.block
+        self.of_tile = self.pitch * self.block + padded - self.pitch
         self.of_rows = tiles * self.of_tile  # elements of a block of all rows
-        whole = tiles * self.pitch * product.depth * product.copies_of_a
+        whole = self.of_rows * self.blocks * product.copies_of_a
         own = plan.rows // plan.height * self.of_tile
         waiting = ceil_div(rows, plan.height) * plan.height * plan.columns
-        self.blocks = product.depth // self.block
+        self.has_waiting = is_open(self.blocks) or self.blocks > 1
         self.of_a = aligned_bytes(whole if plan.pack_a == "whole" else 0, element)
         # A zero for each tile of finite rows.
         self.of_signs = aligned_bytes(tiles * product.copies_of_a if plan.skips else 0, element)
         self.tiles, self.of_all = tiles, self.of_a + self.of_signs
         self.of_b = aligned_bytes(self.block * plan.columns, element)
-        self.of_waiting = aligned_bytes(waiting if self.blocks > 1 else 0, element)
+        self.of_waiting = aligned_bytes(waiting if self.has_waiting else 0, element)
         of_block = aligned_bytes(own if plan.pack_a == "block" else 0, element)
         self.of_part = self.of_b + self.of_waiting + of_block
 
@@ -377,32 +406,23 @@ class BlockedEmitter(Emitter):
         self.memory = memory = BlockMemory(product, rows)
         self.product, self.blocking, self.args, self.after = product, found, args, epilogue
         lines, inner = product.walks(0)
-        is_packed = found.pack_a != "in place"
+        self.is_packed = is_packed = found.pack_a != "in place"
         block = joined([(found.extent, inner[found.split][1]), *inner[found.split + 1 :]])
         self.around = (1, 0) if is_packed or len(block) == 1 else block[0]
         self.a_strides = (1, memory.pitch) if is_packed else (lines[0][1], block[-1][1])
         depth, panel = memory.block // self.around[0], found.width * found.lanes
-        spec = Contraction(
-            product.rows, product.columns, depth, element, self.a_strides, (panel, 1)
-        )
-        scratch = args[-1]
+        tile = Tiling(found.lanes, found.height, found.width, dots=False)
+        sizes = product.rows, product.columns, depth
+        spec = Contraction(*sizes, element, self.a_strides, (panel, 1), tile)
         call: Epilogue = epilogue.element
-        super().__init__(b, spec, (args[0], args[1]), scratch, call)
-        self.plan = replace(
-            self.plan,
-            lanes=found.lanes,
-            height=found.height,
-            width=found.width,
-            pack_a=is_packed,
-            pack_b=True,
-            dots=False,
-        )
-        self.type = vector(element, found.lanes)
+        super().__init__(b, spec, (args[0], args[1]), call)
+        scratch = args[-1]
         own = b.add(b.mul(part, memory.of_part), memory.of_all)
         self.block = b.at("i8", scratch, own)
         self.waiting = b.at("i8", self.block, memory.of_b)
         self.block_of_a = b.at("i8", self.waiting, memory.of_waiting)
-        self.copiers = [LaneCopier(b, product.copy(side)) for side in (0, 1)]
+        copies = [product.copy(side) for side in (0, 1)]
+        self.copiers = [LaneCopier(b, copy, b.alloca("i32", copy.lanes)) for copy in copies]
         if found.skips:
             self.staged = b.alloca(element, memory.staged * memory.places * memory.pitch)
 
@@ -451,16 +471,16 @@ class BlockedEmitter(Emitter):
             with b.loop(low, high) as tile:
                 b.store(const(self.spec.element, 0), self._sign(tile.index))
         with b.loop(0, memory.blocks // memory.places) as blocks:
-            start, _ = self._starts(blocks.index, (source, source))
+            start, _, count = self._starts(blocks.index, (source, source))
             number = b.mul(blocks.index, memory.places)
             block = b.at(self.spec.element, target, b.mul(number, memory.of_rows))
             if self.blocking.skips:
                 self._pack_places(start, block, (low, high))
             else:
-                self._pack_tiles(start, block, i64(0), (low, high))
+                self._pack_tiles(start, block, i64(0), (low, high), count)
 
     def _pack_tiles(
-        self, source: Val, target: Val, first: Val, tiles: tuple[Val | int, Val | int]
+        self, source: Val, target: Val, first: Val, tiles: Bounds, count: Val | None
     ) -> None:
         """Copy tiles of rows for a block of inner indices; the first one comes to the target.
 
@@ -472,7 +492,9 @@ class BlockedEmitter(Emitter):
         is_outside = len(inner) > 1 and abs(inner[0][1]) > abs(lines[-1][1])
         around, within = (inner[0], inner[1:]) if is_outside else ((1, 0), inner)
         rows, pitch = prod(size for size, _ in within), self.memory.pitch
-        with b.loop(0, around[0]) as outer:
+        if count is not None:
+            count = b.mul(count, inner[0][0] // found.extent)
+        with b.loop(0, count if is_outside and count is not None else around[0]) as outer:
             start = b.at(element, source, b.mul(outer.index, around[1]))
             place = b.at(element, target, b.mul(outer.index, rows * pitch))
             with b.loop(*tiles) as tile:
@@ -481,9 +503,10 @@ class BlockedEmitter(Emitter):
                 for lane in range(0, found.height, self.copiers[0].copy.lanes):
                     row = b.add(b.mul(tile.index, found.height), lane)
                     lane_of = b.at(element, to, lane)
-                    self.copiers[0].emit(start, lane_of, row, within, pitch)
+                    some = None if is_outside else count
+                    self.copiers[0].emit(start, lane_of, row, within, pitch, some)
 
-    def _pack_places(self, source: Val, target: Val, tiles: tuple[Val | int, Val | int]) -> None:
+    def _pack_places(self, source: Val, target: Val, tiles: Bounds) -> None:
         """Copy tiles of rows, those of each place in the windows apart, and look at their signs.
 
         Some inner indices are copied at all places at once, as they lie, and then put in order.
@@ -551,7 +574,7 @@ class BlockedEmitter(Emitter):
         if found.skips:
             group = b.binary("udiv", number, memory.places)
             self.place = b.sub(number, b.mul(group, memory.places))
-        left, right = self._starts(group, sources)
+        left, right, self.count = self._starts(group, sources)
         for axis, index in self._places():
             right = b.at(element, right, b.mul(index, axis.b))
         self._pack_block(right, columns)
@@ -564,7 +587,7 @@ class BlockedEmitter(Emitter):
             if found.pack_a == "block":
                 first = b.binary("udiv", loop.index, found.height)
                 last = b.binary("udiv", b.add(end, found.height - 1), found.height)
-                self._pack_tiles(left, self.block_of_a, first, (first, last))
+                self._pack_tiles(left, self.block_of_a, first, (first, last), self.count)
                 self.left, self.first_row = self.block_of_a, loop.index
             self._tiles_of((loop.index, end), columns)
 
@@ -580,9 +603,14 @@ class BlockedEmitter(Emitter):
         return found
 
     def _depth(self, column: Val) -> Val | None:
-        """Inner indices of the block for a panel: none where its windows have padding there."""
+        """Inner indices of the block for a panel: none where its windows have padding there.
+
+        None for as many as blocks have.
+        """
         if not self.blocking.skips:
-            return None
+            if self.count is None or self.around[0] != 1:
+                return None
+            return self.b.mul(self.count, self.memory.behind)
         b, size, is_used = self.b, self.spec.n, const("i1", 1)
         ends = column, smaller(b, b.add(column, self.plan.panel - 1), size - 1)
         is_one = is_used  # whether the axes before have one index in the panel
@@ -601,31 +629,39 @@ class BlockedEmitter(Emitter):
         is_used = b.or_(is_used, b.not_(self.is_finite))
         return b.select(is_used, i64(self.memory.block), i64(0))
 
-    def _starts(self, number: Val, sources: tuple[Val, Val]) -> tuple[Val, Val]:
-        """Where both operands begin for a block of inner indices."""
-        b, found = self.b, self.blocking
+    def _starts(self, number: Val, sources: tuple[Val, Val]) -> tuple[Val, Val, Val | None]:
+        """Where both operands begin for a block of inner indices.
+
+        And how many elements of the axis that is cut are in it; None: as many as in all blocks.
+        """
+        b, found, count = self.b, self.blocking, None
         left, right = sources
         axes = self.product.inner[: found.split + 1]
         for axis in reversed(axes):
-            step = found.extent if axis is axes[-1] else 1
+            is_cut = axis is axes[-1]
+            step, rounds = (found.extent, self.memory.rounds) if is_cut else (1, axis.size)
             index = number
             if axis is not axes[0]:
-                number = b.binary("udiv", index, axis.size // step)
-                index = b.sub(index, b.mul(number, axis.size // step))
+                number = b.binary("udiv", index, rounds)
+                index = b.sub(index, b.mul(number, rounds))
+            if is_cut and not self.memory.is_even:
+                count = smaller(b, b.sub(i64(axis.size), b.mul(index, step)), step)
             left = b.at(self.spec.element, left, b.mul(index, axis.a * step))
             right = b.at(self.spec.element, right, b.mul(index, axis.b * step))
-        return left, right
+        return left, right, count
 
     def _tiles_of(self, rows: Range, columns: Range) -> None:
         self.columns = columns
-        self._over_columns(lambda *panel: self._over_rows(rows, self._panel(*panel)))
+        self._over_columns(lambda *panel: self._rows(rows, self._panel(*panel)))
 
     def _pack_block(self, start: Val, columns: Range) -> None:
         b, found, lanes = self.b, self.blocking, self.blocking.lanes
         _, inner = self.product.walks(1)
         size, stride = found.extent, inner[found.split][1]
         behind = () if found.skips else inner[found.split + 1 :]
-        walk = joined([(size, stride), *behind])
+        walk, count = joined([(size, stride), *behind]), self.count
+        if count is not None:
+            count = b.mul(count, walk[0][0] // size)
         if self.product.is_copied_by_lines:
             self._pack_lines(start, columns, stride)
             return
@@ -637,7 +673,7 @@ class BlockedEmitter(Emitter):
             with b.loop(0, end, lanes) as vectors:
                 to = b.at(self.spec.element, place, vectors.index)
                 first = b.add(loop.index, vectors.index)
-                self.copiers[1].emit(start, to, first, walk, self.plan.panel)
+                self.copiers[1].emit(start, to, first, walk, self.plan.panel, count)
 
     def _pack_lines(self, start: Val, columns: Range, stride: int) -> None:
         """Copy a block of lines, one after the other, each from its beginning to its end."""
@@ -653,7 +689,7 @@ class BlockedEmitter(Emitter):
                 b.store(value, b.at(element, to, v * lanes))
 
         self.columns = columns
-        with b.loop(0, self.memory.block) as loop:
+        with b.loop(0, self.memory.block if self.count is None else self.count) as loop:
             line = b.at(element, start, b.mul(loop.index, stride))
             self._over_columns(copy)
 
@@ -672,22 +708,6 @@ class BlockedEmitter(Emitter):
 
     # Tiles --------------------------------------------------------------------------------
 
-    def _over_rows(self, rows: Range, panel: Panel) -> None:
-        b, m, height = self.b, self.spec.m, self.plan.height
-        rest = m % height
-        full = m - rest
-
-        def tiles(low: Val | int, high: Val | int, height: int) -> None:
-            with b.loop(low, high, height) as loop:
-                self._blocked_tile(loop.index, height, panel)
-
-        if is_open(full) or full:
-            is_whole = not is_open(rest) and not rest
-            tiles(rows[0], rows[1] if is_whole else smaller(b, rows[1], full), height)
-        if is_open(rest) or rest:
-            with b.if_(b.eq(rows[1], m)):
-                self._last_rows(tiles)
-
     def _tile(
         self,
         tile: Val,
@@ -695,22 +715,26 @@ class BlockedEmitter(Emitter):
         height: int,
         panel: Panel,
         before: Sequence[Val] = (),
+        mask: Val | None = None,
     ) -> list[Val]:
         """Sums over a block, of which an operand that is read in place may have two axes."""
         b, (size, stride) = self.b, self.around
         if size == 1:
             return super()._tile(tile, strides, height, panel, before)
         sums = list(before) or [const(self.type, 0)] * (height * panel.width)
-        with b.loop(0, size, 1, sums) as loop:
+        end: Val | int = size
+        if self.count is not None:
+            end = b.mul(self.count, size // self.blocking.extent)
+        with b.loop(0, end, 1, sums) as loop:
             a = b.at(self.spec.element, tile, b.mul(loop.index, stride))
             lines = b.mul(loop.index, self.spec.k * panel.stride)
             part = replace(panel, pointer=b.at(self.spec.element, panel.pointer, lines))
             loop.carry(*super()._tile(a, strides, height, part, loop.carried))
         return loop.results
 
-    def _blocked_tile(self, row: Val, height: int, panel: Panel) -> None:
+    def _tile_at(self, row: Val, height: int, panel: Panel) -> None:
         b, element, found = self.b, self.spec.element, self.blocking
-        if self.plan.pack_a:
+        if self.is_packed:
             behind = b.sub(row, self.first_row)
             at = b.binary("udiv", behind, found.height)
             tile = b.at(element, self.left, b.mul(at, self.memory.of_tile))
@@ -718,7 +742,7 @@ class BlockedEmitter(Emitter):
                 tile = b.at(element, tile, b.binary("urem", behind, found.height))
         else:
             tile = b.at(element, self.left, b.mul(row, self.a_strides[0]))
-        if self.memory.blocks == 1:
+        if not self.memory.has_waiting:
             self._prepare(row, height, panel)
             self._finish(self._tile(tile, self.a_strides, height, panel), row, height, panel)
             return

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from lucid.codegen import costs
-from lucid.codegen.contraction.gemm import Emitter, Panel, Position
+from lucid.codegen.contraction.gemm import Bounds, Emitter, Panel, Position
 from lucid.codegen.contraction.matrices import MatrixProduct
 from lucid.codegen.emit import lowering, memory
 from lucid.codegen.emit.insts import InstEmitter
@@ -105,48 +105,26 @@ class EpilogueEmitter(InstEmitter):
         self.mask = None
 
 
-def emit_contract(b: FunctionBuilder, product: MatrixProduct, args: Sequence[Val]) -> None:
-    """Append a product, and what follows it, to a function."""
-    if 0 in (*product.batch, product.rows, product.columns):
-        return
-    epilogue = EpilogueEmitter(b, product, args)
-    epilogue.prepare()
-    _over_batch(b, product, args, epilogue, 0)
-
-
-def _over_batch(
+def emit_product(
     b: FunctionBuilder,
     product: MatrixProduct,
     args: Sequence[Val],
     epilogue: EpilogueEmitter,
-    dim: int,
+    rows: Bounds,
+    columns: Bounds,
 ) -> None:
-    if dim == len(product.batch):
-        emit_product(b, product, args, epilogue)
-        return
-    with b.loop(0, product.batch[dim]) as loop:
-        saved = dict(epilogue.places), dict(epilogue.index)
-        epilogue.enter(dim, loop.index)
-        _over_batch(b, product, args, epilogue, dim + 1)
-        epilogue.places, epilogue.index = saved
-
-
-def emit_product(
-    b: FunctionBuilder, product: MatrixProduct, args: Sequence[Val], epilogue: EpilogueEmitter
-) -> None:
-    """Append the product for the batch indices that are bound."""
+    """Append some rows and columns of the product for the batch indices that are bound."""
     element = lowering.MEMORY[product.body.args[0]]
     pointers = [
         epilogue.address(b.at(element, args[n], form.offset), element, form)
         for n, form in zip(product.operands, (product.a, product.b), strict=True)
     ]
-    spec = product.spec
-    scratch = args[-1] if product.has_scratch else None
     emitter = (Emitter if epilogue.sums is None else TileEmitter)(
-        b, spec, (pointers[0], pointers[1]), scratch, epilogue.element
+        b, product.spec, (pointers[0], pointers[1]), epilogue.element
     )
     follow(emitter, epilogue)
-    emitter.run()
+    emitter.columns = columns
+    emitter.run(rows)
 
 
 def follow(emitter: Emitter, epilogue: EpilogueEmitter) -> None:

@@ -73,7 +73,6 @@ class Tiling:
         lanes: of the vectors that accumulate; along n, or along k for dot products.
         height: rows of a tile.
         width: vectors of a row of a tile.
-        block: rows of A that are packed together.
         dots: both operands are contiguous along k, and one has few rows: dot products, of which a
             tile has height x width.
     """
@@ -81,32 +80,27 @@ class Tiling:
     lanes: int
     height: int
     width: int
-    block: int
-    pack_a: bool
-    pack_b: bool
     dots: bool
 
     def __str__(self) -> str:
-        flags = (("a", self.pack_a), ("b", self.pack_b), ("dots", self.dots))
-        chosen = "".join(f" {name}" for name, is_set in flags if is_set)
-        return f"{self.lanes} lanes {self.height}x{self.width} of {self.block}{chosen}"
+        return f"{self.lanes} lanes {self.height}x{self.width}{' dots' if self.dots else ''}"
 
 
 @dataclass(frozen=True)
 class Plan(Tiling):
-    """How a contraction is computed."""
+    """How a contraction is computed.
+
+    Attributes:
+        copies: it had better be a `BlockedProduct`, whose operands are copied.
+    """
 
     spec: Contraction
+    copies: bool = False
 
     @property
     def tiling(self) -> Tiling:
         """What was chosen, without the contraction."""
         return Tiling(**{field.name: getattr(self, field.name) for field in fields(Tiling)})
-
-    @cached_property
-    def vectors(self) -> int:
-        """Vectors that cover a row of C."""
-        return -(-self.spec.n // self.lanes)
 
     @property
     def panel(self) -> int:
@@ -118,19 +112,9 @@ class Plan(Tiling):
         """How a row of C is cut."""
         return panels_of(self.spec.n, self.lanes, self.width)
 
-    @property
-    def a_elements(self) -> int:
-        """Size of the packed block of A."""
-        return self.block * self.spec.k if self.pack_a else 0
-
-    @property
-    def b_elements(self) -> int:
-        """Size of the packed B, filled up to whole vectors."""
-        return self.vectors * self.lanes * self.spec.k if self.pack_b else 0
-
 
 def plan(spec: Contraction, target: Target) -> Plan:
-    """Choose tile, packing and blocking from the sizes; of open ones from those at hand."""
+    """Choose a tile, and whether to copy, from the sizes; of open ones from those at hand."""
     if spec.tiling is not None:
         return Plan(**vars(spec.tiling), spec=spec)
     at_hand = replaced(spec, hint)
@@ -160,19 +144,10 @@ def _chosen(spec: Contraction, fitting: tuple[int, int, int], target: Target) ->
             height, width = _tile(rows, columns, target.registers)
     large = spec.k * spec.n * size > costs.PACK_BYTES and spec.m >= costs.PACK_ROWS
     is_far = abs(spec.a_strides[1]) * size >= costs.PAGE_BYTES and spec.n >= costs.PACK_COLUMNS
-    pack_a = (large or is_far) and spec.m * spec.k * size > costs.PACK_BYTES and not dots
-    pack_b = large or spec.b_strides[1] != 1 or spec.m >= costs.PACK_ALL_ROWS
-    rows = max(costs.BLOCK_BYTES // (spec.k * size * height or 1), 1) * height
-    return Plan(
-        spec=spec,
-        lanes=lanes,
-        height=height,
-        width=width,
-        block=min(rows, -(-spec.m // height) * height),
-        pack_a=pack_a,
-        pack_b=pack_b and spec.k != 0 and not dots,
-        dots=dots,
-    )
+    is_far &= spec.m * spec.k * size > costs.PACK_BYTES
+    copies = large or is_far or spec.b_strides[1] != 1
+    copies |= spec.m >= costs.PACK_ALL_ROWS and spec.k >= costs.PACK_ALL_INNER
+    return Plan(lanes, height, width, dots, spec, copies and not dots and spec.k != 0)
 
 
 def are_dots(m: int, n: int, k: int, a_strides: Sequence[int], b_strides: Sequence[int]) -> bool:
@@ -209,25 +184,3 @@ def _tile(m: int, vectors: int, registers: int) -> tuple[int, int]:
             if best is None or score < best[0] * (1 - 1e-9):
                 best = score, height, width
     return best[1:] if best else (1, 1)
-
-
-def scratch_bytes(spec: Contraction, target: Target) -> int:
-    """Bytes of scratch memory (64-byte aligned) that one running `Emitter` needs."""
-    p = plan(spec, target)
-    return aligned_bytes(p.a_elements, spec.element) + aligned_bytes(p.b_elements, spec.element)
-
-
-def aligned_bytes(elements: int, element: str) -> int:
-    """The size of an array, rounded up so that another one may follow."""
-    return -(-elements * ELEMENT_BYTES[element] // 64) * 64
-
-
-def whole_a_bytes(p: Plan) -> int:
-    """Memory of all of A, packed."""
-    rows = -(-p.spec.m // p.height) * p.height
-    return aligned_bytes(rows * p.spec.k if p.pack_a else 0, p.spec.element)
-
-
-def product_scratch(p: Plan) -> int:
-    """Memory of the packed operands of one product."""
-    return whole_a_bytes(p) + aligned_bytes(p.b_elements, p.spec.element)

@@ -2,10 +2,7 @@
 
 A tile holds height x width-vectors accumulators while k runs over the whole inner dimension, so
 every element is summed in the order of k: the result depends on neither blocking nor threads.
-B is read as row vectors, A through broadcasts. Small operands are used where they lie; large ones
-are first copied to `scratch` in the order of use, as is a B whose columns aren't adjacent.
-
-Reference: K. Goto and R. van de Geijn, "Anatomy of high-performance matrix multiplication", 2008.
+B is read as row vectors, A through broadcasts, both where they lie (`blocked.py` copies them).
 """
 
 from __future__ import annotations
@@ -15,12 +12,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from lucid.codegen.contraction.contraction import (
-    Contraction,
-    aligned_bytes,
-    plan,
-)
-from lucid.codegen.contraction.packing import pack_panel, pack_rows
+from lucid.codegen.contraction.contraction import Contraction, plan
 from lucid.codegen.emit.lines import smaller
 from lucid.codegen.llvm.builder import FunctionBuilder, Val, const, const_lanes, i64, vector
 from lucid.ir.extents import is_open
@@ -50,7 +42,7 @@ class Panel:
 
     Attributes:
         tail: lanes of the last vector; 0 for all; None: as many as are left of the columns.
-        depth: all inner indices or none of them; None for all.
+        depth: how many inner indices there are; None for all.
     """
 
     col: Val
@@ -66,7 +58,6 @@ class Emitter:
 
     Args:
         operands: where A and B are.
-        scratch: `scratch_bytes` of memory; may be None where that is 0.
         epilogue: called where a vector of sums is finished.
     """
 
@@ -75,7 +66,6 @@ class Emitter:
         b: FunctionBuilder,
         spec: Contraction,
         operands: tuple[Val, Val],
-        scratch: Val | None,
         epilogue: Epilogue,
     ) -> None:
         self.b = b
@@ -84,42 +74,15 @@ class Emitter:
         self.epilogue = epilogue
         self.a, self.b_source = operands
         self.type = vector(spec.element, self.plan.lanes)
-        if scratch is None and (self.plan.pack_a or self.plan.pack_b):
-            raise ValueError("this contraction packs operands and needs scratch memory")
         self.prepare: Callable[[Val, Val, int], None] | None = None
-        self.packed_a = self.packed_b = scratch
-        if scratch is not None and self.plan.pack_b:
-            self.packed_b = b.at("i8", scratch, aligned_bytes(self.plan.a_elements, spec.element))
         self.columns: Bounds = 0, spec.n
 
-    def run(self) -> None:
-        """Append all of it to the function."""
-        rows = 0, self.spec.m
+    def run(self, rows: Bounds) -> None:
+        """Append some rows of these columns to the function."""
         if self.plan.dots:
             self._dots(rows)
-            return
-        if self.plan.pack_b:
-            self.pack_columns()
-        self._rows(rows)
-
-    def pack_columns(self) -> None:
-        """Copy panels of columns of B."""
-        self._over_columns(self._pack_panel)
-
-    def _pack_panel(self, column: Val, width: int, tail: int | None) -> None:
-        assert self.packed_b is not None
-        b, p, spec = self.b, self.plan, self.spec
-        pack_panel(
-            b,
-            b.at(spec.element, self.b_source, b.mul(column, spec.b_strides[1])),
-            b.at(spec.element, self.packed_b, b.mul(column, spec.k)),
-            element=spec.element,
-            k=spec.k,
-            strides=spec.b_strides,
-            lanes=p.lanes,
-            width=width,
-            tail=b.sub(i64(spec.n), column) if tail is None else tail,
-        )
+        else:
+            self._over_columns(lambda *panel: self._rows(rows, self._panel(*panel)))
 
     def _over_columns(self, inside: Callable[[Val, int, int | None], None]) -> None:
         """Run `inside` for the first column, the width and the tail of each panel.
@@ -153,26 +116,28 @@ class Emitter:
 
     # Rows and panels ----------------------------------------------------------------------
 
-    def _rows(self, row_range: Bounds) -> None:
-        b, p, m = self.b, self.plan, self.spec.m
-        rest = m % p.height
-        low, high = row_range
-        full: Val | int = m - rest
-        if isinstance(high, Val):
-            full = b.select(b.lt(high, m - rest), high, m - rest)
-        if not p.pack_a:
-            self._block(low, full, p.height)
-        else:
-            with b.loop(low, full, p.block) as loop:
-                end = b.add(loop.index, p.block)
-                limit = i64(full)
-                self._block(loop.index, b.select(b.lt(end, limit), end, limit), p.height)
-        if isinstance(high, Val):
-            if is_open(rest) or rest:
+    def _rows(self, rows: Bounds, panel: Panel) -> None:
+        """Tiles of these rows, which are whole ones or go up to the last row, against a panel."""
+        b, m, height, (low, high) = self.b, self.spec.m, self.plan.height, rows
+        rest: Any = m % height
+        full: Any = m - rest
+
+        def tiles(low: Val | int, high: Val | int, height: int) -> None:
+            with b.loop(low, high, height) as loop:
+                self._tile_at(loop.index, height, panel)
+
+        if is_open(full) or full:
+            is_whole = not is_open(rest) and not rest
+            end = high if is_whole else full
+            if isinstance(high, Val) and not is_whole:
+                end = smaller(b, high, full)
+            tiles(low, end, height)
+        if is_open(rest) or rest:
+            if isinstance(high, Val):
                 with b.if_(b.eq(high, m)):
-                    self._last_rows(self._block)
-        else:
-            self._last_rows(self._block)
+                    self._last_rows(tiles)
+            else:
+                self._last_rows(tiles)
 
     def _last_rows(self, block: Callable[[Val | int, Val | int, int], None]) -> None:
         """The rows behind whole tiles: in one lower tile; if it is open how many, in some."""
@@ -188,52 +153,17 @@ class Emitter:
                 block(low, high, lower)
                 low = high
 
-    def _block(self, low: Val | int, high: Val | int, height: int) -> None:
-        """Rows [low, high) in tiles of `height`, against all panels of B."""
-        if type(low) is int and type(high) is int and low >= high:
-            return
-        b, p, spec = self.b, self.plan, self.spec
-        if p.pack_a:
-            assert self.packed_a is not None
-            with b.loop(low, high, height) as loop:
-                source = b.at(spec.element, self.a, b.mul(loop.index, spec.a_strides[0]))
-                place = b.mul(b.sub(loop.index, low), spec.k)
-                pack_rows(
-                    b,
-                    source,
-                    b.at(spec.element, self.packed_a, place),
-                    element=spec.element,
-                    k=spec.k,
-                    height=height,
-                    strides=spec.a_strides,
-                )
-        self._over_columns(
-            lambda *panel: self._tiles(low, high, height, self._panel(*panel)),
-        )
-
     def _panel(self, col: Val, width: int, tail: int | None) -> Panel:
-        b, p, spec = self.b, self.plan, self.spec
-        if p.pack_b:
-            assert self.packed_b is not None
-            pointer = b.at(spec.element, self.packed_b, b.mul(col, spec.k))
-            return Panel(col, width, pointer, width * p.lanes, tail)
-        pointer = b.at(spec.element, self.b_source, col)
-        return Panel(col, width, pointer, spec.b_strides[0], tail)
+        pointer = self.b.at(self.spec.element, self.b_source, col)
+        return Panel(col, width, pointer, self.spec.b_strides[0], tail)
 
-    def _tiles(self, low: Val | int, high: Val | int, height: int, panel: Panel) -> None:
+    def _tile_at(self, row: Val, height: int, panel: Panel) -> None:
+        """The tile whose first row this is."""
         b, spec = self.b, self.spec
-        with b.loop(low, high, height) as loop:
-            row = loop.index
-            if self.plan.pack_a:
-                assert self.packed_a is not None
-                tile = b.at(spec.element, self.packed_a, b.mul(b.sub(row, low), spec.k))
-                strides = (1, height)
-            else:
-                tile = b.at(spec.element, self.a, b.mul(row, spec.a_strides[0]))
-                strides = spec.a_strides
-            self._prepare(row, height, panel)
-            sums = self._tile(tile, strides, height, panel)
-            self._finish(sums, row, height, panel)
+        tile = b.at(spec.element, self.a, b.mul(row, spec.a_strides[0]))
+        self._prepare(row, height, panel)
+        sums = self._tile(tile, spec.a_strides, height, panel, mask=self._mask(panel))
+        self._finish(sums, row, height, panel)
 
     def _prepare(self, row: Val, height: int, panel: Panel) -> None:
         """Ask for what a tile reads and fills once its sums are done."""
@@ -250,31 +180,35 @@ class Emitter:
         height: int,
         panel: Panel,
         before: Sequence[Val] = (),
+        mask: Val | None = None,
     ) -> list[Val]:
-        """Sums over all of k, row by row, added to those `before`."""
+        """Sums over all of k, row by row, added to those `before`.
+
+        In the mask are the lanes of the last vector of a panel to load; None for all.
+        """
         b, k = self.b, self.spec.k
-        mask = None if self.plan.pack_b else self._mask(panel)
         sums = list(before) or [const(self.type, 0)] * (height * panel.width)
         # LLVM mixes the steps of a tile of one vector, whose scalars serve once: sums then wait in
         # memory. One of 6 x 2 has 78 GFLOP/s of two steps, 68 of one. More than 4 only take time.
         most = b.target.registers if panel.width == 1 else 32
         unroll = max(1, min(4, most // len(sums)))
-        if panel.depth is not None and k % unroll:
-            unroll = 1
-        main = k - k % unroll
-        if is_open(main) or main:
-            end = main if panel.depth is None else panel.depth
-            with b.loop(0, end, unroll, sums) as loop:
+        rest: Val | int = k % unroll
+        main: Val | int = k - k % unroll
+        if panel.depth is not None:
+            rest = b.binary("urem", panel.depth, unroll) if unroll > 1 else 0
+            main = b.sub(panel.depth, rest)
+        if isinstance(main, Val) or is_open(main) or main:
+            with b.loop(0, main, unroll, sums) as loop:
                 sums = self._steps(loop.carried, tile, strides, panel, loop.index, unroll, mask)
                 loop.carry(*sums)
             sums = loop.results
-        if is_open(k % unroll):
-            with b.loop(main, k, 1, sums) as loop:
+        if isinstance(rest, Val) or is_open(rest):
+            with b.loop(main, panel.depth or k, 1, sums) as loop:
                 sums = self._steps(loop.carried, tile, strides, panel, loop.index, 1, mask)
                 loop.carry(*sums)
             sums = loop.results
-        elif k % unroll:
-            sums = self._steps(sums, tile, strides, panel, i64(main), k % unroll, mask)
+        elif rest:
+            sums = self._steps(sums, tile, strides, panel, i64(main), rest, mask)
         return sums
 
     def _steps(

@@ -79,14 +79,18 @@ class Lines:
             yield self.size - rest, self.size, self.block(rest)
 
 
-def lines_of(inner: Walk, lanes: int) -> Lines:
-    """Cut the inner indices into blocks within so many neighbours, as large as may be."""
+def lines_of(inner: Walk, lanes: int, is_cut: bool = False) -> Lines:
+    """Cut the inner indices into blocks within so many neighbours, as large as may be.
+
+    Of an outermost axis that is cut by itself some may be missing.
+    """
     offsets, axes = [0], [*inner]
     while axes:
         size, stride = axes.pop()
         far = lanes if is_open(stride) else abs(stride) or lanes
         step = max(0, lanes - 1 - (max(offsets) - min(offsets))) // far + 1
-        if is_open(size) or step < size:
+        if is_open(size) or step < size or (is_cut and not axes):
+            step = step if is_open(size) else min(step, size)
             return Lines(tuple(axes), size, stride, step, tuple(offsets))
         offsets = [i * stride + offset for i in range(size) for offset in offsets]
     return Lines((), 1, 0, 1, tuple(offsets))
@@ -133,19 +137,36 @@ class LaneCopy:
 
 
 class LaneCopier:
-    """Writes copies of an operand into a function; to be made outside of loops."""
+    """Writes copies of an operand into a function.
 
-    def __init__(self, b: FunctionBuilder, copy: LaneCopy) -> None:
+    Args:
+        kept: memory for an i32 for each lane.
+    """
+
+    def __init__(self, b: FunctionBuilder, copy: LaneCopy, kept: Val) -> None:
         self.b = b
         self.copy = copy
-        self.kept = b.alloca("i32", copy.lanes)
+        self.kept = kept
+        self.count: Val | None = None
 
-    def emit(self, source: Val, target: Val, first: Val, inner: Walk, pitch: int) -> None:
+    def emit(
+        self,
+        source: Val,
+        target: Val,
+        first: Val,
+        inner: Walk,
+        pitch: int,
+        count: Val | None = None,
+    ) -> None:
         """target[k * pitch + l] = lane first + l of inner index k.
 
         Behind the last lane that there is, what is copied is any element of the operand.
+
+        Args:
+            count: how many elements of the outermost inner axis to copy; None for all.
         """
         _, way = self.copy.way(inner)
+        self.count = count
         offsets = self._offsets(first)
         if way == "along":
             self._along(source, target, first, inner, pitch, offsets)
@@ -213,11 +234,16 @@ class LaneCopier:
     def _across(self, source: Val, target: Val, inner: Walk, pitch: int, offsets: Val) -> None:
         b, copy = self.b, self.copy
         b.store(offsets, self.kept)
-        lines = lines_of(inner, copy.lanes)
+        lines, count = lines_of(inner, copy.lanes, self.count is not None), self.count
+        blocks: list[tuple[Val | int, Val | int, list[int]]] = [*lines.blocks()]
+        if count is not None and not lines.around:
+            main = b.sub(count, b.binary("urem", count, lines.step))
+            blocks = [(0, main, lines.block(lines.step)), (main, count, lines.block(1))]
+            self.count = None
         apart = len(lines.offsets) * pitch
 
         def one(pointers: list[Val], to: Val) -> None:
-            for first, last, places in lines.blocks():
+            for first, last, places in blocks:
                 name = _define_transpose_lines(b.module, copy.element, copy.lanes, places)
                 with b.loop(first, last, len(places) // len(lines.offsets)) as loop:
                     at = b.add(b.mul(loop.index, lines.stride), min(places))
@@ -255,11 +281,20 @@ class LaneCopier:
         unrolled = 1
         if not rest:
             unrolled = next(n for n in (4, 3, 2, 1) if is_multiple(size, n))
-        with b.loop(0, size, unrolled) as loop:
-            for step in range(unrolled):
-                index = b.add(loop.index, step) if step else loop.index
-                moved = [b.at(element, p, b.mul(index, stride)) for p in pointers]
-                self._nest(rest, moved, b.at(element, target, b.mul(index, apart)), pitch, one)
+        ends: list[tuple[Val | int, Val | int, int]] = [(0, size, unrolled)]
+        if self.count is not None:
+            main = b.sub(self.count, b.binary("urem", self.count, unrolled))
+            ends = [(0, main, unrolled)]
+            if unrolled > 1:
+                ends.append((main, self.count, 1))
+            self.count = None  # of the outermost axis
+        for low, high, steps in ends:
+            with b.loop(low, high, steps) as loop:
+                for step in range(steps):
+                    index = b.add(loop.index, step) if step else loop.index
+                    moved = [b.at(element, p, b.mul(index, stride)) for p in pointers]
+                    to = b.at(element, target, b.mul(index, apart))
+                    self._nest(rest, moved, to, pitch, one)
 
 
 def _columns(places: Sequence[int]) -> list[int]:

@@ -24,7 +24,6 @@ class MatrixProduct:
     Attributes:
         strides: elements from one row, inner index, column to the next: of a, of b.
         operands: numbers of the arguments that a and b are.
-        has_scratch: the last argument is memory for packed operands.
         tiling: as in `Contraction`.
     """
 
@@ -37,7 +36,6 @@ class MatrixProduct:
     b: AffineExpr
     strides: tuple[int, int, int, int]
     operands: tuple[int, int]
-    has_scratch: bool
     tiling: Tiling | None = None
 
     @property
@@ -49,13 +47,12 @@ class MatrixProduct:
     def text(self, parts: str) -> str:
         """The operands and the loops; `parts` says how threads share it."""
         am, ak, bk, bn = self.strides
-        scratch = ", packed" if self.has_scratch else ""
         tiling = "" if self.tiling is None else f", tiled {self.tiling}"
         head = (
             f"contract {self.rows}x{self.inner}x{self.columns} batch {list(self.batch)}: "
             f"a{self.operands[0]}[{print_form(self.a)} + m*{am} + k*{ak}] . "
             f"a{self.operands[1]}[{print_form(self.b)} + k*{bk} + n*{bn}]"
-            f"{scratch}{tiling}{parts}"
+            f"{tiling}{parts}"
         )
         return f"{head}\n{self.body}"
 
@@ -122,9 +119,7 @@ class Product:
         self.strides = self.strides[::-1]
         self.operands = self.operands[::-1]
 
-    def chosen(
-        self, insts: list[Inst], sizes: dict[int, int], args: list[DType], scratch: int
-    ) -> MatrixProduct:
+    def chosen(self, insts: list[Inst], sizes: dict[int, int], args: list[DType]) -> MatrixProduct:
         rows, inner, columns = self.sizes
         kept = [dim for dim in (*self.lead, *self.dims) if dim >= 0]
         names = {dim: number for number, dim in enumerate(kept)}
@@ -140,9 +135,7 @@ class Product:
         analyze(body)
         a, b = (place.renamed(names) for place in self.places)
         strides = self.spec[1]
-        return MatrixProduct(
-            body, rows, inner, columns, batch, a, b, strides, self.operands, bool(scratch)
-        )
+        return MatrixProduct(body, rows, inner, columns, batch, a, b, strides, self.operands)
 
 
 def join_parts(

@@ -77,13 +77,13 @@ class TileGrid:
         size: of a part: batch indices, rows, columns. Rows and columns are whole where several
             batch indices are together.
         counts: parts along batch, rows, columns.
-        packs: parts of the copying of the operands that comes first, of each product; 0 for an
-            operand that is read where it lies, or of which each part copies what it needs alone.
+        packs: parts of the copying of the first operand that comes first, of each product; 0 where
+            it is read where it lies, or each part copies what it needs alone.
     """
 
     size: tuple[int, int, int]
     counts: tuple[int, int, int]
-    packs: tuple[int, int]
+    packs: int = 0
 
     @property
     def count(self) -> int:
@@ -91,7 +91,7 @@ class TileGrid:
 
     def __str__(self) -> str:
         counts, sizes = ("x".join(map(str, entry)) for entry in (self.counts, self.size))
-        packs = f", packed in {self.packs[0]} + {self.packs[1]}" if any(self.packs) else ""
+        packs = f", packed in {self.packs}" if self.packs else ""
         return f" in {counts} parts of {sizes}{packs}"
 
     def blocks(self) -> Iterator[tuple[slice, ...]]:

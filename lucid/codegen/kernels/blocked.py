@@ -1,4 +1,4 @@
-"""Products whose operands lie along several axes, copied block by block, cut as others are."""
+"""Products whose operands are copied block by block, cut as others are."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lucid.codegen.contraction.blocked import (
     BlockedProduct,
     BlockMemory,
     blocked_emitter,
-    choose_open,
+    choose,
 )
 from lucid.codegen.contraction.grid import Range, enter_batch, part_range, split
 from lucid.codegen.kernel_ir.affine import AffineExpr, form
@@ -135,7 +135,7 @@ class BlockedKernel(Kernel):
         body = stored_parts(p.body, batch.size, len(p.body.sizes), (int64,))
         axes = (batch, *p.batch_axes)
         product = replace(p, body=body, batch_axes=axes, inner=inner, operands=(0, 1))
-        product.plan = plan = choose_open(product, target)
+        product.plan = plan = choose(product, target)
         if p.plan.pack_a != "in place" and not plan.skips and hint(p.columns) <= plan.columns:
             product.plan = replace(plan, pack_a="block")
         partial = new_temp(p.body.args[0], prod(body.sizes))
@@ -164,7 +164,7 @@ class BlockedKernel(Kernel):
         packs = min(tiles, 16) if plan.pack_a == "whole" else 0
         if products >= min(wanted, 2 * costs.LEAST_PARTS):
             size = ceil(products / min(wanted, products))
-            return TileGrid((size, rows, columns), (ceil_div(batch, size), 1, 1), (packs, 0))
+            return TileGrid((size, rows, columns), (ceil_div(batch, size), 1, 1), packs)
         wanted = ceil(wanted / products)
         height, width = self._part(wanted, tiles, ceil(most_columns / panel))
         height, row_parts = _cut(rows, height * plan.height)
@@ -172,7 +172,7 @@ class BlockedKernel(Kernel):
         counts = batch, row_parts, column_parts
         if hint(prod(counts)) < 2:
             return None
-        return TileGrid((1, height, width), counts, (packs, 0))
+        return TileGrid((1, height, width), counts, packs)
 
     def _part(self, wanted: int, tiles: int, panels: int) -> tuple[int, int]:
         """Tiles and panels of a part: as many parts as are wanted, which read and copy little.
@@ -251,7 +251,7 @@ class BlockedKernel(Kernel):
     def regions(self) -> dict[str, int]:
         if self.parts is None:
             return {}
-        packing = self.product.copies_of_a * self.parts.packs[0]
+        packing = self.product.copies_of_a * self.parts.packs
         return {**({PACKING: packing} if packing else {}), "": self.parts.count}
 
     def emit(self, b: FunctionBuilder, args: Sequence[Val]) -> None:
@@ -269,10 +269,10 @@ class BlockedKernel(Kernel):
         assert grid is not None
         emitter = blocked_emitter(b, product, args, grid.size[1], part)
         if region == PACKING:
-            number, piece = split(b, part, grid.packs[0])
+            number, piece = split(b, part, grid.packs)
             emitter.enter_copy(number)
             tiles = ceil_div(product.rows, emitter.blocking.height)
-            emitter.pack_a(*part_range(b, piece, ceil_div(tiles, grid.packs[0]), tiles))
+            emitter.pack_a(*part_range(b, piece, ceil_div(tiles, grid.packs), tiles))
             return
         first, rest = split(b, part, grid.counts[1] * grid.counts[2])
         row, column = split(b, rest, grid.counts[2])

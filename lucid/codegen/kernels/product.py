@@ -1,4 +1,4 @@
-"""Products of matrices with what follows them elementwise, cut into blocks of the result."""
+"""Products of matrices that are read where they lie, cut into blocks of the result."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from math import ceil, prod
 import numpy as np
 
 from lucid.codegen import costs
-from lucid.codegen.contraction.contract import emit_contract
-from lucid.codegen.contraction.contraction import Plan, plan, product_scratch, scratch_bytes
-from lucid.codegen.contraction.grid import emit_grid, emit_packing
+from lucid.codegen.contraction.contraction import Plan, plan
+from lucid.codegen.contraction.grid import emit_grid
 from lucid.codegen.contraction.matrices import MatrixProduct
 from lucid.codegen.emit.lowering import ELEMENTS
 from lucid.codegen.kernel_ir.affine import AffineExpr, form
@@ -27,7 +26,7 @@ from lucid.codegen.kernel_ir.kernel import (
 )
 from lucid.codegen.kernel_ir.origins import moved, relocated
 from lucid.codegen.kernel_ir.regions import Buffer
-from lucid.codegen.kernel_ir.timing import nest_seconds, peak, rows_at_hand
+from lucid.codegen.kernel_ir.timing import nest_seconds, peak
 from lucid.codegen.kernel_ir.work import Traffic, Work
 from lucid.codegen.kernels.evaluation import (
     evaluate_nest,
@@ -36,13 +35,11 @@ from lucid.codegen.kernels.evaluation import (
     nest_problems,
     range_of,
 )
-from lucid.codegen.llvm.builder import FunctionBuilder, Val
+from lucid.codegen.llvm.builder import FunctionBuilder, Val, i64
 from lucid.codegen.llvm.target import ELEMENT_BYTES, Target
 from lucid.codegen.threads.parallel import wanted_parts
 from lucid.ir.extents import hint
 from lucid.ir.types import Shape
-
-PACKING = "_packing"  # the region that copies operands before the product's own
 
 
 @dataclass(slots=True)
@@ -58,10 +55,6 @@ class ContractKernel(Kernel):
 
     def __str__(self) -> str:
         return self.product.text(str(self.parts or ""))
-
-    @property
-    def scratch(self) -> Sequence[int]:
-        return (len(self.product.body.args) - 1,) if self.product.has_scratch else ()
 
     def work(self, args: Sequence[Buffer]) -> Work:
         p, traffic = self.product, Traffic(args)
@@ -84,8 +77,6 @@ class ContractKernel(Kernel):
 
     def partition(self, args: list[Buffer], new_temp: NewTemp, target: Target) -> list[Call]:
         self.parts = self._grid(target)
-        if self.parts is not None and self.product.has_scratch:
-            args[-1].size = -(-self._scratch_bytes(self.parts, target) // 8)
         return [(self, args)]
 
     def _grid(self, target: Target) -> TileGrid | None:
@@ -99,22 +90,14 @@ class ContractKernel(Kernel):
             return None
         if products >= min(wanted, 2 * costs.LEAST_PARTS):
             size = ceil(products / min(wanted, products))
-            return TileGrid((size, rows, columns), (-(-batch // size), 1, 1), (0, 0))
+            return TileGrid((size, rows, columns), (-(-batch // size), 1, 1))
         p = plan(self.product.spec, target)
-        if _is_large(p):
+        by_columns = _is_large(p)
+        if by_columns:
             wanted = min(wanted, max(costs.LEAST_PARTS, round(cost / costs.PRODUCT_PART_SECONDS)))
-        by_columns = _is_large(p) or (p.pack_b and cost < costs.PACK_APART_SECONDS)
-        batch_dims = len(self.product.batch)
-        most = rows_at_hand(self.product.body, batch_dims, rows) if by_columns else rows
-        height, width = _cut_matrix(p, ceil(wanted / products), most, by_columns=by_columns)
+        height, width = _cut_matrix(p, ceil(wanted / products), by_columns=by_columns)
         counts = batch, -(-rows // height), -(-columns // width)
-        at_hand = tuple(map(hint, counts))
-        if prod(at_hand) < 2:
-            return None
-        packs = (0, 0) if at_hand[1:] == (1, 1) else _packs(p)
-        if at_hand[1] == 1:
-            packs = packs[0], 0
-        return TileGrid((1, height, width), counts, packs)
+        return TileGrid((1, height, width), counts) if hint(prod(counts)) > 1 else None
 
     def _totals(self) -> tuple[int, int, int]:
         """Indices of the batch, rows, columns."""
@@ -124,13 +107,6 @@ class ContractKernel(Kernel):
         """Whether each element of the product is stored at a place of its own."""
         body = self.product.body
         return len(body.free_dims()) == len(body.sizes)
-
-    def _scratch_bytes(self, grid: TileGrid, target: Target) -> int:
-        """Packed operands: of each part, or of each product whose parts share them."""
-        spec = self.product.spec
-        if tuple(map(hint, grid.counts[1:])) == (1, 1):
-            return grid.counts[0] * scratch_bytes(spec, target)
-        return grid.counts[0] * product_scratch(plan(spec, target))
 
     def relocate(self) -> tuple[Kernel, Origins]:
         p, origins = self.product, Origins()
@@ -198,42 +174,33 @@ class ContractKernel(Kernel):
     # LLVM IR ------------------------------------------------------------------------------
 
     def regions(self) -> dict[str, int]:
-        if self.parts is None:
-            return {}
-        packing = self.parts.counts[0] * sum(self.parts.packs)
-        return {**({PACKING: packing} if packing else {}), "": self.parts.count}
+        return {} if self.parts is None else {"": self.parts.count}
 
     def emit(self, b: FunctionBuilder, args: Sequence[Val]) -> None:
-        emit_contract(b, self.product, args)
+        emit_grid(b, self.product, None, args, i64(0))
 
     def emit_part(self, b: FunctionBuilder, region: str, args: list[Val], part: Val) -> None:
-        assert self.parts is not None
-        emit = emit_packing if region == PACKING else emit_grid
-        emit(b, self.product, self.parts, args, part)
+        emit_grid(b, self.product, self.parts, args, part)
 
 
 def _is_large(p: Plan) -> bool:
     """Whether B is read from beyond the second-level cache for each block of rows."""
     elements: int = hint(p.spec.k * p.spec.n)
-    return elements * ELEMENT_BYTES[p.spec.element] > costs.SMALL_OPERAND_BYTES
+    return elements * ELEMENT_BYTES[p.spec.element] > costs.PACK_BYTES
 
 
-def _cut_matrix(p: Plan, wanted: int, most: int, *, by_columns: bool) -> tuple[int, int]:
+def _cut_matrix(p: Plan, wanted: int, *, by_columns: bool) -> tuple[int, int]:
     """Rows and columns of a part; multiples of the tile's.
 
     Args:
-        most: rows, where there are twice as many.
-        by_columns: cut columns first. What must be packed of B then belongs to one part.
+        by_columns: cut columns first, so that each part reads some of B alone.
     """
     spec = p.spec
     height, width = p.height, p.width if p.dots else p.panel
     tiles = [ceil(hint(spec.m) / height), ceil(hint(spec.n) / width)]
     first = int((by_columns and tiles[1] > 1) or tiles[0] < tiles[1] < wanted or tiles[0] == 1)
     counts = [1, 1]
-    if by_columns and hint(spec.m) >= 2 * most:
-        first, counts[0] = 0, ceil(hint(spec.m) / most)
-    else:
-        counts[first] = min(tiles[first], wanted)
+    counts[first] = min(tiles[first], wanted)
     counts[1 - first] = min(tiles[1 - first], ceil(wanted / counts[first]))
     rows, columns = (ceil(tiles[i] / counts[i]) for i in (0, 1))
     return _whole(rows * height, spec.m), _whole(columns * width, spec.n)
@@ -242,14 +209,3 @@ def _cut_matrix(p: Plan, wanted: int, most: int, *, by_columns: bool) -> tuple[i
 def _whole(size: int, total: int) -> int:
     """A part's size, and no more than there is."""
     return total if size >= hint(total) else size
-
-
-def _packs(p: Plan) -> tuple[int, int]:
-    """How many parts copy the operands first."""
-    size = ELEMENT_BYTES[p.spec.element]
-    m, n, k = hint(p.spec.m), hint(p.spec.n), hint(p.spec.k)
-    tiles = ceil(m / p.height), ceil(n / p.panel)
-    elements = m * k, n * k
-    wanted = [max(1, min(n * size // costs.PACK_PART_BYTES, 16)) for n in elements]
-    of_a, of_b = (min(n, most) for n, most in zip(wanted, tiles, strict=True))
-    return of_a if p.pack_a else 0, of_b if p.pack_b else 0

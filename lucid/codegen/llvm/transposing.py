@@ -7,16 +7,13 @@ from collections.abc import Sequence
 from lucid.codegen.llvm.builder import FunctionBuilder, Module, Val, vector
 
 
-def define_transpose(module: Module, element: str, lanes: int, *, is_cut: bool = False) -> str:
+def define_transpose(module: Module, element: str, lanes: int) -> str:
     """Define `void (source, source stride, destination, destination stride)` of a square block.
 
     It moves lanes x lanes elements through registers. One function for the whole module: inlined
     shuffles are what takes the longest to compile.
-
-    Args:
-        is_cut: one argument more is the last row that there is, which is read for those behind.
     """
-    name = f"lucid_transpose_{element}{lanes}{'_cut' if is_cut else ''}"
+    name = f"lucid_transpose_{element}{lanes}"
     if name in module.functions:
         return name
     parameters = [
@@ -24,17 +21,12 @@ def define_transpose(module: Module, element: str, lanes: int, *, is_cut: bool =
         ("i64", "source_stride"),
         ("ptr", "destination"),
         ("i64", "destination_stride"),
-        *([("i64", "last")] if is_cut else []),
     ]
     with FunctionBuilder(module, name, parameters, internal=True, attributes="noinline") as b:
-        source, source_stride, destination, destination_stride, *last = b.args
+        source, source_stride, destination, destination_stride = b.args
         type_ = vector(element, lanes)
-
-        def offset(row: int) -> Val:
-            found: list[Val | int] = [b.select(b.lt(end, row), end, row) for end in last]
-            return b.mul(source_stride, *found or [row])
-
-        rows = [b.load(type_, b.at(element, source, offset(row))) for row in range(lanes)]
+        places = [b.at(element, source, b.mul(source_stride, row)) for row in range(lanes)]
+        rows = [b.load(type_, place) for place in places]
         for i, column in enumerate(transpose(b, rows)):
             b.store(column, b.at(element, destination, b.mul(destination_stride, i)))
         b.ret()

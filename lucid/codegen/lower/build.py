@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from lucid.codegen.contraction.axes import merge_axes
-from lucid.codegen.contraction.contraction import plan, scratch_bytes
-from lucid.codegen.contraction.matrices import Product, as_matrices, contraction, join_parts
+from lucid.codegen.contraction.contraction import plan
+from lucid.codegen.contraction.matrices import Product, as_matrices, join_parts
 from lucid.codegen.kernel_ir.affine import ZERO, AffineExpr, IndexMap, dot, form, unbroadcast
 from lucid.codegen.kernel_ir.instruction import (
     EFFECTS,
@@ -374,28 +374,28 @@ class Builder:
             inner = first.operands[0].shape[-1]
             key = inner, a[1], b[1], self._key(forms=(*forms, a[0], b[0]))
             if key in self.fusion.products:
-                kernel, memory = self.fusion.products[key]
-                if memory is not None:
-                    self.body.args.append(self.source.new_temp(i64, memory.size))
-                return kernel
+                return self._with_memory(self.fusion.products[key])
             product, insts, sizes = self._product_of_matrices(forms, inner, a, b)
         if product.prefers_transposed(insts):
             product.transpose()
         args = [buffer.dtype for buffer in self.body.args]
         copied = copied_kernel(product, insts, sizes, args, self.target)
+        kernel: Kernel
         if copied is not None:
-            self.body.args.append(self.source.new_temp(i64, 1))
-            return copied
-        scratch = scratch_bytes(contraction(first.value.dtype, *product.spec), self.target)
-        if scratch:
-            self.body.args.append(self.source.new_temp(i64, -(-scratch // 8)))
-        args = [buffer.dtype for buffer in self.body.args]
-        chosen = product.chosen(insts, sizes, args, scratch)
-        if replaced(chosen.spec, hint) is not chosen.spec:
-            chosen.tiling = plan(chosen.spec, self.target).tiling
-        kernel = ContractKernel(chosen)
+            kernel = copied
+        else:
+            chosen = product.chosen(insts, sizes, args)
+            if replaced(chosen.spec, hint) is not chosen.spec:
+                chosen.tiling = plan(chosen.spec, self.target).tiling
+            kernel = ContractKernel(chosen)
         if key is not None:
-            self.fusion.products[key] = kernel, self.body.args[-1] if scratch else None
+            self.fusion.products[key] = kernel
+        return self._with_memory(kernel)
+
+    def _with_memory(self, kernel: Kernel) -> Kernel:
+        """A product, which has one argument more if it copies its operands."""
+        if kernel.scratch:
+            self.body.args.append(self.source.new_temp(i64, 1))
         return kernel
 
     def _product_of_matrices(
@@ -432,8 +432,7 @@ class Builder:
         args = [buffer.dtype for buffer in self.body.args]
         blocked = blocked_kernel(axes, insts, args, offsets, self.target)
         if blocked is not None:
-            self.body.args.append(self.source.new_temp(i64, 1))
-            return blocked, insts, sizes
+            return self._with_memory(blocked), insts, sizes
         kernel = axes_kernel(axes, insts, args, offsets, self.target)
         if kernel.block:
             self.body.args.append(self.source.new_temp(args[0], prod(kernel.body.sizes)))

@@ -17,11 +17,12 @@ from lucid.codegen.contraction.axes import (
 from lucid.codegen.contraction.blocked import (
     UNPLANNED,
     BlockedProduct,
-    choose_open,
+    choose,
     choose_streamed,
 )
+from lucid.codegen.contraction.contraction import plan
 from lucid.codegen.contraction.lanes import MOST_OFFSET
-from lucid.codegen.contraction.matrices import Product
+from lucid.codegen.contraction.matrices import Product, contraction
 from lucid.codegen.emit.lowering import ELEMENTS
 from lucid.codegen.kernel_ir.affine import IndexMap
 from lucid.codegen.kernel_ir.instruction import Inst
@@ -32,7 +33,7 @@ from lucid.codegen.kernels.blocked import BlockedKernel
 from lucid.codegen.llvm.target import Target
 from lucid.codegen.lower.image_folding import padded_windows
 from lucid.codegen.lower.item import Item
-from lucid.ir.extents import hint, is_open, replaced
+from lucid.ir.extents import hint, replaced
 from lucid.ir.graph import Value
 from lucid.ir.ops.contraction import split_indices
 from lucid.ir.types import DType, i64
@@ -82,7 +83,9 @@ def blocked_kernel(
     target: Target,
 ) -> BlockedKernel | None:
     """A kernel that copies its operands block by block; None where that doesn't pay."""
-    product = _blocked_product(axes, insts, args, offsets, target)
+    product = None
+    if args[0].is_floating_point:
+        product = _blocked_product(axes, insts, args, offsets, target)
     if product is None:
         return None
     dear = axes_cost(axes, insts, ELEMENTS[args[0]], target)
@@ -105,12 +108,10 @@ def copied_kernel(
     """
     (rows, inner, columns), (am, ak, bk, bn) = product.sizes, product.strides
     size, (least, most) = args[0].itemsize, costs.STREAMED_ROWS
-    if any(map(is_open, (rows, inner, columns, bk))) or rows < least:
-        return None
-    is_large = inner * columns * size > costs.PACK_BYTES and rows >= costs.PACK_ROWS
-    is_streamed = rows <= most and (ak, bn) == (1, 1) and columns * size >= costs.PAGE_BYTES // 2
-    is_streamed &= inner * columns * size > costs.BLOCK_BYTES
-    if not is_large and not is_streamed:
+    is_streamed = least <= hint(rows) <= most and (ak, bn) == (1, 1)
+    is_streamed &= hint(columns) * size >= costs.PAGE_BYTES // 2
+    is_streamed &= hint(inner * columns) * size > costs.BLOCK_BYTES
+    if not is_streamed and not plan(contraction(args[0], *product.spec), target).copies:
         return None
     (row, column), (a, b) = product.dims, product.places
     axes = [
@@ -125,11 +126,8 @@ def copied_kernel(
     first, second = found.operands
     found.operands = product.operands[first], product.operands[second]
     if is_streamed:
-        streamed = choose_streamed(found, target)
-        if streamed.extent * 4 > costs.STREAMED_LINES:
-            found.plan = streamed
-            return BlockedKernel(found)
-    return BlockedKernel(found) if is_large else None
+        found.plan = choose_streamed(found, target)
+    return BlockedKernel(found)
 
 
 def _blocked_product(
@@ -146,7 +144,7 @@ def _blocked_product(
     """
     kept = [axis for axis in axes if axis.dim >= 0]
     operands = (0, 1)
-    if not args[0].is_floating_point or not kept:
+    if not kept:
         return None
     if kept[-1].kind == "row":
         axes, operands, offsets = [axis.swapped() for axis in axes], (1, 0), offsets[::-1]
@@ -179,7 +177,7 @@ def _blocked_product(
     analyze(body)
     b, m, n, k = (tuple(replace(x, dim=-1) for x in x) for x in (batch, rows, columns, inner))
     product = BlockedProduct(body, b, m, n, k, operands, offsets, UNPLANNED)
-    product.plan = choose_open(product, target)
+    product.plan = choose(product, target)
     return product
 
 

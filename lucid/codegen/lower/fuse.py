@@ -28,9 +28,8 @@ from lucid.codegen.kernel_ir.affine import (
     radix,
     unbroadcast,
 )
-from lucid.codegen.kernel_ir.regions import Buffer
+from lucid.codegen.kernel_ir.kernel import Kernel
 from lucid.codegen.kernels.loop import LoopKernel
-from lucid.codegen.kernels.product import ContractKernel
 from lucid.codegen.lower.groups import (
     LONG_ROW,
     OTHER_ELEMENTS,
@@ -115,7 +114,7 @@ class Fusion:
         self.apart: dict[tuple[Item, Item], str] = {}
         self.beside: dict[tuple[Item, Item], str] = {}
         self.loops: dict[object, LoopKernel] = {}
-        self.products: dict[object, tuple[ContractKernel, Buffer | None]] = {}  # with its memory
+        self.products: dict[object, Kernel] = {}
         self._readers: dict[Item, list[Item]] = {}
         self._computed_operands: dict[Item, list[tuple[Value, Item]]] = {}
         self.computed: dict[Value, Item] = {

@@ -76,7 +76,10 @@ def make_program(
         nodes = tuple(dict.fromkeys(item.node for item in group.items if item.node is not None))
         first[group] = len(calls)
         if id(kernel) in whole:
-            calls.append(whole[id(kernel)][1].on(args, checked_by, nodes))
+            same = whole[id(kernel)][1]
+            for number in kernel.scratch:
+                args[number].size = same.args[number].size
+            calls.append(same.on(args, checked_by, nodes))
         else:
             for part, given in kernel.partition(args, items.new_temp, target):
                 moved, origins = part.relocate()

@@ -212,17 +212,14 @@ def _matrices(lines: list[str]) -> Kernel:
     pattern = (
         r"contract (\d+)x(\d+)x(\d+) batch \[(.*)\]: "
         r"a(\d+)\[(.*) \+ m\*(-?\d+) \+ k\*(-?\d+)\] \. a(\d+)\[(.*) \+ k\*(-?\d+) \+ n\*(-?\d+)\]"
-        r"(, packed)?(?:, tiled (\d+) lanes (\d+)x(\d+) of (\d+)((?: \w+)*?))?"
-        r"(?: in (\S+) parts of (\d+x\d+x\d+))?(?:, packed in (\d+) \+ (\d+))?"
+        r"(?:, tiled (\d+) lanes (\d+)x(\d+)( dots)?)?(?: in (\S+) parts of (\d+x\d+x\d+))?"
     )
     found = _match(pattern, lines[0]).groups()
-    rows, inner, columns, batch, x, a, am, ak, y, b, bk, bn, packed = found[:13]
-    lanes, height, width, block, flags, counts, size, of_a, of_b = found[13:]
+    rows, inner, columns, batch, x, a, am, ak, y, b, bk, bn = found[:12]
+    lanes, height, width, dots, counts, size = found[12:]
     tiling = None
     if lanes is not None:
-        sizes = int(lanes), int(height), int(width), int(block)
-        packs_a, packs_b, dots = (name in flags.split() for name in ("a", "b", "dots"))
-        tiling = Tiling(*sizes, packs_a, packs_b, dots)
+        tiling = Tiling(int(lanes), int(height), int(width), dots is not None)
     nest, _ = _nest(lines[1:])
     product = MatrixProduct(
         nest,
@@ -234,13 +231,12 @@ def _matrices(lines: list[str]) -> Kernel:
         _form(b),
         (int(am), int(ak), int(bk), int(bn)),
         (int(x), int(y)),
-        packed is not None,
         tiling,
     )
     if counts is None:
         return ContractKernel(product)
     (p, q, r), (s, t, u) = _ints(counts, "x"), _ints(size, "x")
-    return ContractKernel(product, TileGrid((s, t, u), (p, q, r), (int(of_a or 0), int(of_b or 0))))
+    return ContractKernel(product, TileGrid((s, t, u), (p, q, r)))
 
 
 def _over_axes(lines: list[str]) -> Kernel:
@@ -281,9 +277,9 @@ def _blocked(lines: list[str]) -> Kernel:
     pattern = (
         r"contract in blocks of (\d+) of k(\d+), (\d+) rows, (\d+) columns, a (.*?), "
         r"tile (\d+)x(\d+) of (\d+) lanes(, without padding)?"
-        r"(?: in (\S+) parts of (\d+x\d+x\d+))?(?:, packed in (\d+) \+ (\d+))?:"
+        r"(?: in (\S+) parts of (\d+x\d+x\d+))?(?:, packed in (\d+))?:"
     )
-    extent, split, rows, columns, pack_a, *tile, skips, counts, size, of_a, of_b = _match(
+    extent, split, rows, columns, pack_a, *tile, skips, counts, size, packs = _match(
         pattern, lines[0]
     ).groups()
     height, width, lanes = map(int, tile)
@@ -313,7 +309,7 @@ def _blocked(lines: list[str]) -> Kernel:
     if counts is None:
         return BlockedKernel(product)
     (p, q, r), (s, t, u) = _ints(counts, "x"), _ints(size, "x")
-    return BlockedKernel(product, TileGrid((s, t, u), (p, q, r), (int(of_a or 0), int(of_b or 0))))
+    return BlockedKernel(product, TileGrid((s, t, u), (p, q, r), int(packs or 0)))
 
 
 def _strides(text: str) -> tuple[dict[str, int], int]:
