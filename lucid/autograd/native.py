@@ -45,7 +45,13 @@ from lucid.ir.region_ops import stacked
 from lucid.ir.strides import contiguous_strides
 from lucid.ir.types import Shape, TensorType, shared_type, type_of_array
 from lucid.tensor.context import context
-from lucid.tensor.core import TensorCore, apply_op, machine_code, of_own_array
+from lucid.tensor.core import (
+    TensorCore,
+    apply_op,
+    is_of_subclass,
+    machine_code,
+    of_own_array,
+)
 from lucid.tensor.levels import Level, Result
 
 if TYPE_CHECKING:
@@ -802,7 +808,7 @@ def _of_any_size(
             end = ends[len(types)]
             if x._hooks or (type(end) is tuple and end[0]._is_observed):
                 return NotImplemented
-            key += *form_of(x._type), end is None
+            key += *form_of(x._type, is_parameter=is_of_subclass(x)), end is None
             types.append(x._type)
         else:
             key += type(x), x.hex() if type(x) is float else x

@@ -310,3 +310,37 @@ def test_sizes_that_were_equal_before_may_differ() -> None:
 def _softmax(x: np.ndarray) -> np.ndarray:
     e = np.exp(x - x.max(1, keepdims=True))
     return e / e.sum(1, keepdims=True)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_convolutions_of_other_lengths_share_a_program(stride: int) -> None:
+    rng = np.random.default_rng(0)
+    weight = lucid.tensor(rng.normal(size=(4, 3, 3))).requires_grad_()
+    layers = [
+        lambda x: F.conv1d(x, weight, stride=stride, padding=1),
+        lambda x: F.conv_transpose1d(x, weight.detach().transpose(0, 1), stride=stride),
+    ]
+    for layer in layers:
+        for length in (20, 24, 31, 37, 44, 21, 52):
+            x = lucid.tensor(rng.normal(size=(2, 3, length))).requires_grad_()
+            y = layer(x)
+            (found,) = lucid.autograd.grad((y * y).sum(), x)
+            with native.op_by_op():
+                expected = layer(x)
+                (right,) = lucid.autograd.grad((expected * expected).sum(), x)
+            np.testing.assert_allclose(y.detach(), expected.detach(), rtol=1e-12, atol=1e-12)
+            np.testing.assert_allclose(found, right, rtol=1e-12, atol=1e-12)
+    assert traces() == len(functions()) == len(layers)
+
+
+def test_layers_of_other_widths_have_programs_of_their_own() -> None:
+    """What all calls of a layer have in common is known there, so new sizes are native code's."""
+    rng = np.random.default_rng(0)
+    weights = [lucid.nn.Parameter(lucid.tensor(rng.normal(size=(n, 5)))) for n in (4, 7)]
+    for size in range(10, 20):
+        for weight in weights:
+            x = lucid.tensor(rng.normal(size=(size, 5)))
+            np.testing.assert_allclose(
+                F.linear(x, weight).detach(), x.numpy() @ weight.detach().numpy().T
+            )
+    assert traces() == len(functions()) == len(weights)
