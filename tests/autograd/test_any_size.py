@@ -344,3 +344,39 @@ def test_layers_of_other_widths_have_programs_of_their_own() -> None:
                 F.linear(x, weight).detach(), x.numpy() @ weight.detach().numpy().T
             )
     assert traces() == len(functions()) == len(weights)
+
+
+def test_a_count_of_blocks_that_is_a_size_by_chance_is_no_relation() -> None:
+    """The sum of 8 * 119 rows is cut into 8 blocks, and its backward serves other rows as well."""
+    layer = lucid.nn.Linear(64, 200)
+    for size in (100, 110, 119, 51, 70, 140):
+        x = lucid.ones(8, size, 64).requires_grad_() * 1
+        layer(x).sum().backward()
+    (function,) = functions()
+    assert function.compiled is not None and function.compiled._latest is not None
+    rule = function.compiled._latest.differentiable
+    assert rule is not None and len(rule.programs) == 1 and not rule.needs_sizes
+
+
+def test_a_recurrent_layer_is_traced_once_for_all_lengths_batches_first_as_well() -> None:
+    rng = np.random.default_rng(0)
+    layer = lucid.nn.LSTM(4, 5, batch_first=True)
+    for size in (8, 11, 9, 14, 20, 7):
+        array = rng.normal(size=(3, size, 4)).astype(np.float32)
+        x = lucid.tensor(array).requires_grad_()
+        found = lucid.autograd.grad(layer(x * 1)[0].pow(2).sum(), x)[0]
+        with native.op_by_op():
+            expected = lucid.autograd.grad(layer(x * 1)[0].pow(2).sum(), x)[0]
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    assert traces() == len(functions()) == 2
+
+
+def test_writes_to_what_was_copied_for_any_size_are_told() -> None:
+    layer = lucid.nn.Linear(4, 5)
+    for size in (8, 11, 9, 14, 20, 7):
+        x = lucid.ones(4, size).requires_grad_() * 1
+        y = layer(x.T)
+        x.mul_(2)
+        with pytest.raises(lucid.LucidError, match="modified by an inplace operation"):
+            y.sum().backward()
+    assert traces() == 1
