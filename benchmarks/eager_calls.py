@@ -200,7 +200,52 @@ def other_sizes(L: Any, F: Any) -> dict[str, Call]:
         "other sizes: dropout": lambda: F.dropout(next(rows), 0.5),
         "other sizes: layer_norm": lambda: F.layer_norm(next(rows), (16,)),
         "other sizes: cross_entropy and its backward": loss_and_backward,
+        **{f"other sizes: a step of {name}": step for name, step in other_batches(L, F).items()},
     }
+
+
+def other_batches(L: Any, F: Any) -> dict[str, Call]:
+    """Training steps of small models whose batches have ever other lengths, from 8 to 149."""
+    nn, rng = L.nn, np.random.default_rng(3)
+    lengths = rng.permutation(np.arange(8, 150)).tolist()
+    batches = [L.tensor(rng.normal(size=(16, n, 32)).astype(np.float32)) for n in lengths]
+    wanted = L.tensor(rng.integers(0, 10, 16))
+
+    class Recurrent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lstm, self.last = nn.LSTM(32, 64, batch_first=True), nn.Linear(64, 10)
+
+        def forward(self, x: Any) -> Any:
+            return self.last(self.lstm(x)[0][:, -1])
+
+    class Convolutional(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Conv1d(32, 64, 5, 2, 2), nn.Conv1d(64, 64, 3, 1, 1)
+            self.last = nn.Linear(64, 10)
+
+        def forward(self, x: Any) -> Any:
+            return self.last(F.relu(self.second(F.relu(self.first(x.mT)))).mean(2))
+
+    class Rows(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.Sequential(nn.Linear(32, 256), nn.ReLU(), nn.Linear(256, 10))
+
+        def forward(self, x: Any) -> Any:
+            return self.layers(x).mean(1)
+
+    models = {"an LSTM": Recurrent(), "convolutions": Convolutional(), "an MLP": Rows()}
+    steps: dict[str, Call] = {}
+    for name, model in models.items():
+        opt, rest = L.optim.SGD(model.parameters(), lr=1e-2), itertools.cycle(batches)
+
+        def step(model: Any = model, opt: Any = opt, rest: Any = rest) -> None:
+            training(F, model, opt, next(rest), wanted)()
+
+        steps[name] = step
+    return steps
 
 
 def mlp(L: Any, F: Any) -> Call:

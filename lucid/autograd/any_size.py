@@ -18,7 +18,7 @@ from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
 
 _MOST_SIZES = 16  # that have programs of their own
-_MOST_FORMS = 64  # of one table: the calls that came first go then
+_MOST_FORMS = 128  # of one table: the calls that came first go then
 _MOST_BYTES = 1 << 22  # of the tensors of a call, which the function keeps until the next one
 
 makers: list[Callable[..., Callable[..., Any]]] = []
@@ -43,8 +43,13 @@ class Alike:
 Table = dict[tuple[Any, ...], Alike]
 
 
-def form_of(type: TensorType) -> tuple[DType, Shape]:
-    """What tensors have in common whose sizes are open: those that are too small differ."""
+def form_of(type: TensorType, *, is_parameter: bool) -> tuple[DType, Shape]:
+    """What tensors have in common whose sizes are open: those that are too small differ.
+
+    is_parameter: whether it has one size for all calls of a layer; layers have their own.
+    """
+    if is_parameter:
+        return type.dtype, type.shape
     return type.dtype, tuple([n if n < LEAST else LEAST for n in type.shape])
 
 

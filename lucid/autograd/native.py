@@ -31,7 +31,7 @@ import numpy as np
 from lucid.autograd.any_size import Table, form_of, of_any_size
 from lucid.autograd.function import Function, FunctionMeta, call_function
 from lucid.autograd.node import Gradient, Gradients, Node, edge_of, end_of
-from lucid.autograd.saved import SavedTensor, with_history
+from lucid.autograd.saved import SavedTensor, with_history, with_history_of
 from lucid.dtypes import get_default_dtype
 from lucid.ir import ops
 from lucid.ir.environment import NATIVE_FUNCTIONS, VERIFY
@@ -45,7 +45,13 @@ from lucid.ir.region_ops import stacked
 from lucid.ir.strides import contiguous_strides
 from lucid.ir.types import Shape, TensorType, shared_type, type_of_array
 from lucid.tensor.context import context
-from lucid.tensor.core import TensorCore, apply_op, machine_code, of_own_array
+from lucid.tensor.core import (
+    TensorCore,
+    apply_op,
+    is_of_subclass,
+    machine_code,
+    of_own_array,
+)
 from lucid.tensor.levels import Level, Result
 
 if TYPE_CHECKING:
@@ -802,7 +808,7 @@ def _of_any_size(
             end = ends[len(types)]
             if x._hooks or (type(end) is tuple and end[0]._is_observed):
                 return NotImplemented
-            key += *form_of(x._type), end is None
+            key += *form_of(x._type, is_parameter=is_of_subclass(x)), end is None
             types.append(x._type)
         else:
             key += type(x), x.hex() if type(x) is float else x
@@ -813,9 +819,7 @@ def _of_any_size(
         rest = iter(tensors)
         return apply(*[next(rest) if x is _GIVEN else x for x in given])
 
-    shown = tensors
-    if all(end is None for end in ends):  # nothing is saved, of which a write would be told
-        shown = [_contiguous(tensor) for tensor in tensors]
+    shown = [_contiguous(tensor) for tensor in tensors]
     table = _alike.setdefault(cls, {})
     output = of_any_size(table, tuple(key), types, shown, traced, cls.__name__)
     if output is NotImplemented:
@@ -836,10 +840,17 @@ _GIVEN = object()  # a tensor of the call
 
 
 def _contiguous(tensor: TensorCore) -> TensorCore:
-    """The tensor, or a row-major copy: only those does machine code take in any size."""
+    """The tensor, or a row-major copy: only those does machine code take in any size.
+
+    The copy's gradient is the tensor's, and what saves it is told of writes to that.
+    """
     array = tensor._array
     assert array is not None
-    return tensor if array.flags.c_contiguous else of_own_array(row_major(array), tensor._spot)
+    if array.flags.c_contiguous:
+        return tensor
+    copy = with_history_of(tensor, of_own_array(row_major(array), tensor._spot))
+    copy._counter = tensor._counter
+    return copy
 
 
 def _give_history(

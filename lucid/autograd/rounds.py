@@ -70,14 +70,18 @@ class _Rounds(Composite):
 
     @classmethod
     def _function(cls, reverse: bool, carries: int, rows: int, *given: Any) -> Tensors:
-        """One round after the other."""
+        """All rounds, one after the other."""
         xs = [*given[carries : carries + rows]]
 
         def one(carry: list[Tensor], row: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
             new, ys = cls._step(tuple(carry), tuple(row), given[carries + rows :])
             return [*new], [*ys]
 
-        last, ys = one_by_one(one, [*given[:carries]], xs, len(xs[0]), reverse)
+        carry, length = [*given[:carries]], xs[0]._type.shape[0]
+        if context.recorder is None:
+            last, ys = one_by_one(one, carry, xs, length, reverse)
+        else:  # which records one for all lengths
+            last, ys = context.recorder.loops.scan(one, carry, xs, length, reverse, "recurrence")
         return *last, *ys
 
     @staticmethod

@@ -175,7 +175,8 @@ class Rule:
         are_parts = not is_itself and self.passed > 1
         self.serves_arrays = is_own and not (are_parts and are_many)
         self.copied = [n for n in found if n in shown and _root(n, shown)]
-        has_code = len(self.steps) - len(shown) > 1 and are_many
+        computed = [n for n, *_ in self.steps if n not in shown and _goes_over(self.ops[n])]
+        has_code = len(computed) > 1 and are_many
         self._of_many = (of.op, wanted, kept) if has_code else None
         self._code: Code | None = None
         self._nodes: list[_NodeStep] | None = None
@@ -583,3 +584,8 @@ def _rule(of: Application, wanted: tuple[bool, ...], needed: tuple[int, ...]) ->
                 raise
             logger.exception("%s: sizes of its rule can't be open", of.op.name)
     return rule
+
+
+def _goes_over(made: Op | tuple[float, DType]) -> bool:
+    """Whether a step goes over elements, and does little with each: not a number, nor a product."""
+    return isinstance(made, Op) and made.kind != "contract"

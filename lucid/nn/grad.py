@@ -56,7 +56,8 @@ def _convnd_input(
     name, size, options = f"conv{rank}d_input", tuple(input_size), (stride, padding, dilation)
     geometry = _geometry(name, rank, (size, tuple(weight.shape)), grad_output, options, groups)
     same_dtype(name, grad_output, weight)
-    return convolution_input_gradient(grad_output, weight, geometry)
+    rest = geometry.windows.rest(size[2:], tuple(grad_output.shape[2:]))
+    return convolution_input_gradient(grad_output, weight, geometry, rest)
 
 
 def _convnd_weight(
@@ -105,7 +106,7 @@ def _geometry(
             f"together with groups={groups}"
         )
     geometry = geometry_of(name, size, weight, options, groups)
-    wanted = [size[0], weight[0], *geometry.windows.counts(geometry.lengths)]
+    wanted = [size[0], weight[0], *geometry.windows.counts(size[2:])]
     if list(grad_output.shape) != wanted:
         raise ShapeError(f"{name}: grad_output must be {wanted}, not {list(grad_output.shape)}")
     return geometry

@@ -64,6 +64,11 @@ def register_tensor_class(cls: type[Tensor]) -> None:
     _tensor_class = cls
 
 
+def is_of_subclass(tensor: TensorCore) -> bool:
+    """Whether it is more than a `Tensor`, as parameters are."""
+    return type(tensor) is not _tensor_class
+
+
 class TensorCore(Placed, WithGradient):
     """Storage, view chain and history of a tensor; `Tensor` adds the methods that users call."""
 

@@ -310,3 +310,73 @@ def test_sizes_that_were_equal_before_may_differ() -> None:
 def _softmax(x: np.ndarray) -> np.ndarray:
     e = np.exp(x - x.max(1, keepdims=True))
     return e / e.sum(1, keepdims=True)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_convolutions_of_other_lengths_share_a_program(stride: int) -> None:
+    rng = np.random.default_rng(0)
+    weight = lucid.tensor(rng.normal(size=(4, 3, 3))).requires_grad_()
+    layers = [
+        lambda x: F.conv1d(x, weight, stride=stride, padding=1),
+        lambda x: F.conv_transpose1d(x, weight.detach().transpose(0, 1), stride=stride),
+    ]
+    for layer in layers:
+        for length in (20, 24, 31, 37, 44, 21, 52):
+            x = lucid.tensor(rng.normal(size=(2, 3, length))).requires_grad_()
+            y = layer(x)
+            (found,) = lucid.autograd.grad((y * y).sum(), x)
+            with native.op_by_op():
+                expected = layer(x)
+                (right,) = lucid.autograd.grad((expected * expected).sum(), x)
+            np.testing.assert_allclose(y.detach(), expected.detach(), rtol=1e-12, atol=1e-12)
+            np.testing.assert_allclose(found, right, rtol=1e-12, atol=1e-12)
+    assert traces() == len(functions()) == len(layers)
+
+
+def test_layers_of_other_widths_have_programs_of_their_own() -> None:
+    """What all calls of a layer have in common is known there, so new sizes are native code's."""
+    rng = np.random.default_rng(0)
+    weights = [lucid.nn.Parameter(lucid.tensor(rng.normal(size=(n, 5)))) for n in (4, 7)]
+    for size in range(10, 20):
+        for weight in weights:
+            x = lucid.tensor(rng.normal(size=(size, 5)))
+            np.testing.assert_allclose(
+                F.linear(x, weight).detach(), x.numpy() @ weight.detach().numpy().T
+            )
+    assert traces() == len(functions()) == len(weights)
+
+
+def test_a_count_of_blocks_that_is_a_size_by_chance_is_no_relation() -> None:
+    """The sum of 8 * 119 rows is cut into 8 blocks, and its backward serves other rows as well."""
+    layer = lucid.nn.Linear(64, 200)
+    for size in (100, 110, 119, 51, 70, 140):
+        x = lucid.ones(8, size, 64).requires_grad_() * 1
+        layer(x).sum().backward()
+    (function,) = functions()
+    assert function.compiled is not None and function.compiled._latest is not None
+    rule = function.compiled._latest.differentiable
+    assert rule is not None and len(rule.programs) == 1 and not rule.needs_sizes
+
+
+def test_a_recurrent_layer_is_traced_once_for_all_lengths_batches_first_as_well() -> None:
+    rng = np.random.default_rng(0)
+    layer = lucid.nn.LSTM(4, 5, batch_first=True)
+    for size in (8, 11, 9, 14, 20, 7):
+        array = rng.normal(size=(3, size, 4)).astype(np.float32)
+        x = lucid.tensor(array).requires_grad_()
+        found = lucid.autograd.grad(layer(x * 1)[0].pow(2).sum(), x)[0]
+        with native.op_by_op():
+            expected = lucid.autograd.grad(layer(x * 1)[0].pow(2).sum(), x)[0]
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    assert traces() == len(functions()) == 2
+
+
+def test_writes_to_what_was_copied_for_any_size_are_told() -> None:
+    layer = lucid.nn.Linear(4, 5)
+    for size in (8, 11, 9, 14, 20, 7):
+        x = lucid.ones(4, size).requires_grad_() * 1
+        y = layer(x.T)
+        x.mul_(2)
+        with pytest.raises(lucid.LucidError, match="modified by an inplace operation"):
+            y.sum().backward()
+    assert traces() == 1

@@ -204,7 +204,7 @@ class _Copy:
         source = self.blocks.kernel
         kept, along_row = source.kept, source.vector >= len(source.kept)
         vector, lanes = source.vector, source.lanes
-        if self.reduced != source.reduced and along_row:
+        if self.reduced is not source.reduced and along_row:  # equal sizes would be chance
             vector, lanes = -1, 1
         dtypes = [buffer.dtype for buffer in self.args]
         kernel = LoopNest(dtypes, kept, self.reduced, vector, lanes, self.insts)

@@ -70,7 +70,7 @@ from lucid.ir.passes.roll_up import roll_up_rounds
 from lucid.ir.passes.rounds import promising
 from lucid.ir.region_ops import body_names, is_exit
 from lucid.ir.stepping import step_through
-from lucid.ir.strides import contiguous_strides, is_contiguous
+from lucid.ir.strides import contiguous_strides
 from lucid.ir.types import TensorType
 from lucid.runtime.decided_sizes import DecidedProgram, decided_program
 from lucid.runtime.entry.layout import SLOW_PATH
@@ -579,8 +579,9 @@ class Program:
         if plain is None or self.guards.asked:
             return
         for position, open_type in self._open_types.items():
-            type_, strides, grad, kind = plain[position]
-            if not is_contiguous(type_.shape, tuple([n // type_.dtype.itemsize for n in strides])):
+            _, strides, grad, kind = plain[position]
+            array = call.tensors[position]._array
+            if array is None or not array.flags.c_contiguous:
                 return  # a copy is made for the step, which serves no tensors that need none
             plain[position] = open_type, strides, grad, kind
         decided = self._decided

@@ -47,16 +47,14 @@ __all__ = ["conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """A convolution but for its tensors.
+    """A convolution but for its tensors: it has no sizes but those of its windows.
 
     Attributes:
-        lengths: of the axes of the input along which the windows slide.
         is_transformed: whether it is computed by Winograd's algorithm.
     """
 
     windows: Windows
     groups: int
-    lengths: Shape
     is_transformed: bool = False
 
 
@@ -91,8 +89,9 @@ Pair = tuple[Tensor | None, Tensor | None]
 def _convolution_vjp(
     g: Tensor, x: Tensor, weight: Tensor, geometry: Geometry, needs: Needs
 ) -> Pair:
+    rest = geometry.windows.rest(x.shape[2:], g.shape[2:])
     return (
-        convolution_input_gradient(g, weight, geometry) if needs[0] else None,
+        convolution_input_gradient(g, weight, geometry, rest) if needs[0] else None,
         convolution_weight_gradient(x, g, geometry) if needs[1] else None,
     )
 
@@ -118,13 +117,18 @@ def _input_gradient_vjp(
 
 
 @with_gradient(_input_gradient_vjp)
-def convolution_input_gradient(g: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
-    """The transpose of a convolution with respect to its input; a transposed convolution."""
+def convolution_input_gradient(g: Tensor, weight: Tensor, geometry: Geometry, rest: Ints) -> Tensor:
+    """The transpose of a convolution with respect to its input; a transposed convolution.
+
+    rest: how many elements of the padded input lie behind the last window, on each axis.
+    """
+    lengths = geometry.windows.lengths(g.shape[2:], rest)
     positions = g.shape[0] * prod(g.shape[2:])
     few = positions * geometry.groups * 8 <= g.shape[1]
     if max(geometry.windows.steps) > 1 and few:
-        return _spread(g, weight, geometry)
-    along = [_phases(geometry, axis) for axis in range(geometry.windows.rank)]
+        return _spread(g, weight, geometry, lengths)
+    windows = geometry.windows
+    along = [_phases(windows, lengths, axis) for axis in range(windows.rank)]
     if prod(map(len, along)) > 1:  # they share what is around all of them
         low, high = (
             tuple(max(0, *(getattr(phase, end) for phase in phases)) for phases in along)
@@ -135,17 +139,17 @@ def convolution_input_gradient(g: Tensor, weight: Tensor, geometry: Geometry) ->
             [replace(phase, low=phase.low - a, high=phase.high - b) for phase in phases]
             for phases, a, b in zip(along, low, high, strict=True)
         ]
-    parts = [_phase(g, weight, phases, geometry) for phases in product(*along)]
-    if len(parts) == 1 and parts[0][0].shape[2:] == geometry.lengths:
+    parts = [_phase(g, weight, phases, geometry, lengths) for phases in product(*along)]
+    if len(parts) == 1 and parts[0][0].shape[2:] == lengths:
         return parts[0][0]
     channels = weight.shape[1] * geometry.groups
-    whole: Tensor = zeros(g.shape[0], channels, *geometry.lengths, dtype=g.dtype)
+    whole: Tensor = zeros(g.shape[0], channels, *lengths, dtype=g.dtype)
     for part, place in parts:
         whole = ops.update_slice(whole, part, **place)
     return whole
 
 
-def _spread(g: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
+def _spread(g: Tensor, weight: Tensor, geometry: Geometry, lengths: Shape) -> Tensor:
     """Add up each position's weights, scaled by its cotangent.
 
     Where positions are few, that takes less than copies of the weights of each phase.
@@ -154,7 +158,7 @@ def _spread(g: Tensor, weight: Tensor, geometry: Geometry) -> Tensor:
     at, within = _letters(rank)
     spread = _contract(weight, g, f"oc{within},no{at}->nc{within}{at}", geometry.groups)
     order = (0, 1, *range(2 + rank, 2 + 2 * rank), *range(2, 2 + rank))
-    return add_windows(ops.transpose(spread, perm=order), geometry.windows, geometry.lengths)
+    return add_windows(ops.transpose(spread, perm=order), geometry.windows, lengths)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,11 +182,11 @@ class _Phase:
     high: int
 
 
-def _phases(geometry: Geometry, axis: int) -> list[_Phase]:
+def _phases(windows: Windows, lengths: Shape, axis: int) -> list[_Phase]:
     """All that any window reaches along an axis."""
-    windows, length = geometry.windows, geometry.lengths[axis]
+    length = lengths[axis]
     size, step, dilation = windows.sizes[axis], windows.steps[axis], windows.dilations[axis]
-    before, windows_along = windows.low[axis], windows.counts(geometry.lengths)[axis]
+    before, windows_along = windows.low[axis], windows.counts(lengths)[axis]
     common = gcd(step, dilation)
     weights: dict[int, list[int]] = {}  # by the first element that they meet
     for i in range(size):
@@ -200,7 +204,7 @@ def _phases(geometry: Geometry, axis: int) -> list[_Phase]:
 
 
 def _phase(
-    g: Tensor, weight: Tensor, phases: Sequence[_Phase], geometry: Geometry
+    g: Tensor, weight: Tensor, phases: Sequence[_Phase], geometry: Geometry, lengths: Shape
 ) -> tuple[Tensor, dict[str, Ints]]:
     """The gradient of one phase along each axis, and where it belongs in the whole."""
     lead, steps = (0, 0), geometry.windows.steps
@@ -222,15 +226,16 @@ def _phase(
         part = _contract(own, windows_of(g, around), names, geometry.groups)
     place = {
         "starts": (*lead, *(phase.first for phase in phases)),
-        "stops": (*part.shape[:2], *geometry.lengths),
+        "stops": (*part.shape[:2], *lengths),
         "steps": (1, 1, *steps),
     }
     return part, place
 
 
 def _weight_gradient_vjp(u: Tensor, x: Tensor, g: Tensor, geometry: Geometry, needs: Needs) -> Pair:
+    rest = geometry.windows.rest(x.shape[2:], g.shape[2:])
     return (
-        convolution_input_gradient(g, u, geometry) if needs[0] else None,
+        convolution_input_gradient(g, u, geometry, rest) if needs[0] else None,
         _convolution(x, u, geometry) if needs[1] else None,
     )
 
@@ -313,7 +318,7 @@ def geometry_of(
     if min(sizes) < 1 or min(windows.counts(lengths)) < 1:
         padded, spans = times(windows.padded(lengths)), times(windows.spans)
         raise ShapeError(f"{name}: kernel ({spans}) is greater than the padded input ({padded})")
-    return Geometry(windows, groups, lengths)
+    return Geometry(windows, groups)
 
 
 def _transformed(geometry: Geometry, x: Tensor, weight: Tensor) -> Geometry:
@@ -323,7 +328,7 @@ def _transformed(geometry: Geometry, x: Tensor, weight: Tensor) -> Geometry:
         return geometry
     if x.dtype != f32 or get_float32_matmul_precision() == "highest":
         return geometry
-    is_transformed = winograd.pays(x.shape, weight.shape, windows.counts(geometry.lengths))
+    is_transformed = winograd.pays(x.shape, weight.shape, windows.counts(x.shape[2:]))
     return replace(geometry, is_transformed=is_transformed)
 
 
@@ -416,14 +421,14 @@ def _conv_transpose(
         limits = f"stride {list(steps)} or dilation {list(dilations)}"
         raise OptionError(f"{name}: output_padding {list(extra)} must be smaller than {limits}")
     windows = Windows(tuple(weight.shape[2:]), steps, dilations, ends, ends)
-    found = zip(x.shape[2:], steps, windows.spans, ends, extra, strict=True)
-    lengths = tuple((n - 1) * step + span - 2 * end + more for n, step, span, end, more in found)
+    lengths = windows.lengths(x.shape[2:], extra)
     if min(lengths) < 1:
         raise ShapeError(f"{name}: the output size ({times(lengths)}) is too small")
     late = [more // step for more, step in zip(extra, steps, strict=True)]
     if any(late):  # further windows, of which the input says nothing
         x = pad(x, [width for more in reversed(late) for width in (0, more)])
-    y = convolution_input_gradient(x, weight, Geometry(windows, groups, lengths))
+    rest = windows.rest(lengths, x.shape[2:])
+    y = convolution_input_gradient(x, weight, Geometry(windows, groups), rest)
     y = _with_bias(name, y, weight, bias)
     return y if had_batch else y.squeeze(0)
 

@@ -81,6 +81,19 @@ class Windows:
         found = zip(self.padded(lengths), self.spans, self.steps, strict=True)
         return tuple((n - span) // step + 1 for n, span, step in found)
 
+    def rest(self, lengths: Shape, counts: Shape) -> Ints:
+        """How many padded elements lie behind the last of so many windows, on each axis."""
+        found = zip(self.padded(lengths), counts, self.steps, self.spans, strict=True)
+        return tuple(n - (count - 1) * step - span for n, count, step, span in found)
+
+    def lengths(self, counts: Shape, rest: Ints) -> Shape:
+        """How many elements each axis has, without the padding, with so many windows."""
+        found = zip(counts, self.steps, self.spans, self.low, self.high, rest, strict=True)
+        return tuple(
+            (count - 1) * step + span - low - high + more
+            for count, step, span, low, high, more in found
+        )
+
     def attributes(self, axes: Ints) -> dict[str, Ints]:
         """As attributes of the op `overlap_add`, without the lengths."""
         return {"axes": axes, "steps": self.steps, "dilations": self.dilations}
