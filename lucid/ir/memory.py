@@ -56,6 +56,13 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any], nbytes: int) -> np.ndarr
     return np.ndarray(shape, dtype, memory, -address_of(memory) % ALIGNMENT)
 
 
+def copied(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """A row-major copy, as `np.array(array, dtype, order="C")` makes it, on such memory."""
+    copy = empty(array.shape, dtype, array.size * dtype.itemsize)
+    copy[...] = array
+    return copy
+
+
 def full(shape: tuple[int, ...], value: Any, dtype: np.dtype[Any]) -> np.ndarray:
     """`np.full` on such memory."""
     array = empty(shape, dtype, math.prod(shape) * dtype.itemsize)

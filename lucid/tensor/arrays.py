@@ -9,6 +9,7 @@ import numpy as np
 
 from lucid.ir.errors import ArgumentError, DTypeError, OptionError, ShapeError, TooLargeError
 from lucid.ir.inference import LESS, MOST_AXES, MOST_ELEMENTS
+from lucid.ir.memory import copied
 from lucid.ir.types import DType, dtype_of_numpy
 
 _OFTEN = {bool, int, float}
@@ -74,7 +75,7 @@ def copied_array(array: np.ndarray, dtype: DType | None, what: str) -> np.ndarra
             f"  array: {own}{list(array.shape)}\n"
             "hint: convert with .astype(...) first"
         )
-    return np.array(array, dtype.numpy, order="C")
+    return copied(array, dtype.numpy)
 
 
 def is_nested(data: Any) -> bool:

@@ -38,6 +38,7 @@ from lucid.ir.location import (
     user_spot,
     warn,
 )
+from lucid.ir.memory import copied
 from lucid.ir.op import Attributes, Op, Operand
 from lucid.ir.ops.rules import with_birthplaces
 from lucid.ir.strides import Strides, contiguous_strides
@@ -332,7 +333,7 @@ class TensorCore(Placed, WithGradient):
         if context.recorder is not None:
             return of_value(context.recorder.value_of(self))
         assert self._array is not None
-        return of_array(np.array(self._array, order="C"))
+        return of_array(copied(self._array, self._array.dtype))
 
     def _followed_by(self, array: np.ndarray, type: TensorType) -> Tensor:
         """A tensor of what was computed from this one, made at the same line of the user's."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
+from lucid.codegen.kernel_ir.affine import slabs
 from lucid.ir import ops
 from lucid.ir.graph import Graph, Value
 from lucid.ir.interpret import interpret
@@ -49,6 +50,39 @@ def run(graph: Graph, rng: np.random.Generator, limit: int = 2) -> Executable:
     for entry, before, after in zip(graph.inputs, arrays, given, strict=True):
         np.testing.assert_allclose(after, new.get(entry.value, before), rtol=1e-5, atol=1e-5)
     return executable
+
+
+# Borders --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shape", "low", "inner", "boxes"),
+    [
+        ((7,), (2,), (4,), 2),
+        ((3, 5, 9), (0, 1, 2), (3, 3, 6), 3),
+        ((3, 5, 9), (0, 0, 1), (3, 5, 7), 3),
+        ((3, 1, 9), (0, 0, 4), (3, 1, 3), 3),
+        ((3, 5, 9), (1, 2, 0), (2, 2, 6), 4),
+        ((3, 5, 9), (0, 1, 1), (3, 0, 6), 4),
+    ],
+)
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (2, 1, 0)])
+def test_what_is_around_an_array_is_filled_once_and_line_ends_with_the_next_lines(
+    shape: Shape, low: Shape, inner: Shape, boxes: int, order: Shape
+) -> None:
+    order = tuple(axis for axis in order if axis < len(shape))
+    memory = np.zeros([shape[axis] for axis in order], np.int32)
+    array = memory.transpose(np.argsort(order))
+    strides = tuple(stride // 4 for stride in array.strides)
+    found = slabs(shape, strides, low, inner)
+    for offset, box, steps in found:
+        indices = np.indices(box).reshape(len(box), -1)
+        np.add.at(memory.reshape(-1), offset + np.array(steps) @ indices, 1)
+    wanted = np.ones(shape, np.int32)
+    wanted[tuple(slice(n, n + size) for n, size in zip(low, inner, strict=True))] = 0
+    np.testing.assert_array_equal(array, wanted)
+    if order == tuple(range(len(shape))):
+        assert sum(0 not in box for _, box, _ in found) <= boxes
 
 
 # Lines ----------------------------------------------------------------------------------------

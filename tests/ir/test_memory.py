@@ -42,9 +42,11 @@ def test_what_steps_read_and_write_begins_at_a_line() -> None:
         opt.step()
         return y
 
+    data = np.random.default_rng(0).normal(size=(32, 64))
     y = step(lucid.ones(32, 64))
     moments = [opt.state[layer.weight][key] for key in ("exp_avg", "exp_avg_sq")]
-    for tensor in (layer.weight, layer.weight.grad, *moments, y, lucid.zeros(30, 30)):
+    made = [lucid.zeros(30, 30), lucid.tensor(data), lucid.tensor(data, dtype=lucid.float32)]
+    for tensor in (layer.weight, layer.weight.grad, *moments, y, *made):
         assert isinstance(tensor, lucid.Tensor)
         assert tensor.data_ptr() % 64 == 0
 

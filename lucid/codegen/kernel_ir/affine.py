@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from lucid.ir import ops
 from lucid.ir.graph import Node
 from lucid.ir.op import Op
+from lucid.ir.strides import Strides
 from lucid.ir.types import Shape
 
 _dims = itertools.count()
@@ -267,14 +268,29 @@ def radix(index: AffineExpr, sizes: Mapping[int, int]) -> list[int] | None:
     return result
 
 
-def slabs(shape: Shape, low: Shape, inner: Shape) -> list[tuple[Shape, Shape]]:
-    """The border of a padded array as disjoint boxes: starts and shapes."""
-    found: list[tuple[Shape, Shape]] = []
+def slabs(
+    shape: Shape, strides: Strides, low: Shape, inner: Shape
+) -> list[tuple[int, Shape, Strides]]:
+    """The border of a padded array as disjoint boxes: where each begins, its shape and strides.
+
+    The end of a line and the beginning of the next one are in one box where they are neighbours.
+    """
+    found: list[tuple[int, Shape, Strides]] = []
+    has_both = len(shape) > 1 and low[-1] and low[-1] + inner[-1] < shape[-1] and 0 not in inner
+    if has_both and strides[-2] == shape[-1] * strides[-1]:
+        (*around, lines, length), line = inner, shape[-1]
+        start = sum(n * stride for n, stride in zip(low, strides, strict=True))
+        gaps = (*around, lines - 1, line - length)
+        found.append((start + length * strides[-1], gaps, strides))
+        low = (*low[:-2], low[-2] * line + low[-1])
+        inner = (*around, (lines - 1) * line + length)
+        shape, strides = (*shape[:-2], shape[-2] * line), (*strides[:-2], strides[-1])
+    start = 0
     for axis, size in enumerate(shape):
-        before, after = low[:axis], shape[axis + 1 :]
         stop = low[axis] + inner[axis]
-        for start, count in ((0, low[axis]), (stop, size - stop)):
+        for first, count in ((0, low[axis]), (stop, size - stop)):
             if count:
-                starts = (*before, start, *(0 for _ in after))
-                found.append((starts, (*inner[:axis], count, *after)))
+                box = (*inner[:axis], count, *shape[axis + 1 :])
+                found.append((start + first * strides[axis], box, strides))
+        start += low[axis] * strides[axis]
     return found

@@ -68,19 +68,17 @@ class Assembler:
         region = self.items.new_region(node.result)
         low, strides = node.attributes["low"], region.strides
         inner = sum(start * stride for start, stride in zip(low, strides, strict=True))
-        around = [*slabs(node.result.shape, low, x.shape)]
+        around = slabs(node.result.shape, strides, low, x.shape)
         before: list[Item] = []
-        if _is_filled_whole(node.result.shape, [shape for _, shape in around]):
+        if _is_filled_whole(node.result.shape, [shape for _, shape, _ in around]):
             first = self.items.store(fill, region, shape=node.result.shape)
             before, around = [] if first is None else [first], []
             for item in before:
                 item.overwritten = True
         parts = [*before, self.items.store(x, BufferView(region.buffer, inner, strides), before)]
-        for starts, shape in around:
-            offset = sum(start * stride for start, stride in zip(starts, strides, strict=True))
-            parts.append(
-                self.items.store(fill, BufferView(region.buffer, offset, strides), shape=shape)
-            )
+        for offset, shape, steps in around:
+            view = BufferView(region.buffer, offset, steps)
+            parts.append(self.items.store(fill, view, shape=shape))
         self.items.assemble(node, parts, region)
 
     def _add_update_slice(self, node: Node) -> None:
