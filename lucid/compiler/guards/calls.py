@@ -673,7 +673,9 @@ class GuardCollector(Reads):
 
     def _load_constructor(self, kind: type) -> None:
         for name in ("__new__", "__init__"):
-            self._load_from_class(kind, name)
+            found = self._load_from_class(kind, name)
+            if type(found) is types.FunctionType:  # as of a named tuple, which isn't followed
+                self.value(found, found.__qualname__)
 
     def _call_class(self, kind: Any, args: Sequence[Any], kwargs: Any) -> None:
         made_by = type(kind).__call__
