@@ -49,7 +49,7 @@ _NAMES_OF_FUNCTIONS = ("__name__", "__qualname__", "__doc__", "__module__")
 _OF_TENSORS = frozenset(dir(TensorCore))
 _QUIET = frozenset({Tensor, int, float})  # of whose values operators read nothing else
 REGISTERS = ("_parameters", "_buffers", "_modules")
-_FieldOfTuple: Any = type(namedtuple("_", "field").field)
+_FieldOfTuple: Any = type(vars(namedtuple("_", "field"))["field"])
 _OF_ARRAYS = frozenset({"shape", "size", "ndim", "strides", "flags", "dtype"})
 # Special methods that code in C may call of whatever it is handed.
 _MAY_BE_CALLED = (
