@@ -93,7 +93,8 @@ class ParamGroup(_Noted):
         self.owner.guard()
         if hooks.has_bound(self, key):
             return value
-        if key in self.bound and not isinstance(value, (float, tuple)):
+        is_users = key != "params" and isinstance(value, (list, dict, set, np.ndarray))
+        if is_users or (key in self.bound and not isinstance(value, (float, tuple))):
             hooks.watch(self, key, lambda: f"{self.source}[{key!r}]")
         elif isinstance(value, (float, tuple)):
             return hooks.live(self, key, f"{self.source}[{key!r}]")

@@ -1927,3 +1927,137 @@ def test_what_a_cache_says_of_itself(compile):
     cached = functools.lru_cache(lambda number: number + 1)
     step = compile(lambda x: x * cached(1) + cached.cache_info().currsize)
     return calls(step, lambda: cached(2), lambda: cached(3))
+
+
+class Batch(typing.NamedTuple):
+    """Data with a name for each part."""
+
+    data: typing.Any
+    size: int = 1
+
+
+def kept_in_a_cache(data):
+    cached = functools.lru_cache(lambda: data)
+    cached()
+    return cached
+
+
+def in_a_module(data):
+    module = types.ModuleType("settings")
+    module.data = data
+    return module
+
+
+def in_a_group(data):
+    optimizer = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=0.1)
+    optimizer.param_groups[0]["data"] = data
+    return optimizer
+
+
+@pytest.mark.parametrize("make", [lambda: {"k": 2.0}, dict, lambda: np.array([2.0, 3.0])])
+@pytest.mark.parametrize(
+    ("put", "get"),
+    [
+        (Batch, lambda held: held.data),
+        (lambda data: [Batch(Batch(data))], lambda held: held[0].data.data),
+        (Batch, lambda held: getattr(held, held._fields[0])),
+        (
+            lambda data: contextvars.ContextVar("settings", default=data),
+            lambda held: held.get(),
+        ),
+        (kept_in_a_cache, lambda held: held()),
+        (in_a_module, lambda held: held.__dict__["data"]),
+        (in_a_group, lambda held: held.param_groups[0]["data"]),
+    ],
+)
+def test_data_of_which_nothing_tells_how_old_it_is(make, put, get):
+    """Python's collector knows no arrays, nor dicts of numbers alone: who holds them is asked."""
+
+    @same_as_eager
+    def program(compile):
+        data = make()
+        held = put(data)
+
+        def step(x):
+            found = get(held)
+            value = found.get("k", 1.0) if isinstance(found, dict) else found[0].item()
+            return x * value + len(found)
+
+        change = data.update if isinstance(data, dict) else lambda k: data.fill(k)
+        return calls(compile(step), lambda: change(k=5.0), lambda: change(k=7.0))
+
+    program()
+
+
+_MODULE = """
+import numpy as np
+import lucid
+
+K, TABLE, ROWS, SCALE = 2.0, {"k": 3.0}, np.array([4.0]), lucid.ones(1) * 6
+
+
+def shifted(x, by=1.0):
+    return x + by
+"""
+
+
+def from_import(x):
+    from late_package.settings import ROWS, SCALE, TABLE, K, shifted
+
+    return shifted(x * K + TABLE["k"] + float(ROWS[0]) + SCALE)
+
+
+def plain_import(x):
+    import late_package.settings as of
+
+    return of.shifted(x * of.K + of.TABLE["k"] + float(of.ROWS[0]) + of.SCALE)
+
+
+def by_name(x):
+    of = importlib.import_module("late_package.settings")
+    return of.shifted(x * of.K + of.TABLE["k"] + float(of.ROWS[0]) + of.SCALE)
+
+
+def of_a_package(x):
+    from late_package import settings as of
+
+    return of.shifted(x * of.K + of.TABLE["k"] + float(of.ROWS[0]) + of.SCALE)
+
+
+def relative(x):
+    return importlib.import_module("late_package").read(x)
+
+
+@pytest.mark.parametrize("step", [from_import, plain_import, by_name, of_a_package, relative])
+def test_a_module_that_a_step_is_the_first_to_import(step, tmp_path, monkeypatch):
+    """What its code makes is none of the step's, though it was made within its first call."""
+    package = tmp_path / "late_package"
+    package.mkdir()
+    (package / "settings.py").write_text(_MODULE)
+    (package / "__init__.py").write_text(
+        "def read(x):\n"
+        "    from . import settings as of\n"
+        "    return of.shifted(x * of.K + of.TABLE['k'] + float(of.ROWS[0]) + of.SCALE)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    @same_as_eager
+    def program(compile):
+        for name in ("late_package", "late_package.settings"):
+            sys.modules.pop(name, None)
+
+        def settings():
+            return sys.modules["late_package.settings"]
+
+        return calls(
+            compile(step),
+            lambda: setattr(settings(), "K", 9.0),
+            lambda: settings().TABLE.update(k=8.0),
+            lambda: settings().ROWS.fill(7.0),
+            lambda: settings().SCALE.fill_(5.0),
+            lambda: setattr(settings().shifted, "__defaults__", (3.0,)),
+        )
+
+    program()
+    for name in ("late_package", "late_package.settings"):
+        sys.modules.pop(name, None)

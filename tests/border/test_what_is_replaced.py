@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import collections
 import copy
+import dataclasses
 import enum
 import functools
 import itertools
@@ -92,6 +93,22 @@ def test_defaults(compile):
         lambda: setattr(f, "__defaults__", (5.0,)),
         lambda: f.__kwdefaults__.update(shift=2.0),
         lambda: setattr(f, "__kwdefaults__", {"shift": 7.0}),
+    )
+
+
+@same_as_eager
+def test_defaults_of_classes_that_python_writes(compile):
+    Point = collections.namedtuple("Point", "a k", defaults=(1.0,))
+
+    @dataclasses.dataclass
+    class Scale:
+        by: float = 2.0
+
+    step = compile(lambda x: x * Point(2).k + Scale().by)
+    return calls(
+        step,
+        lambda: setattr(Point.__new__, "__defaults__", (5.0,)),
+        lambda: setattr(Scale.__init__, "__defaults__", (7.0,)),
     )
 
 

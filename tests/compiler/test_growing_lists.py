@@ -6,6 +6,7 @@ import copy
 import math
 import re
 import statistics
+import types
 from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Any
@@ -699,6 +700,73 @@ def test_two_lists_that_were_found_in_one_place(agree):
             if i == 2:
                 histories["now"] = [5.0]
             seen.append(step(lucid.ones(2), i > 2))
+        return seen
+
+    agree(scenario)
+
+
+class ReplayBuffer:
+    """Fills up, and begins again at its start: as DQN's is written."""
+
+    def __init__(self, capacity):
+        self.memory = []
+        self.capacity = capacity
+        self.position = 0
+
+    def push(self, *record):
+        if len(self.memory) < self.capacity:
+            self.memory.append(None)
+        self.memory[self.position] = record
+        self.position = (self.position + 1) % self.capacity
+
+
+@pytest.mark.parametrize(
+    ("look", "traces"),
+    [
+        (len, 4),
+        (lambda memory: memory, 4),
+        (lambda memory: memory[-1], None),
+        (lambda memory: [record[0] for record in memory if record], None),
+    ],
+)
+def test_a_buffer_that_fills_up_and_begins_again(agree, look, traces):
+    """The place of a record follows from the length, or is a place that each call says."""
+
+    def scenario(compile):
+        buffer, seen = ReplayBuffer(4), []
+
+        @compile
+        def step(x):
+            buffer.push(x * 2, (x * x).sum().item())
+            return look(buffer.memory)
+
+        for i in range(20):
+            if i == 14:
+                buffer.capacity = 7
+            seen.append([copy.copy(step(lucid.ones(2) * i)), [*buffer.memory], buffer.position])
+        return seen
+
+    agree(scenario, traces)
+
+
+def test_a_place_of_a_list_that_has_been_appended_to_is_within_it(agree):
+    """Also where it is none of the last ones, and another list has come, in which it may not be."""
+
+    def scenario(compile):
+        state, seen = types.SimpleNamespace(found=[], at=0), []
+
+        @compile
+        def step(x):
+            state.found.append(0.0)
+            state.found[state.at] = 7.0
+            state.at += 2
+            return x * len(state.found)
+
+        for i in range(18):
+            if i in (4, 9):
+                state.found, state.at = [1.0] * (i + 3), i % 2 + 1
+            seen.append([step(lucid.ones(2)), [*state.found], state.at])
+            state.at %= len(state.found)
         return seen
 
     agree(scenario)

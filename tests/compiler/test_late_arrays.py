@@ -608,3 +608,25 @@ def test_metrics_of_a_library_are_native_calls_of_it():
         assert compiled(x, y) == step(x, y)
     assert not compiled.stats.eager_reasons
     assert compiled.stats.traces == 1
+
+
+def test_a_number_of_numpys_that_has_been_compared_is_one(agree):
+    """`best` is kept as what `mean()` gives, and no array of no axes."""
+
+    def scenario(compile):
+        state, seen = types.SimpleNamespace(best=np.float32(1e9), last=np.float32(0)), []
+
+        @compile
+        def step(x):
+            found = x.numpy().mean()
+            if found < state.best:
+                state.best = found
+            state.last = state.last * np.float32(0.5) + found
+            return state.best, found - state.last
+
+        for i in (4, 3, 5, 1, 2, 8, 0):
+            result = step(lucid.ones(2) * i)
+            seen += [[type(x), x] for x in (*result, state.best, state.last)]
+        return seen
+
+    agree(scenario)

@@ -312,6 +312,35 @@ def test_data_that_a_number_chooses_is_that_of_the_new_list(agree):
     agree(scenario, traces=1)
 
 
+def test_an_entry_is_put_at_a_place_of_the_new_list(agree):
+    """One that it hasn't is an error before anything has changed, as at any other call."""
+
+    def scenario(compile):
+        ring, seen = Thing(values=[0.0] * 9, at=0), []
+
+        @compile
+        def step(x):
+            ring.values[ring.at] = 7.0
+            ring.at += 1
+            return x * 2
+
+        for i in range(12):
+            if i == 5:
+                ring.values = [0.0] * 9
+            if i == 7:
+                ring.values = [0.0] * 3
+            if i == 10:
+                ring.at = 1
+            try:
+                seen.append(step(lucid.ones(2)))
+            except IndexError as error:
+                seen.append(str(error))
+            seen.append([[*ring.values], ring.at])
+        return seen
+
+    agree(scenario)
+
+
 def test_calls_are_native_again_when_a_container_stays():
     owner = Thing(log=[])
     step = lucid.compile(lambda x: append(owner, x), audit=False)

@@ -12,6 +12,7 @@ import contextlib
 import functools
 import gc
 import glob
+import importlib
 import inspect
 import itertools
 import locale
@@ -111,6 +112,7 @@ _OF_GLOBAL_GENERATOR: dict[Any, Any] = {
     )
 }
 _STATE_OF_GENERATORS = ("seed", "getstate", "get_state", "setstate", "set_state", "bit_generator")
+_IMPORTS = (importlib.import_module, __import__)
 _UNSEEDED = (np.random.default_rng, random.Random, np.random.RandomState, np.random.SeedSequence)
 _OF_LIBRARY = {"get_num_threads", "get_num_interop_threads", "get_printoptions", "extra_repr"}
 # What can't be guarded, by the package and the name of the function that is called.
@@ -555,6 +557,8 @@ class GuardCollector(Reads):
         is_given = any(x is not None for x in (*args, *kwargs.values()))
         if not is_given and any(function is x for x in _UNSEEDED):
             self._draws(f"{function.__name__}()")
+        if any(function is x for x in _IMPORTS) and args and type(args[0]) is str:
+            self.import_module(args[0])
         if isinstance(owner, GENERATORS) and hasattr(type(owner), _name_of(function)):
             self._draw(owner, function.__name__)
             self._look_at_all(args, kwargs)
@@ -673,7 +677,9 @@ class GuardCollector(Reads):
 
     def _load_constructor(self, kind: type) -> None:
         for name in ("__new__", "__init__"):
-            self._load_from_class(kind, name)
+            found = self._load_from_class(kind, name)
+            if type(found) is types.FunctionType:  # as of a named tuple, which isn't followed
+                self.value(found, found.__qualname__)
 
     def _call_class(self, kind: Any, args: Sequence[Any], kwargs: Any) -> None:
         made_by = type(kind).__call__
@@ -835,7 +841,7 @@ class GuardCollector(Reads):
             self._op_by_op(f"it asks {function.__name__}() after it has changed os.environ")
         given = ", ".join([*map(brief, args), *(f"{k}={brief(x)}" for k, x in kwargs.items())])
         ask = functools.partial(function, *args, **kwargs)
-        if not self.answer(f"{function.__name__}({given})", ask):
+        if not self.answer(f"{function.__name__}({given})", ask, holder=function):
             self._op_by_op(f"it asks {function.__name__}(), which gives something else each time")
         return self.guards[ask,].expected
 

@@ -36,6 +36,7 @@ from lucid.compiler.guards.guard import (
     Guard,
     TensorGuard,
     copy_of,
+    default_of,
     has_entry,
     has_kept_its_order,
     identity_of_key,
@@ -607,13 +608,19 @@ class Collector:
             self._add(identity, FieldGuard(path, attributes[name], attributes, name, gated=gated))
 
     def answer(
-        self, path: str, ask: Callable[..., Any], *args: Any, answered: Any = ABSENT
+        self,
+        path: str,
+        ask: Callable[..., Any],
+        *args: Any,
+        answered: Any = ABSENT,
+        holder: Any = None,
     ) -> bool:
         """Python is about to answer a question that it can be asked again.
 
         Whether it answers the same; else what it gives is another object each time.
 
         answered: what it did before the step has changed the answer.
+        holder: who has what it answers; None: the first of the arguments.
         """
         identity = (ask, *(x if isinstance(x, (str, int)) else id(x) for x in args))
         if identity in self.guards:
@@ -623,7 +630,7 @@ class Collector:
         if answered is ABSENT and not guard.holds():
             return False
         self._add(identity, guard)
-        self.value(guard.expected, path, args[0] if args else None)
+        self.value(guard.expected, path, args[0] if args and holder is None else holder)
         return True
 
     def tensor(self, path: str, tensor: TensorCore) -> None:
@@ -704,6 +711,8 @@ class Collector:
         if not self.answer(f"all of {path}", ask, value):
             self._op_by_op(f"{path} holds something else each time")
         found = ask(value)
+        if found is ABSENT:
+            self.value(default_of(value), f"the default of {path}", value)
         for item in found if isinstance(found, tuple) else ():
             for part in item if isinstance(item, tuple) else (item,):
                 if is_live(part):

@@ -102,7 +102,7 @@ _READS_AND_WRITES: dict[str, tuple[str, Sequence[int | str]]] = {
     **dict.fromkeys(("STORE_GLOBAL", "DELETE_GLOBAL"), ("store_global", ("name",))),
     **dict.fromkeys(_LOADS_CELL, ("load_cell", ("cell", "name"))),
     **dict.fromkeys(("STORE_DEREF", "DELETE_DEREF"), ("store_cell", ("cell", "name"))),
-    "IMPORT_NAME": ("import_module", ("name",)),
+    "IMPORT_NAME": ("import_module", ("name", 2, 1)),
     "LOAD_SUPER_ATTR": ("load_super", (2, 1, "name")),
     "BINARY_SUBSCR": ("load_item", (2, 1)),
     "BINARY_SLICE": ("load_slice", (3, 2, 1)),

@@ -502,6 +502,14 @@ def value_in(variable: ContextVar[Any]) -> Any:
     return variable.get(ABSENT)
 
 
+def default_of(variable: ContextVar[Any]) -> Any:
+    """What a context variable gives that holds nothing; None: it has no default."""
+    try:
+        return variable.get()
+    except LookupError:
+        return None
+
+
 _FLAGS = type(np.empty(0).flags)
 
 

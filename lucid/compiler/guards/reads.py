@@ -14,7 +14,7 @@ import operator
 import sys
 import threading
 import types
-from collections import defaultdict, deque
+from collections import defaultdict, deque, namedtuple
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -49,6 +49,7 @@ _NAMES_OF_FUNCTIONS = ("__name__", "__qualname__", "__doc__", "__module__")
 _OF_TENSORS = frozenset(dir(TensorCore))
 _QUIET = frozenset({Tensor, int, float})  # of whose values operators read nothing else
 REGISTERS = ("_parameters", "_buffers", "_modules")
+_FieldOfTuple: Any = type(vars(namedtuple("_", "field"))["field"])
 _OF_ARRAYS = frozenset({"shape", "size", "ndim", "strides", "flags", "dtype"})
 # Special methods that code in C may call of whatever it is handed.
 _MAY_BE_CALLED = (
@@ -126,6 +127,9 @@ class Reads(Collector):
     def _load_from_module(self, owner: Any, name: str, path: str) -> None:
         entries = vars(owner)
         self._read_class(owner)
+        if name == "__dict__":
+            self.value(entries, f"{path}.__dict__", owner)
+            return
         if name not in entries and owner.__name__ == "lucid":
             getattr(owner, name, None)  # what is imported late is there from now on
         self.entry(f"{path}.{name}", entries, name, holder=owner)
@@ -153,6 +157,9 @@ class Reads(Collector):
             return
         if isinstance(found, types.GetSetDescriptorType):
             self.answer(place, getattr, owner, name)
+            return
+        if isinstance(found, _FieldOfTuple):
+            self.value(found.__get__(owner), place, owner)
             return
         if isinstance(found, types.DynamicClassAttribute):  # of an enumeration's member
             name = f"_{name}_"
@@ -717,9 +724,34 @@ class Reads(Collector):
         if isinstance(cell, types.CellType):
             self.entry(name, cell, None, write=True)
 
-    def import_module(self, name: str) -> None:
-        if name in sys.modules:
+    def import_module(self, name: str, level: int = 0, names: Sequence[str] | None = ()) -> None:
+        """`from name import names`, of which the first time runs code that is none of the step's.
+
+        What that leaves is older than the trace, which begins again.
+        """
+        entries = instance_dict(sys.modules.get(name)) or {}
+        is_package = "__path__" in entries  # of which a name may be a module
+        if level or not entries or (is_package and not entries.keys() >= {*(names or ())}):
+            before, recorder = len(sys.modules), context.recorder
+            try:
+                context.recorder = None
+                __import__(name, self._globals_here(), None, names or (), level)
+            except Exception:
+                return  # which the step is about to meet
+            finally:
+                context.recorder = recorder
+            if len(sys.modules) != before:
+                self.begin_again(f"imports {'.' * level}{name}")
+        if name in sys.modules and not level:
             self.entry(f"sys.modules[{name!r}]", sys.modules, name)
+
+    def _globals_here(self) -> dict[str, Any] | None:
+        """The globals of the user's code that runs."""
+        frame: types.FrameType | None = sys._getframe()
+        code = None if self.at is None else self.at[0]
+        while frame is not None and frame.f_code is not code:
+            frame = frame.f_back
+        return None if frame is None else frame.f_globals
 
     # ------------------------------------------------------------------
 

@@ -266,12 +266,11 @@ class SymScalar:
         text = f"{low} <= {_text(self)} <= {high}"
         return bool(self._ask(text, lambda number: low <= number <= high, dtype is i64))
 
-    def is_place_in(self, owner: list[Any], path: str) -> bool:
-        """Whether it is the place of an entry of a list, counted from its begin."""
+    def is_place_in(self, size: int) -> bool:
+        """Whether it is the place of an entry of a list of that size, counted from its begin."""
         if not issubclass(self.kind, WHOLE):
             return False
-        text = f"0 <= {_text(self)} < len({path})"
-        return bool(self._ask(text, lambda number: 0 <= number < len(owner)))
+        return bool(self._ask(f"0 <= {_text(self)} < {size}", lambda number: 0 <= number < size))
 
     # ------------------------------------------------------------------ arithmetic
 

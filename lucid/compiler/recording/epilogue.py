@@ -270,7 +270,8 @@ class EpilogueBuilder:
                 if (found := leaf.found) is not None:
                     return Found("array", lambda _: found())
                 leaf.settle()
-                if leaf.tensor is not None and leaf.whole is None:
+                is_array = leaf.kind is np.ndarray  # a number may be an element of a graph, too
+                if is_array and leaf.tensor is not None and leaf.whole is None:
                     whole = self._spec_of(leaf.tensor)
                     return Found("array", lambda run: whole.of(run).numpy())
             slots = {key: self._slot(x, x) for key, x in leaf.bases.items() if not is_live(x)}

@@ -27,7 +27,7 @@ from lucid.compiler.guards.mutable_sources import (
     stands_for_list,
 )
 from lucid.compiler.inputs.late import Applied, Bases, Late, bases_of, formula_of, now_of
-from lucid.compiler.inputs.scalars import ONLY_COMPUTE, Formula, is_live, seen
+from lucid.compiler.inputs.scalars import ONLY_COMPUTE, Formula, is_known_before, is_live, seen
 from lucid.compiler.recording.late_arrays import LateArray
 from lucid.compiler.recording.late_numbers import LateScalar, number_by
 from lucid.compiler.results.side_effects import holds_state, restart_to_bind
@@ -213,6 +213,7 @@ class GrowingView(ListPart):
         self._listed = None
         self._added = 0  # entries at the end among which are all that the step has put there
         self._taken = 0  # entries at the start that are gone
+        self._is_any_other = False  # whether the step has put one at a place that a call says
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -267,6 +268,8 @@ class GrowingView(ListPart):
 
         Raises `RestartTrace` where some are state that must be an argument of the trace.
         """
+        if self._is_any_other:
+            self._refuse()
         known = self.source.keys
         unknown = [
             MutableSource(f"{self.source.path}[{at}]", self.owner, at)
@@ -298,6 +301,8 @@ class GrowingView(ListPart):
 
     def are_all(self, kind: type) -> bool:
         """Whether all entries are of a class, in each call; of many the last and new ones."""
+        if self._is_any_other:
+            self._refuse()
         source, expected = self.source, frozenset((kind,))
 
         def kinds() -> frozenset[type]:
@@ -359,6 +364,7 @@ class GrowingView(ListPart):
         self._change("clear")
         self.places = []
         self._size = self._added = 0
+        self._is_any_other = False
 
     def popleft(self) -> Any:
         """Take the first entry of a deque."""
@@ -377,6 +383,12 @@ class GrowingView(ListPart):
             self._refuse()
 
     def __setitem__(self, key: Any, value: Any) -> None:
+        if is_known_before(key) and key.__class__ is int and key >= 0 and key < self.size:
+            if not (self._added and key == self.size - 1):  # as after `buffer.append(None)`
+                self._change("__setitem__", key, value)
+                self._is_any_other = True
+                return
+            key = -1
         key = seen(key)
         if type(key) is int and -len(self.places) <= key < 0 and self.size >= -key:
             self._change("__setitem__", key, value)

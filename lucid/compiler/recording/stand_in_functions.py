@@ -212,7 +212,10 @@ class StandInFunctions:
         if not (is_place or is_key) or here() in self._recorder.at_start.looked_at:
             return None
         later = self._outside.stored(owner)
-        return None if is_place and later and not key.is_place_in(owner, name) else later
+        if later is not None and is_place:
+            self._collector.length(name, owner)
+            later = later if key.is_place_in(len(owner)) else None
+        return later
 
     def augmented(self, owner: Any, key: Any) -> Any:
         """What stands for the entry in `d[key] += 1`, at such a key; None: it is looked at."""
