@@ -24,10 +24,12 @@ import pytest
 import lucid
 from lucid import nn
 from lucid.autograd.dual import DualLevel
+from lucid.autograd.generators import put_state
 from lucid.autograd.native import Code
 from lucid.compiler.compiled import Compiled
 from lucid.compiler.guards import events
 from lucid.compiler.guards.age import Age
+from lucid.compiler.hosts.state import _Writes
 from lucid.compiler.results.replayed_effects import ReplayedEffect
 from lucid.ir import Graph, ops
 from lucid.ir.types import TensorType, f32
@@ -334,6 +336,34 @@ def test_a_first_call_that_is_interrupted_has_happened_or_has_not(
         pair = Pair(kind)
         pair.call(1, interrupt, draw.uniform(1e-3, 0.15))
         pair.call(2, lambda run, delay: run(), 0.0)
+
+
+def test_an_interrupt_as_the_trace_goes_on_behind_a_call_of_python_leaves_nothing_of_it() -> None:
+    """What was put aside for that call may not come back when nobody has the error any more."""
+
+    def at_place(run: Callable[[], object], number: float) -> None:
+        count = [0]
+
+        def profile(frame: Any, event: str, value: Any) -> None:
+            is_there = event == "call" and frame.f_code in codes
+            if is_there and type(frame.f_locals.get("self")) in (_Writes, type(None)):
+                count[0] += 1
+                if count[0] == number:
+                    raise Interrupt
+
+        sys.setprofile(profile)
+        try:
+            run()
+        finally:
+            sys.setprofile(None)
+
+    codes = {x.__code__ for x in (_Writes.put_back, _Writes.end, put_state)}
+    number, is_interrupted = 0, True
+    while is_interrupted:
+        number += 1
+        pair = Pair("with all of it")
+        is_interrupted = pair.call(1, at_place, number)
+    assert number > 8
 
 
 def test_an_interrupt_wherever_a_trace_begins_or_ends_to_listen_leaves_nobody_listening() -> None:

@@ -85,10 +85,14 @@ class Age:
             found = found[np.isin(found, self._before, invert=True)]
         self._new = np.sort(np.concatenate([self._new, found]), kind="stable")
 
-    def end(self) -> None:
-        """Let the collector see everything again; what is new can't be told any more."""
+    def end(self, *, and_inner: bool = False) -> None:
+        """Let the collector see everything again; what is new can't be told any more.
+
+        and_inner: also for those that have begun since, which an interrupt may have left so.
+        """
         if self in Age._running:
-            Age._running.remove(self)
+            place = Age._running.index(self)
+            del Age._running[place : None if and_inner else place + 1]
             self._new, self._is_settled = self._new[:0], True
         if not Age._running:  # also where an interrupt has come between
             gc.unfreeze()

@@ -902,7 +902,7 @@ class Collector:
         if not self._is_finished:
             self._is_finished = True
             self.library_objects.clear()
-        self._age.end()
+        self._age.end(and_inner=True)
         self.take_entry = _take_none
         for guard in self.guards.values():
             if isinstance(guard, (EntryGuard, ContentsGuard)):

@@ -7,7 +7,6 @@ import itertools
 import operator
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -240,7 +239,7 @@ class DynamicNumber(MutableSource):
         scalar = recorder.live_scalar(text, before, lambda call: self.found(), self.found)
         self._before, self._stand_in = before, scalar
         self.put(scalar)
-        recorder.aside.append(functools.partial(put_aside, self, scalar, before))
+        recorder.aside.append((self, scalar, before))
 
     def leave(self) -> bool:
         """Put the number back; whether its stand-in was still there.
@@ -253,19 +252,6 @@ class DynamicNumber(MutableSource):
         self.put(self._before)
         self._stand_in = None
         return is_there
-
-
-@contextmanager
-def put_aside(place: MutableSource, stand_in: Any, before: Any) -> Iterator[None]:
-    """In the block a place has what was there before, for code that isn't traced."""
-    is_there = place.found() is stand_in
-    if is_there:
-        place.put(before)
-    try:
-        yield
-    finally:
-        if is_there:
-            place.put(stand_in)
 
 
 def source_of(seen: EntryGuard | DynamicNumber) -> MutableSource:

@@ -8,7 +8,8 @@ import types
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence, Set
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
+from functools import partial
 from threading import get_ident
 from typing import Any, NoReturn
 
@@ -132,66 +133,86 @@ class Surroundings:
         known: the identities of dicts that the block puts back by itself, of which the trace knows
             what it does with them: where it changes more, the call runs op by op.
         """
-        outer = self._recorder.collector
+        outer, collector = self._recorder.collector, _Writes()
         assert outer is not None
-        suspended = [(s, s.value, s.generation) for s in self._recorder.cells]
-        for storage, _, _ in suspended:
-            storage.value = storage.recorder = None
-        collector = _Writes()
         collector.substitutes = _Unsaid()
-        aside = ExitStack()
-        try:
-            for number in self._recorder.aside:
-                aside.enter_context(number())
-            collector.begin()
-            for path, value in self._roots:
-                if path:
-                    collector.value(value, path)
-                    collector.accept(value, value)
-            for path, entries in reachable(self._roots, dict):
-                if is_librarys(type(entries)):  # as an optimizer's state, which its steps make
-                    collector.contents(path, entries, write=True)
-            with listening(collector), _without_warnings():
-                yield
-            collector.finish()
-        except BaseException as error:
-            self._forget_lent(collector.guards)
-            collector.put_back()
-            if isinstance(error, ValueError) and "read-only" in str(error):
-                error = _WritesOutsideError("memory of a tensor from outside, by NumPy")
-            if isinstance(error, _WritesOutsideError):
-                self._recorder.run_op_by_op(f"{self._name}, a host call, writes {error}")
-            if isinstance(error, Exception) and outer.has_hosts:
-                self._recorder.run_op_by_op(
-                    f"{self._name}, a host call, may need what one before it has changed: {error}"
-                )
-            raise
-        else:
-            self._forget_lent(collector.guards)
-            guards = [x for x in collector.guards.values() if isinstance(x, _KINDS)]
-            changed = [guard for guard in guards if not guard.holds()]
-            if known is not None:
-                changed = [guard for guard in changed if id(guard.owner) not in known]
-            collector.put_back()
-            epoch.count += 1  # which objects of the library's go by
-            if known is not None and (changed or collector.drawn):
-                what = f"changes {changed[0].path}" if changed else "draws random numbers"
-                self._recorder.run_op_by_op(f"it calls {self._name}, which {what}")
-            given = {id(value) for path, value in self._roots if path}
-            outer.note_host(self._name, changed, given)
-            for guard in collector.guards.values():
-                if outer.has_changed_for(guard) or self._looks_at(guard):
+        suspended = [(s, s.value, s.generation) for s in self._recorder.cells]
+        aside = [x for x in self._recorder.aside if x[0].found() is x[1]]
+        with self._recorder.putting_back(partial(self._go_on, collector, suspended, aside)):
+            for storage, _, _ in suspended:
+                storage.value = storage.recorder = None
+            for place, _, before in aside:
+                place.put(before)
+            try:
+                collector.begin()
+                for path, value in self._roots:
+                    if path:
+                        collector.value(value, path)
+                        collector.accept(value, value)
+                for path, entries in reachable(self._roots, dict):
+                    if is_librarys(type(entries)):  # as an optimizer's state, which its steps make
+                        collector.contents(path, entries, write=True)
+                takers.insert(0, collector.drops_warning)
+                with listening(collector):
+                    yield
+                collector.finish()
+            except BaseException as error:
+                self._take_back(collector)
+                if isinstance(error, ValueError) and "read-only" in str(error):
+                    error = _WritesOutsideError("memory of a tensor from outside, by NumPy")
+                if isinstance(error, _WritesOutsideError):
+                    self._recorder.run_op_by_op(f"{self._name}, a host call, writes {error}")
+                if isinstance(error, Exception) and outer.has_hosts:
                     self._recorder.run_op_by_op(
-                        f"{self._name}, a host call, reads {guard.path}, which the step has changed"
+                        f"{self._name}, a host call, may need what one before it has changed: "
+                        f"{error}"
                     )
-        finally:
-            for generator, state in collector.drawn.values():  # which draw the same again
-                put_state(generator, state)
-            collector.end()
-            aside.close()
-            for storage, value, generation in suspended:
-                storage.value, storage.generation = value, generation
-                storage.recorder = self._recorder
+                raise
+            self._note(outer, collector, known)
+
+    def _note(self, outer: GuardCollector, collector: _Writes, known: Set[int] | None) -> None:
+        """Take back what the call has changed, and let the trace know of it."""
+        self._forget_lent(collector.guards)
+        guards = [x for x in collector.guards.values() if isinstance(x, _KINDS)]
+        changed = [guard for guard in guards if not guard.holds()]
+        if known is not None:
+            changed = [guard for guard in changed if id(guard.owner) not in known]
+        self._take_back(collector)
+        epoch.count += 1  # which objects of the library's go by
+        if known is not None and (changed or collector.drawn):
+            what = f"changes {changed[0].path}" if changed else "draws random numbers"
+            self._recorder.run_op_by_op(f"it calls {self._name}, which {what}")
+        given = {id(value) for path, value in self._roots if path}
+        outer.note_host(self._name, changed, given)
+        for guard in collector.guards.values():
+            if outer.has_changed_for(guard) or self._looks_at(guard):
+                self._recorder.run_op_by_op(
+                    f"{self._name}, a host call, reads {guard.path}, which the step has changed"
+                )
+
+    def _take_back(self, collector: _Writes) -> None:
+        """Undo what an evaluation has changed in Python, once."""
+        if not collector.is_put_back:
+            self._forget_lent(collector.guards)
+            collector.put_back()
+
+    def _go_on(
+        self,
+        collector: _Writes,
+        suspended: Sequence[tuple[Storage, Value | None, int]],
+        aside: Sequence[tuple[Any, Any, Any]],
+    ) -> None:
+        """End an evaluation: the trace goes on. It can be done again after an interrupt."""
+        self._take_back(collector)
+        takers[:] = [taker for taker in takers if taker != collector.drops_warning]
+        for generator, state in collector.drawn.values():  # which draw the same again
+            put_state(generator, state)
+        collector.end()
+        for place, stand_in, _ in aside:
+            place.put(stand_in)
+        for storage, value, generation in suspended:
+            storage.value, storage.generation = value, generation
+            storage.recorder = self._recorder
 
     def _looks_at(self, guard: Guard) -> list[Storage]:
         """The memory that the trace has written and a guard is about."""
@@ -230,6 +251,11 @@ class _Writes(GuardCollector):
     def __init__(self) -> None:
         super().__init__()
         self.drawn: dict[int, tuple[Any, Any]] = {}
+        self._thread = get_ident()
+
+    def drops_warning(self, *_: object) -> bool:
+        """Let the library give none in this thread."""
+        return get_ident() == self._thread
 
     def advance(self, iterator: Any) -> None:
         """Each call advances it again."""
@@ -248,21 +274,6 @@ class _Writes(GuardCollector):
 
 def _is_terminal(file: Any) -> bool:
     return file is sys.stdout or file is sys.stderr
-
-
-@contextmanager
-def _without_warnings() -> Iterator[None]:
-    """Let the library give none in this thread."""
-    thread = get_ident()
-
-    def drops(*_: object) -> bool:
-        return get_ident() == thread
-
-    takers.insert(0, drops)
-    try:
-        yield
-    finally:
-        takers.remove(drops)
 
 
 class _Unsaid(Substitutes):

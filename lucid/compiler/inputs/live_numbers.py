@@ -52,7 +52,7 @@ class SymNumbers:
         self.live_inputs: dict[tuple[str, DType], tuple[Value, SymSource]] = {}
         self.formulas: dict[str, FormulaGuard] = {}
         self.has_numbers = False
-        self.aside: list[Callable[[], AbstractContextManager[None]]] = []
+        self.aside: list[tuple[Any, Any, Any]] = []  # places, what stands there, and what did
         self.sizes = Sizes((), is_strict=False, room=_MOST_SIZES)
         self.sized: dict[int, Value] = {}
 

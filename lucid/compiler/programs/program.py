@@ -53,7 +53,7 @@ from lucid.compiler.results.output_specs import (
     leaf_of,
     storage_of,
 )
-from lucid.compiler.results.replayed_effects import all_or_nothing
+from lucid.compiler.results.replayed_effects import all_or_nothing, put_all
 from lucid.dtypes import get_default_dtype
 from lucid.ir import ops
 from lucid.ir.clone import Snapshot, copy_graph, rewritten
@@ -1081,8 +1081,7 @@ class Program:
             leaf._grad = None if spec is None else spec.of(run)
         result = self.result.of(run)
         finals = [final.of(run) for final in self._finals]
-        for entries in run.changed:
-            entries.put()
+        put_all(run.changed)
         run.calls = []
         for deferred in self._deferred:  # before lists grow, and calls change what is asked
             kwargs = {name: spec.of(run) for name, spec in deferred.kwargs.items()}

@@ -8,7 +8,7 @@ find out what these are before they run. In the graph they are inputs, like all 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -20,7 +20,7 @@ from lucid.compiler.inputs.scalars import Number, SymScalar, is_live
 from lucid.compiler.recording.hooks import item_of
 from lucid.compiler.recording.late_arrays import computed
 from lucid.compiler.recording.texts import tree_now
-from lucid.compiler.results.replayed_effects import Entries, ReplayedEffect
+from lucid.compiler.results.replayed_effects import Entries, ReplayedEffect, put_all
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
 
@@ -58,7 +58,7 @@ class Foreseen:
         effects.append(effect)
         collector = self.recorder.collector
         assert collector is not None
-        found = _left_by(effect)
+        found = self._left_by(effect)
         for owner, key in entries:
             before = dict.__getitem__(owner, key)
             if not found:
@@ -102,14 +102,10 @@ class Foreseen:
         """
         around = Surroundings(self.recorder, effect.what, (), (), 0)
         known = {*map(id, effect.owners)}
-        with _holding(_as_found(effect.owners)), around.untouched(known):
-            before = [*map(Entries, effect.owners)]
-            try:
-                with suppress(Exception):
-                    effect.call()
-            finally:
-                for entries in before:
-                    entries.put()
+        with self._holding(effect.owners), around.untouched(known):
+            put_back = partial(put_all, [*map(Entries, effect.owners)])
+            with self.recorder.putting_back(put_back), suppress(Exception):
+                effect.call()
 
     def tell(
         self,
@@ -157,25 +153,26 @@ class Foreseen:
         owners = [*{id(owner): owner for owner in concerned}.values()]
 
         def found(args: Sequence[Any], values: Sequence[Any]) -> list[Any]:
-            with _holding(_as_found(owners)) if is_traced else nullcontext():
+            with holding():
                 after_effects = [] if earlier is None else earlier.entries()
                 before = [*map(Entries, owners)]
                 try:
-                    for each in after_effects:
-                        each.put()
+                    put_all(after_effects)
                     for (owner, key, _), value in zip(told, values, strict=True):
                         dict.__setitem__(owner, key, value)
                     function(*args)
-                    return [dict.__getitem__(owner, key) for owner, key in entries]
-                finally:
-                    for each in before:
-                        each.put()
+                    left = [dict.__getitem__(owner, key) for owner, key in entries]
+                    put_all(before)
+                except BaseException:  # an interrupt as well, while they are put back
+                    put_all(before)
+                    raise
+                return left
 
         self.put_back()
-        is_traced = True
+        holding: Callable[[], AbstractContextManager[None]] = partial(self._holding, owners)
         given = [*args], [standing for *_, standing in told]
         left: list[Any] = computed(self.recorder.exits, what.removesuffix("()"), found, given, {})
-        is_traced = False
+        holding = nullcontext  # calls of the program find what is there
         self._put_all()
         return left
 
@@ -244,14 +241,26 @@ class Foreseen:
         self.recorder.guard_value(text, read, after)
         return None
 
+    def _left_by(self, effect: ReplayedEffect) -> list[Entries]:
+        """What effects up to one leave; nothing if one raises an error, which is for the call."""
+        try:
+            with self._holding(effect.owners):
+                return effect.entries()
+        except Exception:
+            return []
 
-def _left_by(effect: ReplayedEffect) -> list[Entries]:
-    """What effects up to one leave; nothing if one raises an error, which is for the call."""
-    try:
-        with _holding(_as_found(effect.owners)):
-            return effect.entries()
-    except Exception:
-        return []
+    @contextmanager
+    def _holding(self, owners: Sequence[dict[str, Any]]) -> Iterator[None]:
+        """In the block dicts hold what the call that is traced has found there."""
+        recorder, found = context.recorder, _as_found(owners)
+        try:
+            context.recorder = None  # so that the dicts are asked for nothing
+            held = [(owner, dict.copy(owner)) for owner in owners]
+            with self.recorder.putting_back(partial(_update, held)):
+                _update(found)
+                yield
+        finally:
+            context.recorder = recorder
 
 
 def _as_found(owners: Sequence[dict[str, Any]]) -> list[Found]:
@@ -259,17 +268,6 @@ def _as_found(owners: Sequence[dict[str, Any]]) -> list[Found]:
     return [(owner, {k: tree_now(x) for k, x in dict.items(owner)}) for owner in owners]
 
 
-@contextmanager
-def _holding(found: Sequence[Found]) -> Iterator[None]:
-    """In the block dicts hold what the call that is traced has found there."""
-    recorder, held = context.recorder, []
-    try:
-        context.recorder = None  # so that the dicts are asked for nothing
-        held += [(owner, dict.copy(owner)) for owner, _ in found]
-        for owner, entries in found:
-            dict.update(owner, entries)
-        yield
-    finally:
-        for owner, entries in held:
-            dict.update(owner, entries)
-        context.recorder = recorder
+def _update(found: Sequence[Found]) -> None:
+    for owner, entries in found:
+        dict.update(owner, entries)

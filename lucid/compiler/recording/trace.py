@@ -393,11 +393,10 @@ def _settle(
     failed: bool,
 ) -> None:
     """Put everything concrete back; after an interrupt it can be done again."""
-    if failed:
-        recorder.foreseen.put_back()
     recorder.restore(failed)
     stand_ins.cut()
     if failed:
+        recorder.foreseen.put_back()
         recorder.hosts.put_back()
         side_effects.put_back()
         if not collector.is_put_back:  # what is put back means something else after `end`

@@ -116,6 +116,7 @@ class TracedMemory(SymNumbers):
         self.may_catch = False
         self.undo = [] if undo is None else undo
         self._made_before = len(self.undo)
+        self._pending: list[Callable[[], object]] = []  # what open blocks put back
         self._first_sequence = next(sequence_numbers)
 
     def value_of(self, tensor: TensorCore, what: str = "an operation") -> Value:
@@ -404,6 +405,8 @@ class TracedMemory(SymNumbers):
 
     def restore(self, failed: bool) -> None:
         """Put every concrete tensor back to what it was before the trace."""
+        if failed:
+            undo_all(self._pending)
         for storage in self.cells:
             storage.value = None
             storage.recorder = None
@@ -419,6 +422,20 @@ class TracedMemory(SymNumbers):
     def take_back(self) -> None:
         """Undo what the trace has created in Python."""
         undo_all(self.undo, self._made_before)
+
+    @contextmanager
+    def putting_back(self, put_back: Callable[[], object]) -> Iterator[None]:
+        """Call `put_back()` at the end of the block; else a trace that fails does, first of all.
+
+        Python looks for signals between any two calls: no `finally` is sure to be run to its end.
+        What an interrupt has cut short is done again, from the start.
+        """
+        self._pending.append(put_back)
+        try:
+            yield
+        finally:
+            put_back()
+            self._pending.remove(put_back)
 
     def forget_arguments(self) -> None:
         """Let go of what stood for the arguments, and of the gradients that the trace found."""

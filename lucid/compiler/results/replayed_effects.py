@@ -51,6 +51,12 @@ class Entries:
             counter.now = version
 
 
+def put_all(found: Sequence[Entries]) -> None:
+    """Let all of it be there again."""
+    for entries in found:
+        entries.put()
+
+
 def all_or_nothing(call: Callable[[], object], owners: Sequence[dict[str, Any]]) -> None:
     """Make a call that changes these dicts; who interrupts it finds them as they were."""
     before = [*map(Entries, owners)]
@@ -58,8 +64,7 @@ def all_or_nothing(call: Callable[[], object], owners: Sequence[dict[str, Any]])
         call()
     except BaseException as error:
         if not isinstance(error, Exception):
-            for entries in before:
-                entries.put()
+            put_all(before)
         raise
 
 
@@ -116,11 +121,9 @@ class ReplayedEffect:
             try:
                 for effect in reversed(missing):
                     effect._find(before)
-                for entries in before:
-                    entries.put()
+                put_all(before)
             except BaseException:  # an interrupt as well, while they are put back
-                for entries in before:
-                    entries.put()
+                put_all(before)
                 raise
         return self._after
 
@@ -132,8 +135,7 @@ class ReplayedEffect:
 
         What effects before it leave is known.
         """
-        for entries in before if self._earlier is None else self._earlier._after:
-            entries.put()
+        put_all(before if self._earlier is None else self._earlier._after)
         self.call()
         self._after = [*map(Entries, self.owners)]
         self._before = before[: len(self.owners)]

@@ -27,7 +27,6 @@ from lucid.compiler.guards.mutable_sources import (
     MutableSource,
     TensorProperty,
     bound,
-    put_aside,
     source_of,
 )
 from lucid.compiler.guards.restarts import RestartTrace
@@ -187,7 +186,7 @@ class SideEffects:
         for source, value, before in zip(self.read, values, self._before, strict=True):
             source.put(value)
             if is_live(value):
-                recorder.aside.append(partial(put_aside, source, value, before))
+                recorder.aside.append((source, value, before))
 
     def leave(
         self,
