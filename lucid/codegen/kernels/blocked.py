@@ -175,7 +175,7 @@ class BlockedKernel(Kernel):
         return TileGrid((1, height, width), counts, packs)
 
     def _part(self, wanted: int, tiles: int, panels: int) -> tuple[int, int]:
-        """Tiles and panels of a part: as many parts as are wanted, which read and copy little.
+        """Tiles and panels of a part: as many parts as are wanted, or can be, which copy little.
 
         Each reads its rows of the first operand, and copies its columns of the second one.
         """
@@ -185,9 +185,10 @@ class BlockedKernel(Kernel):
         def parts(across: int) -> tuple[int, int]:
             return min(most, ceil(wanted / across)), across
 
-        def cost(counts: tuple[int, int]) -> tuple[bool, float]:
+        def cost(counts: tuple[int, int]) -> tuple[int, float]:
             down, across = counts
-            return down * across < wanted, down * columns * costs.COPIED + across * rows
+            lacking = max(0, wanted - down * across)
+            return lacking, down * columns * costs.COPIED + across * rows
 
         one = self.product.plan.pack_a == "block"  # whose copy of the first operand serves once
         down, across = min(map(parts, range(1, 1 + (1 if one else min(wanted, panels)))), key=cost)
