@@ -10,6 +10,7 @@ from lucid.codegen.contraction.gemm import Bounds, Emitter, Panel, Position
 from lucid.codegen.contraction.matrices import MatrixProduct
 from lucid.codegen.emit import lowering, memory
 from lucid.codegen.emit.insts import InstEmitter
+from lucid.codegen.kernel_ir.affine import AffineExpr
 from lucid.codegen.kernel_ir.nest import LoopNest
 from lucid.codegen.llvm.builder import FunctionBuilder, Val, i64
 from lucid.codegen.llvm.target import ELEMENT_BYTES
@@ -74,19 +75,26 @@ class EpilogueEmitter(InstEmitter):
     def prefetch(self, row: Val, column: Val, count: int) -> None:
         """Ask for the lines that a row of a tile reads or fills, so that they are there in time.
 
-        A line that is only filled has to come as well. Of Adam's four arrays behind a weight's
-        gradient, 1024 x 1024, products take 6.6 ms with all of them asked for, 7.8 without.
+        Where some are read, those that are only filled have to come as well: of Adam's four arrays
+        behind a weight's gradient, 1024 x 1024, products take 6.6 ms with all of them asked for,
+        7.8 without. Where none are, stores needn't wait: 1024 x 512, inner 128, 0.83 ms, 0.87.
         """
         b = self.b
-        lines = {(i.arg, i.form): i.dtype for i in self.kernel.insts if i.has_address and i.form}
-        for (arg, place), dtype in lines.items():
-            step = place.coefficient(self.row_dim)
-            if not step or place.coefficient(self.column_dim) != 1:
-                continue
-            element = lowering.MEMORY[dtype]
-            start = b.at(element, self.places[arg, place], b.add(b.mul(row, step), column))
+        lines = [i for i in self.kernel.insts if i.has_address and self._is_streamed(i.form)]
+        if not any(i.op == "load" for i in lines):
+            return
+        for arg, place in dict.fromkeys((i.arg, i.form) for i in lines if i.form is not None):
+            element = lowering.MEMORY[self.kernel.args[arg]]
+            at = b.add(b.mul(row, place.coefficient(self.row_dim)), column)
+            start = b.at(element, self.places[arg, place], at)
             for offset in range(0, count, 64 // ELEMENT_BYTES[element]):
                 memory.prefetch(b, b.at(element, start, offset))
+
+    def _is_streamed(self, place: AffineExpr | None) -> bool:
+        """Whether each row of the result has a line of its own there."""
+        if place is None or not place.coefficient(self.row_dim):
+            return False
+        return place.coefficient(self.column_dim) == 1
 
     def element(self, b: FunctionBuilder, product: Val, place: Position) -> None:
         """Everything for the lanes of `product`."""
