@@ -2008,6 +2008,22 @@ def test_memory_in_a_group_of_an_optimizer_is_read_at_each_call(put):
     program()
 
 
+@pytest.mark.parametrize("make", [lambda: [2.0], lambda: np.array([2.0])])
+def test_a_function_that_is_bound_to_data_is_called_with_what_stands_for_it(make):
+    @same_as_eager
+    def program(compile):
+        data = make()
+        count = types.MethodType(lambda data: data.__setitem__(0, data[0] + 1), data)
+
+        def step(x):
+            count()
+            return x * float(data[0])
+
+        return calls(compile(step), lambda: data.__setitem__(0, 5.0))
+
+    program()
+
+
 _MODULE = """
 import numpy as np
 import lucid
