@@ -170,5 +170,13 @@ def _replaced(places: dict[str, Place], tensors: Tensors, tie_weights: bool) -> 
                 register[key] = new[id(held[name])][1]
         yield
     finally:
-        for name, (register, key) in places.items():
-            register[key] = held[name]
+        try:
+            _put_all(places, held)
+        except BaseException:  # an interrupt while they are put back
+            _put_all(places, held)
+            raise
+
+
+def _put_all(places: dict[str, Place], held: dict[str, Any]) -> None:
+    for name, (register, key) in places.items():
+        register[key] = held[name]

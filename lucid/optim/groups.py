@@ -10,6 +10,7 @@ import operator
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
+from types import NoneType
 from typing import Any, ClassVar, Protocol, Self, cast
 
 import numpy as np
@@ -57,6 +58,12 @@ class _Noted(dict[Any, Any]):
             del self[key]
 
 
+def _is_setting(value: object) -> bool:
+    """Whether it is of the kinds that optimizers set; another may change in its place."""
+    parts = value if isinstance(value, tuple) else (value,)
+    return all(isinstance(part, (int, float, str, TensorCore, NoneType)) for part in parts)
+
+
 class ParamGroup(_Noted):
     """The parameters of one group, and the hyper-parameters that they share.
 
@@ -93,7 +100,7 @@ class ParamGroup(_Noted):
         self.owner.guard()
         if hooks.has_bound(self, key):
             return value
-        is_users = key != "params" and isinstance(value, (list, dict, set, np.ndarray))
+        is_users = key != "params" and not _is_setting(value)
         if is_users or (key in self.bound and not isinstance(value, (float, tuple))):
             hooks.watch(self, key, lambda: f"{self.source}[{key!r}]")
         elif isinstance(value, (float, tuple)):

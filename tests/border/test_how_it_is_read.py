@@ -1989,6 +1989,41 @@ def test_data_of_which_nothing_tells_how_old_it_is(make, put, get):
     program()
 
 
+@pytest.mark.parametrize("put", [lambda data: data, lambda data: (data, 1), lambda data: [data]])
+def test_memory_in_a_group_of_an_optimizer_is_read_at_each_call(put):
+    @same_as_eager(or_said=True)
+    def program(compile):
+        data = bytearray([2])
+        optimizer = in_a_group(put(data))
+
+        def step(x):
+            found = optimizer.param_groups[0]["data"]
+            return x * (found if isinstance(found, bytearray) else found[0])[0]
+
+        def change(number):
+            data[0] = number
+
+        return calls(compile(step), lambda: change(5), lambda: change(7))
+
+    program()
+
+
+@pytest.mark.parametrize("make", [lambda: [2.0], lambda: np.array([2.0])])
+def test_a_function_that_is_bound_to_data_is_called_with_what_stands_for_it(make):
+    @same_as_eager
+    def program(compile):
+        data = make()
+        count = types.MethodType(lambda data: data.__setitem__(0, data[0] + 1), data)
+
+        def step(x):
+            count()
+            return x * float(data[0])
+
+        return calls(compile(step), lambda: data.__setitem__(0, 5.0))
+
+    program()
+
+
 _MODULE = """
 import numpy as np
 import lucid

@@ -2007,8 +2007,9 @@ def test_a_list_of_as_many_as_an_argument_says_has_an_open_size() -> None:
         x = lucid.arange(WIDTH, dtype=f64)
         for one, other in zip(compiled(x, count), step(x, count), strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-12)
-    assert compiled.stats.traces == 3
-    assert not compiled.stats.eager_reasons
+    compiled._call_audit((x, 12), {})  # which opens the same size, and no other
+    assert compiled.stats.traces == 3 and compiled.stats.audits
+    assert not compiled.stats.eager_reasons and compiled._distrust is None
 
 
 def test_a_count_beside_the_rows_that_it_counts_is_one_program_with_them() -> None:

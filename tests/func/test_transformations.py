@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import linecache
 import re
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -538,3 +540,37 @@ def test_strict_names_what_is_missing_and_unknown(run: Run) -> None:
         run(call, ({"weight": weight, "bias": lucid.ones(1)}, {"c": weight}))
     with pytest.raises(ValueError, match=r"^\['weight'\] appear in multiple dictionaries$"):
         run(call, ({"weight": weight}, {"weight": weight}), False)
+
+
+def test_an_interrupt_while_tensors_are_put_back_leaves_the_modules_own() -> None:
+    class Interrupt(BaseException):
+        pass
+
+    def look(frame: Any, event: str, value: Any) -> Any:
+        if not frame.f_code.co_filename.endswith("modules.py") or not seen:
+            return None
+        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+        if event == "line" and line not in ("try:", "finally:"):  # of which Python makes no code
+            seen.append(frame.f_lineno)
+            if len(seen) == number:
+                raise Interrupt
+        return look
+
+    model, seen, number = lucid.nn.Linear(2, 1), list[int](), 1
+    model.register_forward_hook(lambda *_: seen.append(0))  # from then on lines are counted
+    own, x = dict(model.named_parameters()), lucid.ones(1, 2)
+    other = {name: lucid.zeros_like(parameter) for name, parameter in own.items()}
+    is_interrupted = True
+    while is_interrupted:
+        number, is_interrupted = number + 1, False
+        seen.clear()
+        before = sys.gettrace()
+        sys.settrace(look)
+        try:
+            functional_call(model, other, (x,))
+        except Interrupt:
+            is_interrupted = True
+        finally:
+            sys.settrace(before)
+        assert all(found is own[name] for name, found in model.named_parameters())
+    assert number > 6

@@ -396,8 +396,9 @@ class GuardCollector(Reads):
         if stands_for_list(owner):
             return function  # which tells by itself
         view, name = self.stand_in_for(owner), _name_of(function)
-        if view is not owner:  # a method that was bound before
-            return getattr(view, name)
+        if view is not owner:  # a method that was bound before, or a function bound to data
+            is_written = type(function) is types.MethodType
+            return types.MethodType(function.__func__, view) if is_written else getattr(view, name)
         if args and isinstance(function, _METHODS_OF_CLASSES):
             first = self.stand_in_for(args[0])
             if first is not args[0] or (name == "__copy__" and is_late(first)):

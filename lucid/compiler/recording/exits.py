@@ -152,9 +152,11 @@ class Exits:
     def opened(self, number: Any, line: Location | None) -> Any:
         """A number as an open size, wherever one may be; else the step is specialized on it."""
         hosts, place = self.recorder.hosts, number_at(line)
-        if hosts.rounds or not hosts.may_open or place in hosts.closed:
+        if hosts.rounds or place in hosts.closed:
             return operator.index(number)
         if place not in hosts.opened:
+            if not hosts.may_open:
+                return operator.index(number)
             raise RestartTrace(f"has {number.text} for a size", "opened", [place])
         found = self.size_found(number, place)
         return operator.index(number) if found is None else found
