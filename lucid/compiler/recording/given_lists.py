@@ -398,8 +398,9 @@ def _known_formula(value: Any) -> Formula | None:
         return value.formula_of_items
     parts = value if type(value) in (list, tuple) else [value]
     if type(value) is slice:
-        bounds = [_known_formula(x) for x in (value.start, value.stop, value.step)]
-        return None if None in bounds else Composite(slice, bounds)
+        found = map(_known_formula, (value.start, value.stop, value.step))
+        bounds = [x for x in found if x is not None]
+        return Composite(slice, bounds) if len(bounds) == 3 else None
     if not all(x is None or _is_known(x) for x in parts):
         return early_formula(value)
     known = [*value] if type(value) is list else value  # which the step may change afterwards
