@@ -2096,3 +2096,22 @@ def test_a_module_that_a_step_is_the_first_to_import(step, tmp_path, monkeypatch
     program()
     for name in ("late_package", "late_package.settings"):
         sys.modules.pop(name, None)
+
+
+def test_a_relative_import_runs_no_module_that_has_that_name_alone(tmp_path, monkeypatch):
+    (tmp_path / "late_package").mkdir()
+    (tmp_path / "late_package" / "settings.py").write_text("K = 2.0")
+    (tmp_path / "late_package" / "__init__.py").write_text(
+        "import importlib\n"
+        "def by_name(x):\n"
+        "    return x * importlib.import_module('.settings', __name__).K\n"
+        "def by_level(x):\n"
+        "    return x * __import__('settings', globals(), None, ('K',), 1).K\n"
+    )
+    (tmp_path / "settings.py").write_text("raise SystemExit")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("by_name", "by_level"):
+        package = importlib.import_module("late_package")
+        assert lucid.compile(getattr(package, name))(lucid.ones(1)).item() == 2.0
+        for module in ("late_package", "late_package.settings"):
+            sys.modules.pop(module)

@@ -92,6 +92,7 @@ STEPS: dict[str, tuple[Callable[..., Any], Callable[[int], Any]]] = {
     "a slice": (lambda x: (EMBEDDING[x[:-1]] * EMBEDDING[x[1:]]).sum(0), ids),
     "a slice of words": (lambda x: lucid.tensor([WORDS[w] for w in x[1:]]), words),
     "a slice of what is found": (lambda x: lucid.tensor([WORDS[w] for w in x][:-1]), words),
+    "a half": (lambda x: EMBEDDING[lucid.tensor(x[: len(x) // 2])].cumsum(0), lambda n: ids(n + 4)),
     "the other way round": (lambda x: EMBEDDING[lucid.tensor(x[::-1])].cumsum(0), ids),
     "joined": (lambda x: EMBEDDING[lucid.tensor([1] + x + [2])].cumsum(0), ids),
     "joined words": (lambda x: lucid.tensor([WORDS[w] for w in ["w1"] + x]), words),
@@ -292,6 +293,29 @@ def test_a_list_that_the_step_changes_by_another_name_is_what_it_was_before() ->
         step(ids(size))
     log[:] = [1, 2]
     assert step(log).tolist() == [1, 2, 3]
+
+
+def test_a_list_that_is_changed_after_it_was_joined_is_joined_as_it_was() -> None:
+    def function(x: list[int]) -> lucid.Tensor:
+        end = [0]
+        found = x + end + end * (40 - len(x))
+        end[0] = 5
+        return lucid.tensor(found)
+
+    step = lucid.compile(function)
+    for size in LENGTHS:
+        assert step(ids(size)).tolist() == function(ids(size)).tolist()
+    assert step.stats.traces <= 3
+
+
+def test_slices_that_are_equal_by_chance_differ_in_other_calls() -> None:
+    def function(x: list[int], low: int, high: int) -> lucid.Tensor:
+        return lucid.tensor(x[:low]).sum() + 100 * lucid.tensor(x[:high]).sum()
+
+    step = lucid.compile(function)
+    for size, low, high in [(7, 2, 3), (6, 3, 4), (9, 4, 4), (8, 5, 5), (12, 3, 7), (30, 20, 4)]:
+        assert step(ids(size), low, high) == function(ids(size), low, high)
+    assert step.stats.traces <= 4
 
 
 def test_numbers_of_another_kind_are_another_program() -> None:

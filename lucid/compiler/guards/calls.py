@@ -12,7 +12,7 @@ import contextlib
 import functools
 import gc
 import glob
-import importlib
+import importlib.util
 import inspect
 import itertools
 import locale
@@ -112,7 +112,6 @@ _OF_GLOBAL_GENERATOR: dict[Any, Any] = {
     )
 }
 _STATE_OF_GENERATORS = ("seed", "getstate", "get_state", "setstate", "set_state", "bit_generator")
-_IMPORTS = (importlib.import_module, __import__)
 _UNSEEDED = (np.random.default_rng, random.Random, np.random.RandomState, np.random.SeedSequence)
 _OF_LIBRARY = {"get_num_threads", "get_num_interop_threads", "get_printoptions", "extra_repr"}
 # What can't be guarded, by the package and the name of the function that is called.
@@ -558,8 +557,9 @@ class GuardCollector(Reads):
         is_given = any(x is not None for x in (*args, *kwargs.values()))
         if not is_given and any(function is x for x in _UNSEEDED):
             self._draws(f"{function.__name__}()")
-        if any(function is x for x in _IMPORTS) and args and type(args[0]) is str:
-            self.import_module(args[0])
+        module = _imported(function, args, kwargs)
+        if module:
+            self.import_module(module)
         if isinstance(owner, GENERATORS) and hasattr(type(owner), _name_of(function)):
             self._draw(owner, function.__name__)
             self._look_at_all(args, kwargs)
@@ -1175,6 +1175,19 @@ def _methods_for(function: Any) -> tuple[str, ...]:
     """The special methods by which classes answer for a function in C, besides the common ones."""
     name = _name_of(function)
     return f"__{name}__", f"__r{name}__"
+
+
+def _imported(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """The module that a call imports by its whole name; empty: none, or it can't be said."""
+    try:
+        if function is importlib.import_module:
+            name, package = (*args, *kwargs.values(), None)[:2]
+            return importlib.util.resolve_name(name, package)
+        if function is __import__ and len(args) == 1 and not kwargs and type(args[0]) is str:
+            return str(args[0])
+    except Exception:  # which the step is about to meet
+        pass
+    return ""
 
 
 def _is_iterator(value: Any) -> bool:

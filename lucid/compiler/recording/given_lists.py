@@ -223,7 +223,7 @@ class GivenList(StackedList):
         return self.made(f"{_name_of(others)} + {self.path}", _added_to, others)
 
     def __mul__(self, count: Any) -> GivenList:
-        return self.made(f"{self.path} * {count!r}", operator.mul, count)
+        return self.made(f"{self.path} * {_name_of(count)}", operator.mul, count)
 
     __rmul__ = __mul__
 
@@ -272,11 +272,10 @@ class GivenList(StackedList):
 
 def repeated(items: Any, count: SymScalar) -> GivenList | None:
     """`[0] * (longest - len(x))`, of lengths of such lists; None: it is another number."""
-    kind, is_known = kind_of_items(items), all(map(_is_known, items))
-    of_call = early_formula(count)
-    if not count.lists or kind is None or not is_known or of_call is None:
+    kind, of_items, of_call = kind_of_items(items), _known_formula(items), early_formula(count)
+    if not count.lists or kind is None or of_items is None or of_call is None:
         return None
-    path, key = f"{items!r} * {count.text}", Composite(operator.mul, [lambda _: items, of_call])
+    path, key = f"{items!r} * {count.text}", Composite(operator.mul, [of_items, of_call])
     found = items * count.now
     return GivenList(count, path, found, key, item=kind, lists=count.lists)
 
@@ -398,18 +397,27 @@ def _known_formula(value: Any) -> Formula | None:
     if type(value) is GivenList:
         return value.formula_of_items
     parts = value if type(value) in (list, tuple) else [value]
-    parts = [value.start, value.stop, value.step] if type(value) is slice else parts
-    is_known = all(x is None or _is_known(x) for x in parts)
-    return (lambda _: value) if is_known else early_formula(value)
+    if type(value) is slice:
+        found = map(_known_formula, (value.start, value.stop, value.step))
+        bounds = [x for x in found if x is not None]
+        return Composite(slice, bounds) if len(bounds) == 3 else None
+    if not all(x is None or _is_known(x) for x in parts):
+        return early_formula(value)
+    known = [*value] if type(value) is list else value  # which the step may change afterwards
+    return lambda _: known
 
 
 def _lists_of(value: Any) -> frozenset[str]:
     if type(value) is GivenList:
         return value._lists
+    if type(value) is slice:
+        return frozenset().union(*map(_lists_of, (value.start, value.stop, value.step)))
     return value.lists if is_live(value) else frozenset()
 
 
 def _items_of(value: Any) -> Any:
+    if type(value) is slice:
+        return slice(*map(now_of, (value.start, value.stop, value.step)))
     return value.now if type(value) is GivenList else now_of(value)
 
 
@@ -418,12 +426,14 @@ def _added_to(items: Any, others: Any) -> Any:
 
 
 def _shown(part: slice) -> str:
-    bounds = ["" if x is None else str(x) for x in (part.start, part.stop)]
-    return ":".join([*bounds, *([] if part.step is None else [str(part.step)])])
+    bounds = ["" if x is None else _name_of(x) for x in (part.start, part.stop)]
+    return ":".join([*bounds, *([] if part.step is None else [_name_of(part.step)])])
 
 
 def _name_of(value: Any) -> str:
-    return value.path if type(value) is GivenList else repr(value)
+    if type(value) is GivenList:
+        return value.path
+    return value.text if is_live(value) else repr(value)
 
 
 def _listed(*items: Any) -> list[Any]:
