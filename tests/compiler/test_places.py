@@ -341,6 +341,23 @@ def test_an_entry_is_put_at_a_place_of_the_new_list(agree):
     agree(scenario)
 
 
+def test_an_entry_that_was_put_at_a_place_is_what_is_read_there(agree):
+    """Also where numbers that moved stood in the list: what a call finds isn't there any more."""
+
+    def scenario(compile):
+        values = [0.5, 1.5, 2.5, 3.5]
+
+        @compile
+        def step(at, x):
+            values[at] = 3.0
+            values[at] = values[at] + 1
+            return x * len(values)
+
+        return [(step(at, lucid.ones(2)), [*values]) for at in (0, 1, 2, 3, 0, 1, 2, 3, 1)]
+
+    agree(scenario)
+
+
 def test_calls_are_native_again_when_a_container_stays():
     owner = Thing(log=[])
     step = lucid.compile(lambda x: append(owner, x), audit=False)

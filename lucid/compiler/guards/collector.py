@@ -222,6 +222,7 @@ class Collector:
         if identity in self._apart or (id(owner), CONTENTS) in self._apart:
             if write:
                 self._lines.setdefault(identity, here())
+                self._appended[id(owner)] = None
             return
         guard = self.guards.get(identity)
         if guard is None:
