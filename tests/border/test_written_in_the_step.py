@@ -821,7 +821,9 @@ def test_an_object_that_the_step_changes_and_then_replaces(compile):
     return found
 
 
-@pytest.mark.parametrize("rate", [np.float64(0.5), lambda t: np.float64(0.5) / (t + 1)], ids=str)
+@pytest.mark.parametrize(
+    "rate", [np.float64(0.5), lambda t: np.float64(0.5) / (t + 1)], ids=["a number", "a function"]
+)
 def test_a_rate_of_numpys_is_a_float_when_it_is_read(rate):
     def read(compile):
         opt = optim.SGD(nn.Linear(3, 1).parameters(), lr=1.0)
