@@ -750,7 +750,9 @@ class Compiled:
         those of a step that is told its number are; what comes again has its own count.
         """
         each = key if key in self._untraceable else _OTHERS
-        count, why = self._untraceable.get(each, (1, ("", "")))
+        if each not in self._untraceable:  # others have been traced since
+            return
+        count, why = self._untraceable[each]
         self._untraceable[each] = count + 1, why
         if count & (count - 1):
             self._untraceable.setdefault(key, (1, why))
@@ -800,7 +802,7 @@ class Compiled:
         known.may_open, known.lengths, known.least = self._may_open, self._lengths, self._least
         known.types = self._types_seen() if self._opened else ()
         known.functions = [] if self._is_unverified else None
-        closed = {*self._closed}
+        closed, exact = {*self._closed}, {*self._exact}
         restarts = 0
         while restarts < MOST_RESTARTS:
             start = time.perf_counter()
@@ -820,6 +822,7 @@ class Compiled:
                 restart.enter(known)
                 call = self._signature(*call.given)
             except BaseException as error:
+                self._exact &= exact  # lists weren't why, as it fails with their items known
                 is_reason = isinstance(error, EagerOnlyError) and error.__cause__ is None
                 if not is_reason:  # nor were sizes, as the step fails with all of them known
                     self._closed &= closed

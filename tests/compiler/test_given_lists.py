@@ -325,3 +325,32 @@ def test_numbers_of_another_kind_are_another_program() -> None:
             lucid.tensor(x).dtype,
             lucid.tensor(x).tolist(),
         )
+
+
+def padded(batch: Sequence[list[int]]) -> lucid.Tensor:
+    longest = max(map(len, batch))
+    return EMBEDDING[lucid.tensor([x + [0] * (longest - len(x)) for x in batch])].sum(1)
+
+
+def test_lists_of_a_batch_that_had_the_same_length_by_chance_have_any_length() -> None:
+    step = lucid.compile(padded, audit=False)
+    for lengths in ((4, 6, 5), (7, 6, 5), (3, 9, 5), (8, 4, 7), (5, 5, 11), (6, 12, 4)):
+        batch = [ids(length) for length in lengths]
+        assert lucid.equal(step(batch), padded(batch))
+    assert step.stats.traces <= 3
+    assert not step.stats.eager_reasons
+
+
+def test_lists_have_any_length_behind_a_call_that_runs_op_by_op_for_another_reason() -> None:
+    asked = [False]
+
+    def body(batch: Sequence[list[int]]) -> lucid.Tensor:
+        found = padded(batch)
+        return found * 0 * found.data_ptr() if asked[0] else found
+
+    step = lucid.compile(body, audit=False)
+    for number, length in enumerate((*LENGTHS, *LENGTHS)):
+        asked[0] = number == 5
+        step([ids(length), ids(length + number % 3 + 1)])
+    assert step.stats.traces <= 3
+    assert len(step.stats.eager_reasons) == 1

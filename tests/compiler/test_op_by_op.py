@@ -138,3 +138,23 @@ def test_a_model_that_is_too_deep_for_a_trace_runs_op_by_op():
         (reason,) = {*step.stats.eager_reasons}
         why = "with calls of its own on the stack its trace fails: RecursionError"
         assert reason.startswith(why)
+
+
+def test_what_was_once_given_up_is_no_reason_for_calls_that_are_traced_since():
+    """Those that run op by op for another reason tell that one."""
+
+    @lucid.compile
+    def step(x, *scales):
+        if not scales:
+            return x * x.data_ptr() * 0
+        for scale in scales:
+            x = x * scale
+        return x
+
+    step(lucid.ones(3))
+    for count in range(1, 16):
+        step(lucid.ones(3), *[0.5] * count)
+    asked, *others = step.stats.eager_reasons
+    assert "data_ptr()" in asked
+    assert others and all(reason.startswith("it was traced") for reason in others)
+    assert "data_ptr()" in str(step.stats)

@@ -123,14 +123,19 @@ def lists_in(named: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
 
 
 def moving_lists(named: Iterable[tuple[str, Any]], earlier: Collection[Description]) -> set[str]:
-    """The lists of numbers or texts that had another length in an earlier call."""
+    """The lists of numbers or texts that had another length in an earlier call.
+
+    With one of a batch, all: the others had the same length by chance.
+    """
 
     def is_other(path: str, size: int, before: Description) -> bool:
         is_there, is_long = f"{path}[0]" in before, f"{path}[{size - 1}]" in before
         return is_there and (f"{path}[{size}]" in before or not is_long)
 
     lists = lists_in(named)
-    return {path for path, x in lists if any(is_other(path, len(x), y) for y in earlier)}
+    found = {path for path, x in lists if any(is_other(path, len(x), y) for y in earlier)}
+    places = {_place_in_sample(f"{path}[0]") for path in found} - {None}
+    return found | {path for path, _ in lists if _place_in_sample(f"{path}[0]") in places}
 
 
 def moving_arguments(now: Description, earlier: Iterable[Description]) -> set[str]:
