@@ -14,6 +14,7 @@ from typing import Any
 
 # Of each module the names that it has and where they are, or the module that it stands for.
 _PLACES: dict[str, dict[str, str] | str] = {
+    "lucid.multiprocessing": "multiprocessing",
     "lucid.autograd.profiler": "lucid.profiler",
     "lucid.nn.modules.channelshuffle": {"ChannelShuffle": "lucid.nn.ChannelShuffle"},
     "lucid.nn.modules.flatten": {
@@ -47,6 +48,19 @@ _PLACES: dict[str, dict[str, str] | str] = {
     "lucid.utils.dlpack": {"from_dlpack": "lucid.from_dlpack"},
     "lucid.utils.hooks": {"RemovableHandle": "lucid.autograd.hooks.HookHandle"},
 }
+_NO_COMPLEX = "there are no complex numbers; keep real and imaginary parts as two tensors"
+_NO_GRAPH = "`step.stages` of a compiled step has its graph, as text"
+_ABSENT = {  # what to do without what isn't built
+    "lucid.export": _NO_GRAPH,
+    "lucid.fft": _NO_COMPLEX,
+    "lucid.fx": _NO_GRAPH,
+    "lucid.hub": "download a model's weights yourself; `lucid.load` reads PyTorch's files",
+    "lucid.onnx": _NO_GRAPH,
+    "lucid.quantization": "a custom Function that rounds trains with quantized values",
+    "lucid.signal": "`scipy.signal.windows` has windows, as arrays for `lucid.from_numpy`",
+    "lucid.utils.benchmark": "`timeit` times a call, `lucid.profiler` and `step.profile` its parts",
+    "lucid.utils.cpp_extension": "kernels come from LLVM: write the step in Python and compile it",
+}
 
 
 class _Ported(MetaPathFinder, Loader):
@@ -55,6 +69,9 @@ class _Ported(MetaPathFinder, Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
+        if fullname in _ABSENT:
+            message = f"No module named {fullname!r}\nhint: {_ABSENT[fullname]}"
+            raise ModuleNotFoundError(message, name=fullname)
         return ModuleSpec(fullname, self) if fullname in _PLACES else None
 
     def exec_module(self, module: ModuleType) -> None:
@@ -77,9 +94,11 @@ def _member(module: str, place: dict[str, str], name: str) -> Any:
 
 def submodule(package: str, name: str) -> ModuleType:
     """A package's `__getattr__` for modules of it that are imported when they are asked for."""
-    place = f"{package}.{name}"
+    place, message = f"{package}.{name}", f"module {package!r} has no attribute {name!r}"
+    if place in _ABSENT:
+        raise AttributeError(f"{message}\nhint: {_ABSENT[place]}")
     if name.startswith("__") or (place not in _PLACES and find_spec(place) is None):
-        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        raise AttributeError(message)
     return import_module(place)
 
 

@@ -7,7 +7,8 @@ import os
 import subprocess
 import sys
 from collections import deque, namedtuple
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -295,6 +296,7 @@ PLACES = """
     lucid.autograd.profiler: profile record_function
     lucid.backends.cudnn: benchmark deterministic
     lucid.backends.cuda: matmul
+    lucid.multiprocessing: Process Queue get_context
     lucid.distributed: init_process_group destroy_process_group get_rank get_world_size
     lucid.distributions.distribution: Distribution
     lucid.distributions.half_cauchy: HalfCauchy
@@ -313,6 +315,7 @@ PLACES = """
     lucid.utils._pytree: tree_map tree_flatten
     lucid.utils.dlpack: from_dlpack
     lucid.utils.hooks: RemovableHandle
+    lucid.utils.tensorboard: SummaryWriter
 """
 
 
@@ -324,6 +327,58 @@ def test_programs_import_from_where_pytorch_has_it(place: str) -> None:
     assert all(found[name] is getattr(found["it"], name) for name in names.split())
     with pytest.raises(ImportError, match="nothing_of_this_name"):
         exec(f"from {module} import nothing_of_this_name")
+
+
+def test_the_import_of_what_is_not_built_says_what_to_use() -> None:
+    for name, hint in (("fft", "no complex numbers"), ("utils.benchmark", "`step.profile`")):
+        with pytest.raises(
+            ModuleNotFoundError, match=f"No module named 'lucid.{name}'\nhint.*{hint}"
+        ):
+            importlib.import_module(f"lucid.{name}")
+    with pytest.raises(AttributeError, match="has no attribute 'benchmark'\nhint: `timeit`"):
+        _ = lucid.utils.benchmark
+
+
+def test_tensors_are_written_for_tensorboard_as_eager_mode_writes_them(tmp_path: Path) -> None:
+    from tensorboardX.proto.event_pb2 import Event
+
+    from lucid.utils.tensorboard import SummaryWriter
+
+    def run(folder: Path, wrap: Callable[[Any], Any]) -> tuple[Any, list[Any]]:
+        lucid.manual_seed(0)
+        model = nn.Linear(3, 1)
+        optimizer = optim.SGD(model.parameters(), 0.1)
+        with SummaryWriter(str(folder)) as writer:
+
+            def body(x: Any, number: int) -> None:
+                optimizer.zero_grad()
+                loss = (model(x) ** 2).mean()
+                loss.backward()
+                optimizer.step()
+                writer.add_scalar("loss", loss, number)
+                if number % 3 == 0:
+                    writer.add_histogram("weight", model.weight, number)
+                    writer.add_scalars("losses", {"one": loss, "two": (loss * 2).item()}, number)
+
+            step = wrap(body)
+            for number in range(9):
+                step(lucid.randn(4, 3), number)
+        return step, [entry for file in sorted(folder.rglob("events*")) for entry in entries(file)]
+
+    def entries(file: Path) -> Iterator[Any]:
+        data = file.read_bytes()
+        while data:  # length, checksum, event, checksum
+            end = 12 + int.from_bytes(data[:8], "little")
+            event = Event.FromString(data[12:end])
+            for value in event.summary.value:
+                yield event.step, value.tag, pytest.approx(value.simple_value + value.histo.sum)
+            data = data[end + 4 :]
+
+    _, eager = run(tmp_path / "eager", lambda body: body)
+    step, compiled = run(tmp_path / "compiled", lucid.compile)
+    assert len(eager) == 9 + 3 + 6
+    assert [(*place, value.expected) for *place, value in compiled] == eager
+    assert not step.stats.eager_reasons
 
 
 def test_a_hook_is_removed_by_a_handle_of_the_class_that_programs_name() -> None:
