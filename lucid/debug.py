@@ -235,7 +235,7 @@ def bisect(
         )
     step._refuse_eager("bisect")
     found = None if path is None else Path(path)
-    with step._with_known_sizes():
+    with step._programs.of_known_sizes():
         return find(lambda: step(*args, **kwargs), step._latest_program, found)
 
 

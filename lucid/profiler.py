@@ -297,7 +297,7 @@ class profile:  # noqa: N801 - the name PyTorch gives it
 
     def _watch(self, compiled: Compiled) -> None:
         """Let the next call of this thread note how long each kernel takes."""
-        latest = compiled._latest
+        latest = compiled._programs.latest
         if latest is not None and latest.executable not in self._timed:
             begin = time.perf_counter()
             self._timed[latest.executable] = self._open.enter_context(latest.executable.timed())
@@ -311,7 +311,7 @@ class profile:  # noqa: N801 - the name PyTorch gives it
         self._events.append(Event(_name(compiled), "step", begin, seconds))
         if threading.get_ident() != self._thread:
             return
-        latest = compiled._latest
+        latest = compiled._programs.latest
         timed = None if latest is None else self._timed.get(latest.executable)
         if latest is not None and timed is not None and timed.was_called:
             self._raw.append((compiled, latest.executable, begin, seconds, timed.read()))

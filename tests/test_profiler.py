@@ -52,13 +52,13 @@ def test_results_are_the_same_and_all_is_put_back() -> None:
     step = lucid.compile(lambda x: layer(x).tanh().sum())
     x = lucid.randn(4, 5)
     expected = step(x).item()
-    native = step._latest.executable._step
+    native = step._programs.latest.executable._step
     with profile() as prof:
         assert step(x).item() == expected
         with pytest.raises(lucid.ArgumentError, match="another profiler is running"):
             profile().start()
     assert (Compiled.__call__, core._evaluate, core.natively) == before
-    assert step._latest.executable._step is native and prof.events()
+    assert step._programs.latest.executable._step is native and prof.events()
     with pytest.raises(KeyError), profile():
         raise KeyError
     assert (Compiled.__call__, core._evaluate, core.natively) == before

@@ -3,61 +3,30 @@
 from __future__ import annotations
 
 import functools
-import gc
 import inspect
 import logging
-import operator
 import os
 import sys
 import time
-import traceback
 import types
 import weakref
-from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
 
 from lucid.autograd.generators import put_state, state_of
-from lucid.autograd.host_replay import HostCallMismatch, replaying, undo_draws
-from lucid.choices import check_choice, check_flags, check_kind
+from lucid.autograd.host_replay import undo_draws
+from lucid.compiler.cache import DEPARTS, LIMIT, ProgramCache
+from lucid.compiler.dynamic import Dynamic
 from lucid.compiler.guards.events import ListenerSnapshot
-from lucid.compiler.guards.guard import instance_dict, is_number
-from lucid.compiler.guards.mutable_sources import ELEMENTS, GrowingList, live_sources
-from lucid.compiler.guards.restarts import MOST_RESTARTS, Known, RestartTrace, undo_all
-from lucid.compiler.inputs.objects import SETS, is_set_of_values, owners_of, walk
-from lucid.compiler.inputs.signature import (
-    Call,
-    Description,
-    axes_of_arguments,
-    changes,
-    describe,
-    in_order,
-    is_of_argument,
-    moving_arguments,
-    moving_axes,
-    moving_lists,
-    name_of,
-    named_arguments,
-    with_live_arguments,
-)
-from lucid.compiler.pacing import (
-    PATH_REMEDY,
-    Looks,
-    NotPaidForError,
-    TooManyPathsError,
-    TracePace,
-)
-from lucid.compiler.programs.audits import Pace, difference, made_again, report
-from lucid.compiler.reports.statistics import (
-    Served,
-    Stats,
-    Traced,
-    kind_of_change,
-    signature_text,
-)
+from lucid.compiler.guards.guard import instance_dict
+from lucid.compiler.guards.restarts import undo_all
+from lucid.compiler.inputs.signature import Call, describe, name_of
+from lucid.compiler.options import MOST_PATHS, Options, checked
+from lucid.compiler.pacing import NotPaidForError, TracePace
+from lucid.compiler.programs.audits import Pace, report
+from lucid.compiler.reports.statistics import Stats, signature_text
+from lucid.compiler.tracing import ATTEMPTS, Tracer
 from lucid.ir.classes import isinstance
 from lucid.ir.clone import copy_graph
 from lucid.ir.errors import (
@@ -67,135 +36,31 @@ from lucid.ir.errors import (
     LucidError,
     NonFiniteError,
     NotFinite,
-    OptionError,
     TraceError,
 )
 from lucid.ir.frames import catching, edge, edge_of_class, leave
-from lucid.ir.location import Location, here
-from lucid.ir.logs import is_on, say
-from lucid.ir.passes.finite import check_finite, check_finite_exactly
-from lucid.ir.passes.pipeline import Pass, optimizing
+from lucid.ir.logs import say
+from lucid.ir.passes.pipeline import Pass
 from lucid.ir.passes.regions import outline_repeated
 from lucid.ir.selecting import select
 from lucid.runtime.entry.layout import SLOW_PATH
-from lucid.runtime.progress import Progress
 from lucid.runtime.stance import eager_is_forced
 from lucid.tensor.context import context, epoch, within
 from lucid.tensor.core import TensorCore
-from lucid.tensor.write_locks import TRACING, WriteLock
 
 if TYPE_CHECKING:
     import networkx
 
-    from lucid.autograd.host_finding import OpenAxis
-    from lucid.compiler.guards.mutable_sources import Identity, MutableSource
-    from lucid.compiler.programs.program import Around, Departure, Program
-    from lucid.compiler.recording.trace import Trace
+    from lucid.compiler.programs.program import Departure, Program
     from lucid.compiler.reports.checking import Check
     from lucid.compiler.reports.explaining import Explanation
     from lucid.compiler.reports.page import Report
     from lucid.compiler.reports.profiling import Profile
-    from lucid.compiler.results.output_specs import Run
-    from lucid.ir.graph import Graph
     from lucid.ir.types import TensorType
-    from lucid.runtime.open_programs import Families
     from lucid.runtime.stages import Stages
 
-MODES = ("native", "eager", "interpret")
-NANS = ("allow", "raise", "skip")
-VERIFIED = ("never", "first")
-_MODES_ELSEWHERE = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
-_BACKENDS = ("native", "eager", "inductor", "cudagraphs", "aot_eager")
-MOST_PATHS = 32  # through the user's code, by branches on values, that are compiled
-LIMIT = 128  # programs of one function; the one used longest ago is dropped
-LIMIT_BYTES = 1 << 29  # that they keep, as `Program.nbytes` says; two of any size may stay
-# What a run raises that has found another thing than its trace.
-DEPARTS = (HostCallMismatch, LeavesPath)
-MOST_KEPT = 16  # lists that are state, of which it holds the last ones
-SHORTEST = 4  # such a list, where there has been another one
-RECENT = 8  # programs that native code tries for arguments that look alike
-ATTEMPTS = 16  # of one call to run a program before another thread changes what it depends on
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What `lucid.compile` was asked for; see there."""
-
-    mode: str = "native"
-    audit: bool = True
-    max_paths: int = MOST_PATHS
-    fullgraph: bool = False
-    passes: tuple[Pass, ...] = ()
-    nan: str = "allow"
-    verify: str = "never"
-    dynamic: bool | None = None
-
-
-class _Leftovers:
-    """Finds the cycles that traces leave behind: graphs of programs that are dropped or failed.
-
-    What `Age` has put out of sight is old for Python's collector, which looks at that only when
-    much has become old under its eyes: it would stay for good where nothing else makes objects.
-    """
-
-    share, cost, spent = 0.05, 0.1, 0.0
-    """Of the time to trace, which a look may take; seconds: of one, and traced since the last."""
-
-    def account(self, seconds: float) -> None:
-        """Look for them when enough time has been spent on traces, of which this is one."""
-        self.spent += seconds
-        if self.spent * self.share >= self.cost:
-            begin = time.perf_counter()
-            gc.collect()
-            self.spent, self.cost = 0.0, time.perf_counter() - begin
-
-
-_leftovers = _Leftovers()
-
-
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """Let no cycles be looked for: a program is made of many objects, none of which dies early.
-
-    Each look goes over all of them, and would take a quarter of the time to compile; and what runs
-    at it, such as a callback of another package, isn't the step's. Of several threads that do this
-    at once the one that found the collector on turns it on again.
-    """
-    was_on, begin = gc.isenabled(), time.perf_counter()
-    try:
-        gc.disable()  # an interrupt may come right after it
-        yield
-    finally:
-        if was_on:
-            gc.enable()
-            _leftovers.account(time.perf_counter() - begin)
-
-
-# Of a compiled function.
-_SET_BY_CALLS = frozenset(("_latest", "_noted", "_took_over", "_any_size"))
-_EXACT = (int, bool, str, type(None))
-_EXACT_BUT_MOVING = (bool, type(None))
-_AXES, _SHAPE = attrgetter("ndim"), attrgetter("shape")  # of a type
-
-
-def looks_of(
-    args: tuple[Any, ...], exact: Collection[type] = _EXACT, *, of_any_size: bool = False
-) -> Looks:
-    """What can be said of arguments at a glance: sizes, constants, and else their classes.
-
-    of_any_size: axes are counted only.
-    """
-    look = _AXES if of_any_size else _SHAPE
-    return tuple(
-        [
-            look(x._type) if isinstance(x, TensorCore) else x if type(x) in exact else type(x)
-            for x in args
-        ]
-    )
-
-
+_DEFAULTS = Options()
 _MAY_HANDLE = "its run raises {}, which it may handle"
-_OTHERS = object()  # calls of signatures that are new
 
 _collecting: list[list[Compiled]] = []
 
@@ -236,7 +101,7 @@ class Compiled:
     def __init__(
         self,
         function: Callable[..., Any],
-        options: Options = Options(),
+        options: Options = _DEFAULTS,
         *,
         is_paced: bool = True,
         earlier: Sequence[TensorType] = (),
@@ -244,39 +109,21 @@ class Compiled:
         functools.update_wrapper(self, function, updated=())
         self.__wrapped__ = function
         self._options = options
-        watch = check_finite_exactly if options.mode == "interpret" else check_finite
-        last = None if options.nan == "allow" else watch
-        self._optimize = optimizing(options.passes, last=last)
-        self._families: Families | None = None
-        self._programs: dict[Any, list[Program]] = {}
-        self._sources: dict[Identity, MutableSource] = {}  # that it binds, or that move
-        self._fixed: set[Identity] = set()  # that move, and for which it is traced all the same
-        self._opened: set[OpenAxis] = set()  # whose sizes values decide, and
-        self._closed: set[OpenAxis] = set()  # those of them that must be known
-        self._least: dict[OpenAxis, int] = {}  # from which size on others are open
-        self._knows_sizes = False  # whether all must be
-        self._earlier = earlier
-        self._any_size = (0, 0), False  # of how many of these; whether some are of arguments
-        self._lengths: dict[tuple[Location | None, int], int] = {}  # of ranges that move, at first
-        self._ints: set[str] = set()  # among the arguments, which are read at each call
-        self._exact: set[str] = set()  # lists among these at which it looks
-        self._kept: dict[int, Any] = {}  # lists among them that grow, and are state
-        self._lists: list[tuple[Any, list[Any]]] = []  # of numbers, of the last trace's call
-        self._latest: Program | None = None
-        self._recent: dict[Looks, list[weakref.ref[Program]]] = {}  # by whom they began with
-        # How many calls, why, and the kind of that.
-        self._untraceable: dict[Any, tuple[int, tuple[str, str]]] = {}
-        self._took_over: tuple[Program | None, int] = (None, -1)  # after how many calls
-        self._is_paced = is_paced  # False for what can't run op by op
-        self._said: set[str] = set()  # reasons that were logged
-        self._noted = 0  # calls that are counted as their programs'
-        own = weakref.ref(self)  # a step dies with its last user, whose statistics may stay
-        self.stats = Stats(served=lambda: () if (step := own()) is None else step._served())
-        self._audits = Pace(self.stats.counted, options.audit and is_paced)
-        self._pace = TracePace(self.stats)
+        self.stats = stats = Stats()
+        dynamic = self._dynamic = Dynamic(function, options, is_paced, earlier)
+        programs = self._programs = ProgramCache(stats, dynamic)
+        own = weakref.ref(programs)  # they die with the step's last user, and statistics may stay
+        stats.served = lambda: () if (found := own()) is None else found.served()
+        self._pace = TracePace(stats)
+        # A backward that is skipped would leave no gradients.
+        nan = "allow" if options.nan == "allow" else "raise"
+        backward = Options(passes=options.passes, nan=nan)
+        compiled = functools.partial(Compiled, options=backward, is_paced=False)
+        pace = self._pace if is_paced else None
+        self._tracer = Tracer(function, options, stats, programs, dynamic, pace, compiled)
+        self._audits = Pace(stats.counted, options.audit and is_paced)
         self._audited = 0  # how many calls there had been at the last audit
         self._distrust: str | None = None  # what an audit has found
-        self._is_unverified = options.verify == "first"
         self._is_made = True
         if _collecting and is_paced:
             _collecting[-1].append(self)
@@ -284,21 +131,20 @@ class Compiled:
     @catching
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         try:
-            latest = self._latest
-            differs = None
+            programs = self._programs
+            latest, differs = programs.latest, None
             if latest is not None:
                 first, looks = latest, None
-                if len(self._recent) > 1:  # calls of several looks come
-                    looks = self._looks(args)
-                    recent = self._recent.get(looks)
-                    first = (recent[0]() if recent else None) or latest
+                if len(programs.recent) > 1:  # calls of several looks come
+                    first, looks = programs.first(args)
                 enter = first.enter
                 if enter is not None:
                     try:
                         is_direct = first.is_direct and not kwargs
                         result = enter(*args) if is_direct else first.call_native(args, kwargs)
                     except DEPARTS as found:
-                        result, differs = self._follow(self._left(first, found), args, kwargs)
+                        differs = programs.left(first, found)
+                        result, differs = programs.follow(differs, args, kwargs)
                     except Exception as error:  # nothing has happened; the long way says why
                         if not (isinstance(error, NotFinite) or self._may_handle(first)):
                             raise
@@ -306,10 +152,10 @@ class Compiled:
                     else:
                         if result is not SLOW_PATH:
                             if looks is not None and first is not latest:
-                                self._begin_with(first, looks)
+                                programs.begin_with(first, looks)
                             return result
                     if result is SLOW_PATH and differs is None:
-                        result, differs = self._enter_recent(args, kwargs, first)
+                        result, differs = programs.enter_recent(args, kwargs, first)
                     if result is not SLOW_PATH:
                         return result
             if not self._is_eager():
@@ -321,9 +167,9 @@ class Compiled:
                         raise
                     return self._skipped(error)
                 except EagerOnlyError as reason:
-                    if self._options.fullgraph or self._options.nan != "allow":
+                    if not self._options.may_be_eager:
                         raise self._refusal(str(reason)) from None
-                    self.note_eager(str(reason), reason.kind)
+                    self._note_eager(reason)
                     return self._op_by_op(args, kwargs, reason, time.perf_counter() - asked)
             return self.__wrapped__(*args, **kwargs)
         except Exception as error:
@@ -336,7 +182,7 @@ class Compiled:
         result = within({"op_by_op": True}, self.__wrapped__, *args, **kwargs)
         if isinstance(reason, NotPaidForError):
             running = time.perf_counter() - begin
-            self._pace.note_eager(reason, self._looks(args), looking, running)
+            self._pace.note_eager(reason, self._dynamic.looks(args), looking, running)
         return result
 
     def _may_handle(self, program: Program) -> bool:
@@ -344,8 +190,7 @@ class Compiled:
 
         Or its message is to have sizes in it that the trace didn't know.
         """
-        may_be_eager = not self._options.fullgraph and self._options.nan == "allow"
-        return (program.may_catch or program.decides_sizes) and may_be_eager
+        return (program.may_catch or program.decides_sizes) and self._options.may_be_eager
 
     def _refusal(self, reason: str) -> TraceError:
         """What a call says that would have to run op by op, and may not."""
@@ -367,145 +212,6 @@ class Compiled:
         say("nan", "%s: this call is skipped: %s", name, error, level=logging.WARNING)
         return error.result()
 
-    def _follow(
-        self, differs: Departure, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[Any, Departure]:
-        """Go on with the programs that took over before, as long as native code can enter them.
-
-        Returns what the call gives, or `SLOW_PATH` and what was found by then.
-        """
-        while not differs.made:
-            link = differs.program.links.get(differs.path)
-            program = None if link is None else link()
-            if program is None or program.enter is None or self._refuses(program):
-                break
-            try:
-                result = program.call_native(args, kwargs)
-            except DEPARTS as found:
-                before, differs = differs, self._left(program, found)
-                if not differs.goes_beyond(before):
-                    break
-                continue
-            if result is not SLOW_PATH:
-                self._begin_with(program, self._looks(args), took_over=True)
-            return result, differs
-        return SLOW_PATH, differs
-
-    def _enter_recent(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], first: Program
-    ) -> tuple[Any, Departure | None]:
-        """Let native code try the programs that such calls began with before; as `_follow`.
-
-        first: the one that was tried.
-        """
-        looks = self._looks(args)
-        for program in [reference() for reference in self._recent.get(looks, ())]:
-            if program is None or program is first:
-                continue
-            try:
-                result = program.call_native(args, kwargs)
-            except DEPARTS as found:
-                return self._follow(self._left(program, found), args, kwargs)
-            if result is not SLOW_PATH:
-                self._begin_with(program, looks)
-                return result, None
-        return SLOW_PATH, None
-
-    @property
-    def _may_open(self) -> bool:
-        """Whether sizes may be open that values decide."""
-        options = self._options
-        is_plain = options.nan == "allow" and not options.passes and not self._is_unverified
-        return is_plain and options.mode != "interpret" and not self._knows_sizes
-
-    def _refuses(self, program: Program) -> bool:
-        """Whether values decide sizes of a program, and they must be known."""
-        if not program.decides_sizes:
-            return False
-        rule = program.differentiable
-        if rule is not None and rule.needs_sizes:
-            self._closed |= program.places_opened
-            return True
-        return self._knows_sizes
-
-    @contextmanager
-    def _with_known_sizes(self) -> Iterator[None]:
-        """Have calls in the block run programs whose sizes are known: someone looks at code."""
-        if not self._opened:
-            yield
-            return
-        self._credit()
-        kept = self._latest, self._recent, self._opened
-        self._latest, self._recent, self._opened, self._knows_sizes = None, {}, set(), True
-        try:
-            yield
-        finally:
-            self._credit()
-            self._latest, self._recent, self._opened = kept
-            self._knows_sizes = False
-
-    def _left(self, program: Program, error: HostCallMismatch | LeavesPath) -> Departure:
-        """What a run of a program has found that is another thing than in its trace."""
-        self.stats.exits += isinstance(error, LeavesPath)
-        if self._may_open:
-            self._opened |= program.varied(error)
-        program.used = self.stats.calls
-        return program.departure(error)
-
-    def _credit(self, program: Program | None = None) -> None:
-        """Count the latest call as a program's; those that nobody has noted are the latest one's.
-
-        Native code counts the calls of all programs in one.
-        """
-        calls = self.stats.calls
-        others = calls - self._noted
-        if program is not None:
-            program.served, others = program.served + 1, others - 1
-        if self._latest is not None:
-            self._latest.served += max(others, 0)
-        self._noted = calls
-
-    def _served(self) -> list[Served]:
-        """What each program that there is serves, and how often it has."""
-        self._credit()
-        found = self._all_programs()
-        found.sort(key=attrgetter("number"))
-        return [Served(signature_text(x.description), x.path, x.served) for x in found]
-
-    def _begin_with(self, program: Program, looks: Looks, *, took_over: bool = False) -> None:
-        """Note that a program has served a call of some looks, and let the next ones try it first.
-
-        Native code doesn't say that it is used. took_over: from the one that was tried first; only
-        one that does so twice in turn is preferred to that.
-        """
-        self._credit(program)
-        program.used = calls = self.stats.calls
-        latest, last = self._latest, self._took_over
-        if took_over:
-            self._took_over = program, calls
-        if latest is program or (took_over and last != (program, calls - 1)):
-            return
-        reference = weakref.ref(program)
-        if latest is not None:
-            latest.used = calls
-        self._latest = program
-        known = self._recent.get(looks, ())
-        if known and known[0]() is program:
-            return
-        others = [x for x in known if x() not in (None, program)]
-        if not known and len(self._recent) >= LIMIT:
-            self._recent.clear()
-        self._recent[looks] = [reference, *others][:RECENT]
-
-    def _looks(self, args: tuple[Any, ...]) -> Looks:
-        """The same for calls that may begin with the same programs: what moves is left out."""
-        exact = _EXACT_BUT_MOVING if self._ints else _EXACT
-        counts = len(self._opened), len(self._closed)
-        if self._any_size[0] != counts:
-            is_open = any(map(is_of_argument, self._opened - self._closed))
-            self._any_size = counts, is_open
-        return looks_of(args, exact, of_any_size=self._any_size[1])
-
     def _call(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], differs: Departure | None
     ) -> Any:
@@ -513,23 +219,24 @@ class Compiled:
 
         differs: what a run of a program has found that doesn't fit; it isn't asked again.
         """
-        looks = self._looks(args)
-        self._pace.refuse_look(looks, looks in self._recent)
-        if differs is None and self._latest is not None and self._audits.is_due():
+        looks = self._dynamic.looks(args)
+        self._pace.refuse_look(looks, looks in self._programs.recent)
+        if differs is None and self._programs.latest is not None and self._audits.is_due():
             self._call_audit(args, kwargs)
         if self._distrust is not None:
             raise EagerOnlyError(self._distrust)
-        call = self._signature(args, kwargs)
+        call = self._dynamic.signature(args, kwargs)
         return self._call_natively(call, differs)
 
     def call_natively(self, args: tuple[Any, ...]) -> Any:
         """Call a function that is no use in eager mode. Raises `EagerOnlyError`."""
-        result = SLOW_PATH if self._latest is None else self._latest.call_native(args, {})
+        latest = self._programs.latest
+        result = SLOW_PATH if latest is None else latest.call_native(args, {})
         return self._call(args, {}, None) if result is SLOW_PATH else result
 
     def call_of_any_size(self, tensors: Sequence[TensorCore]) -> Any:
         """Call a function of tensors whose calls differ in nothing but sizes."""
-        latest = self._latest
+        latest = self._programs.latest
         if latest is not None and latest.enter is not None and not self._is_eager():
             result = latest.call_native((*tensors,), {})
             if result is SLOW_PATH:
@@ -556,73 +263,18 @@ class Compiled:
         start, calls, before = time.perf_counter(), self.stats.calls, ListenerSnapshot()
         undo: list[Callable[[], object]] = []
         try:
-            found = self._audit(args, kwargs, undo)
+            found = self._tracer.audit(args, kwargs, undo)
         except BaseException as error:
             before.put_back(error)
             undo_all(undo)
             raise
         if found is not None:
             self._distrust = report(name_of(self.__wrapped__), found, calls - self._audited)
-            self._latest = None
-            self._recent.clear()
-            self._programs.clear()
+            self._programs.drop(self._programs.all())
             self._audits.stop()
         else:
             self._audited = calls
             self._audits.note(time.perf_counter() - start)
-
-    @collector_paused()
-    def _audit(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], undo: list[Callable[[], object]]
-    ) -> str | None:
-        """What a new trace has that the program for a call has not; None: nothing, or unknown.
-
-        undo: takes back what the trace makes.
-        """
-        from lucid.compiler.recording.trace import trace
-
-        program, _ = self._fitting(self._signature(args, kwargs), None)
-        if program is None or program.hosts or not program.foresees():
-            return None
-        sources = {place.identity: place for place in program.sources.values()}
-        if any(isinstance(x, GrowingList) and not x.owner for x in sources.values()):
-            return None  # a trace of it sees less than the program has
-        known = Known(set(self._ints), dict(sources), opened={*program.places_opened})
-        known.types, known.undo = program.seen, undo
-        failed: Exception | None = None
-        told = program.answers(program.path)
-        for _ in range(ATTEMPTS):
-            call = self._signature(args, kwargs)
-            with WriteLock(frozenset((id(self), TRACING))):
-                try:
-                    with replaying((), told):
-                        recorded = trace(self.__wrapped__, call, known, sources)
-                except RestartTrace as restart:
-                    traceback.clear_frames(restart.__traceback__)
-                    restart.enter(known)
-                    continue
-                except Exception as error:
-                    if program.path:
-                        return None  # whose branches this call doesn't take
-                    if isinstance(error, (MemoryError, RecursionError)):
-                        return None  # of which this place had too little
-                    if failed is None:
-                        failed = error
-                        continue
-                    return f"  traced: a graph\n  now:    {type(error).__name__}: {error}"
-                undo_all(undo)
-            if failed is not None:
-                raise failed  # by somebody else, such as the handler of a signal
-            self.stats.audits += 1
-            if program.cut is not None and recorded.has_other_sizes(program.sizes_at_hand):
-                return None  # for which the cut may keep something else
-            if program.path and not told and recorded.path != program.path:
-                return None  # what the values of this call decide is another path
-            found = difference(program, *made_again(recorded, program.sizes_at_hand))
-            if found is None or not told:
-                return found
-            told = []  # the difference may be one between these values and what it was told
-        return None
 
     def _call_natively(self, call: Call, differs: Departure | None) -> Any:
         """Run a program that fits, the latest one first, tracing one if there is none.
@@ -646,24 +298,23 @@ class Compiled:
     ) -> Any:
         """undo: takes back what traces make; empty once a call has run."""
         left, traces = ATTEMPTS, self.stats.traces
-        program = self._latest
-        if program is not None and self._refuses(program):
+        program = self._programs.latest
+        if program is not None and self._dynamic.refuses(program):
             program = None
         # One that is looked for fits; the latest one says so when it runs.
         is_fit = differs is not None or program is None or program.key != call.key
         while left:
             try:
                 if is_fit or program is None:
-                    call, program = self._prepared(call, undo, differs)
+                    call, program = self._tracer.program_for(call, undo, differs)
             except BaseException as reason:
                 if differs is not None:
                     undo_draws(differs.made)
                 if isinstance(reason, EagerOnlyError) and not isinstance(reason, NotPaidForError):
-                    self._note_untraceable(call.key, reason)
+                    self._tracer.note_untraceable(call.key, reason)
                 raise
-            if self._untraceable and self.stats.traces != traces:
-                for each in (call.key, _OTHERS):
-                    self._untraceable.pop(each, None)
+            if self.stats.traces != traces:
+                self._tracer.note_traced(call.key)
             replay = context.replay
             drawn = program.generators() if self._may_handle(program) else ()
             states = [*map(state_of, drawn)]
@@ -674,7 +325,7 @@ class Compiled:
                 context.replay = replay
             except DEPARTS as other:
                 context.replay, is_fit = replay, True
-                before, differs = differs, self._left(program, other)
+                before, differs = differs, self._programs.left(program, other)
                 if before is not None and not differs.goes_beyond(before):
                     left -= 1
                     is_number = bool(differs.made) and differs.made[-1].host.is_made_again
@@ -699,11 +350,11 @@ class Compiled:
                 self.stats.add_call()
                 if self.stats.traces == traces:  # it serves calls again
                     program.prepare_native()
-                if program is not self._latest:
+                if program is not self._programs.latest:
                     took_over = differs is not None and bool(differs.path)
-                    took_over = took_over and self._latest is not None
-                    looks = self._looks(call.given[0])
-                    self._begin_with(program, looks, took_over=took_over)
+                    took_over = took_over and self._programs.latest is not None
+                    looks = self._dynamic.looks(call.given[0])
+                    self._programs.begin_with(program, looks, took_over=took_over)
                 return result
             self._refuse_what_it_makes(program, call)
             is_fit, left = True, left - 1
@@ -725,113 +376,25 @@ class Compiled:
         self._forget_unused(program.undo)
         if failure is not None and program.guards.failure(call) is None:
             raise EagerOnlyError(
-                f"it looks at what its first call makes: {failure}{self._line_of(place)}"
+                f"it looks at what its first call makes: {failure}{self._tracer.line_of(place)}"
             )
 
     def _forget_unused(self, undo: list[Callable[[], object]]) -> None:
         """Undo what traces have made, and drop the programs that no call has used."""
         if undo:
-            self._drop([program for program in self._all_programs() if program.undo is undo])
+            self._programs.drop([x for x in self._programs.all() if x.undo is undo])
             undo_all(undo)
 
-    def _note_untraceable(self, key: Any, error: EagerOnlyError) -> None:
-        """Note that a trace had to be given up, since the call makes sense op by op only."""
-        for each in (key, _OTHERS):
-            count, _ = self._untraceable.get(each, (1, ""))
-            self._untraceable[each] = count, (str(error), error.kind)
-        while len(self._untraceable) > LIMIT:
-            del self._untraceable[next(x for x in self._untraceable if x is not _OTHERS)]
-
-    def _refuse_untraceable(self, key: Any) -> None:
-        """Raise `EagerOnlyError` where traces were given up for such calls.
-
-        It is tried again at the second, fourth, eighth such call and so on: what a call meets may
-        depend on more than its signature. All calls whose signatures are new count as one kind, as
-        those of a step that is told its number are; what comes again has its own count.
-        """
-        each = key if key in self._untraceable else _OTHERS
-        if each not in self._untraceable:  # others have been traced since
-            return
-        count, why = self._untraceable[each]
-        self._untraceable[each] = count + 1, why
-        if count & (count - 1):
-            self._untraceable.setdefault(key, (1, why))
-            raise EagerOnlyError(*why)
-
-    def _signature(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], live: Collection[str] | None = None
-    ) -> Call:
-        """The call, with live numbers for ints that are read at each call; `live`: which."""
-        kwargs = in_order(self.__wrapped__, kwargs) if len(kwargs) > 1 else kwargs
-        live = self._ints - self._exact if live is None else live
-        marked = with_live_arguments(live, self._kept, self.__wrapped__, args, kwargs)
-        try:
-            call = Call(*marked, axes_of_arguments(self._opened - self._closed, self._least))
-        except RecursionError:
-            raise EagerOnlyError("its arguments are nested more deeply than Python calls") from None
-        call.given = args, kwargs
-        return call
-
-    def note_eager(self, reason: str, kind: str = "") -> None:
-        """Count a call that runs op by op, and say why, once for each reason.
-
-        kind: what reasons have in common of which one is enough to be said.
-        """
-        self.stats._note_eager(reason)
-        kind = kind or reason
-        if kind not in self._said:
-            if len(self._said) >= LIMIT:
-                self._said.clear()
-            self._said.add(kind)
+    def _note_eager(self, reason: EagerOnlyError) -> None:
+        """Count a call that runs op by op, and say why, once for each kind of reason."""
+        self.stats._note_eager(str(reason))
+        kind, said = reason.kind or str(reason), self._tracer.said
+        if kind not in said:
+            if len(said) >= LIMIT:
+                said.clear()
+            said.add(kind)
             name = name_of(self.__wrapped__)
             say("eager", "%s: this call runs op by op: %s", name, reason, level=logging.WARNING)
-
-    def _prepared(
-        self, call: Call, undo: list[Callable[[], object]], differs: Departure | None = None
-    ) -> tuple[Call, Program]:
-        """The call as a program sees it that serves it, which is traced if there is none."""
-        found = self._from_before_ints_moved(call) if self._ints and differs is None else None
-        if found is not None:
-            return found
-        if self._untraceable and self._fitting(call, differs)[0] is None:
-            self._refuse_untraceable(call.key)
-        known = Known(
-            self._ints, self._sources, self._kept, opened=self._opened, closed=self._closed
-        )
-        known.undo, known.exact = undo, self._exact
-        known.may_open, known.lengths, known.least = self._may_open, self._lengths, self._least
-        known.types = self._types_seen() if self._opened else ()
-        known.functions = [] if self._is_unverified else None
-        closed, exact = {*self._closed}, {*self._exact}
-        restarts = 0
-        while restarts < MOST_RESTARTS:
-            start = time.perf_counter()
-            try:
-                return call, self._program(call, known, differs)
-            except RestartTrace as restart:
-                traceback.clear_frames(restart.__traceback__)  # which those followed keep
-                restarts += 1
-                self.stats.restarts += 1
-                self.stats.compile_seconds += time.perf_counter() - start
-                reason = restart.reason
-                if restart.kind == "sources" and not known.inside.isdisjoint(restart.found):
-                    reason = f"it {restart.reason}, which it knows by two names"
-                    raise EagerOnlyError(reason) from None
-                while restart.kind == "kept" and len(self._kept) >= MOST_KEPT:
-                    del self._kept[next(iter(self._kept))]
-                restart.enter(known)
-                call = self._signature(*call.given)
-            except BaseException as error:
-                self._exact &= exact  # lists weren't why, as it fails with their items known
-                is_reason = isinstance(error, EagerOnlyError) and error.__cause__ is None
-                if not is_reason:  # nor were sizes, as the step fails with all of them known
-                    self._closed &= closed
-                raise
-        raise TraceError(
-            f"{name_of(self.__wrapped__)} {reason}, which can't be followed: its trace began "
-            f"again {restarts} times\n"
-            "hint: do that outside of the compiled function, or in plain dicts and lists"
-        )
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """As a method: one compiled function per object, kept on the object."""
@@ -865,7 +428,7 @@ class Compiled:
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Attributes, such as a count of calls, are those of the function, or the Module."""
-        is_own = name in _SET_BY_CALLS or not self._is_made or name in (instance_dict(self) or ())
+        is_own = not self._is_made or name in (instance_dict(self) or ())
         if is_own or name.startswith("__"):
             object.__setattr__(self, name, value)
         else:
@@ -877,329 +440,16 @@ class Compiled:
     def __repr__(self) -> str:
         return f"<compiled {self.__wrapped__!r}>"
 
-    def _program(self, call: Call, known: Known, differs: Departure | None) -> Program:
-        """A program for a call, traced if there is none."""
-        program, _ = self._fitting(call, differs)
-        if program is not None:
-            return program
-        before = ListenerSnapshot()
-        try:
-            with (
-                Progress(name_of(self.__wrapped__)),
-                WriteLock(frozenset((id(self), TRACING))) as claim,
-            ):
-                program, reason = self._fitting(call, differs)
-                if program is None:  # nor has another thread traced it meanwhile
-                    program = self._trace(call, known, differs, reason, claim)
-            return program
-        except BaseException as error:
-            before.put_back(error)
-            raise
-
-    def _fitting(self, call: Call, differs: Departure | None) -> tuple[Program | None, str | None]:
-        """The program for a call; or None, and the guard that failed for the latest one."""
-        reason = None if differs is None else differs.reason
-        for program in reversed(self._programs.get(call.key, [])):
-            if self._refuses(program) or (differs is not None and not program.fits(differs)):
-                continue
-            failure = program.guards.failure(call)
-            if failure is not None and self._follows(program):
-                failure = program.guards.failure(call)
-            if failure is None and (differs is None or program.has_sizes_of(differs, call)):
-                return program, None
-            reason = reason or failure
-        return None, reason
-
-    def _follows(self, program: Program) -> bool:
-        """Whether a program looks at other containers from now on, bound anew by Python."""
-        images = program.follow()
-        if images is None:
-            return False
-        places = [*self._sources.values()]
-        for place in {id(x): x for x in (*places, *program.sources.values())}.values():
-            place.owner = images.of(place.owner)
-        self._sources.clear()
-        self._sources.update((place.identity, place) for place in places)
-        return True
-
-    def _from_before_ints_moved(self, call: Call) -> tuple[Call, Program] | None:
-        """A program for just the ints and texts of a call, where none that reads them fits."""
-        if self._fitting(call, None)[0] is not None:
-            return None
-        found = self._signature(*call.given, live=())
-        program, _ = self._fitting(found, None)
-        return None if program is None else (found, program)
-
-    def _drop_least_used(self, newest: Program) -> None:
-        """Keep what programs hold bounded: those used longest ago go, and their code with them.
-
-        The newest and the one that calls begin with stay; others let go of their last arguments.
-        """
-        programs = self._all_programs()
-        count, kept = len(programs), sum(program.nbytes for program in programs)
-        for program in sorted(programs, key=attrgetter("used")):
-            if program is newest or program is self._latest:
-                continue
-            program.forget_arguments()
-            if count <= LIMIT and kept <= LIMIT_BYTES:
-                continue
-            count, kept = count - 1, kept - program.nbytes
-            self._drop([program])
-            self.stats.dropped += 1
-
-    def _all_programs(self) -> list[Program]:
-        return [x for found in self._programs.values() for x in found]
-
-    def _drop(self, programs: Sequence[Program]) -> None:
-        """Begin no more calls with these."""
-        self._credit()
-        for program in programs:
-            same = self._programs.get(program.key, [])
-            same[:] = [other for other in same if other is not program]
-            if not same:
-                self._programs.pop(program.key, None)
-            if program is self._latest:
-                self._latest = None
-            for recent in [*self._recent.values()]:
-                recent[:] = [x for x in recent if x() is not program]
-
-    @collector_paused()
-    def _trace(
-        self,
-        call: Call,
-        known: Known,
-        differs: Departure | None,
-        reason: str | None,
-        claim: WriteLock,
-    ) -> Program:
-        """A new program, which is one of those that serve calls from now on.
-
-        reason: why those that there are don't fit, if it is known; claim: of this trace.
-        """
-        description = describe(self.__wrapped__, call)
-        if self._may_open:
-            for program in self._programs.get(call.key, ()):
-                self._opened |= program.varied_with_numbers()
-        kind, reason, place = self._occasion(call, description, differs, reason)
-        with replaying(*(((), ()) if differs is None else (differs.made, differs.answers))):
-            recorded = self._record(call, known)
-        claim.give_up(TRACING)
-        program = self._made(recorded, description, call, known)
-        executable = program.executable
-        source = "LLVM" if executable.was_compiled else "cache"
-        self.stats.cache_hits += not executable.was_compiled
-        self.stats._note(
-            Traced(
-                kind,
-                reason,
-                place,
-                signature_text(description),
-                program.compile_seconds,
-                program.stage_seconds,
-                program.pass_seconds,
-                "other sizes" if executable.instance is not None else source,
-                executable.kernel_count,
-            )
-        )
-        if is_on("compile"):
-            nodes, seconds = len(program.recorded.nodes), program.compile_seconds
-            say("compile", "%s: %d nodes in %.2f s", name_of(self.__wrapped__), nodes, seconds)
-        if self._options.mode != "interpret":
-            program.take_plain(call, self.stats.counted)
-        opened = program.sizes_found - program.sizes_asked
-        self._drop([x for x in self._all_programs() if not opened.isdisjoint(x.sizes_asked)])
-        self._programs.setdefault(call.key, []).append(program)
-        self._drop_least_used(program)
-        return program
-
-    def _occasion(
-        self, call: Call, description: Description, differs: Departure | None, reason: str | None
-    ) -> tuple[str, str, Location | None]:
-        """Why there is a trace: its kind, the reason, and the user's line where words don't say it.
-
-        Raises `RestartTrace` for ints that are to be read at each call, and where it isn't worth
-        another trace.
-        """
-        is_path = differs is not None and bool(differs.path)
-        siblings = [x for x in self._programs.get(call.key, ()) if x.path] if is_path else []
-        if len(siblings) >= self._options.max_paths:
-            raise TooManyPathsError(
-                f"its branches have taken {len(siblings)} paths by now, and would take another "
-                f"one: {reason}\n"
-                f"hint: {PATH_REMEDY}; lucid.compile(max_paths=…) sets how many paths are compiled"
-            )
-        if self._signature(*call.given).key != call.key:
-            raise RestartTrace("is called by several threads, of which one has found what moves")
-        earlier = [program.description for found in self._programs.values() for program in found]
-        moved = moving_arguments(description, earlier)
-        moved -= self._ints  # one in an object stays as it is
-        if moved:
-            raise RestartTrace("is called with ints or texts that keep changing", "counts", moved)
-        self._keep_grown(call)
-        if self._may_open and self._options.dynamic is not False:
-            lists = moving_lists(named_arguments(self.__wrapped__, *call.marked), earlier)
-            lists -= self._ints
-            if lists:
-                raise RestartTrace("is given lists of ever other lengths", "counts", lists)
-        self._open_moving(call)
-        place = here()
-        if not earlier:
-            return "first", "the first call", place
-        is_known = reason is not None
-        reason = reason or changes(description, earlier)
-        kind = "path" if is_path else "host" if differs is not None else kind_of_change(reason)
-        if is_known and differs is None:
-            kind = kind if kind in ("mode", "flag") else "guard"
-            place = self._place_of_failure(call) or place
-        if self._is_paced:
-            is_said = NotPaidForError.kind in self._said
-            self._pace.refuse_trace(kind, reason, lambda: "" if is_said else self._line_of(place))
-        channel, text = ("exits", "%s: takes a new path: %s")
-        if not is_path:
-            channel, text = "retrace", "retrace of %s: %s"
-        say(channel, text, name_of(self.__wrapped__), reason)
-        return kind, reason, place if differs is None else None
-
-    def _open_moving(self, call: Call) -> None:
-        """Raise `RestartTrace` for axes of what it is given whose sizes keep changing."""
-        dynamic, is_told = self._options.dynamic, bool(self._earlier)
-        if dynamic is False or not (self._may_open and (self._is_paced or is_told)):
-            return  # a backward's are those of its forward
-        moved = moving_axes(call.types(), self._types_seen(), 2 if dynamic or is_told else None)
-        moved -= self._opened | self._closed
-        if moved:
-            raise RestartTrace("is called with sizes that keep changing", "opened", moved)
-
-    def _types_seen(self) -> list[Sequence[TensorType]]:
-        earlier = [self._earlier] if self._earlier else []
-        return [*(program.types for program in self._all_programs()), *earlier]
-
-    def _keep_grown(self, call: Call) -> None:
-        """Raise `RestartTrace` for lists that have grown since the trace before was given them.
-
-        Or for sets that have changed, of which the signature had what was in them. A history that
-        is handed to each call is state, as it is in a global. Where there has been another one, as
-        of an epoch, the first lengths have programs that serve all of them. Of lists that weren't
-        found to grow only those of numbers are remembered.
-        """
-        before = {id(known): entries for known, entries in self._lists}
-        named = owners_of(named_arguments(self.__wrapped__, *call.given), call.kept)
-        lists = [(path, x) for path, x in named if type(x) in (list, deque)]
-        marked = named_arguments(self.__wrapped__, *call.marked)
-        parts = [part for name, value in marked for part in walk(value, name, set())]
-        sets = [(path, x) for path, x, _ in parts if type(x) in SETS and is_set_of_values(x)]
-        changed = [path for path, x in sets if [*x] != before.get(id(x), [*x])]
-        self._lists = [(x, [*x]) for _, x in lists if all(map(is_number, x))]
-        self._lists += [(x, [*x]) for _, x in sets]
-        if changed:
-            raise RestartTrace("is given a set that changes", "counts", changed)
-        least = SHORTEST if self._kept else 1
-        grown = {
-            id(x): GrowingList(path, x)
-            for path, x in lists
-            if len(x) > len(before.get(id(x), x))
-            and len(x) >= least
-            and all(map(operator.is_, x, before[id(x)]))
-        }
-        if grown:
-            of_numbers = [x for x in grown.values() if all(map(is_number, x.owner))]
-            self._sources.update({source.identity: source for source in of_numbers})
-            found = {key: source.owner for key, source in grown.items()}
-            raise RestartTrace("is given a list that grows", "kept", found)
-
-    def _made(self, recorded: Trace, description: Description, call: Call, known: Known) -> Program:
-        """What a trace is compiled to."""
-        from lucid.compiler.programs.program import Program
-        from lucid.runtime.open_programs import Families
-
-        around: Around | None = None
-        if self._options.mode == "interpret":
-            around = Program.interpret
-        elif self._is_unverified:
-            around = self._verifying(recorded.graph, known)
-        # A backward that is skipped would leave no gradients.
-        nan = "allow" if self._options.nan == "allow" else "raise"
-        options = Options(passes=self._options.passes, nan=nan)
-        compiled = functools.partial(Compiled, options=options, is_paced=False)
-        if self._families is None and not self._options.passes:
-            self._families = Families()
-        program = Program(recorded, description, call, compiled, self._optimize, self._families)
-        program.used, program.number, program.around = self.stats.calls, self.stats.traces, around
-        program.seen = [*known.types, program.types]
-        return program
-
-    def _verifying(self, graph: Graph, known: Known) -> Around:
-        """What compares a first call with what it should make; its program is to be given yet."""
-        from lucid.compiler.reports.checking import verify
-        from lucid.compiler.reports.function_gradients import CalledFunctions
-
-        functions = CalledFunctions(graph, known.functions or ())
-        known.functions = None
-
-        def around(program: Program, run: Run, _: Any, native: Callable[[], None]) -> None:
-            verify(program, run, functions, native)
-            self._is_unverified, program.around = False, None
-
-        return around
-
-    def _place_of_failure(self, call: Call) -> Location | None:
-        """The line that read what has changed since a program was made for such a call."""
-        programs = reversed(self._programs.get(call.key, []))
-        return next(filter(None, (x.guards.place_of_failure() for x in programs)), None)
-
-    def _line_of(self, place: Location | None) -> str:
-        """The line that read what has changed, or where the function begins, for a message."""
-        if place is None:
-            code = getattr(inspect.unwrap(self.__wrapped__), "__code__", None)
-            place = None if code is None else Location(code.co_filename, code.co_firstlineno)
-        return "" if place is None else f"\n  at {place}   {place.text}"
-
-    def _record(self, call: Call, known: Known) -> Trace:
-        """Trace the function; numbers that will change again are read at each call.
-
-        Where it raises an error with stand-ins for those, eager mode says whether it is one.
-        """
-        from lucid.compiler.recording.trace import raise_in_eager_mode, trace
-        from lucid.compiler.results.side_effects import inside
-
-        guards = [program.guards.guards for program in self._programs.get(call.key, ())]
-        found = {place.identity: place for place in live_sources(guards)}
-        sources = {key: x for key, x in found.items() if key not in self._fixed} | self._sources
-        for identity in inside(sources.values()):
-            del sources[identity]
-            self._sources.pop(identity, None)
-            known.inside.add(identity)
-        try:
-            context.interprets = self._options.mode == "interpret"
-            recorded = trace(self.__wrapped__, call, known, sources)
-        except EagerOnlyError:
-            arrays = {k for k in sources if k[1] == ELEMENTS and k not in self._sources}
-            if not arrays:
-                raise
-            self._fixed |= arrays  # what it does with them needs to be traced for each content
-            return self._record(call, known)
-        except Exception as error:
-            if isinstance(error, RecursionError) and call.key not in self._programs:
-                raise_in_eager_mode(error, "calls of its own on the stack")
-            if self._ints or found.keys() - self._sources.keys():
-                raise_in_eager_mode(error)
-            if not isinstance(error, EagerOnlyError):
-                for give in known.warnings:
-                    give()
-            raise
-        self._sources.update(sources)
-        return recorded
-
     # ------------------------------------------------------------------ looking inside
 
     def _latest_program(self) -> Program:
-        if self._latest is None:
+        if self._programs.latest is None:
             name = name_of(self.__wrapped__)
             if not self.stats.eager_reasons:
                 raise LucidError(f"{name} has not been called yet, so nothing is compiled")
             reason = self.stats.eager_reasons[-1]
             raise LucidError(f"{name} has only run op by op, so nothing is compiled: {reason}")
-        return self._latest
+        return self._programs.latest
 
     @property
     def stages(self) -> Stages:
@@ -1220,8 +470,8 @@ class Compiled:
         """
         if not args and not kwargs:
             return self._latest_program()
-        call = self._signature(args, kwargs)
-        program, _ = self._fitting(call, None)
+        call = self._dynamic.signature(args, kwargs)
+        program, _ = self._programs.fitting(call, None)
         if program is None:
             name = name_of(self.__wrapped__)
             asked = signature_text(describe(self.__wrapped__, call))
@@ -1255,7 +505,7 @@ class Compiled:
         """
         from lucid.compiler.reports.explaining import explain
 
-        is_eager = self._latest is None and bool(self.stats.eager_reasons)
+        is_eager = self._programs.latest is None and bool(self.stats.eager_reasons)
         has_program = args or kwargs or not is_eager
         program = self._chosen(args, kwargs, "explain") if has_program else None
         return explain(name_of(self.__wrapped__), self.stats, program, full)
@@ -1340,7 +590,7 @@ class Compiled:
         from lucid.compiler.reports.profiling import profile
 
         self._refuse_eager("profile")
-        with self._with_known_sizes():
+        with self._programs.of_known_sizes():
             return profile(
                 name_of(self.__wrapped__),
                 lambda: self(*args, **kwargs),
@@ -1370,7 +620,7 @@ class Compiled:
         from lucid.compiler.reports.checking import check
 
         self._refuse_eager("check")
-        with self._with_known_sizes():
+        with self._programs.of_known_sizes():
             return check(lambda: self(*args, **kwargs), self._latest_program)
 
     def _refuse_eager(self, method: str) -> None:
@@ -1447,7 +697,7 @@ class Compiled:
         if not (args or kwargs):
             report = Report(self.explain(), None, self._latest_program())
         else:
-            with self._with_known_sizes():
+            with self._programs.of_known_sizes():
                 profile = self.profile(*args, calls=calls, **kwargs)
                 report = Report(self.explain(), profile, self._latest_program())
         if path is not None:
@@ -1552,21 +802,19 @@ def compile(
     >>> double(lucid.tensor([1.0, 2.0]))
     tensor([2., 4.])
     """
-    check_choice(backend, "backend", "compile", _BACKENDS)
-    check_flags("compile", audit=audit, fullgraph=fullgraph, dynamic=dynamic, disable=disable)
-    check_kind(options, dict, "options", "compile")
-    check_kind(max_paths, int, "max_paths", "compile")
-    mode = "native" if mode in _MODES_ELSEWHERE else mode
-    mode = "eager" if backend == "eager" or disable else mode
-    check_choice(mode, "mode", "compile", MODES)
-    check_choice(nan, "nan", "compile", NANS)
-    check_choice(verify, "verify", "compile", VERIFIED)
-    if mode == "interpret" and verify != "never":
-        raise OptionError(
-            f'compile: verify="{verify}" compares what native code makes, and mode="interpret" has '
-            "none\nhint: leave one of them out"
-        )
-    chosen = Options(mode, audit, max_paths, fullgraph, _passes(passes), nan, verify, dynamic)
+    chosen = checked(
+        mode=mode,
+        audit=audit,
+        max_paths=max_paths,
+        fullgraph=fullgraph,
+        passes=passes,
+        nan=nan,
+        verify=verify,
+        backend=backend,
+        dynamic=dynamic,
+        options=options,
+        disable=disable,
+    )
     made = functools.partial(_compiled_with, chosen)
     return made if function is None else made(function)
 
@@ -1584,22 +832,6 @@ def _compiled_with(options: Options, function: Callable[..., Any]) -> Compiled:
         )
     _refuse_late(function)
     return _compiled_again(function, options)
-
-
-def _passes(given: Any) -> tuple[Pass, ...]:
-    """The passes of the option. Raises `ArgumentError` for what is none."""
-    if not isinstance(given, (list, tuple)):
-        raise ArgumentError(
-            f"compile: passes is a list of functions, not {type(given).__name__}\n"
-            "hint: passes=[my_pass]"
-        )
-    for index, run in enumerate(given):
-        if not callable(run):
-            raise ArgumentError(
-                f"compile: passes[{index}] is not callable, but {type(run).__name__}\n"
-                "hint: a pass is a function that takes a lucid.ir.Graph and returns a bool"
-            )
-    return tuple(given)
 
 
 def _compiled_again(function: Callable[..., Any], options: Options) -> Compiled:

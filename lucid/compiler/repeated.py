@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lucid.autograd.any_size import makers
-from lucid.compiler.compiled import Compiled, Options
+from lucid.compiler.compiled import Compiled
+from lucid.compiler.options import Options
 from lucid.ir.errors import LucidError
 from lucid.ir.types import Shape, TensorType
 from lucid.tensor.context import context

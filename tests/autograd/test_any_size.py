@@ -14,7 +14,7 @@ import pytest
 import lucid
 import lucid.nn.functional as F
 from lucid.autograd import any_size, native
-from lucid.compiler.compiled import Compiled
+from lucid.compiler.dynamic import Dynamic
 from lucid.compiler.repeated import Repeated
 from tests.autograd.test_native_functions import CALLS, arrays_for, results, tensors_of
 from tests.tensor.test_applied_ops import functions_called
@@ -177,7 +177,7 @@ def test_new_sizes_are_served_without_a_signature(monkeypatch: pytest.MonkeyPatc
     for size in range(3, 9):
         loss(size)
     made: list[Any] = []
-    monkeypatch.setattr(Compiled, "_signature", lambda *args: made.append(args))
+    monkeypatch.setattr(Dynamic, "signature", lambda *args: made.append(args))
     for size in range(20, 30):
         loss(size)
     assert not made
@@ -201,7 +201,7 @@ def test_so_are_operands_of_any_layout(monkeypatch: pytest.MonkeyPatch) -> None:
     for size in range(3, 9):
         attended(size)
     made: list[Any] = []
-    monkeypatch.setattr(Compiled, "_signature", lambda *args: made.append(args))
+    monkeypatch.setattr(Dynamic, "signature", lambda *args: made.append(args))
     for size in range(20, 30):
         attended(size)
     assert not made
@@ -353,8 +353,8 @@ def test_a_count_of_blocks_that_is_a_size_by_chance_is_no_relation() -> None:
         x = lucid.ones(8, size, 64).requires_grad_() * 1
         layer(x).sum().backward()
     (function,) = functions()
-    assert function.compiled is not None and function.compiled._latest is not None
-    rule = function.compiled._latest.differentiable
+    assert function.compiled is not None and function.compiled._programs.latest is not None
+    rule = function.compiled._programs.latest.differentiable
     assert rule is not None and len(rule.programs) == 1 and not rule.needs_sizes
 
 

@@ -27,6 +27,8 @@ from border.harness import (
 
 import lucid
 from lucid import nn
+from lucid.compiler.dynamic import Dynamic
+from lucid.compiler.tracing import Tracer
 from lucid.nn import functional as F
 
 CALLS = 30
@@ -545,10 +547,8 @@ def test_what_can_not_be_traced_is_tried_less_and_less_whatever_it_is_called_wit
 def test_a_way_that_can_not_be_traced_is_tried_less_and_less_beside_one_that_can(monkeypatch):
     """A replay memory: nothing is learnt before it is full, and then by transitions drawn of it."""
     memory, traces = collections.deque(maxlen=40), []
-    trace = lucid.compiler.Compiled._trace
-    monkeypatch.setattr(
-        lucid.compiler.Compiled, "_trace", lambda *args: traces.append(1) or trace(*args)
-    )
+    trace = Tracer._trace
+    monkeypatch.setattr(Tracer, "_trace", lambda *args: traces.append(1) or trace(*args))
 
     @lucid.compile
     def learn():
@@ -567,11 +567,9 @@ def test_a_way_that_can_not_be_traced_is_tried_less_and_less_beside_one_that_can
 def test_calls_that_no_program_serves_soon_take_no_longer_than_op_by_op(monkeypatch):
     state = types.SimpleNamespace(text="a")  # whose length isn't read live
     looks = []
-    signature = lucid.compiler.Compiled._signature
+    signature = Dynamic.signature
     monkeypatch.setattr(
-        lucid.compiler.Compiled,
-        "_signature",
-        lambda *args: looks.append(state.text) or signature(*args),
+        Dynamic, "signature", lambda *args: looks.append(state.text) or signature(*args)
     )
     step = lucid.compile(lambda x: x[: len(state.text)].cumsum(0))
     x = lucid.ones(300)

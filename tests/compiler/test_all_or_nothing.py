@@ -26,11 +26,11 @@ from lucid import nn
 from lucid.autograd.dual import DualLevel
 from lucid.autograd.generators import put_state
 from lucid.autograd.native import Code
-from lucid.compiler.compiled import Compiled
 from lucid.compiler.guards import events
 from lucid.compiler.guards.age import Age
 from lucid.compiler.hosts.state import _Writes
 from lucid.compiler.results.replayed_effects import ReplayedEffect
+from lucid.compiler.tracing import Tracer
 from lucid.ir import Graph, ops
 from lucid.ir.types import TensorType, f32
 from lucid.runtime import cache
@@ -671,7 +671,7 @@ def test_an_interrupt_between_a_trace_and_its_first_run_leaves_nothing_of_the_tr
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The optimizer's state is made while tracing, and stays once a call has run."""
-    trace, handlers = Compiled._trace, []
+    trace, handlers = Tracer._trace, []
 
     def traced(self: Any, *args: Any) -> Any:
         program = trace(self, *args)
@@ -688,7 +688,7 @@ def test_an_interrupt_between_a_trace_and_its_first_run_leaves_nothing_of_the_tr
         if interrupted_at(int(number), first):
             raise Interrupt
 
-    monkeypatch.setattr(Compiled, "_trace", traced)
+    monkeypatch.setattr(Tracer, "_trace", traced)
     numbers = itertools.chain(range(12, 36), itertools.count(40, 301))
     is_interrupted = True
     while is_interrupted:

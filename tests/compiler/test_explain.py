@@ -241,7 +241,7 @@ def test_what_keeps_two_kernels_apart_is_said() -> None:
 def test_kernels_memory_and_compile_time_are_those_of_the_step() -> None:
     step = trained(zero_last=False)
     explanation = step.explain()
-    executable = step._latest.executable
+    executable = step._programs.latest.executable
     assert len(explanation.kernels) == executable.kernel_count == step.stats.history[0].kernels
     assert all(kernel.seconds > 0 for kernel in explanation.kernels)
     memory = explanation.memory

@@ -1160,11 +1160,11 @@ def test_a_model_alone_has_one_backward_for_all_sizes(agree, kind, use):
 
     (step,) = agree(scenario)
     assert step.stats.traces <= 2 * (1 + (use is _without_gradients)), step.stats.retrace_reasons
-    for program in step._all_programs():
+    for program in step._programs.all():
         rule = program.differentiable
         if rule is not None:
             assert not rule.needs_sizes
-            assert all(len(backward._programs) <= 1 for backward in rule._kinds.values())
+            assert all(len(backward._programs.all()) <= 1 for backward in rule._kinds.values())
 
 
 def test_experts_of_a_model_alone_have_calls_of_their_own(agree):

@@ -278,7 +278,7 @@ def test_one_of_several_models_is_chosen_natively(agree):
     (step,) = agree(scenario)
     assert step.stats.traces <= 7 and not step.stats.eager_reasons
     latest = step._latest_program()
-    found = [step._enter_recent((i, rows()[0]), {}, latest)[0] for i in range(24, 27)]
+    found = [step._programs.enter_recent((i, rows()[0]), {}, latest)[0] for i in range(24, 27)]
     assert latest.enter is not None and all(x is not SLOW_PATH for x in found)
 
 
@@ -358,7 +358,10 @@ def accumulating(compile, end, meddle=None):
 def test_gradients_from_before_are_found_natively(agree, end):
     (step,) = agree(lambda compile: accumulating(compile, ENDS[end]))
     x = rows(1, (2, 2))[0]
-    assert is_native(step, x) or step._enter_recent((x,), {}, step._latest)[0] is not SLOW_PATH
+    assert (
+        is_native(step, x)
+        or step._programs.enter_recent((x,), {}, step._programs.latest)[0] is not SLOW_PATH
+    )
 
 
 def _share(first, second, x):

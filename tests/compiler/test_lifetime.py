@@ -17,7 +17,7 @@ from lucid.autograd import Function
 from lucid.codegen.kernel_ir.instruction import Inst
 from lucid.codegen.kernel_ir.kernel import Kernel
 from lucid.codegen.program.program import KernelCall
-from lucid.compiler import compiled
+from lucid.compiler import tracing
 from lucid.compiler.recording.recorder import Recorder
 from lucid.compiler.recording.trace import Trace
 from lucid.ir.graph import Graph, Node
@@ -92,7 +92,7 @@ def with_branches() -> References:
     x = lucid.ones(2)
     for sign in (1.0, -1.0, 1.0, -1.0, 1.0):
         step(sign * x)
-    programs = [program for known in step._programs.values() for program in known]
+    programs = step._programs.all()
     assert len(programs) == 2 and any(program.links for program in programs)
     return references(step, x=x, other=programs[0], another=programs[1])
 
@@ -278,7 +278,7 @@ def test_of_a_trace_only_the_recorded_graph_outlives_it() -> None:
 
     def recorded() -> int:
         """The nodes of the graphs as they were recorded."""
-        programs = [program for known in step._programs.values() for program in known]
+        programs = step._programs.all()
         graphs = [g for p in programs for g in (p.recorded, *p.recorded.functions.values())]
         return sum(len(graph.nodes) for graph in graphs)
 
@@ -296,7 +296,7 @@ def test_of_a_trace_only_the_recorded_graph_outlives_it() -> None:
 
 @pytest.mark.usefixtures("known_sizes")
 def test_programs_that_are_dropped_free_their_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lucid.compiler.compiled.LIMIT", 2)
+    monkeypatch.setattr("lucid.compiler.cache.LIMIT", 2)
     step, call = perceptron()
     code = []
     for size in (3, 5, 6, 7):
@@ -335,8 +335,8 @@ def test_a_program_says_about_how_much_memory_it_keeps() -> None:
 
 def test_what_traces_leave_behind_is_found_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Graphs refer to themselves, and what was there at a trace is old for Python's collector."""
-    monkeypatch.setattr(compiled, "_leftovers", compiled._Leftovers())
-    monkeypatch.setattr(compiled._leftovers, "share", 1e6)
+    monkeypatch.setattr(tracing, "_leftovers", tracing._Leftovers())
+    monkeypatch.setattr(tracing._leftovers, "share", 1e6)
     gc.enable()
     gc.set_threshold(100_000)
 

@@ -436,12 +436,18 @@ def test_no_reference_is_lost_or_kept() -> None:
     index = warm(lucid.compile(lambda x, i: x[i]), tensor(3), lucid.tensor([1]))
     far = tensor(3), lucid.tensor([3])
     watched = [*args, *pair, *far, None, False, True, (), 0, SLOW_PATH, lucid.Tensor, np.ndarray]
-    watched += [np.dtype(np.float32), lucid.tensor, step, step._latest, *step.model.parameters()]
+    watched += [
+        np.dtype(np.float32),
+        lucid.tensor,
+        step,
+        step._programs.latest,
+        *step.model.parameters(),
+    ]
     watched += [
         args[0]._array,
         pair[0]._array,
         pair[0]._storage,
-        *step._latest.gradients.latest,
+        *step._programs.latest.gradients.latest,
     ]
 
     def work(count: int) -> None:
@@ -500,7 +506,7 @@ def test_a_call_inside_of_a_call_goes_the_long_way() -> None:
         return x * context.recorder.live_scalar("rate", 0.5, lambda call: read(), read)
 
     def read() -> float:
-        latest = step._latest
+        latest = step._programs.latest
         if latest is not None and latest.enter is not None and not found:
             found.append(True)
             found[0] = is_taken(step, x)
@@ -552,7 +558,7 @@ def test_a_long_step_that_writes_lets_others_run_and_fails_like_a_short_one() ->
 
     right, wrong = lucid.tensor([1, 3]), lucid.tensor([1, 1 << 20])
     warm(step, right)
-    assert not step._latest.executable.is_short
+    assert not step._programs.latest.executable.is_short
     for count in range(4, 8):
         assert enter(step, right).item() == 2 * count
         with pytest.raises(lucid.IndexOutOfRangeError, match="index 1048576 is out of bounds"):
@@ -598,7 +604,7 @@ def test_a_claim_of_another_thread_goes_the_long_way() -> None:
 def test_a_step_that_is_dropped_is_freed() -> None:
     args = tensor(5, 3), tensor(5, 2)
     step = warm(training(), *args)
-    kept = weakref.ref(step._latest.executable)
+    kept = weakref.ref(step._programs.latest.executable)
     del step
     assert kept() is None  # at once
 
@@ -631,7 +637,7 @@ def test_the_environment_leaves_calls_to_python() -> None:
     code = """
 import lucid
 step = lucid.compile(lambda x: x + 1)
-print([step(lucid.ones(1)).item() for _ in range(4)], step._latest.enter)
+print([step(lucid.ones(1)).item() for _ in range(4)], step._programs.latest.enter)
 """
     given = {"LUCID_NATIVE_CALLS": "0", "PYTHONPATH": ":".join(sys.path)}
     run = subprocess.run(
@@ -843,7 +849,7 @@ def test_a_length_that_buffers_have_no_room_for_goes_the_long_way() -> None:
         settings.length = n
         step(x)
     assert is_taken(step, x)
-    free, (buffers, *_) = step._latest.executable.free, step._latest.native._kept
+    free, (buffers, *_) = step._programs.latest.executable.free, step._programs.latest.native._kept
     settings.length = 2900
     free.remove(buffers)  # as if another thread ran on them
     for _ in range(2):
@@ -868,7 +874,7 @@ def test_no_memory_is_kept_of_calls_of_many_lengths() -> None:
             step(x)
 
     work(60)
-    watched = [x, x._array, None, step._latest.executable.decided.latest]
+    watched = [x, x._array, None, step._programs.latest.executable.decided.latest]
     while gc.collect():
         pass
     before, objects = references(watched), len(gc.get_objects())
@@ -904,11 +910,11 @@ def test_a_backward_that_needs_sizes_has_later_calls_know_theirs() -> None:
         n = made.shape[0]
         expected = x[:n] * int(np.sqrt(n) + 1)
         np.testing.assert_allclose(weight.grad[:n], expected)
-    assert step._latest.differentiable.needs_sizes
+    assert step._programs.latest.differentiable.needs_sizes
     for n in (4, 6, 5, 9, 7):
         settings.length = n
         step(x)
-        assert not step._latest.decides_sizes
+        assert not step._programs.latest.decides_sizes
 
 
 def test_threads_have_lengths_of_their_own() -> None:
@@ -995,7 +1001,7 @@ def test_what_the_library_finds_in_python_is_found_in_native_calls(
     assert not step.stats.eager_reasons
     if name != "several":  # where more and more elements are found, which need more room
         assert ways[19] - ways[9] + ways[39] - ways[29] <= 2
-    assert not step._latest.native._kept[0].hosts.frame, "what was found is kept"
+    assert not step._programs.latest.native._kept[0].hosts.frame, "what was found is kept"
     _, *expected = run(lambda body: lucid.compile(body, mode="eager"))
     assert_same(observed(found), observed(expected))
 
@@ -1037,7 +1043,7 @@ def test_an_interrupt_while_something_is_found_comes_before_all() -> None:
 
     x = lucid.tensor([1.0, -1.0, 2.0])
     warm(step, x)
-    (host,) = step._latest.hosts
+    (host,) = step._programs.latest.hosts
     find = host.find
 
     def interrupted(*args: Any) -> Any:
@@ -1105,7 +1111,7 @@ def test_buffers_are_a_calls_own_until_its_results_are_made(
     step = lucid.compile(lambda x: x[x > 0], audit=False)
     for count in (3, 4, 3, 4, 5, 4, 3):
         step(count - lucid.arange(6).float())
-    program, noted = step._latest, []
+    program, noted = step._programs.latest, []
     finish = type(program).finish
 
     def noting(self: Any, *args: Any) -> Any:

@@ -703,7 +703,7 @@ def test_what_a_running_call_reads_of_its_sizes_stays_until_it_has_ended(
     step = lucid.compile(lambda x: (x @ x.T).softmax(1) @ x, audit=False)
     for size in (3, 4, 5, 8, 7):
         step(rows(size))
-    calls = step._latest.native
+    calls = step._programs.latest.native
     running = weakref.ref(*calls._fillings.values())
     calls._plan[Word.IS_BUSY] = 1
     for size in (90, 91):

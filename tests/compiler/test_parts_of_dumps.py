@@ -227,7 +227,7 @@ def test_dumps_of_the_examples_parse_back_and_run(
         runpy.run_path(str(ROOT / "examples" / name), run_name="__main__")
     dumped = 0
     for step in steps:
-        for program in (x for same in step._programs.values() for x in same):
+        for program in step._programs.all():
             dumped += 1
             assert_all_stages_compute_the_same(program.stages)
         for part in ({"collapse": True}, {"part": "forward"}) if step.stats.traces else ():

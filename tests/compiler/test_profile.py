@@ -57,7 +57,7 @@ def line_of(function: Any, text: str) -> int:
 def test_every_kernel_of_the_step_is_in_it() -> None:
     _, step = training()
     profile = step.profile(lucid.ones(5, 8), calls=3)
-    executable = step._latest.executable
+    executable = step._programs.latest.executable
     assert len(profile.rows) == executable.kernel_count
     assert len({row.name for row in profile.rows}) == executable.function_count
     assert {"contract", "map", "reduce"} <= {row.kind for row in profile.rows}
@@ -264,7 +264,7 @@ def test_a_step_that_fails_while_it_is_measured_runs_on_as_before() -> None:
     step = lucid.compile(lambda x: Picky.apply(x))
     with pytest.raises(KeyError, match="enough"):
         step.profile(lucid.ones(2))
-    native = step._latest.executable._step
+    native = step._programs.latest.executable._step
     assert numbers(step(lucid.ones(2))) == [2.0, 2.0]
     assert type(native).__name__ == "CFunctionType"
 
@@ -300,7 +300,7 @@ def test_a_step_with_another_program_at_each_call_has_no_profile() -> None:
         return step(x)
 
     with pytest.raises(lucid.LucidError) as caught:
-        profiling.profile("step", lambda: call(lucid.ones(2)), lambda: step._latest, 2)
+        profiling.profile("step", lambda: call(lucid.ones(2)), lambda: step._programs.latest, 2)
     assert str(caught.value) == (
         "profile: the calls of step run different programs, or none\n"
         "hint: step.stats.retrace_reasons and step.stats.eager_reasons say why"
@@ -310,7 +310,7 @@ def test_a_step_with_another_program_at_each_call_has_no_profile() -> None:
 def test_only_a_timed_step_reads_the_clock() -> None:
     _, step = training()
     step(lucid.ones(5, 8))
-    executable = step._latest.executable
+    executable = step._programs.latest.executable
     assert "counter()" not in executable.llvm
     timed = emit_program(executable.lower(), host_target(), timed=True)
     body = timed.module.functions["step"]

@@ -647,14 +647,14 @@ def traces_of(sizes, step=None):
 
 @pytest.mark.usefixtures("known_sizes")
 def test_the_programs_used_longest_ago_are_dropped(monkeypatch):
-    monkeypatch.setattr("lucid.compiler.compiled.LIMIT", 2)
+    monkeypatch.setattr("lucid.compiler.cache.LIMIT", 2)
     assert traces_of((1, 2, 3, 1, 3)) == (4, 2)
     assert traces_of((1, 2, 1, 3, 1)) == (3, 1), "2 was used longer ago than 1"
 
 
 @pytest.mark.usefixtures("known_sizes")
 def test_calls_that_native_code_serves_are_uses_of_their_program(monkeypatch):
-    monkeypatch.setattr("lucid.compiler.compiled.LIMIT", 3)
+    monkeypatch.setattr("lucid.compiler.cache.LIMIT", 3)
     step = lucid.compile(lambda x: x * 2, audit=False)
     assert traces_of((1, 2, 3, *(1 for _ in range(20)), 3), step) == (3, 0)
     assert traces_of((4, 1, 3), step) == (4, 1), "2 went"
@@ -663,7 +663,7 @@ def test_calls_that_native_code_serves_are_uses_of_their_program(monkeypatch):
 
 @pytest.mark.usefixtures("known_sizes")
 def test_paths_that_take_over_are_uses_of_their_program(monkeypatch):
-    monkeypatch.setattr("lucid.compiler.compiled.LIMIT", 3)
+    monkeypatch.setattr("lucid.compiler.cache.LIMIT", 3)
     step = lucid.compile(lambda x: x * 2 if x.sum() > 0 else -x, audit=False)
     up, down = lucid.ones(2), -lucid.ones(2)
     for x in (up, down, lucid.ones(3), up, down, up, down, lucid.ones(4), up, down):
@@ -673,14 +673,14 @@ def test_paths_that_take_over_are_uses_of_their_program(monkeypatch):
 
 @pytest.mark.usefixtures("known_sizes")
 def test_programs_are_dropped_for_the_memory_that_they_keep(monkeypatch):
-    monkeypatch.setattr("lucid.compiler.compiled.LIMIT_BYTES", 1)
+    monkeypatch.setattr("lucid.compiler.cache.LIMIT_BYTES", 1)
     table = np.zeros(1 << 16)
     step = lucid.compile(lambda x: x * 2 + float(table[3]) + float(table.sum()), audit=False)
     assert traces_of((1, 2, 1, 2), step) == (2, 0), "the newest, and what calls began with, stay"
     assert traces_of((3, 1), step) == (4, 2)
     large = step._latest_program()
     assert large.nbytes > table.nbytes, "the copy that guards compare with"
-    monkeypatch.setattr("lucid.compiler.compiled.LIMIT_BYTES", 7 * large.nbytes // 2)
+    monkeypatch.setattr("lucid.compiler.cache.LIMIT_BYTES", 7 * large.nbytes // 2)
     assert traces_of((3, 1, 2, 3, 1), step) == (5, 2)
 
 

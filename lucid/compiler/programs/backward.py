@@ -242,14 +242,15 @@ class Differentiable:
 
     def latest(self) -> Program | None:
         """The program of a backward that was run last, of those that aren't differentiated."""
-        found = [backward._latest for kind, backward in self._kinds.items() if not kind.is_open]
+        found = [
+            backward._programs.latest for kind, backward in self._kinds.items() if not kind.is_open
+        ]
         return next(filter(None, reversed(found)), None)
 
     @property
     def programs(self) -> list[Program]:
         """Those of all backwards."""
-        known = [x for kind in self._kinds.values() for x in kind._programs.values()]
-        return [program for programs in known for program in programs]
+        return [program for kind in self._kinds.values() for program in kind._programs.all()]
 
     def backward(self, kind: BackwardKind) -> Any:
         """The compiled function that computes the gradients."""
@@ -414,7 +415,7 @@ class CallRecord:
 
         Only where a backward has nothing to report: all is there, and as it was.
         """
-        program, tape, walk = backward._latest, self.rule.tape, backward.__wrapped__
+        program, tape, walk = backward._programs.latest, self.rule.tape, backward.__wrapped__
         native = None if program is None else program.native
         form = None if native is None else native.on_arrays()
         if form is None or self.freed or walk.ctx_change is not None:
@@ -468,8 +469,8 @@ class CallRecord:
         finally:
             running.record, running.node, running.is_open = before
             context.contexts = contexts
-        if backward._latest is not None:
-            backward._latest.forget_arguments()
+        if backward._programs.latest is not None:
+            backward._programs.latest.forget_arguments()
         if walk.ctx_change is not None:
             self._passed |= {kind}
         return found
