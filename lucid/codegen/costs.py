@@ -130,8 +130,8 @@ PRODUCT_PART_SECONDS = 400e-6
 COPIED = 4.0
 # Pages of the result, and of what an update reads beside it, that the rows of a part may lie on: of
 # more the processor looks up each anew for each tile. 1024 x 1024 f32, inner 256, with an update by
-# Adam, 11.6 -> 8.8 ms; 4096 x 1536, inner 384, 60 -> 54.
-PART_PAGES = 256
+# Adam, all rows 11.6 ms, of 256 pages 8.8, and, elsewhere, 256 -> 64 6.5 -> 6.1.
+PART_PAGES = 64
 
 # What of a packed B a tile goes through for each block of rows: it stays in the first-level cache.
 PANEL_BYTES = 32 * 1024
@@ -141,6 +141,9 @@ PART_ROWS = 96
 # leaves is stored and loaded once more. Weights of 3 channels to 64, kernel 4, 32 images of
 # 32 x 32, two threads, 0.56 -> 0.29 ms; one thread, 0.56 both.
 INNER_PART = 256
+# What each part leaves of an element of the result, against an element of an operand: 128 x 512,
+# inner 1024, in parts of the inner indices 92 GFLOP/s, of the columns 116; inner 4096, 107 and 105.
+PARTIAL_SUM = 8
 # Copying a vector of lanes, in multiply-adds of vectors: for each run of neighbours, for each run
 # of elements further apart and each step of those, for each load, shuffle and store of a square
 # block that is transposed, by a gather.

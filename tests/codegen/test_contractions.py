@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from codegen.test_lowering import WIDTHS, run
 
+import lucid
 from lucid.codegen import costs
 from lucid.codegen.contraction.axes import best_tile
 from lucid.codegen.contraction.blocked import BlockedProduct
@@ -22,6 +23,7 @@ from lucid.ir.graph import Graph, Value
 from lucid.ir.interpret import interpret
 from lucid.ir.strides import contiguous_strides
 from lucid.ir.types import DType, TensorType, bool_, f32, f64, type_of_array
+from lucid.nn import functional as F
 from lucid.runtime import Executable, compile_graph
 
 # Indices, and the size of each: rows and columns in tiles with rests, lanes along either operand or
@@ -542,3 +544,16 @@ def test_zeros_around_images_are_left_out_unless_weights_are_not_finite(
             assert "without padding" in product.text
             assert parse_kernel(product.text) == product.kernel
             np.testing.assert_array_equal(interpret_program(program, arrays)[0][0], expected)
+
+
+@pytest.mark.parametrize("channels", [192, 193, 211, 509])
+def test_a_block_fits_into_the_nearest_cache_for_any_number_of_channels(channels: int) -> None:
+    """A prime number of them isn't cut evenly: then a block has all places of a window."""
+    x, w = np.zeros((32, channels, 4, 4), np.float32), np.zeros((64, channels, 3, 3), np.float32)
+    step = lucid.compile(lambda x, w: F.conv2d(x, w, padding=1))
+    step(lucid.tensor(x), lucid.tensor(w))
+    (text,) = re.findall(r"contract in blocks of .*", step.stages["kernels"])
+    block, split, columns = map(int, re.findall(r"of (\d+) of k(\d).* tile \d+x(\d+)", text)[0])
+    inner = block if "without padding" in text else block * (9, 3, 1)[split]
+    panel = inner * columns * host_target().vector_bytes
+    assert panel <= 3 * costs.PANEL_BYTES  # of whole blocks of lanes

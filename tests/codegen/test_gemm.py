@@ -11,6 +11,7 @@ import pytest
 
 import lucid
 from lucid.codegen import costs
+from lucid.codegen.contraction import blocked
 from lucid.codegen.contraction.contraction import Contraction, plan
 from lucid.codegen.llvm import jit
 from lucid.codegen.llvm.target import Target, host_target
@@ -92,6 +93,21 @@ def test_large_operands_are_packed(layouts: str, width: int) -> None:
     guarded = np.full((m, n + 5), 9, np.float32)
     check(multiply(a, b, guarded[:, :n], target), a, b)
     assert (guarded[:, n:] == 9).all()
+
+
+@pytest.mark.parametrize("worth", [np.inf, 0.0])
+@pytest.mark.parametrize("layouts", ("NN", "NT", "NS"))
+def test_operands_that_are_too_far_apart_for_a_copy_are_read_where_they_lie(
+    layouts: str, worth: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Copies count elements in 32 bits. What isn't copied has columns that aren't neighbours."""
+    monkeypatch.setattr(blocked, "MOST_OFFSET", 1000)
+    monkeypatch.setattr(costs, "WORTH_SECONDS", worth)
+    shapes = zip(((70, 90), (90, 130)), layouts, strict=True)
+    a, b = (laid_out(shape, layout, np.float32, 3) for shape, layout in shapes)
+    guarded = np.full((70, 135), 9, np.float32)
+    check(multiply(a, b, guarded[:, :130], host_target()), a, b)
+    assert (guarded[:, 130:] == 9).all()
 
 
 @pytest.mark.parametrize("view", ("T", "S"))
@@ -239,8 +255,9 @@ def test_blocks_of_a_product_have_as_many_rows_as_have_their_pages_at_hand() -> 
         return int(block[1])
 
     beside = [random((1024, 1024), seed=n) for n in (2, 3, 4)]
-    assert 200 < rows() <= 256  # of a page each
-    assert 50 < rows(*beside) <= 64
+    pages = costs.PART_PAGES
+    assert pages * 3 // 4 < rows() <= pages  # of a page each
+    assert pages // 8 < rows(*beside) <= pages // 4
 
 
 def test_equal_products_that_copy_their_operands_share_code_and_no_memory() -> None:

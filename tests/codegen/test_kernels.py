@@ -22,9 +22,9 @@ from lucid.codegen import costs
 from lucid.codegen.kernel_ir.affine import AffineExpr
 from lucid.codegen.kernel_ir.instruction import Inst
 from lucid.codegen.kernel_ir.kernel import Kernel, Partition, TileGrid
+from lucid.codegen.kernels.blocked import BlockedKernel
 from lucid.codegen.kernels.body import BodyKernel
 from lucid.codegen.kernels.loop import LoopKernel
-from lucid.codegen.kernels.product import ContractKernel
 from lucid.codegen.kernels.sort import SortKernel
 from lucid.codegen.llvm.target import host_target
 from lucid.codegen.lower.schedule import make_program
@@ -198,9 +198,9 @@ def test_a_wrong_grid_of_a_product_is_named_and_gives_wrong_numbers() -> None:
     graph = chain()
     program = lowered(graph)
     number, call = next(
-        (n, c) for n, c in enumerate(program.calls) if isinstance(c.kernel, ContractKernel)
+        (n, c) for n, c in enumerate(program.calls) if isinstance(c.kernel, BlockedKernel)
     )
-    assert isinstance(call.kernel, ContractKernel)
+    assert isinstance(call.kernel, BlockedKernel)
     call.kernel.parts = TileGrid((1, 2, 40), (1, 2, 1), (0, 0))
     name = kernel_names(program.calls)[number]
     assert f"kernel {name} is cut into 2 parts of 2 rows, of which there are 6\n" in refused(

@@ -1,11 +1,12 @@
-"""Products of matrices whose operands are copied in blocks.
+"""Products of matrices, block by block, where it pays with copies of the operands.
 
 Rows, columns and inner indices may run along several axes each, as windows do. What is copied, in
 the order of the register tile (`lanes.py`), lies in the caches when it is multiplied, and nothing
 as large as all windows is ever stored. The first operand, whose elements are loaded one by one, is
-read where it lies if few columns would share its copy. A block has some of the inner indices, the
-last one what is left; the sums of earlier ones wait in memory, so every element is summed in the
-order of the inner axes, whatever the blocks and the threads.
+read where it lies if few columns would share its copy, and both are if they are small matrices:
+all is one block then. Else a block has some of the inner indices, the last one what is left; the
+sums of earlier ones wait in memory, so every element is summed in the order of the inner axes,
+whatever the blocks and the threads.
 
 Of windows over a padded operand, a block may have one place in them. Columns all of whose windows
 have zeros there leave the block out, as long as the first operand is finite.
@@ -16,18 +17,18 @@ Reference: M. Dukhan, "The indirect convolution algorithm", 2019; K. Goto and R.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
 from lucid.codegen import costs
 from lucid.codegen.contraction.axes import Axis
-from lucid.codegen.contraction.contract import EpilogueEmitter, TileEmitter, follow
-from lucid.codegen.contraction.contraction import Contraction, Tiling, plan
-from lucid.codegen.contraction.gemm import Bounds, Emitter, Epilogue, Panel
-from lucid.codegen.contraction.lanes import LaneCopier, LaneCopy, Walk, joined
+from lucid.codegen.contraction.contract import EpilogueEmitter, TileEmitter
+from lucid.codegen.contraction.contraction import Contraction, Plan, Tiling, plan
+from lucid.codegen.contraction.gemm import Bounds, Emitter, Panel
+from lucid.codegen.contraction.lanes import MOST_OFFSET, LaneCopier, LaneCopy, Walk, joined
 from lucid.codegen.emit import lowering
-from lucid.codegen.emit.lines import smaller
+from lucid.codegen.emit.lines import smaller, split
 from lucid.codegen.kernel_ir.affine import AffineExpr, form
 from lucid.codegen.kernel_ir.nest import LoopNest
 from lucid.codegen.kernel_ir.timing import rows_at_hand
@@ -35,38 +36,40 @@ from lucid.codegen.llvm.builder import FunctionBuilder, Val, const, i64, vector
 from lucid.codegen.llvm.target import ELEMENT_BYTES, Target
 from lucid.ir.extents import NotOpenError, ceil_div, hint, is_multiple, is_open, replaced
 
-Range = tuple[Val, Val]
 
-
-@dataclass(frozen=True, slots=True)
-class BlockedPlan:
-    """How a blocked product goes through its operands.
+@dataclass(frozen=True)
+class BlockedPlan(Tiling):
+    """How a product goes through its operands.
 
     Attributes:
-        height, width: rows and vectors of a tile.
         split: the inner axis of which a block has `extent` elements; a block has one element of
             those before it, and all of those behind it.
         columns: of a block of the second operand.
         pack_a: the first operand is copied: "whole", before all else, or a "block" at a time where
             each of its elements meets one block of columns alone; "in place" if it is read where it
             lies.
-        rows: of a block of it, all of which meet the columns of a panel before the next ones.
+        pack_b: so is a "block" of the second operand, or it is read "in place".
+        rows: of a block of the first one, all of which meet the columns of a panel before the next
+            ones.
         skips: a block has one element of the axes behind `split` as well, which are places in
             windows; where these are padding it is left out.
     """
 
-    lanes: int
-    height: int
-    width: int
     split: int
     extent: int
     columns: int
     rows: int
     pack_a: str
+    pack_b: str
     skips: bool = False
 
+    @property
+    def copies(self) -> bool:
+        """Whether it needs memory: what is in place as a whole is one block."""
+        return (self.pack_a, self.pack_b) != ("in place", "in place")
 
-UNPLANNED = BlockedPlan(1, 1, 1, 0, 1, 1, 1, "in place")
+
+UNPLANNED = BlockedPlan(1, 1, 1, False, 0, 1, 1, 1, "in place", "in place")
 
 
 @dataclass(slots=True)
@@ -137,6 +140,26 @@ class BlockedProduct:
         return len(self.row_axes) == len(self.inner) == 1
 
     @property
+    def are_matrices(self) -> bool:
+        """Whether both operands are matrices, which can be read where they lie."""
+        return self.is_matrix and len(self.column_axes) == 1
+
+    @property
+    def spec(self) -> Contraction:
+        """The product for one batch index, of copies where operands aren't matrices."""
+        sizes = self.rows, self.columns, self.depth
+        am, ak, bn, bk = 0, 0, 1, 0
+        if self.are_matrices:
+            am, ak, bn, bk = (joined(walk)[-1][1] for side in (0, 1) for walk in self.walks(side))
+        return Contraction(*sizes, lowering.MEMORY[self.body.args[0]], (am, ak), (bk, bn))
+
+    @property
+    def is_far(self) -> bool:
+        """Whether lanes lie too far apart to be copied."""
+        reaches = (sum((n - 1) * abs(step) for n, step in self.walks(side)[0]) for side in (0, 1))
+        return any(reach >= MOST_OFFSET for reach in reaches)
+
+    @property
     def is_scattered(self) -> bool:
         """Whether the first operand isn't lines of inner indices that are neighbours."""
         lines, inner = self.walks(0)
@@ -194,7 +217,8 @@ class BlockedProduct:
         vectors = ceil_div(self.columns, found.lanes)
         uses = prod(axis.size for axis in self.batch_axes if not axis.a)
         cost = float(self.rows * vectors) * self.share_inside
-        cost += vectors * self.copy(1).way(joined(self.walks(1)[1]))[0]
+        if found.pack_b != "in place":
+            cost += vectors * self.copy(1).way(joined(self.walks(1)[1]))[0]
         if found.pack_a != "in place":
             copy = self.copy(0)
             tiles = ceil_div(self.rows, found.height) * ceil_div(found.height, copy.lanes)
@@ -205,9 +229,10 @@ class BlockedProduct:
         """The operands and the loops; `parts` says how threads share it."""
         p = self.plan
         blocks = f"{p.extent} of k{p.split}, {p.rows} rows, {p.columns} columns"
-        tile = f"tile {p.height}x{p.width} of {p.lanes} lanes"
+        tile = f"{'dots' if p.dots else 'tile'} {p.height}x{p.width} of {p.lanes} lanes"
         skips = ", without padding" if p.skips else ""
-        lines = [f"contract in blocks of {blocks}, a {p.pack_a}, {tile}{skips}{parts}:"]
+        packed = f"a {p.pack_a}, b {p.pack_b}"
+        lines = [f"contract in blocks of {blocks}, {packed}, {tile}{skips}{parts}:"]
         groups = (("i", self.batch_axes), ("m", self.row_axes), ("n", self.column_axes))
         named = [
             (f"{letter}{number}", axis)
@@ -235,19 +260,23 @@ def choose(product: BlockedProduct, target: Target) -> BlockedPlan:
 
     Raises `NotOpenError` where it holds for some sizes only that an operand is read in place.
     """
-    dtype, at_hand = product.body.args[0], replaced(product, hint)
-    element, size = lowering.MEMORY[dtype], dtype.itemsize
-    whole = Contraction(product.rows, product.columns, product.depth, element, (0, 0), (0, 1))
-    tile = plan(whole, target)
+    size, at_hand = product.body.args[0].itemsize, replaced(product, hint)
+    tile = plan(product.spec, target)
+    if product.are_matrices and _is_streamed(product.spec, size):
+        return _streamed(product, tile)
+    if product.are_matrices and (not tile.copies or product.is_far):
+        shape = tile if product.spec.b_strides[1] == 1 or tile.dots else replace(tile, lanes=1)
+        whole = product.depth, product.columns, product.rows
+        return BlockedPlan(*shape.shape, 0, *whole, "in place", "in place")
     rows, columns = at_hand.rows, at_hand.columns
     uses = prod(axis.size for axis in at_hand.batch_axes if not axis.a)
     packs = _packs_a(product, at_hand, uses)
     most = costs.PANEL_BYTES // (tile.panel * size)
     split, extent = _split(product.inner, most)
-    skips = _has_padding_apart(product)
+    lone = _split(product.inner[:1], most)
+    skips = _has_padding_apart(product) and product.inner[0].size % lone[1] == 0
     if skips:
-        packs, (split, extent) = True, _split(product.inner[:1], most)
-        skips = product.inner[0].size % extent == 0
+        packs, (split, extent) = True, lone
     elif not packs and columns * uses < costs.PACK_COLUMNS and _is_large(at_hand):
         split, extent = 0, product.inner[0].size  # long lines are read faster
     count = hint(extent)
@@ -264,17 +293,9 @@ def choose(product: BlockedProduct, target: Target) -> BlockedPlan:
         height = min(height, ceil_div(rows, tile.height) * tile.height)
     is_used_once = uses == 1 and panels * tile.panel >= columns
     is_used_once &= rows >= 2 * costs.PART_ROWS  # parts have rows of their own
-    return BlockedPlan(
-        tile.lanes,
-        tile.height,
-        tile.width,
-        split,
-        extent,
-        panels * tile.panel,
-        height,
-        ("block" if is_used_once and not skips else "whole") if packs else "in place",
-        skips,
-    )
+    pack_a = ("block" if is_used_once and not skips else "whole") if packs else "in place"
+    blocks = split, extent, panels * tile.panel, height
+    return BlockedPlan(*tile.shape, *blocks, pack_a, "block", skips)
 
 
 def _is_large(at_hand: BlockedProduct) -> bool:
@@ -307,22 +328,33 @@ def _has_padding_apart(product: BlockedProduct) -> bool:
     )
 
 
-def choose_streamed(product: BlockedProduct, target: Target) -> BlockedPlan:
-    """Blocks of some long lines of the second operand, for a few rows that are read in place."""
-    dtype, (inner,) = product.body.args[0], product.inner
-    element = lowering.MEMORY[dtype]
-    sizes = product.rows, product.columns, inner.size
-    tile = plan(Contraction(*sizes, element, (inner.size, 1), (product.columns, 1)), target)
-    panels = max(1, costs.STREAMED_LINE_BYTES // (dtype.itemsize * tile.panel))
-    shape, lines = (tile.lanes, tile.height, tile.width), costs.STREAMED_LINES
-    return BlockedPlan(*shape, 0, lines, panels * tile.panel, tile.height, "in place")
+def _is_streamed(spec: Contraction, size: int) -> bool:
+    """Whether few rows meet a large matrix, which is read once, in blocks of long lines.
+
+    A tile that goes through all lines of it meets another page with each, which it looks up anew
+    for each panel. Of many rows, what tiles read stays in the caches from one to the next.
+    """
+    least, most = costs.STREAMED_ROWS
+    is_streamed = least <= hint(spec.m) <= most and (spec.a_strides[1], spec.b_strides[1]) == (1, 1)
+    is_streamed &= hint(spec.n) * size >= costs.PAGE_BYTES // 2
+    elements: int = hint(spec.k * spec.n)
+    return is_streamed and elements * size > costs.BLOCK_BYTES
+
+
+def _streamed(product: BlockedProduct, tile: Plan) -> BlockedPlan:
+    panels = max(1, costs.STREAMED_LINE_BYTES // (product.body.args[0].itemsize * tile.panel))
+    blocks = 0, costs.STREAMED_LINES, panels * tile.panel, tile.height
+    return BlockedPlan(*tile.shape, *blocks, "in place", "block")
 
 
 def _split(inner: Sequence[Axis], most: int) -> tuple[int, int]:
     """The axis to cut, and how much of it is in a block of about `most` inner indices.
 
-    That is the same in all blocks but perhaps the last one.
+    That is the same in all blocks but perhaps the last one. Twice as many stay together: no sums
+    wait then, and what follows the product has all of it to wait for memory.
     """
+    if hint(prod(axis.size for axis in inner)) <= 2 * most:
+        return 0, inner[0].size
     most = most * 3 // 2
     number, rest = next(
         (number, rest)
@@ -379,7 +411,8 @@ class BlockMemory:
         # A zero for each tile of finite rows.
         self.of_signs = aligned_bytes(tiles * product.copies_of_a if plan.skips else 0, element)
         self.tiles, self.of_all = tiles, self.of_a + self.of_signs
-        self.of_b = aligned_bytes(self.block * plan.columns, element)
+        of_b = self.block * plan.columns if plan.pack_b == "block" else 0
+        self.of_b = aligned_bytes(of_b, element)
         self.of_waiting = aligned_bytes(waiting if self.has_waiting else 0, element)
         of_block = aligned_bytes(own if plan.pack_a == "block" else 0, element)
         self.of_part = self.of_b + self.of_waiting + of_block
@@ -402,29 +435,36 @@ class BlockedEmitter(Emitter):
         rows: int,
         part: Val,
     ) -> None:
-        found, element = product.plan, lowering.MEMORY[product.body.args[0]]
+        found, spec = product.plan, product.spec
         self.memory = memory = BlockMemory(product, rows)
         self.product, self.blocking, self.args, self.after = product, found, args, epilogue
-        lines, inner = product.walks(0)
-        self.is_packed = is_packed = found.pack_a != "in place"
+        (lines, inner), b_strides = product.walks(0), spec.b_strides
         block = joined([(found.extent, inner[found.split][1]), *inner[found.split + 1 :]])
-        self.around = (1, 0) if is_packed or len(block) == 1 else block[0]
-        self.a_strides = (1, memory.pitch) if is_packed else (lines[0][1], block[-1][1])
-        depth, panel = memory.block // self.around[0], found.width * found.lanes
-        tile = Tiling(found.lanes, found.height, found.width, dots=False)
-        sizes = product.rows, product.columns, depth
-        spec = Contraction(*sizes, element, self.a_strides, (panel, 1), tile)
-        call: Epilogue = epilogue.element
-        super().__init__(b, spec, (args[0], args[1]), call)
-        scratch = args[-1]
+        self.around = (1, 0) if found.pack_a != "in place" or len(block) == 1 else block[0]
+        a_strides = lines[0][1], block[-1][1]
+        if found.pack_a != "in place":
+            a_strides = 1, memory.pitch
+        if found.pack_b != "in place":
+            b_strides = found.panel, 1
+        spec = replace(
+            spec,
+            k=memory.block // self.around[0],
+            a_strides=a_strides,
+            b_strides=b_strides,
+            tiling=found.tiling,
+        )
+        super().__init__(b, spec, (args[0], args[1]), epilogue.element)
+        self.is_padded, self.prepare = found.pack_b != "in place", epilogue.prefetch
+        if not found.copies:
+            return
         own = b.add(b.mul(part, memory.of_part), memory.of_all)
-        self.block = b.at("i8", scratch, own)
+        self.block = b.at("i8", args[-1], own)
         self.waiting = b.at("i8", self.block, memory.of_b)
         self.block_of_a = b.at("i8", self.waiting, memory.of_waiting)
         copies = [product.copy(side) for side in (0, 1)]
         self.copiers = [LaneCopier(b, copy, b.alloca("i32", copy.lanes)) for copy in copies]
         if found.skips:
-            self.staged = b.alloca(element, memory.staged * memory.places * memory.pitch)
+            self.staged = b.alloca(spec.element, memory.staged * memory.places * memory.pitch)
 
     # The first operand --------------------------------------------------------------------
 
@@ -543,53 +583,79 @@ class BlockedEmitter(Emitter):
 
     # Blocks -------------------------------------------------------------------------------
 
-    def run_part(self, rows: Range, columns: Range) -> None:
+    def run_part(self, rows: Bounds, columns: Bounds) -> None:
         """Some rows and columns for the batch indices that are bound."""
-        b, step = self.b, self.blocking.columns
+        b, found = self.b, self.blocking
         sources = self._source(0), self._source(1)
-        if self.blocking.pack_a == "whole":
+        if found.pack_a == "whole":
             sources = self._whole_a(), sources[1]
-        if self.blocking.skips:
+        if found.skips:
             self.is_finite = self._are_finite(rows)
-        with b.loop(columns[0], columns[1], step) as loop:
-            end = b.add(loop.index, step)
-            end = b.select(b.lt(end, columns[1]), end, columns[1])
-            with b.loop(0, self.memory.blocks) as blocks:
-                self._block_of(sources, rows, (loop.index, end), blocks.index)
 
-    def _are_finite(self, rows: Range) -> Val:
-        b, height, zero = self.b, self.blocking.height, const(self.spec.element, 0)
-        first = b.binary("udiv", rows[0], height)
-        last = b.binary("udiv", b.add(rows[1], height - 1), height)
+        def run(columns: Bounds) -> None:
+            if not self.memory.has_waiting:
+                self._block_of(sources, rows, columns, i64(0))
+                return
+            with b.loop(0, self.memory.blocks) as blocks:
+                self._block_of(sources, rows, columns, blocks.index)
+
+        self._in_blocks(columns, found.columns, self.spec.n, run)
+
+    def _in_blocks(
+        self, bounds: Bounds, size: int, total: int, inside: Callable[[Bounds], None]
+    ) -> None:
+        """Run `inside` for so many indices at a time: at once, if there are no more in all."""
+        b = self.b
+        if is_open(size) == is_open(total) and size >= total:
+            inside(bounds)
+            return
+        with b.loop(*bounds, size) as loop:
+            inside((loop.index, smaller(b, b.add(loop.index, size), bounds[1])))
+
+    def _are_finite(self, rows: Bounds) -> Val:
+        b, zero = self.b, const(self.spec.element, 0)
+        first, last = self._tiles(rows)
         with b.loop(first, last, 1, [zero]) as loop:
             sign = b.load(self.spec.element, self._sign(loop.index))
             loop.carry(b.add(loop.carried[0], sign))
         return b.eq(loop.results[0], zero)
 
-    def _block_of(self, sources: tuple[Val, Val], rows: Range, columns: Range, number: Val) -> None:
+    def _tiles(self, rows: Bounds) -> tuple[Val, Val]:
+        """The numbers of the tiles of rows that begin with these, and the one behind the last."""
+        b, height = self.b, self.blocking.height
+        low, high = map(i64, rows)
+        return b.binary("udiv", low, height), b.binary("udiv", b.add(high, height - 1), height)
+
+    def _block_of(
+        self, sources: tuple[Val, Val], rows: Bounds, columns: Bounds, number: Val
+    ) -> None:
+        """All rows against some columns, for a block of inner indices."""
         b, found, memory = self.b, self.blocking, self.memory
         element = self.spec.element
-        self.is_first, self.is_last = b.eq(number, 0), b.eq(number, memory.blocks - 1)
+        if memory.has_waiting:
+            self.is_first, self.is_last = b.eq(number, 0), b.eq(number, memory.blocks - 1)
         group, self.place = number, i64(0)
         if found.skips:
-            group = b.binary("udiv", number, memory.places)
-            self.place = b.sub(number, b.mul(group, memory.places))
+            group, self.place = split(b, number, memory.places)
         left, right, self.count = self._starts(group, sources)
         for axis, index in self._places():
             right = b.at(element, right, b.mul(index, axis.b))
-        self._pack_block(right, columns)
-        self.low, self.first_column = rows[0], columns[0]
-        self.left, self.first_row = left, i64(0)
+        if found.pack_b != "in place":
+            self._pack_block(right, columns)
+        self.b_source, self.columns = right, columns
+        self.low, self.first_column = i64(rows[0]), i64(columns[0])
+        self.a, self.first_row = left, i64(0)
         if found.pack_a == "whole":
-            self.left = b.at(element, sources[0], b.mul(number, memory.of_rows))
-        with b.loop(rows[0], rows[1], found.rows) as loop:
-            end = smaller(b, b.add(loop.index, found.rows), rows[1])
+            self.a = b.at(element, sources[0], b.mul(number, memory.of_rows))
+
+        def run(rows: Bounds) -> None:
             if found.pack_a == "block":
-                first = b.binary("udiv", loop.index, found.height)
-                last = b.binary("udiv", b.add(end, found.height - 1), found.height)
-                self._pack_tiles(left, self.block_of_a, first, (first, last), self.count)
-                self.left, self.first_row = self.block_of_a, loop.index
-            self._tiles_of((loop.index, end), columns)
+                tiles = self._tiles(rows)
+                self._pack_tiles(left, self.block_of_a, tiles[0], tiles, self.count)
+                self.a, self.first_row = self.block_of_a, i64(rows[0])
+            self.run(rows)
+
+        self._in_blocks(rows, found.rows, self.spec.m, run)
 
     def _places(self) -> list[tuple[Axis, Val]]:
         """The axes of places in windows, and the indices of the block's place."""
@@ -636,6 +702,8 @@ class BlockedEmitter(Emitter):
         """
         b, found, count = self.b, self.blocking, None
         left, right = sources
+        if self.memory.is_even and not self.memory.has_waiting:
+            return left, right, None
         axes = self.product.inner[: found.split + 1]
         for axis in reversed(axes):
             is_cut = axis is axes[-1]
@@ -650,11 +718,7 @@ class BlockedEmitter(Emitter):
             right = b.at(self.spec.element, right, b.mul(index, axis.b * step))
         return left, right, count
 
-    def _tiles_of(self, rows: Range, columns: Range) -> None:
-        self.columns = columns
-        self._over_columns(lambda *panel: self._rows(rows, self._panel(*panel)))
-
-    def _pack_block(self, start: Val, columns: Range) -> None:
+    def _pack_block(self, start: Val, columns: Bounds) -> None:
         b, found, lanes = self.b, self.blocking, self.blocking.lanes
         _, inner = self.product.walks(1)
         size, stride = found.extent, inner[found.split][1]
@@ -665,8 +729,8 @@ class BlockedEmitter(Emitter):
         if self.product.is_copied_by_lines:
             self._pack_lines(start, columns, stride)
             return
-        with b.loop(columns[0], columns[1], self.plan.panel) as loop:
-            place, depth = self._of_column(loop.index, columns[0]), self._depth(loop.index)
+        with b.loop(*columns, self.plan.panel) as loop:
+            place, depth = self._of_column(loop.index, i64(columns[0])), self._depth(loop.index)
             end = i64(self.plan.panel)
             if depth is not None:
                 end = b.select(b.ne(depth, 0), end, i64(0))
@@ -675,13 +739,13 @@ class BlockedEmitter(Emitter):
                 first = b.add(loop.index, vectors.index)
                 self.copiers[1].emit(start, to, first, walk, self.plan.panel, count)
 
-    def _pack_lines(self, start: Val, columns: Range, stride: int) -> None:
+    def _pack_lines(self, start: Val, columns: Bounds, stride: int) -> None:
         """Copy a block of lines, one after the other, each from its beginning to its end."""
         b, element, lanes = self.b, self.spec.element, self.plan.lanes
 
         def copy(column: Val, width: int, tail: int | None) -> None:
             at = b.mul(loop.index, self.plan.panel)
-            to = b.at(element, self._of_column(column, columns[0]), at)
+            to = b.at(element, self._of_column(column, i64(columns[0])), at)
             mask = self._tail_mask(b, tail, column, width)
             for v in range(width):
                 place = b.at(element, b.at(element, line, column), v * lanes)
@@ -703,24 +767,18 @@ class BlockedEmitter(Emitter):
         return b.at(self.spec.element, self.block, b.add(panel, within))
 
     def _panel(self, col: Val, width: int, tail: int | None) -> Panel:
+        if not self.is_padded:
+            return super()._panel(col, width, tail)
         place, depth = self._of_column(col, self.first_column), self._depth(col)
         return Panel(col, width, place, self.plan.panel, tail, depth)
 
     # Tiles --------------------------------------------------------------------------------
 
-    def _tile(
-        self,
-        tile: Val,
-        strides: tuple[int, int],
-        height: int,
-        panel: Panel,
-        before: Sequence[Val] = (),
-        mask: Val | None = None,
-    ) -> list[Val]:
+    def _tile(self, tile: Val, height: int, panel: Panel, before: Sequence[Val] = ()) -> list[Val]:
         """Sums over a block, of which an operand that is read in place may have two axes."""
         b, (size, stride) = self.b, self.around
         if size == 1:
-            return super()._tile(tile, strides, height, panel, before)
+            return super()._tile(tile, height, panel, before)
         sums = list(before) or [const(self.type, 0)] * (height * panel.width)
         end: Val | int = size
         if self.count is not None:
@@ -729,23 +787,27 @@ class BlockedEmitter(Emitter):
             a = b.at(self.spec.element, tile, b.mul(loop.index, stride))
             lines = b.mul(loop.index, self.spec.k * panel.stride)
             part = replace(panel, pointer=b.at(self.spec.element, panel.pointer, lines))
-            loop.carry(*super()._tile(a, strides, height, part, loop.carried))
+            loop.carry(*super()._tile(a, height, part, loop.carried))
         return loop.results
 
+    def _lines(self, row: Val, height: int) -> Val:
+        """Where a tile lies: of a copy, perhaps one of several lower ones."""
+        b, found, element = self.b, self.blocking, self.spec.element
+        if found.pack_a == "in place":
+            return super()._lines(row, height)
+        behind = b.sub(row, self.first_row)
+        number = b.binary("udiv", behind, found.height)
+        tile = b.at(element, self.a, b.mul(number, self.memory.of_tile))
+        if height == found.height:
+            return tile
+        return b.at(element, tile, b.binary("urem", behind, found.height))
+
     def _tile_at(self, row: Val, height: int, panel: Panel) -> None:
-        b, element, found = self.b, self.spec.element, self.blocking
-        if self.is_packed:
-            behind = b.sub(row, self.first_row)
-            at = b.binary("udiv", behind, found.height)
-            tile = b.at(element, self.left, b.mul(at, self.memory.of_tile))
-            if height < found.height:  # one of several lower ones
-                tile = b.at(element, tile, b.binary("urem", behind, found.height))
-        else:
-            tile = b.at(element, self.left, b.mul(row, self.a_strides[0]))
         if not self.memory.has_waiting:
-            self._prepare(row, height, panel)
-            self._finish(self._tile(tile, self.a_strides, height, panel), row, height, panel)
+            super()._tile_at(row, height, panel)
             return
+        b, element, found = self.b, self.spec.element, self.blocking
+        tile = self._lines(row, height)
         offset = b.mul(b.sub(row, self.low), found.columns)
         offset = b.add(offset, b.mul(b.sub(panel.col, self.first_column), height))
         kept = b.at(element, self.waiting, offset)
@@ -754,7 +816,7 @@ class BlockedEmitter(Emitter):
         with b.if_(self.is_last):
             self._prepare(row, height, panel)
         before = [b.select(self.is_first, zero, b.load(self.type, place)) for place in places]
-        sums = self._tile(tile, self.a_strides, height, panel, before)
+        sums = self._tile(tile, height, panel, before)
         with b.if_else(self.is_last) as branch:
             with branch.then():
                 self._finish(sums, row, height, panel)
@@ -766,6 +828,10 @@ class BlockedEmitter(Emitter):
 class BlockedTileEmitter(BlockedEmitter, TileEmitter):
     """The same for an epilogue that is emitted once."""
 
+    @property
+    def finishing(self) -> EpilogueEmitter:
+        return self.after
+
 
 def blocked_emitter(
     b: FunctionBuilder, product: BlockedProduct, args: Sequence[Val], rows: int, part: Val
@@ -773,7 +839,6 @@ def blocked_emitter(
     """What writes a part of so many rows, with what follows it prepared."""
     epilogue = EpilogueEmitter(b, product, args)
     epilogue.prepare()
-    kind = BlockedEmitter if epilogue.sums is None else BlockedTileEmitter
-    emitter = kind(b, product, args, epilogue, rows, part)
-    follow(emitter, epilogue)
-    return emitter
+    if epilogue.sums is None:
+        return BlockedEmitter(b, product, args, epilogue, rows, part)
+    return BlockedTileEmitter(b, product, args, epilogue, rows, part)

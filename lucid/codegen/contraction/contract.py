@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from lucid.codegen import costs
-from lucid.codegen.contraction.gemm import Bounds, Emitter, Panel, Position
-from lucid.codegen.contraction.matrices import MatrixProduct
+from lucid.codegen.contraction.gemm import Emitter, Panel, Position
 from lucid.codegen.emit import lowering, memory
 from lucid.codegen.emit.insts import InstEmitter
 from lucid.codegen.kernel_ir.affine import AffineExpr
@@ -42,6 +41,8 @@ class EpilogueEmitter(InstEmitter):
         self.batch = product.batch
         self.slots: dict[int, Val] = {}
         self.sums: Val | None = None
+        self._row = "", ""  # whose places are known in a block of code
+        self._row_places = self.places
 
     def prepare(self) -> None:
         """Emit what is the same for all elements; to be called outside of the loops."""
@@ -72,8 +73,8 @@ class EpilogueEmitter(InstEmitter):
             self.env[number] = self.b.load(caller.env[number].type, slot)
             self.widen(number)
 
-    def prefetch(self, row: Val, column: Val, count: int) -> None:
-        """Ask for the lines that a row of a tile reads or fills, so that they are there in time.
+    def prefetch(self, row: Val, height: int, column: Val, count: int) -> None:
+        """Ask for the lines that a tile reads or fills, so that they are there in time.
 
         Where some are read, those that are only filled have to come as well: of Adam's four arrays
         behind a weight's gradient, 1024 x 1024, products take 6.6 ms with all of them asked for,
@@ -83,12 +84,13 @@ class EpilogueEmitter(InstEmitter):
         lines = [i for i in self.kernel.insts if i.has_address and self._is_streamed(i.form)]
         if not any(i.op == "load" for i in lines):
             return
-        for arg, place in dict.fromkeys((i.arg, i.form) for i in lines if i.form is not None):
-            element = lowering.MEMORY[self.kernel.args[arg]]
-            at = b.add(b.mul(row, place.coefficient(self.row_dim)), column)
-            start = b.at(element, self.places[arg, place], at)
-            for offset in range(0, count, 64 // ELEMENT_BYTES[element]):
-                memory.prefetch(b, b.at(element, start, offset))
+        with b.loop(row, b.add(row, height)) as loop:
+            for arg, place in dict.fromkeys((i.arg, i.form) for i in lines if i.form is not None):
+                element = lowering.MEMORY[self.kernel.args[arg]]
+                at = b.add(b.mul(loop.index, place.coefficient(self.row_dim)), column)
+                start = b.at(element, self.places[arg, place], at)
+                for offset in range(0, count, 64 // ELEMENT_BYTES[element]):
+                    memory.prefetch(b, b.at(element, start, offset))
 
     def _is_streamed(self, place: AffineExpr | None) -> bool:
         """Whether each row of the result has a line of its own there."""
@@ -100,9 +102,13 @@ class EpilogueEmitter(InstEmitter):
         """Everything for the lanes of `product`."""
         saved = dict(self.env), dict(self.wide), dict(self.places), self.lanes
         self.mask, self.lanes = place.mask, product.lanes
-        for dim, index in ((self.row_dim, place.row), (self.column_dim, place.col)):
-            if dim >= 0:
-                self.enter(dim, index)
+        if self._row != (place.row.name, b.block):
+            if self.row_dim >= 0:
+                self.enter(self.row_dim, place.row)
+            self._row, self._row_places = (place.row.name, b.block), dict(self.places)
+        self.places = dict(self._row_places)
+        if self.column_dim >= 0:
+            self.enter(self.column_dim, place.col)
         self.env[0] = product
         for number, slot in self.slots.items():
             self.env[number] = b.load(self.env[number].type, slot)
@@ -113,35 +119,6 @@ class EpilogueEmitter(InstEmitter):
         self.mask = None
 
 
-def emit_product(
-    b: FunctionBuilder,
-    product: MatrixProduct,
-    args: Sequence[Val],
-    epilogue: EpilogueEmitter,
-    rows: Bounds,
-    columns: Bounds,
-) -> None:
-    """Append some rows and columns of the product for the batch indices that are bound."""
-    element = lowering.MEMORY[product.body.args[0]]
-    pointers = [
-        epilogue.address(b.at(element, args[n], form.offset), element, form)
-        for n, form in zip(product.operands, (product.a, product.b), strict=True)
-    ]
-    emitter = (Emitter if epilogue.sums is None else TileEmitter)(
-        b, product.spec, (pointers[0], pointers[1]), epilogue.element
-    )
-    follow(emitter, epilogue)
-    emitter.columns = columns
-    emitter.run(rows)
-
-
-def follow(emitter: Emitter, epilogue: EpilogueEmitter) -> None:
-    """Connect the loops of a product with what follows it."""
-    emitter.prepare = epilogue.prefetch
-    if isinstance(emitter, TileEmitter):
-        emitter.finishing = epilogue
-
-
 class TileEmitter(Emitter):
     """Finishes a tile in a function of its own: an epilogue that is long is emitted once.
 
@@ -149,7 +126,10 @@ class TileEmitter(Emitter):
     keeps in registers for it, constants above all, must not take those of the accumulators.
     """
 
-    finishing: EpilogueEmitter
+    @property
+    def finishing(self) -> EpilogueEmitter:
+        """What is emitted there."""
+        raise NotImplementedError
 
     def _finish(self, sums: Sequence[Val], row: Val, height: int, panel: Panel) -> None:
         b, lanes, element = self.b, self.plan.lanes, self.spec.element

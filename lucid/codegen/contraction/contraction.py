@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from lucid.codegen import costs
@@ -82,8 +82,20 @@ class Tiling:
     width: int
     dots: bool
 
-    def __str__(self) -> str:
-        return f"{self.lanes} lanes {self.height}x{self.width}{' dots' if self.dots else ''}"
+    @property
+    def panel(self) -> int:
+        """Columns of a tile."""
+        return self.width if self.dots else self.width * self.lanes
+
+    @property
+    def shape(self) -> tuple[int, int, int, bool]:
+        """All of it."""
+        return self.lanes, self.height, self.width, self.dots
+
+    @property
+    def tiling(self) -> Tiling:
+        """It alone, without what a subclass has beside."""
+        return Tiling(*self.shape)
 
 
 @dataclass(frozen=True)
@@ -91,21 +103,11 @@ class Plan(Tiling):
     """How a contraction is computed.
 
     Attributes:
-        copies: it had better be a `BlockedProduct`, whose operands are copied.
+        copies: the second operand had better be copied, and the first one may be.
     """
 
     spec: Contraction
     copies: bool = False
-
-    @property
-    def tiling(self) -> Tiling:
-        """What was chosen, without the contraction."""
-        return Tiling(**{field.name: getattr(self, field.name) for field in fields(Tiling)})
-
-    @property
-    def panel(self) -> int:
-        """Columns of a tile."""
-        return self.width * self.lanes
 
     @cached_property
     def panels(self) -> list[Panels]:
@@ -147,7 +149,7 @@ def _chosen(spec: Contraction, fitting: tuple[int, int, int], target: Target) ->
     is_far &= spec.m * spec.k * size > costs.PACK_BYTES
     copies = large or is_far or spec.b_strides[1] != 1
     copies |= spec.m >= costs.PACK_ALL_ROWS and spec.k >= costs.PACK_ALL_INNER
-    return Plan(lanes, height, width, dots, spec, copies and not dots and spec.k != 0)
+    return Plan(lanes, height, width, dots, spec, copies and not dots)
 
 
 def are_dots(m: int, n: int, k: int, a_strides: Sequence[int], b_strides: Sequence[int]) -> bool:

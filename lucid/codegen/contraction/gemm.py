@@ -2,7 +2,7 @@
 
 A tile holds height x width-vectors accumulators while k runs over the whole inner dimension, so
 every element is summed in the order of k: the result depends on neither blocking nor threads.
-B is read as row vectors, A through broadcasts, both where they lie (`blocked.py` copies them).
+B is read as row vectors, A through broadcasts, both where they lie or were copied (`blocked.py`).
 """
 
 from __future__ import annotations
@@ -74,8 +74,9 @@ class Emitter:
         self.epilogue = epilogue
         self.a, self.b_source = operands
         self.type = vector(spec.element, self.plan.lanes)
-        self.prepare: Callable[[Val, Val, int], None] | None = None
+        self.prepare: Callable[[Val, int, Val, int], None] | None = None
         self.columns: Bounds = 0, spec.n
+        self.is_padded = False  # B has whole vectors, also behind its last column
 
     def run(self, rows: Bounds) -> None:
         """Append some rows of these columns to the function."""
@@ -154,39 +155,36 @@ class Emitter:
                 low = high
 
     def _panel(self, col: Val, width: int, tail: int | None) -> Panel:
-        pointer = self.b.at(self.spec.element, self.b_source, col)
-        return Panel(col, width, pointer, self.spec.b_strides[0], tail)
+        line, step = self.spec.b_strides
+        pointer = self.b.at(self.spec.element, self.b_source, self.b.mul(col, step))
+        return Panel(col, width, pointer, line, tail)
 
     def _tile_at(self, row: Val, height: int, panel: Panel) -> None:
         """The tile whose first row this is."""
-        b, spec = self.b, self.spec
-        tile = b.at(spec.element, self.a, b.mul(row, spec.a_strides[0]))
         self._prepare(row, height, panel)
-        sums = self._tile(tile, spec.a_strides, height, panel, mask=self._mask(panel))
-        self._finish(sums, row, height, panel)
+        self._finish(self._tile(self._lines(row, height), height, panel), row, height, panel)
+
+    def _lines(self, row: Val, height: int) -> Val:
+        """Where the rows of a tile begin in A."""
+        return self.b.at(self.spec.element, self.a, self.b.mul(row, self.spec.a_strides[0]))
 
     def _prepare(self, row: Val, height: int, panel: Panel) -> None:
         """Ask for what a tile reads and fills once its sums are done."""
         if self.prepare is not None:
-            for i in range(height):
-                self.prepare(self.b.add(row, i), panel.col, panel.width * self.plan.lanes)
+            self.prepare(row, height, panel.col, panel.width * self.plan.lanes)
 
     # The register tile --------------------------------------------------------------------
 
     def _tile(
         self,
         tile: Val,
-        strides: tuple[int, int],
         height: int,
         panel: Panel,
         before: Sequence[Val] = (),
-        mask: Val | None = None,
     ) -> list[Val]:
-        """Sums over all of k, row by row, added to those `before`.
-
-        In the mask are the lanes of the last vector of a panel to load; None for all.
-        """
+        """Sums over all of k, row by row, added to those `before`."""
         b, k = self.b, self.spec.k
+        mask = None if self.is_padded else self._mask(panel)
         sums = list(before) or [const(self.type, 0)] * (height * panel.width)
         # LLVM mixes the steps of a tile of one vector, whose scalars serve once: sums then wait in
         # memory. One of 6 x 2 has 78 GFLOP/s of two steps, 68 of one. More than 4 only take time.
@@ -199,23 +197,22 @@ class Emitter:
             main = b.sub(panel.depth, rest)
         if isinstance(main, Val) or is_open(main) or main:
             with b.loop(0, main, unroll, sums) as loop:
-                sums = self._steps(loop.carried, tile, strides, panel, loop.index, unroll, mask)
+                sums = self._steps(loop.carried, tile, panel, loop.index, unroll, mask)
                 loop.carry(*sums)
             sums = loop.results
         if isinstance(rest, Val) or is_open(rest):
             with b.loop(main, panel.depth or k, 1, sums) as loop:
-                sums = self._steps(loop.carried, tile, strides, panel, loop.index, 1, mask)
+                sums = self._steps(loop.carried, tile, panel, loop.index, 1, mask)
                 loop.carry(*sums)
             sums = loop.results
         elif rest:
-            sums = self._steps(sums, tile, strides, panel, i64(main), rest, mask)
+            sums = self._steps(sums, tile, panel, i64(main), rest, mask)
         return sums
 
     def _steps(
         self,
         sums: Sequence[Val],
         tile: Val,
-        strides: tuple[int, int],
         panel: Panel,
         k: Val,
         count: int,
@@ -223,6 +220,7 @@ class Emitter:
     ) -> list[Val]:
         """Rounds k .. k + count - 1; in the mask are the lanes of the last vector to load."""
         b, element, width = self.b, self.spec.element, panel.width
+        strides, apart = self.spec.a_strides, self.plan.lanes * self.spec.b_strides[1]
         sums = list(sums)
         height = len(sums) // width
         a = b.pinned(b.at(element, tile, b.mul(k, strides[1])))
@@ -230,7 +228,7 @@ class Emitter:
         for step in range(count):
             vectors = []
             for v in range(width):
-                at = b.at(element, row, step * panel.stride + v * self.plan.lanes)
+                at = b.at(element, row, step * panel.stride + v * apart)
                 vectors.append(self._load(at, mask if v == width - 1 else None))
             for i in range(height):
                 scalar = b.load(element, b.at(element, a, i * strides[0] + step * strides[1]))

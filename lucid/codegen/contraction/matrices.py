@@ -1,60 +1,14 @@
-"""Kernels of products: of two matrices with a batch, or over any axes."""
+"""Products of two matrices, with a batch, while their loops are being chosen."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from lucid.codegen.contraction.axes import Axis
-from lucid.codegen.contraction.contraction import Contraction, Tiling
-from lucid.codegen.emit.lowering import ELEMENTS
 from lucid.codegen.kernel_ir.affine import AffineExpr, form
-from lucid.codegen.kernel_ir.instruction import Inst, print_form
-from lucid.codegen.kernel_ir.nest import LoopNest, analyze, dropped, forms_of, renamed, without_dim
-from lucid.ir.types import DType
-
-
-@dataclass(slots=True)
-class MatrixProduct:
-    """A product of matrices for each index of a batch, and instructions for each element of it.
-
-    The dims of `body` are the batch dims, then the rows, then the columns; instruction 0 is the
-    product. Operands are read at `a` (batch, rows, inner) and `b` (batch, inner, columns).
-
-    Attributes:
-        strides: elements from one row, inner index, column to the next: of a, of b.
-        operands: numbers of the arguments that a and b are.
-        tiling: as in `Contraction`.
-    """
-
-    body: LoopNest
-    rows: int
-    inner: int
-    columns: int
-    batch: tuple[int, ...]
-    a: AffineExpr
-    b: AffineExpr
-    strides: tuple[int, int, int, int]
-    operands: tuple[int, int]
-    tiling: Tiling | None = None
-
-    @property
-    def spec(self) -> Contraction:
-        """One of the products."""
-        sizes = self.rows, self.inner, self.columns
-        return replace(contraction(self.body.args[0], sizes, self.strides), tiling=self.tiling)
-
-    def text(self, parts: str) -> str:
-        """The operands and the loops; `parts` says how threads share it."""
-        am, ak, bk, bn = self.strides
-        tiling = "" if self.tiling is None else f", tiled {self.tiling}"
-        head = (
-            f"contract {self.rows}x{self.inner}x{self.columns} batch {list(self.batch)}: "
-            f"a{self.operands[0]}[{print_form(self.a)} + m*{am} + k*{ak}] . "
-            f"a{self.operands[1]}[{print_form(self.b)} + k*{bk} + n*{bn}]"
-            f"{tiling}{parts}"
-        )
-        return f"{head}\n{self.body}"
+from lucid.codegen.kernel_ir.instruction import Inst
+from lucid.codegen.kernel_ir.nest import dropped, forms_of, without_dim
 
 
 @dataclass(slots=True)
@@ -74,11 +28,6 @@ class Product:
     places: tuple[AffineExpr, AffineExpr]
     strides: tuple[int, ...]
     operands: tuple[int, int] = (0, 1)
-
-    @property
-    def spec(self) -> tuple[tuple[int, int, int], tuple[int, int, int, int]]:
-        am, ak, bk, bn = self.strides
-        return self.sizes, (am, ak, bk, bn)
 
     def take_batch_as_rows(self, insts: list[Inst], sizes: dict[int, int]) -> list[Inst]:
         """Where b is the same for a whole batch, and rows follow one another: one product."""
@@ -119,24 +68,6 @@ class Product:
         self.strides = self.strides[::-1]
         self.operands = self.operands[::-1]
 
-    def chosen(self, insts: list[Inst], sizes: dict[int, int], args: list[DType]) -> MatrixProduct:
-        rows, inner, columns = self.sizes
-        kept = [dim for dim in (*self.lead, *self.dims) if dim >= 0]
-        names = {dim: number for number, dim in enumerate(kept)}
-        batch = tuple(sizes[dim] for dim in self.lead)
-        body = LoopNest(
-            args,
-            (*batch, *(size for size in (rows, columns) if size != 1)),
-            (),
-            names.get(self.dims[1], -1),
-            1,
-            [renamed(inst, names) for inst in insts],
-        )
-        analyze(body)
-        a, b = (place.renamed(names) for place in self.places)
-        strides = self.spec[1]
-        return MatrixProduct(body, rows, inner, columns, batch, a, b, strides, self.operands)
-
 
 def join_parts(
     index: AffineExpr, insts: list[Inst], sizes: dict[int, int]
@@ -155,19 +86,6 @@ def join_parts(
         sizes[dim] *= sizes.pop(part)
         insts = [without_dim(inst, part) for inst in insts]
     return dim, tuple(outer), insts
-
-
-def contraction(
-    dtype: DType, sizes: tuple[int, int, int], strides: tuple[int, int, int, int]
-) -> Contraction:
-    """One product without its batch; strides of axes of one element don't matter."""
-    rows, inner, columns = sizes
-    am, ak, bk, bn = strides
-    if columns == 1 or not inner:
-        bn = 1
-    if inner == 1:
-        ak, bk = 1, columns
-    return Contraction(rows, columns, inner, ELEMENTS[dtype], (am, ak), (bk, bn))
 
 
 def as_matrices(axes: Sequence[Axis], offsets: tuple[int, int]) -> Product | None:

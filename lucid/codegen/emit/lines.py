@@ -38,8 +38,20 @@ def over_lines(
 
 def part_of(b: FunctionBuilder, parts: Partition, sizes: Sequence[int], part: Val) -> Cut:
     """The dim that is cut, and what of it belongs to a part."""
-    low = b.mul(part, parts.size)
-    return parts.dim, low, smaller(b, b.add(low, parts.size), sizes[parts.dim])
+    return parts.dim, *part_range(b, part, parts.size, sizes[parts.dim])
+
+
+def part_range(b: FunctionBuilder, number: Val, size: int, total: int) -> tuple[Val, Val]:
+    """What part `number` has of `total` indices, `size` in each."""
+    low = b.mul(number, size)
+    return low, smaller(b, b.add(low, size), total)
+
+
+def split(b: FunctionBuilder, number: Val, count: int) -> tuple[Val, Val]:
+    """Quotient and remainder of a number that isn't negative."""
+    if count == 1:
+        return number, i64(0)
+    return b.binary("udiv", number, count), b.binary("urem", number, count)
 
 
 def smaller(b: FunctionBuilder, x: Val, limit: Val | int) -> Val:

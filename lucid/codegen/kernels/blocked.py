@@ -1,4 +1,4 @@
-"""Products whose operands are copied block by block, cut as others are."""
+"""Products that go through their operands block by block, cut into blocks of the result."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from lucid.codegen import costs
 from lucid.codegen.contraction.axes import Axis, cut_axis
 from lucid.codegen.contraction.blocked import (
     BlockedEmitter,
+    BlockedPlan,
     BlockedProduct,
     BlockMemory,
     blocked_emitter,
     choose,
 )
-from lucid.codegen.contraction.grid import Range, enter_batch, part_range, split
+from lucid.codegen.contraction.gemm import Bounds
+from lucid.codegen.emit.lines import part_range, split
 from lucid.codegen.kernel_ir.affine import AffineExpr, form
 from lucid.codegen.kernel_ir.kernel import (
     Access,
@@ -46,7 +48,7 @@ from lucid.codegen.llvm.builder import FunctionBuilder, Val, i64
 from lucid.codegen.llvm.target import Target
 from lucid.codegen.threads.parallel import wanted_parts
 from lucid.codegen.threads.split_reduction import stored_parts, summed
-from lucid.ir.extents import ceil_div, hint
+from lucid.ir.extents import ceil_div, hint, is_open
 from lucid.ir.types import Shape, i64 as int64
 
 PACKING = "_packing"  # the region that copies the first operand before the product's own
@@ -54,10 +56,16 @@ PACKING = "_packing"  # the region that copies the first operand before the prod
 
 @dataclass(slots=True)
 class BlockedKernel(Kernel):
-    """A product that copies its operands, and how threads share it; None if it is too small."""
+    """A product, and how threads share it; None if it is too small."""
 
     product: BlockedProduct
     parts: TileGrid | None = None
+
+    def take(self, plan: BlockedPlan) -> None:
+        """Set the plan, which may need one argument more: memory for copies."""
+        self.product.plan = plan
+        if plan.copies:
+            self.product.body.args.append(int64)
 
     @property
     def kind(self) -> str:
@@ -68,7 +76,7 @@ class BlockedKernel(Kernel):
 
     @property
     def scratch(self) -> Sequence[int]:
-        return (len(self.product.body.args) - 1,)
+        return (len(self.product.body.args) - 1,) if self.product.plan.copies else ()
 
     @property
     def _totals(self) -> tuple[int, int, int]:
@@ -95,10 +103,19 @@ class BlockedKernel(Kernel):
         return traffic.work(flops + traffic.nest(self.product.body))
 
     def seconds(self, target: Target) -> float:
-        body = self.product.body
+        """The multiply-adds, and what is computed from the product."""
+        p, body = self.product, self.product.body
         flops: float = 2.0 * hint(prod(axis.size for axis in self._axes))
         lanes = target.vector_bytes // body.args[0].itemsize
-        return flops / peak(body.args[0], target) + nest_seconds(body, lanes)
+        narrow = hint(p.columns) < lanes or hint(p.rows) < 4
+        rate = peak(body.args[0], target) * (costs.SMALL_TILE_FLOPS if narrow else 1.0)
+        return flops / rate + nest_seconds(body, lanes)
+
+    @property
+    def _read(self) -> int:
+        """Elements of both operands of one product."""
+        elements: int = hint(self.product.depth * (self.product.rows + self.product.columns))
+        return elements
 
     # Parts --------------------------------------------------------------------------------
 
@@ -112,35 +129,42 @@ class BlockedKernel(Kernel):
         rows = self.product.rows if self.parts is None else self.parts.size[1]
         count = 1 if self.parts is None else self.parts.count
         memory = BlockMemory(self.product, rows)
-        args[-1].size = -(-(memory.of_all + memory.of_part * count) // 8)
+        if self.product.plan.copies:
+            args[-1].size = -(-(memory.of_all + memory.of_part * count) // 8)
         return args
 
     def _along_inner(self, args: list[Buffer], new_temp: NewTemp, target: Target) -> list[Call]:
         """Products of some of the inner indices each, and their sum; none if that is no better.
 
-        Parts have the whole result. It is too small to be cut, or what they copy of both operands
-        for a block stays in their cache, while columns would all read a copy of the first operand.
+        Parts have the whole result. It is too small to be cut, or it is little beside the operands,
+        and what they copy of both for a block stays in their cache, while columns would all read a
+        copy of the first operand.
         """
         p, wanted = self.product, min(self._wanted(target), 2 * costs.LEAST_PARTS)
         count = 1 if self.parts is None else hint(self.parts.count)
         is_block = p.plan.pack_a == "whole" and not p.plan.skips and hint(prod(p.batch)) == 1
         is_block &= hint(p.columns) <= p.plan.columns
         is_block &= hint(BlockMemory(p, p.rows).of_b) * 2 <= costs.BLOCK_BYTES
+        is_block &= hint(costs.PARTIAL_SUM * wanted * p.rows * p.columns) <= self._read
         if wanted == 1 or not (is_block or count < min(wanted, costs.LEAST_PARTS)):
             return []
         cut = cut_axis(p.inner, wanted)
         if cut is None or not self._stores_every_element:
             return []
         batch, inner = cut
-        body = stored_parts(p.body, batch.size, len(p.body.sizes), (int64,))
+        vector = len(p.body.sizes) if p.body.vector >= 0 else -1
+        body = stored_parts(p.body, batch.size, vector, ())
         axes = (batch, *p.batch_axes)
         product = replace(p, body=body, batch_axes=axes, inner=inner, operands=(0, 1))
-        product.plan = plan = choose(product, target)
-        if p.plan.pack_a != "in place" and not plan.skips and hint(p.columns) <= plan.columns:
-            product.plan = replace(plan, pack_a="block")
-        partial = new_temp(p.body.args[0], prod(body.sizes))
-        given = [args[p.operands[0]], args[p.operands[1]], partial, args[-1]]
+        plan = choose(product, target)
+        is_block = p.plan.pack_a != "in place" and plan.pack_b == "block" and not plan.skips
+        if is_block and hint(p.columns) <= plan.columns:
+            plan = replace(plan, pack_a="block")
         first = BlockedKernel(product)
+        first.take(plan)
+        partial = new_temp(p.body.args[0], prod(body.sizes))
+        given = [args[p.operands[0]], args[p.operands[1]], partial]
+        given += [new_temp(int64, 1) for _ in first.scratch]
         first.parts = first._grid(target)
         nest, rest = summed(p.body, args, partial, batch.size, target)
         total = LoopKernel(nest).partition(rest, new_temp, target)
@@ -159,16 +183,15 @@ class BlockedKernel(Kernel):
         wanted, plan = self._wanted(target), self.product.plan
         if wanted == 1 or not self._stores_every_element:
             return None
-        panel = plan.width * plan.lanes
         tiles = ceil(most_rows / plan.height)
         packs = min(tiles, 16) if plan.pack_a == "whole" else 0
         if products >= min(wanted, 2 * costs.LEAST_PARTS):
             size = ceil(products / min(wanted, products))
             return TileGrid((size, rows, columns), (ceil_div(batch, size), 1, 1), packs)
         wanted = ceil(wanted / products)
-        height, width = self._part(wanted, tiles, ceil(most_columns / panel))
+        height, width = self._part(wanted, tiles, ceil(most_columns / plan.panel))
         height, row_parts = _cut(rows, height * plan.height)
-        width, column_parts = _cut(columns, width * panel)
+        width, column_parts = _cut(columns, width * plan.panel)
         counts = batch, row_parts, column_parts
         if hint(prod(counts)) < 2:
             return None
@@ -180,7 +203,9 @@ class BlockedKernel(Kernel):
         Each reads its rows of the first operand, and copies its columns of the second one.
         """
         _, rows, columns = map(hint, self._totals)
-        most = min(tiles, max(1, rows // costs.PART_ROWS))
+        plan = self.product.plan
+        copied = costs.COPIED if plan.copies else 1.0
+        most = min(tiles, max(1, rows // costs.PART_ROWS)) if plan.copies else tiles
 
         def parts(across: int) -> tuple[int, int]:
             return min(most, ceil(wanted / across)), across
@@ -188,9 +213,9 @@ class BlockedKernel(Kernel):
         def cost(counts: tuple[int, int]) -> tuple[int, float]:
             down, across = counts
             lacking = max(0, wanted - down * across)
-            return lacking, down * columns * costs.COPIED + across * rows
+            return lacking, down * columns * copied + across * rows
 
-        one = self.product.plan.pack_a == "block"  # whose copy of the first operand serves once
+        one = plan.pack_a == "block"  # whose copy of the first operand serves once
         down, across = min(map(parts, range(1, 1 + (1 if one else min(wanted, panels)))), key=cost)
         return ceil(tiles / down), ceil(panels / across)
 
@@ -212,8 +237,12 @@ class BlockedKernel(Kernel):
 
     def problems(self) -> Iterator[str]:
         p = self.product
-        if p.body.sizes != (*p.batch, p.rows, p.columns) or p.body.reduced:
-            yield f"has loops over {p.body.sizes} for {p.rows} rows and {p.columns} columns"
+        loops, sizes = (  # an open size may be 1 in an instance
+            tuple(size for size in sizes if size != 1)
+            for sizes in (p.body.sizes, (*p.batch, p.rows, p.columns))
+        )
+        if loops != sizes or p.body.reduced:
+            yield f"has loops over {p.body.sizes} for a product of {sizes}"
         yield from nest_problems(p.body, has_product=True)
         if self.parts is not None:
             yield from self.parts.problems(self._totals)
@@ -262,8 +291,7 @@ class BlockedKernel(Kernel):
             with b.loop(0, self.product.copies_of_a) as loop:
                 emitter.enter_copy(loop.index)
                 emitter.pack_a(0, ceil_div(rows, emitter.blocking.height))
-        every = (i64(0), i64(batch)), (i64(0), i64(rows)), (i64(0), i64(columns))
-        _run(b, emitter, *every)
+        _run(b, emitter, (0, batch), (0, rows), (0, columns))
 
     def emit_part(self, b: FunctionBuilder, region: str, args: list[Val], part: Val) -> None:
         grid, product = self.parts, self.product
@@ -278,7 +306,11 @@ class BlockedKernel(Kernel):
         first, rest = split(b, part, grid.counts[1] * grid.counts[2])
         row, column = split(b, rest, grid.counts[2])
         numbers = zip((first, row, column), grid.size, self._totals, strict=True)
-        _run(b, emitter, *(part_range(b, *entry) for entry in numbers))
+        batch, rows, columns = (
+            part_range(b, *entry) if is_open(count) or count > 1 else (0, entry[-1])
+            for entry, count in zip(numbers, grid.counts, strict=True)
+        )
+        _run(b, emitter, batch, rows, columns)
 
 
 def _cut(total: int, size: int) -> tuple[int, int]:
@@ -286,10 +318,17 @@ def _cut(total: int, size: int) -> tuple[int, int]:
     return (total, 1) if size >= hint(total) else (size, ceil_div(total, size))
 
 
-def _run(b: FunctionBuilder, emitter: BlockedEmitter, batch: Range, *block: Range) -> None:
+def _run(b: FunctionBuilder, emitter: BlockedEmitter, batch: Bounds, *block: Bounds) -> None:
     """Rows and columns of the products of some batch indices."""
-    with b.loop(*batch) as loop:
-        saved = dict(emitter.after.places), dict(emitter.after.index)
-        enter_batch(b, emitter.product, emitter.after, loop.index)
+    sizes, after = emitter.product.batch, emitter.after
+    if not sizes:
         emitter.run_part(*block)
-        emitter.after.places, emitter.after.index = saved
+        return
+    with b.loop(*batch) as loop:
+        saved = dict(after.places), dict(after.index)
+        rest = loop.index
+        for dim in range(len(sizes) - 1, -1, -1):
+            rest, index = split(b, rest, sizes[dim]) if dim else (rest, rest)
+            after.enter(dim, index)
+        emitter.run_part(*block)
+        after.places, after.index = saved

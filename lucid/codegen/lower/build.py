@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from lucid.codegen.contraction.axes import merge_axes
-from lucid.codegen.contraction.contraction import plan
 from lucid.codegen.contraction.matrices import Product, as_matrices, join_parts
 from lucid.codegen.kernel_ir.affine import ZERO, AffineExpr, IndexMap, dot, form, unbroadcast
 from lucid.codegen.kernel_ir.instruction import (
@@ -29,12 +28,11 @@ from lucid.codegen.kernels.branch import BranchKernel
 from lucid.codegen.kernels.check import CheckKernel
 from lucid.codegen.kernels.host import HostKernel
 from lucid.codegen.kernels.loop import LoopKernel
-from lucid.codegen.kernels.product import ContractKernel
 from lucid.codegen.kernels.scan import ScanKernel
 from lucid.codegen.kernels.sort import SortKernel, scratch_elements
 from lucid.codegen.llvm.target import Target
 from lucid.codegen.lower.attention import attention_of
-from lucid.codegen.lower.contractions import axes_kernel, axes_of, blocked_kernel, copied_kernel
+from lucid.codegen.lower.contractions import axes_kernel, axes_of, blocked_kernel, matrix_kernel
 from lucid.codegen.lower.fuse import Fusion
 from lucid.codegen.lower.groups import FusionGroup, writes_slices
 from lucid.codegen.lower.item import SCANS, Item, is_reduction
@@ -48,7 +46,7 @@ from lucid.codegen.lower.loop_schedule import (
 )
 from lucid.codegen.program.program import Program
 from lucid.ir import ops
-from lucid.ir.extents import hint, is_open, replaced
+from lucid.ir.extents import hint, is_open
 from lucid.ir.graph import Node, Value, freeze_attributes
 from lucid.ir.op import OPS
 from lucid.ir.types import i64
@@ -379,15 +377,7 @@ class Builder:
         if product.prefers_transposed(insts):
             product.transpose()
         args = [buffer.dtype for buffer in self.body.args]
-        copied = copied_kernel(product, insts, sizes, args, self.target)
-        kernel: Kernel
-        if copied is not None:
-            kernel = copied
-        else:
-            chosen = product.chosen(insts, sizes, args)
-            if replaced(chosen.spec, hint) is not chosen.spec:
-                chosen.tiling = plan(chosen.spec, self.target).tiling
-            kernel = ContractKernel(chosen)
+        kernel = matrix_kernel(product, insts, sizes, args, self.target)
         if key is not None:
             self.fusion.products[key] = kernel
         return self._with_memory(kernel)

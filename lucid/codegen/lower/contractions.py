@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
-from lucid.codegen import costs
 from lucid.codegen.contraction.axes import (
     Axis,
     Padded,
@@ -18,11 +17,8 @@ from lucid.codegen.contraction.blocked import (
     UNPLANNED,
     BlockedProduct,
     choose,
-    choose_streamed,
 )
-from lucid.codegen.contraction.contraction import plan
-from lucid.codegen.contraction.lanes import MOST_OFFSET
-from lucid.codegen.contraction.matrices import Product, contraction
+from lucid.codegen.contraction.matrices import Product
 from lucid.codegen.emit.lowering import ELEMENTS
 from lucid.codegen.kernel_ir.affine import IndexMap
 from lucid.codegen.kernel_ir.instruction import Inst
@@ -36,7 +32,7 @@ from lucid.codegen.lower.item import Item
 from lucid.ir.extents import hint, replaced
 from lucid.ir.graph import Value
 from lucid.ir.ops.contraction import split_indices
-from lucid.ir.types import DType, i64
+from lucid.ir.types import DType
 
 
 def axes_of(item: Item, layouts: Sequence[Layout], forms: IndexMap) -> list[Axis]:
@@ -83,36 +79,25 @@ def blocked_kernel(
     target: Target,
 ) -> BlockedKernel | None:
     """A kernel that copies its operands block by block; None where that doesn't pay."""
-    product = None
+    kernel = None
     if args[0].is_floating_point:
-        product = _blocked_product(axes, insts, args, offsets, target)
-    if product is None:
+        kernel = _in_blocks(axes, insts, args, offsets, target)
+    if kernel is None:
         return None
     dear = axes_cost(axes, insts, ELEMENTS[args[0]], target)
     dear *= hint(prod(axis.size for axis in axes if axis.kind == "batch"))
-    return BlockedKernel(product) if replaced(product, hint).cost() < dear else None
+    return kernel if replaced(kernel.product, hint).cost() < dear else None
 
 
-def copied_kernel(
+def matrix_kernel(
     product: Product,
     insts: list[Inst],
     sizes: Mapping[int, int],
     args: list[DType],
     target: Target,
-) -> BlockedKernel | None:
-    """A kernel of a product of matrices that had better be copied block by block; None for others.
-
-    A tile that goes through all lines of a large matrix meets another page with each, which it
-    looks up anew for each panel: of few rows, blocks of long lines are copied once. Of many rows,
-    what tiles read stays in the caches from one to the next.
-    """
+) -> BlockedKernel:
+    """The kernel of a product of two matrices for each index of a batch."""
     (rows, inner, columns), (am, ak, bk, bn) = product.sizes, product.strides
-    size, (least, most) = args[0].itemsize, costs.STREAMED_ROWS
-    is_streamed = least <= hint(rows) <= most and (ak, bn) == (1, 1)
-    is_streamed &= hint(columns) * size >= costs.PAGE_BYTES // 2
-    is_streamed &= hint(inner * columns) * size > costs.BLOCK_BYTES
-    if not is_streamed and not plan(contraction(args[0], *product.spec), target).copies:
-        return None
     (row, column), (a, b) = product.dims, product.places
     axes = [
         *(Axis("batch", sizes[x], a.coefficient(x), b.coefficient(x), x) for x in product.lead),
@@ -120,24 +105,18 @@ def copied_kernel(
         Axis("column", columns, 0, bn, column),
         Axis("inner", inner, ak, bk),
     ]
-    found = _blocked_product(axes, insts, args, (a.offset, b.offset), target)
-    if found is None:
-        return None
-    first, second = found.operands
-    found.operands = product.operands[first], product.operands[second]
-    if is_streamed:
-        found.plan = choose_streamed(found, target)
-    return BlockedKernel(found)
+    groups = axes[:-3], *([axis] for axis in axes[-3:])
+    return _kernel(groups, insts, args, product.operands, (a.offset, b.offset), target)
 
 
-def _blocked_product(
+def _in_blocks(
     axes: Sequence[Axis],
     insts: list[Inst],
     args: list[DType],
     offsets: tuple[int, int],
     target: Target,
-) -> BlockedProduct | None:
-    """A product whose operands are copied block by block, if it can be one.
+) -> BlockedKernel | None:
+    """A product that goes through its operands block by block, if it can be one.
 
     Rows and columns are the innermost axes of the result that all instructions walk through as one;
     what is left of them belongs to the batch. The columns are neighbours in the result.
@@ -158,27 +137,36 @@ def _blocked_product(
         while first and _are_one(found[first - 1], found[first], insts):
             first -= 1
         batch += found[:first]
-        groups.append(tuple(found[first:]))
-    rows, columns = groups
-    inner = tuple(axis for axis in axes if axis.kind == "inner")
-    reaches = [sum((x.size - 1) * abs(x.b or x.a) for x in group) for group in groups]
-    if not inner or not all(axis.size for axis in axes) or any(x >= MOST_OFFSET for x in reaches):
+        groups.append(found[first:])
+    inner = [axis for axis in axes if axis.kind == "inner"]
+    if not inner or not all(axis.size for axis in axes):
         return None
+    kernel = _kernel((batch, *groups, inner), insts, args, operands, offsets, target)
+    return None if kernel.product.is_far else kernel
+
+
+def _kernel(
+    groups: Sequence[Sequence[Axis]],
+    insts: list[Inst],
+    args: list[DType],
+    operands: tuple[int, int],
+    offsets: tuple[int, int],
+    target: Target,
+) -> BlockedKernel:
+    """The kernel of a product along axes of the batch, of rows, columns, and inner indices."""
+    batch, rows, columns, _ = groups
     for axis in (*rows[:-1], *columns[:-1]):
         insts = [without_dim(inst, axis.dim) for inst in insts]
-    order = [*batch, rows[-1], columns[-1]]
-    names = {axis.dim: number for number, axis in enumerate(order)}
-    sizes = (
-        *(axis.size for axis in batch),
-        *(prod(axis.size for axis in group) for group in (rows, columns)),
-    )
-    args = [*args, i64]
-    body = LoopNest(args, sizes, (), len(sizes) - 1, 1, [renamed(i, names) for i in insts])
+    ends = [(prod(x.size for x in group), group[-1].dim) for group in (rows, columns)]
+    order = [*((axis.size, axis.dim) for axis in batch), *(end for end in ends if end[1] >= 0)]
+    names = {dim: number for number, (_, dim) in enumerate(order)}
+    sizes, vector = tuple(size for size, _ in order), names.get(ends[1][1], -1)
+    body = LoopNest([*args], sizes, (), vector, 1, [renamed(i, names) for i in insts])
     analyze(body)
-    b, m, n, k = (tuple(replace(x, dim=-1) for x in x) for x in (batch, rows, columns, inner))
-    product = BlockedProduct(body, b, m, n, k, operands, offsets, UNPLANNED)
-    product.plan = choose(product, target)
-    return product
+    b, m, n, k = (tuple(replace(x, dim=-1) for x in group) for group in groups)
+    kernel = BlockedKernel(BlockedProduct(body, b, m, n, k, operands, offsets, UNPLANNED))
+    kernel.take(choose(kernel.product, target))
+    return kernel
 
 
 def _are_one(outer: Axis, inner: Axis, insts: Sequence[Inst]) -> bool:

@@ -57,7 +57,8 @@ def _checked(node: Node) -> Value:
 def drop_trivial_reductions(graph: Graph) -> bool:
     """A reduction over axes of one element -> a reshape; the position of its extremum -> 0.
 
-    A sum begins with 0.0, so it makes 0.0 of -0.0. One of no elements -> what it starts from.
+    A sum begins with 0.0, so it makes 0.0 of -0.0. One of no elements -> what it starts from, and
+    a product of operands without elements as well.
     """
     return rewrite(graph, _TRIVIAL)
 
@@ -133,6 +134,16 @@ def _trivial_reduction(node: Node) -> Value | None:
             result = result + ops.full(x, 0.0, (), type_.dtype)
     assert isinstance(result, Value)
     return result
+
+
+@_TRIVIAL.on(ops.matmul, ops.contract)
+def _empty_product(node: Node) -> Value | None:
+    """An operand has no elements: the result has none, or each is a sum of nothing."""
+    (x, _), type_ = node.operands, node.result.type
+    if all(operand.type.size for operand in node.operands):
+        return None
+    zeros: Value = ops.full(x, 0, type_.shape, type_.dtype)
+    return zeros
 
 
 @_SCATTERS.on(ops.scatter_add, ops.scatter)

@@ -10,8 +10,6 @@ from math import inf
 from lucid.codegen.contraction.attention import Attention
 from lucid.codegen.contraction.axes import Axis, Padded
 from lucid.codegen.contraction.blocked import BlockedPlan, BlockedProduct
-from lucid.codegen.contraction.contraction import Tiling
-from lucid.codegen.contraction.matrices import MatrixProduct
 from lucid.codegen.kernel_ir.affine import AffineExpr, form
 from lucid.codegen.kernel_ir.instruction import (
     Bits,
@@ -33,7 +31,6 @@ from lucid.codegen.kernels.branch import BranchKernel
 from lucid.codegen.kernels.check import CheckKernel
 from lucid.codegen.kernels.host import HostKernel
 from lucid.codegen.kernels.loop import LoopKernel
-from lucid.codegen.kernels.product import ContractKernel
 from lucid.codegen.kernels.scan import ScanKernel
 from lucid.codegen.kernels.sort import SortKernel
 from lucid.ir.errors import ParseError
@@ -208,37 +205,6 @@ def _attributes(op: str, text: str) -> InstAttributes:
 # Products -------------------------------------------------------------------------------------
 
 
-def _matrices(lines: list[str]) -> Kernel:
-    pattern = (
-        r"contract (\d+)x(\d+)x(\d+) batch \[(.*)\]: "
-        r"a(\d+)\[(.*) \+ m\*(-?\d+) \+ k\*(-?\d+)\] \. a(\d+)\[(.*) \+ k\*(-?\d+) \+ n\*(-?\d+)\]"
-        r"(?:, tiled (\d+) lanes (\d+)x(\d+)( dots)?)?(?: in (\S+) parts of (\d+x\d+x\d+))?"
-    )
-    found = _match(pattern, lines[0]).groups()
-    rows, inner, columns, batch, x, a, am, ak, y, b, bk, bn = found[:12]
-    lanes, height, width, dots, counts, size = found[12:]
-    tiling = None
-    if lanes is not None:
-        tiling = Tiling(int(lanes), int(height), int(width), dots is not None)
-    nest, _ = _nest(lines[1:])
-    product = MatrixProduct(
-        nest,
-        int(rows),
-        int(inner),
-        int(columns),
-        _ints(batch, ", "),
-        _form(a),
-        _form(b),
-        (int(am), int(ak), int(bk), int(bn)),
-        (int(x), int(y)),
-        tiling,
-    )
-    if counts is None:
-        return ContractKernel(product)
-    (p, q, r), (s, t, u) = _ints(counts, "x"), _ints(size, "x")
-    return ContractKernel(product, TileGrid((s, t, u), (p, q, r)))
-
-
 def _over_axes(lines: list[str]) -> Kernel:
     head = _match(rf"contract over axes, (\d+) lanes{_PARTS}:", lines[0])
     start = next(number for number, line in enumerate(lines) if line.startswith("loop("))
@@ -275,15 +241,28 @@ def _over_axes(lines: list[str]) -> Kernel:
 
 def _blocked(lines: list[str]) -> Kernel:
     pattern = (
-        r"contract in blocks of (\d+) of k(\d+), (\d+) rows, (\d+) columns, a (.*?), "
-        r"tile (\d+)x(\d+) of (\d+) lanes(, without padding)?"
+        r"contract in blocks of (\d+) of k(\d+), (\d+) rows, (\d+) columns, a (.*?), b (.*?), "
+        r"(tile|dots) (\d+)x(\d+) of (\d+) lanes(, without padding)?"
         r"(?: in (\S+) parts of (\d+x\d+x\d+))?(?:, packed in (\d+))?:"
     )
-    extent, split, rows, columns, pack_a, *tile, skips, counts, size, packs = _match(
-        pattern, lines[0]
-    ).groups()
-    height, width, lanes = map(int, tile)
-    blocks = int(split), int(extent), int(columns), int(rows), pack_a, skips is not None
+    (
+        extent,
+        split,
+        rows,
+        columns,
+        *packed,
+        kind,
+        height,
+        width,
+        lanes,
+        skips,
+        counts,
+        size,
+        packs,
+    ) = _match(pattern, lines[0]).groups()
+    tile = int(lanes), int(height), int(width), kind == "dots"
+    blocks = int(split), int(extent), int(columns), int(rows)
+    plan = BlockedPlan(*tile, *blocks, packed[0], packed[1], skips is not None)
     start = next(number for number, line in enumerate(lines) if line.startswith("loop("))
     sides = [_match(r"  ([ab]): a(\d+)\[(.*)\]", line) for line in lines[start - 2 : start]]
     strides, offsets = zip(*(_strides(side[3]) for side in sides), strict=True)
@@ -304,7 +283,7 @@ def _blocked(lines: list[str]) -> Kernel:
         tuple(axes["k"]),
         (int(sides[0][2]), int(sides[1][2])),
         (offsets[0], offsets[1]),
-        BlockedPlan(lanes, height, width, *blocks),
+        plan,
     )
     if counts is None:
         return BlockedKernel(product)
@@ -446,7 +425,6 @@ _KINDS: dict[str, Callable[[list[str]], Kernel]] = {
     "loop(": _loop,
     "contract over axes": _over_axes,
     "contract in blocks": _blocked,
-    "contract ": _matrices,
     "check(": _check,
     "sort(": _sort,
     "attention": _attention,
