@@ -398,6 +398,32 @@ def _caching(place: str) -> Callable[..., Any]:
     return in_attribute if place == "attribute" else in_dict
 
 
+def test_a_distribution_that_is_returned_has_the_shape_of_its_call() -> None:
+    """Whatever sizes the library has noted in its own objects, as a policy hands them on."""
+
+    class Policy(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.logits, self.value = nn.Linear(4, 3), nn.Linear(4, 1)
+
+        def forward(self, x: Tensor) -> tuple[Any, Tensor]:
+            return lucid.distributions.Categorical(logits=self.logits(x)), self.value(x)
+
+    lucid.manual_seed(0)
+    plain = Policy()
+    model = lucid.compile(copy.deepcopy(plain))
+    for size in SIZES:
+        for policy in (plain, model):
+            choices, value = policy(rows(size))
+            assert str(choices.batch_shape) == f"lucid.Size([{size}])"
+            assert all(type(x) is int for x in choices.batch_shape)
+            (value.sum() - choices.log_prob(lucid.arange(size) % 3).sum()).backward()
+    assert model.stats.traces == OPENED
+    assert not model.stats.eager_reasons
+    for p, q in zip(plain.parameters(), model.parameters(), strict=True):
+        agree(q.grad, p.grad)
+
+
 @pytest.mark.parametrize("place", ["attribute", "dict"])
 def test_a_cache_that_grows_in_a_place_is_one_program(place: str) -> None:
     step = compared(lambda: _caching(place), lambda n: (rows(n)[:1],), range(1, 25))
