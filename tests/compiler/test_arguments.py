@@ -1467,3 +1467,38 @@ def test_times_in_zones_of_the_users_are_known_by_identity():
     for hours in (1, 2):
         when = datetime.datetime(2024, 1, 1, tzinfo=_Zone(hours))
         assert step(lucid.ones(1), when).item() == 3600 * hours
+
+
+@pytest.mark.parametrize("sizes", [[4] * 8, [4, 5, 6, 7, 8, 9, 6, 4]])
+def test_batches_that_are_objects_may_hold_arrays(agree, sizes):
+    """Each call has another one; their arrays are arguments, as those in a dict are."""
+
+    class Batch:
+        def __init__(self, size):
+            self.x = lucid.ones(size, 3)
+            self.weights = np.arange(size, dtype="float32")
+
+    def scenario(compile):
+        @compile
+        def step(batch):
+            batch.weights += 1
+            return (batch.x * lucid.from_numpy(batch.weights)[:, None]).sum()
+
+        batches = [Batch(size) for size in sizes]
+        return [[step(batch), batch.weights.copy()] for batch in batches]
+
+    agree(scenario, 1 if len({*sizes}) == 1 else None)
+
+
+def test_an_object_with_an_array_of_texts_is_known_by_its_identity(agree):
+    """No tensor can lie on that."""
+
+    def scenario(compile):
+        @compile
+        def step(batch):
+            return batch.x * len(batch.names)
+
+        batch = types.SimpleNamespace(x=lucid.ones(3), names=np.array(["a", "b"], dtype=object))
+        return [step(batch) for _ in range(4)]
+
+    assert not agree(scenario, 1)[0].stats.eager_reasons

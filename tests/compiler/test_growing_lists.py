@@ -770,3 +770,26 @@ def test_a_place_of_a_list_that_has_been_appended_to_is_within_it(agree):
         return seen
 
     agree(scenario)
+
+
+def test_a_chain_of_states_grows_beside_a_loop_that_ends_on_a_value(agree):
+    """Who watches the loop makes named tuples of what changes, whose code is nobody's to follow."""
+
+    def scenario(compile):
+        chain, seen = [lucid.zeros(4)], []
+
+        @compile
+        def step(x):
+            state, rounds, goes_on = chain[-1], 0, True
+            while goes_on and rounds < 1:
+                state = state + x
+                goes_on = bool(state.sum() < 3)
+                rounds += 1
+            chain.append(state)
+            return state, rounds
+
+        for _ in range(12):
+            seen.append([step(lucid.full((4,), 0.1)), len(chain)])
+        return [seen, chain]
+
+    agree(scenario, 2)

@@ -286,8 +286,10 @@ class GuardCollector(Reads):
             return False
         if code.co_filename in self._import_hooks:
             return False  # which runs where something happens to be imported first
-        is_generated = code.co_filename == "<string>"  # what `dataclasses` made
-        return not (is_generated and names.get("__name__", "").startswith("lucid"))
+        if code.co_filename != "<string>":
+            return True
+        # What `dataclasses` made for the library, and what `namedtuple` makes, which only holds.
+        return not (names.get("__name__", "").startswith("lucid") or "_tuple_new" in names)
 
     def listens_in(self, frame: types.FrameType) -> bool:
         caller = frame.f_back

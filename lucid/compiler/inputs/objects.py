@@ -25,7 +25,7 @@ from lucid.compiler.inputs.late import is_late
 from lucid.compiler.inputs.scalars import is_live
 from lucid.ir.classes import isinstance
 from lucid.ir.memory import are_same_bytes
-from lucid.ir.types import DType
+from lucid.ir.types import DType, has_dtype
 from lucid.ir.whose_code import is_librarys, is_users
 from lucid.tensor.core import TensorCore
 from lucid.tensor.tree import attributes_beside, children_of, path_of
@@ -104,6 +104,10 @@ def text_by_value(value: Any) -> str | None:
 
 def _is_plain(value: Any, inside: tuple[int, ...]) -> bool:
     if isinstance(value, PLAIN_DATA) or type(value) in BY_TEXT:
+        return True
+    if type(value) is np.ndarray:
+        return has_dtype(value)
+    if is_late(value):  # in a trace, what stands for an array
         return True
     if isinstance(value, frozenset):
         return is_set_of_values(value)
