@@ -323,6 +323,25 @@ def test_a_copy_that_the_step_changes_is_what_it_has_made_of_it(agree, copied, c
     agree(scenario)
 
 
+@pytest.mark.parametrize("change", [lambda found: found.pop(0), set_first, delete_rest])
+def test_the_greatest_number_does_not_follow_the_list(agree, change):
+    """It was looked for among what was there once the step had run."""
+
+    def scenario(compile):
+        found = [1.0, 2.0, 3.0]
+
+        @compile
+        def step(x):
+            found[:] = [*found[-3:], x.item()]
+            greatest, least = max(found), min(found)
+            change(found)
+            return greatest, least
+
+        return [step(lucid.tensor(float(x))) for x in (5, 1, 4, 2)], found
+
+    agree(scenario)
+
+
 def test_losses_of_a_training_step_need_no_trace_each():
     losses = []
     model = nn.Linear(3, 2)
