@@ -25,7 +25,12 @@ from lucid.autograd.host_replay import HostCallMismatch, replaying, undo_draws
 from lucid.choices import check_choice, check_flags, check_kind
 from lucid.compiler.guards.events import ListenerSnapshot
 from lucid.compiler.guards.guard import instance_dict, is_number
-from lucid.compiler.guards.mutable_sources import ELEMENTS, GrowingList, live_sources
+from lucid.compiler.guards.mutable_sources import (
+    ELEMENTS,
+    GrowingList,
+    follow,
+    live_sources,
+)
 from lucid.compiler.guards.restarts import MOST_RESTARTS, Known, RestartTrace, undo_all
 from lucid.compiler.inputs.objects import SETS, is_set_of_values, owners_of, walk
 from lucid.compiler.inputs.signature import (
@@ -917,7 +922,7 @@ class Compiled:
             return False
         places = [*self._sources.values()]
         for place in {id(x): x for x in (*places, *program.sources.values())}.values():
-            place.owner = images.of(place.owner)
+            follow(place, images)
         self._sources.clear()
         self._sources.update((place.identity, place) for place in places)
         return True
