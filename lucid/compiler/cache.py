@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from lucid.autograd.host_replay import HostCallMismatch
+from lucid.compiler.guards.mutable_sources import follow
 from lucid.compiler.reports.statistics import Served, Stats, signature_text
 from lucid.ir.classes import isinstance
 from lucid.ir.errors import LeavesPath
@@ -159,7 +160,7 @@ class ProgramCache:
         sources = self._dynamic.sources
         places = [*sources.values()]
         for place in {id(x): x for x in (*places, *program.sources.values())}.values():
-            place.owner = images.of(place.owner)
+            follow(place, images)
         sources.clear()
         sources.update((place.identity, place) for place in places)
         return True

@@ -323,6 +323,25 @@ def test_a_copy_that_the_step_changes_is_what_it_has_made_of_it(agree, copied, c
     agree(scenario)
 
 
+@pytest.mark.parametrize("change", [lambda found: found.pop(0), set_first, delete_rest])
+def test_the_greatest_number_does_not_follow_the_list(agree, change):
+    """It was looked for among what was there once the step had run."""
+
+    def scenario(compile):
+        found = [1.0, 2.0, 3.0]
+
+        @compile
+        def step(x):
+            found[:] = [*found[-3:], x.item()]
+            greatest, least = max(found), min(found)
+            change(found)
+            return greatest, least
+
+        return [step(lucid.tensor(float(x))) for x in (5, 1, 4, 2)], found
+
+    agree(scenario)
+
+
 def test_losses_of_a_training_step_need_no_trace_each():
     losses = []
     model = nn.Linear(3, 2)
@@ -793,3 +812,155 @@ def test_a_chain_of_states_grows_beside_a_loop_that_ends_on_a_value(agree):
         return [seen, chain]
 
     agree(scenario, 2)
+
+
+class Windowed:
+    def __init__(self):
+        self.last = []
+        self.other = []
+
+
+def cut_behind(self, loss):
+    self.last.append(loss)
+    self.last = self.last[-5:]
+
+
+def joined_and_cut(self, loss):
+    self.last = (self.last + [loss])[-5:]
+
+
+def longer_part(self, loss):
+    last = self.last[-6:]
+    last.append(loss)
+    self.last = last
+
+
+def newest_first(self, loss):
+    self.last = ([loss] + self.last)[:5]
+
+
+def deleted_in_front(self, loss):
+    self.last.append(loss)
+    del self.last[:-5]
+
+
+def replaced_in_place(self, loss):
+    self.last.append(loss)
+    self.last[:] = self.last[-5:]
+
+
+WINDOWS = [
+    cut_behind, joined_and_cut, longer_part, newest_first, deleted_in_front, replaced_in_place
+]  # fmt: skip
+
+
+def windowed(compile, keep, between):
+    """What a step makes of a window, which it shows, and `between` changes after its calls."""
+    state, results = Windowed(), []
+
+    @compile
+    def step(x):
+        keep(state, x.sum().item())
+        return sum(state.last) / len(state.last), max(state.last), x * len(state.last)
+
+    for number in range(CALLS):
+        results.append((*step(lucid.ones(2) * (number % 7)), [*state.last]))
+        between(state, number)
+    return results, step
+
+
+@pytest.mark.parametrize("keep", WINDOWS)
+def test_the_window_that_each_call_leaves_is_the_one_that_the_next_finds(keep):
+    """It was an argument of its length, so a step was traced for each one, and then op by op."""
+    results, step = windowed(lucid.compile, keep, lambda state, number: None)
+    expected, _ = windowed(lambda function: function, keep, lambda state, number: None)
+    for found, eager in zip(results, expected, strict=True):
+        assert found[:2] == eager[:2] and found[3] == eager[3]
+        np.testing.assert_array_equal(found[2].numpy(), eager[2].numpy())
+    assert step.stats.traces <= 3 and not step.stats.eager_reasons
+
+
+def other_window(state, number):
+    if number in (6, 7, 15):
+        state.last = [float(number), *range(number % 3)] if number < 15 else [2.0]
+
+
+def longer_and_empty(state, number):
+    if number == 6:
+        state.last.append(3.0)
+    elif number == 9:
+        state.last[0] = 9.0
+    elif number == 12:
+        state.last = []
+
+
+def of_others(state, number):
+    state.other.append(state.last)
+    if number == 9:
+        state.other[-1].append(-1.0)
+
+
+@pytest.mark.parametrize("keep", WINDOWS)
+@pytest.mark.parametrize("between", [other_window, longer_and_empty, of_others])
+def test_a_window_is_what_stands_in_its_place(agree, keep, between):
+    """Whoever else holds an old one finds it as the step has left it."""
+    agree(lambda compile: windowed(compile, keep, between)[0])
+
+
+def test_windows_that_are_one_list_for_a_while(agree):
+    def scenario(compile):
+        state, results = Windowed(), []
+
+        @compile
+        def step(x):
+            state.last.append(x.sum().item())
+            state.last = state.last[-4:]
+            state.other.append(0.5)
+            state.other = state.other[-3:]
+            return sum(state.last), sum(state.other), len(state.last)
+
+        for number in range(CALLS):
+            results.append((*step(lucid.ones(2) * (number % 7)), [*state.last], [*state.other]))
+            if number in (5, 6):
+                state.other = state.last
+            elif number == 14:
+                state.last = state.other
+        return results
+
+    agree(scenario)
+
+
+def test_a_list_that_is_replaced_by_parts_of_another(agree):
+    def scenario(compile):
+        found, other, results = [1.0, 2.0], [5.0] * 9, []
+
+        @compile
+        def step(x):
+            other.append(x.sum().item())
+            kept = other[-6:]
+            other[:] = kept
+            other.append(0.5)
+            found[:] = other[-5:]
+            return sum(found), found[-1], found[0], other[-2], sum(kept), len(kept)
+
+        for number in range(8):
+            results.append((*step(lucid.ones(2) * number), [*found], [*other]))
+        return results
+
+    agree(scenario)
+
+
+def test_one_new_list_in_two_places_is_one_list(agree):
+    def scenario(compile):
+        state = Windowed()
+
+        @compile
+        def step(x):
+            state.last = state.other = (state.last + [x.sum().item()])[-4:]
+            return sum(state.other)
+
+        found = [(step(lucid.ones(2) * i), state.last is state.other) for i in range(8)]
+        state.last.append(7.0)
+        return found, step(lucid.ones(2)), state.last, state.other
+
+    agree(scenario)

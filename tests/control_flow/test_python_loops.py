@@ -2107,6 +2107,37 @@ def source(rng: random.Random) -> str:
     return "def step(w, x):\n" + "".join(f"    {line}\n" for line in lines)
 
 
+def test_rounds_whose_number_a_call_says_may_train_and_keep_their_losses() -> None:
+    """An `item()` in them made a trace for each number of rounds; that is what looks at it."""
+
+    def run(compile: Callable[[Any], Any]) -> tuple[list[Any], Any]:
+        lucid.manual_seed(0)
+        layer, best = nn.Linear(3, 1), [9.0]
+        optimizer = lucid.optim.SGD(layer.parameters(), lr=0.05)
+
+        def step(x: Any, rounds: int) -> Any:
+            losses, total = [], 0.0
+            for _ in range(rounds):
+                optimizer.zero_grad()
+                loss = (layer(x) - 1).pow(2).mean()
+                loss.backward()
+                optimizer.step()
+                losses.append(loss.item())
+                total += loss.item()
+                best[0] = min(best[0], loss.item())
+            return losses, total / rounds, losses[-1], best[0]
+
+        compiled, x = compile(step), lucid.randn(6, 3)
+        found = [compiled(x, rounds) for rounds in (3, 5, 4, 7, 9, 6, 11, 3)]
+        return [flatten(x)[0] for x in found], compiled
+
+    found, step = run(lucid.compile)
+    wanted, _ = run(lambda function: function)
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5)
+    assert step.stats.traces <= 4 and not step.stats.eager_reasons
+
+
 @pytest.mark.parametrize("seed", range(many(24)))
 def test_random_loops_give_what_eager_mode_gives(seed: int) -> None:
     text, file = source(random.Random(seed)), f"loop_{seed}.py"

@@ -424,7 +424,7 @@ class Collector:
     def refuse_growing(self, path: str, owner: Any) -> None:
         """Begin again with all of a list as state, where its stand-in can't tell what is asked."""
         if id(owner) in self.stand_ins and not isinstance(owner, np.ndarray):
-            whole = MutableSource(path, owner, CONTENTS)
+            whole = self.stand_ins[id(owner)].source.place or MutableSource(path, owner, CONTENTS)
             self.begin_again(f"looks into {path}", "sources", {whole.identity: whole})
 
     def length(self, path: str, owner: Any) -> None:

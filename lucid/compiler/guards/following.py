@@ -196,6 +196,11 @@ def _shown(guard: Guard) -> Iterable[Any]:
     return (guard.expected,)
 
 
+def shows(guard: Guard, thing: object) -> bool:
+    """Whether a guard looks into an object, or compares it by identity."""
+    return any(x is thing for x in (*looked_into(guard), *_shown(guard)))
+
+
 def has_another(guard: Guard) -> bool:
     """Whether where a guard looks there is another container or object of the same class."""
     if isinstance(guard, ContentsGuard):

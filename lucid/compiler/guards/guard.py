@@ -295,6 +295,7 @@ class Guard:
         expected: what was found there; of what can change, a copy.
         was_read: False where the trace has only written it: then no call depends on what it was.
         gated: whether it belongs to a Module or a tensor, whose changes move the epoch.
+        moves: whether each call binds what the next one finds, and expects that from then on.
         at: the code that read it first, and which instruction.
     """
 
@@ -303,6 +304,7 @@ class Guard:
     at: tuple[types.CodeType, int] | None = field(default=None, kw_only=True)
     was_read: bool = field(default=True, kw_only=True)
     gated: bool = field(default=False, kw_only=True)
+    moves: bool = field(default=False, kw_only=True)
 
     def found(self) -> Any:
         """What is there now."""

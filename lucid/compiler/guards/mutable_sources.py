@@ -123,18 +123,32 @@ class GrowingList(MutableSource):
     """A list or deque that grows, and at which the step looks: as far as it needs, at each call.
 
     Attributes:
+        place: where the step binds another one, which the next call finds there; None: nowhere.
         keys: the entries that are sources of their own.
         done: as of what is appended, by the trace that runs.
         asked: by class, of which list how many entries there were, when they were of it.
     """
 
-    __slots__ = ("asked", "done", "keys")
+    __slots__ = ("asked", "done", "keys", "place")
 
-    def __init__(self, path: str, owner: Any) -> None:
+    def __init__(self, path: str, owner: Any, place: MutableSource | None = None) -> None:
         super().__init__(path, owner, CONTENTS)
+        self.place = place
         self.keys: set[Any] = set()
         self.asked: dict[type, tuple[Any, int]] = {}
         self.done: list[tuple[str, tuple[Any, ...]]] = []
+
+
+def follow(place: Any, images: Any) -> None:
+    """Let a place be the one that stands where its own container was."""
+    place.owner = images.of(place.owner)
+    if isinstance(place, GrowingList) and place.place is not None:
+        place.place.owner = images.of(place.place.owner)
+
+
+def is_window(value: object) -> bool:
+    """Whether it is a list of numbers, as a step binds them anew: the last losses, say."""
+    return type(value) is list and all(map(is_number, value))
 
 
 class ChangingArray(MutableSource):

@@ -59,7 +59,9 @@ class GuardTable:
             self._enter(guard)
 
     def _enter(self, guard: Guard) -> None:
-        if isinstance(guard, AnswerGuard) and guard.ask is len:
+        if guard.moves:
+            self.others.append(guard)
+        elif isinstance(guard, AnswerGuard) and guard.ask is len:
             self.lengths.append((guard.args[0], guard.expected))
         elif isinstance(guard, FieldGuard):
             self.fields.append((guard.owner.of, guard.key, guard.expected))

@@ -532,7 +532,8 @@ def _live_extreme(
     function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Callable[..., Any] | None:
     """What is called for `min` and `max` of numbers of one type, whichever that is."""
-    numbers = args[0] if len(args) == 1 and type(args[0]) in (list, tuple) else args
+    of_one = len(args) == 1 and type(args[0]) in (list, tuple)
+    numbers = (*(args[0] if of_one else args),)  # of a list that the step may change afterwards
     live = [x for x in numbers if is_live(x)]
     kinds = {x.__class__ for x in numbers}
     if kwargs or not live or len(numbers) < 2 or kinds not in ({float}, {int}):

@@ -1092,6 +1092,8 @@ class Program:
         if self._side_effects is not None:
             moved = epoch.count
             self._side_effects.deliver(finals, call, run.appended)
+            if self._side_effects.windows:
+                self.guards.move()
             if record is not None:
                 record.note_memory()
             self.guards.follow_epoch(moved)

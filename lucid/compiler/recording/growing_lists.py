@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import functools
 import itertools
+import operator
 import statistics
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -177,6 +178,59 @@ class ListPart(ListStandIn, Late):
         is_short = is_tail and -start <= _SHORT
         return found.listed() if is_short or not found.is_of_numbers() else found
 
+    def __add__(self, others: Any) -> Any:
+        return self._joined(others, behind=True)
+
+    def __radd__(self, others: Any) -> Any:
+        return self._joined(others, behind=False)
+
+    def _joined(self, others: Any, *, behind: bool) -> Any:
+        """A list of its entries and others."""
+        if isinstance(others, PLAIN) and not stands_for_list(others):
+            self.view.collector.iterate(others)
+        others = _as_list(others)
+        found = self._with(others, behind=behind) if type(others) is list else None
+        if found is not None:
+            return found
+        listed = self.listed()
+        return listed + others if behind else others + listed
+
+    def _with(self, new: list[Any], *, behind: bool = True) -> ListPart | None:
+        """A part of its entries and some of the step's own; None: these aren't all numbers."""
+        kind: type = self.__class__
+        if self._listed is not None or kind is not list:
+            return None
+        own: list[_Place] = [(None, x) for x in new]
+        places = [*self.places, *own] if behind else [*own, *self.places]
+        parts = (self, _tree(new)) if behind else (_tree(new), self)
+        text = f"{self.text}, and {len(new)} more"
+        found = ListPart(
+            self, places, self.size + len(new), Applied(operator.add, parts).formula, text
+        )
+        found.is_from_end = self.is_from_end
+        found.bases = self.bases | bases_of(new)
+        return found if new and found.is_of_numbers() else None
+
+    def append(self, value: Any) -> None:
+        """Add an entry."""
+        self.extend([value])
+
+    def extend(self, values: Any) -> None:
+        """Add entries, each of which the step has by now."""
+        if isinstance(values, PLAIN) and not stands_for_list(values):
+            self.view.collector.iterate(values)
+        loops, new = self.view.recorder.loops, [*values]
+        found = None if loops.frames or loops.looks else self._with(new)
+        if found is None:
+            self.listed().extend(new)
+            return
+        self.places, self._size, self.text = found.places, found.size, found.text
+        self.formula, self.bases = found.formula, found.bases
+
+    def __iadd__(self, values: Any) -> Any:
+        self.extend(values)
+        return self
+
     __str__, __repr__, __format__ = _writer(str), _writer(repr), _writer(format)
 
     def __getattr__(self, name: str) -> Any:
@@ -212,7 +266,7 @@ class GrowingView(ListPart):
         self.is_from_end = True
         self._listed = None
         self._added = 0  # entries at the end among which are all that the step has put there
-        self._taken = 0  # entries at the start that are gone
+        self._taken: int | None = 0  # entries at the start that are gone; None: unknown
         self._is_any_other = False  # whether the step has put one at a place that a call says
 
     @property  # type: ignore[misc]
@@ -276,6 +330,8 @@ class GrowingView(ListPart):
             for at, entry in places
             if at is not None and at not in known and holds_state(entry) and not is_number(entry)
         ]
+        if unknown and self.source.place is not None:
+            self._refuse()
         if unknown:
             self.collector.restart = restart_to_bind(unknown)
             raise self.collector.restart
@@ -326,14 +382,14 @@ class GrowingView(ListPart):
             if entry is not None:
                 return entry
             at = self.collector.index_of(seen(key))
-            is_known = at is not None and 0 <= at < len(self.places)
+            is_known = at is not None and 0 <= at < len(self.places) and self._taken is not None
             if is_known and self.places[at][0] is not None and self.size - self._added > at:
                 return self._from_start(at)
         return super().__getitem__(key)
 
     def _from_start(self, key: int) -> Any:
         """An entry that the step has found there, counted from the start."""
-        return self.found([(self._taken + key, self.places[key][1])])[0]
+        return self.found([((self._taken or 0) + key, self.places[key][1])])[0]
 
     def append(self, value: Any) -> None:
         """Add an entry; a deque that is full loses its first one."""
@@ -346,7 +402,7 @@ class GrowingView(ListPart):
         else:
             del self.places[0]
             self._size = maxlen
-            self._taken += 1
+            self._taken = None if self._taken is None else self._taken + 1
 
     def extend(self, values: Any) -> None:
         """Add entries one by one."""
@@ -377,12 +433,30 @@ class GrowingView(ListPart):
         return self._take_last() if index in ((), (-1,)) else self._refuse()
 
     def __delitem__(self, key: Any) -> None:
-        if key in (0, -1) and isinstance(self.owner, list):
+        is_list = type(self.owner) is list
+        if key in (0, -1) and is_list:
             self.pop(key)
+        elif is_list and key == slice(None):
+            self.clear()
+        elif is_list and type(key) is slice and key.start is key.step is None:
+            self._cut_to(self.part(slice(key.stop, None)))
         else:
             self._refuse()
 
+    def _cut_to(self, entries: Any) -> None:
+        """Have just these, which are numbers of its own, and new ones."""
+        is_own = type(entries) is ListPart and entries.view is self
+        if not is_own or not entries.is_from_end or not entries.is_of_numbers():
+            self._refuse()
+        self._change("__setitem__", slice(None), entries)
+        self.places, self._size = [*entries.places], entries.size
+        self._added, self._taken = len(self.places), None
+        self._is_any_other = False
+
     def __setitem__(self, key: Any, value: Any) -> None:
+        if type(key) is slice and key == slice(None) and isinstance(self.owner, list):
+            self._cut_to(value)
+            return
         if is_known_before(key) and key.__class__ is int and key >= 0 and key < self.size:
             if not (self._added and key == self.size - 1):  # as after `buffer.append(None)`
                 self._change("__setitem__", key, value)
@@ -401,7 +475,7 @@ class GrowingView(ListPart):
         return self._refuse()
 
     def _take_first(self, name: str, *args: Any) -> Any:
-        if not is_live(self.size) or not self.size > self._added:
+        if self._taken is None or not is_live(self.size) or not self.size > self._added:
             return self._refuse()
         value = self._from_start(0)
         self._change(name, *args)
@@ -454,16 +528,9 @@ def _of_entries(name: str) -> Callable[..., Any]:
     return operate
 
 
-def _joined(part: Any, before: Any) -> Any:
-    """What `before + part` gives; a list and a part know nothing of one another."""
-    part.view.collector.iterate(before)
-    return before + part.listed()
-
-
-setattr(ListPart, "__radd__", _joined)  # noqa: B010 - which type checkers see as an attribute
 for _name in (
-    *("add", "mul", "rmul", "eq", "ne", "lt", "le", "gt", "ge", "contains", "reversed"),
-    *("iadd", "imul", "setitem", "delitem"),
+    *("mul", "rmul", "eq", "ne", "lt", "le", "gt", "ge", "contains", "reversed"),
+    *("imul", "setitem", "delitem"),
 ):
     setattr(ListPart, f"__{_name}__", _of_entries(f"__{_name}__"))
 

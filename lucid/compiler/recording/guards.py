@@ -9,7 +9,7 @@ from typing import Any
 from lucid.compiler.guards.following import Images, Places, has_another, looked_into
 from lucid.compiler.guards.guard import Guard, brief, identities_of
 from lucid.compiler.guards.moving_entries import MovingEntry
-from lucid.compiler.guards.mutable_sources import MutableSource
+from lucid.compiler.guards.mutable_sources import MutableSource, follow
 from lucid.compiler.guards.table import GuardTable
 from lucid.compiler.inputs.cells import FormulaGuard, GradUse, SizesGuard
 from lucid.compiler.inputs.signature import Call
@@ -107,9 +107,13 @@ class Guards:
         self.watched, self.gated = map(GuardTable, (self.watched.guards, self.gated.guards))
         places: list[MutableSource | MovingEntry] = [*self.sources, *self.moving]
         for place in {id(x): x for x in places}.values():  # once: objects may change places
-            place.owner = images.of(place.owner)
+            follow(place, images)
         self.apart = None
         return images
+
+    def move(self) -> None:
+        """Know no more where lists have been at whose places a call has left others."""
+        self.apart = self.places = None
 
     def place_of_failure(self) -> Location | None:
         """The user's line that first read what has changed; None where it isn't known."""

@@ -320,6 +320,7 @@ def _run(
             made = EpilogueBuilder(recorder, stand_ins.handles, call).finish(
                 result, finals, side_effects
             )
+        side_effects.note_windows(guards, made.finals, made.leaves)
         settle(failed=False)
         pinned = stand_ins.pinned
         handles = [weakref.ref(h) for i, h in enumerate(stand_ins.handles) if i not in pinned]

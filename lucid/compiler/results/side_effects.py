@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from copy import copy
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -17,7 +18,16 @@ import numpy as np
 
 from lucid.compiler.guards.argument_sources import ArgumentSource
 from lucid.compiler.guards.calls import GuardCollector
-from lucid.compiler.guards.guard import CONTENTS, identities_of, is_number
+from lucid.compiler.guards.following import shows
+from lucid.compiler.guards.guard import (
+    CONTENTS,
+    ContentsGuard,
+    EntryGuard,
+    Guard,
+    identities_of,
+    is_number,
+    item_at,
+)
 from lucid.compiler.guards.mutable_sources import (
     AppendEffect,
     ChangingArray,
@@ -27,6 +37,8 @@ from lucid.compiler.guards.mutable_sources import (
     MutableSource,
     TensorProperty,
     bound,
+    identity_of,
+    is_window,
     source_of,
 )
 from lucid.compiler.guards.restarts import RestartTrace
@@ -35,7 +47,8 @@ from lucid.compiler.inputs.objects import data_of, owners_of
 from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.inputs.signature import Call
 from lucid.compiler.results.memory import TracedMemory
-from lucid.compiler.results.pytree import is_made_key
+from lucid.compiler.results.output_specs import Constant, LateOutput, OutputSpec
+from lucid.compiler.results.pytree import BuiltContainer, is_made_key
 from lucid.ir.classes import isinstance
 from lucid.tensor.core import TensorCore
 from lucid.tensor.tree import flatten
@@ -81,6 +94,47 @@ def _parts_of(value: Any) -> set[int]:
     return {identity for owner in owners for identity in identities_of(owner)}
 
 
+@dataclass(slots=True, eq=False)
+class _Window:
+    """A list of numbers in a place at which each call leaves another one.
+
+    Attributes:
+        final: which of what is bound that is; key: of the place; lists: who has to know it;
+            guards: those of the place.
+    """
+
+    final: int
+    key: Any
+    lists: Sequence[MutableSource]
+    guards: Sequence[Guard]
+
+    def move(self, found: list[Any]) -> None:
+        """Let the list that a call has left be the one that the next one finds."""
+        for source in self.lists:
+            source.owner = found
+        for guard in self.guards:
+            if isinstance(guard, ContentsGuard):
+                guard.expected[self.key] = found
+            else:
+                guard.expected = found
+
+
+def _standing(known: Collection[MutableSource]) -> list[MutableSource]:
+    """Copies of the places; of a list in one of them, which the step binds anew, what is there now.
+
+    Where that is no such list any more, or the trace has it as an argument, the place itself.
+    """
+    found: dict[Identity, MutableSource] = {}
+    whole = {x.identity for x in known}
+    for source in map(copy, known):  # other programs of the function may follow other containers
+        place = source.place if isinstance(source, GrowingList) else None
+        if place is not None:
+            source.owner, is_whole = place.found(), place.identity in whole
+            source = source if is_window(source.owner) and not is_whole else copy(place)
+        found.setdefault(source.identity, source)
+    return [*found.values()]
+
+
 class SideEffects:
     """A function with the mutable sources that it binds as further arguments and results.
 
@@ -88,7 +142,8 @@ class SideEffects:
         read: the places whose state is an argument.
         bound: the places that get a new value.
         numbers: places that hold numbers, and that it only reads.
-        growing: lists that grow, which it reads as far as it needs.
+        growing: lists that grow, which it reads as far as it needs; windows: those at places where
+            it leaves others.
         arrays: those that change, which it reads and writes where they lie.
     """
 
@@ -101,7 +156,8 @@ class SideEffects:
         self._known: set[Identity] = set()
         self._before: list[Any] = []
         self._given: Sequence[Any] = ()
-        known = [*map(copy, known)]  # other programs of the function may follow other containers
+        known = _standing(known)
+        self.windows: list[_Window] = []
         self.growing = [source for source in known if isinstance(source, GrowingList)]
         self.arrays = [source for source in known if isinstance(source, ChangingArray)]
         lists = {
@@ -147,9 +203,10 @@ class SideEffects:
     @property
     def keeps_guards(self) -> bool:
         """Whether binding the places leaves what is guarded as it is."""
+        moved = {window.final for window in self.windows}
         return all(
-            source.identity in self.unguarded or isinstance(source, AppendEffect)
-            for source in self.bound
+            number in moved or source.identity in self.unguarded or isinstance(source, AppendEffect)
+            for number, source in enumerate(self.bound)
         )
 
     @property
@@ -159,7 +216,8 @@ class SideEffects:
         A trace has stand-ins in its places.
         """
         sources = (*self.read, *self.bound, *self.growing, *self.arrays)
-        owners = {source.identity[0] for source in sources if not _is_given(source)}
+        moving = [source for window in self.windows for source in window.lists]
+        owners = {x.identity[0] for x in sources if not _is_given(x) and x not in moving}
         return frozenset({TRACING, *owners})
 
     @property
@@ -234,17 +292,51 @@ class SideEffects:
 
     def _take_up(self, changed: list[tuple[MutableSource, Any]], collector: GuardCollector) -> None:
         """Raise `RestartTrace` where there are places that the trace must know from its start."""
-        new = [
+        standing = {x.place.identity for x in self.growing if x.place is not None}
+        new: list[MutableSource] = [
             source
             for source, before in changed
             if source.identity not in self._known
             and holds_state(before)
             and not isinstance(source, AppendEffect)
             and not _is_given(source)
+            and source.identity not in standing
             and collector.was_read(source)
         ]
+        entries = [(x, was) for x, was in changed if x in new and x.key is not CONTENTS]
+        shown = [x.owner for x in self.growing if x.place is not None] + [x for _, x in entries]
+        for source, before in entries:
+            if is_window(before) and sum(x is before for x in shown) == 1:
+                new[new.index(source)] = GrowingList(source.path, before, source)
+        places = [x.place for x in self.growing if any(x.owner is was for _, was in entries)]
+        new += [x for x in places if x is not None]  # which show one list that others show, too
         if new:
             raise restart_to_bind(new)
+
+    def note_windows(
+        self, guards: Sequence[Guard], finals: Sequence[OutputSpec], leaves: Sequence[OutputSpec]
+    ) -> None:
+        """Find the lists that each call makes for a place, and that are known by it alone.
+
+        All others are found there again as whatever Python has bound anew.
+        """
+        places = {source.identity: number for number, source in enumerate(self.bound)}
+        kept = {id(x.value) for x in leaves if type(x) is Constant}
+        for growing in self.growing:
+            place, owner = growing.place, growing.owner
+            number = None if place is None else places.get(place.identity)
+            if place is None or number is None or id(owner) in kept:
+                continue
+            final, showing = finals[number], [x for x in guards if shows(x, owner)]
+            is_made = type(final) is LateOutput or type(final) is BuiltContainer
+            if not is_made or finals.count(final) > 1:
+                continue
+            if not all(_is_of_place(x, place, owner) for x in showing):
+                continue
+            lists = [growing, *(x for x in self.bound if x.owner is owner)]
+            self.windows.append(_Window(number, place.key, lists, showing))
+            for guard in showing:
+                guard.moves = True
 
     def put_back(self) -> None:
         """Take what stood for the arguments out of the places again."""
@@ -283,6 +375,21 @@ class SideEffects:
             else:
                 source.bind(value, call)
         appended.extend(map(partial.__call__, additions[len(appended) :]))
+        for window in self.windows:  # last, so that what is added may be done again
+            if type(finals[window.final]) is list:
+                window.move(finals[window.final])
+
+
+def _is_of_place(guard: Guard, place: MutableSource, found: Any) -> bool:
+    """Whether a guard looks at a place, or at its container, and knows a list by that alone."""
+    if isinstance(guard, ContentsGuard):
+        parts = guard.expected
+        entries = [*parts.values()] if isinstance(parts, dict) else parts
+        is_there = guard.owner is place.owner and item_at(parts, place.key) is found
+        return is_there and sum(x is found for x in entries) == 1
+    if not isinstance(guard, EntryGuard):
+        return False
+    return identity_of(guard.owner, guard.key) == place.identity
 
 
 def _is_given(source: MutableSource) -> bool:
