@@ -22,7 +22,14 @@ from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, OptionError, ShapeError
 from lucid.ir.extents import is_open
 from lucid.ir.types import DType, bool_, has_dtype, i64
-from lucid.tensor.arrays import copied_array, is_nested, native_dtype, plain_array, plain_data
+from lucid.tensor.arrays import (
+    OFTEN,
+    copied_array,
+    is_nested,
+    native_dtype,
+    plain_array,
+    plain_data,
+)
 from lucid.tensor.context import context
 from lucid.tensor.core import constant, emit, from_array, of_users_array
 
@@ -126,7 +133,8 @@ def _array_of_lists(data: Any, dtype: DType | None) -> np.ndarray:
     leaves = list(_leaves(data))
     if dtype is None:
         dtype = _dtype_of_leaves(leaves)
-    if any(isinstance(leaf, (Tensor, np.ndarray)) for leaf in leaves):
+    are_numbers = OFTEN.issuperset(map(type, leaves))
+    if not are_numbers and any(isinstance(leaf, (Tensor, np.ndarray)) for leaf in leaves):
         data = _plain(data)
     return _converted(data, dtype)
 
@@ -168,20 +176,24 @@ def _converted(data: Any, dtype: DType) -> np.ndarray:
 
 
 def _leaves(data: Any) -> Iterator[Any]:
-    if is_nested(data):
+    if not is_nested(data):
+        yield data
+    elif OFTEN.issuperset(map(type, data)):
+        yield from data
+    else:
         for item in data:
             yield from _leaves(item)
-    else:
-        yield data
 
 
 def _dtype_of_leaves(leaves: list[Any]) -> DType:
     if not leaves:
         return get_default_dtype()
     found = bool_
-    for leaf in leaves:
+    # Of plain numbers one of each kind says it.
+    kinds = {type(leaf): leaf for leaf in leaves}
+    for leaf in kinds.values() if OFTEN.issuperset(kinds) else leaves:
         kind = type(leaf)
-        if kind is float or kind is int or kind is bool:
+        if kind in OFTEN:
             dtype = scalar_dtype(leaf, "tensor")
         elif isinstance(leaf, Tensor):
             dtype = leaf._type.dtype

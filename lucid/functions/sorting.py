@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from lucid import return_types
+from lucid.autograd.native import program
 from lucid.choices import check_choice, check_flag
 from lucid.docstrings import like, maps
 from lucid.functions.arguments import axis_of, integer, tensor_of, typed
@@ -113,11 +114,17 @@ def topk(
     count = integer(k, "topk", "k")
     if not 0 <= count <= size:
         raise OptionError(f"topk: selected index k out of range: {count} of {size}")
-    indices = argsort(x, dim, descending=largest)
     if not x.ndim:
-        return return_types.topk(clone(x), indices)
-    indices = clone(sliced(indices, axis, 0, count))
-    return return_types.topk(emit(ops.gather, (x, indices), axis=axis), indices)
+        return return_types.topk(clone(x), argsort(x))
+    return return_types.topk(*_topk(x, count, axis, bool(largest)))
+
+
+@program
+def _topk(x: Tensor, count: int, axis: int, largest: bool) -> tuple[Tensor, Tensor]:
+    """The first elements of the order, and their places: a program needn't order the others."""
+    order = emit(ops.argsort, (x,), axis=axis, descending=largest)
+    indices = clone(sliced(order, axis, 0, count))
+    return emit(ops.gather, (x, indices), axis=axis), indices
 
 
 def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> return_types.kthvalue:

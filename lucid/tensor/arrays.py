@@ -12,7 +12,7 @@ from lucid.ir.inference import LESS, MOST_AXES, MOST_ELEMENTS
 from lucid.ir.memory import copied
 from lucid.ir.types import DType, dtype_of_numpy
 
-_OFTEN = {bool, int, float}
+OFTEN = {bool, int, float}
 _NUMBERS = "biuf"  # kinds of dtypes whose elements are numbers that a tensor can hold
 
 
@@ -99,7 +99,7 @@ def plain_data(data: Any, what: str, depth: int = 0) -> Any:
         if not isinstance(data, (list, tuple)):
             # As many as it says: a sequence of the user's may go on without end.
             data = np.fromiter(data, object, len(data)).tolist()
-        if _OFTEN.issuperset(map(type, data)):
+        if OFTEN.issuperset(map(type, data)):
             return data
         return [plain_data(item, what, depth + 1) for item in data]
     return plain_array(data, what) if isinstance(data, np.ndarray) else data

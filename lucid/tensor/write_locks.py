@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterable
 from threading import get_ident
@@ -145,6 +146,23 @@ def _wait_for(threads: Iterable[int], goal: int) -> bool:
     return goal in seen
 
 
+_MOST_SECONDS = 10.0  # that a fork waits
+
+
+def _before_fork() -> None:
+    """Take the lock when no other thread traces.
+
+    What stands for numbers and objects meanwhile nobody would take back in the child. But the trace
+    may wait for this thread, in the user's code.
+    """
+    is_within = lock._is_owned()  # type: ignore[attr-defined]
+    lock.acquire()
+    thread, end = get_ident(), time.monotonic() + _MOST_SECONDS
+    while not is_within and (others := _holders(frozenset([TRACING]), thread)):
+        if _wait_for(others, thread) or not _changed.wait(end - time.monotonic()):
+            return
+
+
 def _alone() -> None:
     """In a forked process there is only the thread that forked."""
     thread = get_ident()
@@ -200,4 +218,4 @@ class ThreadSnapshot:
             lock.release()
 
 
-hold_at_forks(Rank.STATE, lock.acquire, lock.release, _alone)
+hold_at_forks(Rank.STATE, _before_fork, lock.release, _alone)

@@ -66,6 +66,7 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "norm": (lucid.norm, ((3, 5),)),
     "norm of another order": (lambda x: lucid.norm(x, 3.0, 1), ((3, 5),)),
     "logsumexp": (lambda x: lucid.logsumexp(x, 1), ((3, 5),)),
+    "topk": (lambda x: lucid.topk(x, 3, 1)[0], ((3, 5),)),
     "normalize": (F.normalize, ((3, 5),)),
     "cosine_similarity": (F.cosine_similarity, ((3, 5), (3, 5))),
     "pairwise_distance": (F.pairwise_distance, ((3, 5), (3, 5))),

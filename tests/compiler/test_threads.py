@@ -19,7 +19,7 @@ import lucid.nn.functional as F
 from lucid import nn
 from lucid.autograd import Function
 from lucid.compiler.programs import program
-from lucid.compiler.recording import arguments
+from lucid.compiler.recording import arguments, trace
 from lucid.ir import Graph
 from lucid.tensor import write_locks
 
@@ -411,6 +411,40 @@ def test_a_process_forked_while_another_thread_is_in_a_step_goes_on() -> None:
     finally:
         is_over.set()
         thread.join()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_process_forked_while_another_thread_traces_finds_what_was_there_before_or_after(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What stands for the numbers of a trace nobody would take back in the child."""
+    leave, is_within = trace.SideEffects.leave, threading.Event()
+
+    def slowly(*args: Any) -> Any:
+        is_within.set()
+        time.sleep(0.2)
+        return leave(*args)
+
+    monkeypatch.setattr(trace.SideEffects, "leave", slowly)
+    weight = lucid.ones(1, requires_grad=True)
+    group = lucid.optim.SGD([weight], lr=0.5).param_groups[0]
+
+    @lucid.compile
+    def step(x: lucid.Tensor) -> lucid.Tensor:
+        group["lr"] *= 0.5
+        return x * group["lr"]
+
+    thread = threading.Thread(target=step, args=(lucid.ones(1),))
+    thread.start()
+    assert is_within.wait(60)
+    child = os.fork()
+    if child == 0:
+        faulthandler.dump_traceback_later(20, exit=True)
+        was = group["lr"]
+        is_whole = type(was) is float and step(lucid.ones(1)).item() == group["lr"] == was / 2
+        os._exit(0 if is_whole else 2)
+    thread.join()
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_training_modules_in_threads_gives_what_one_thread_gives() -> None:

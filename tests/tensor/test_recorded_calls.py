@@ -344,6 +344,29 @@ def test_one_tensor_in_two_places_is_another_call() -> None:
         assert lucid.cat([x, y]).tolist() == [1, 2, 5, 7]
 
 
+def test_machine_code_does_calls_with_one_tensor_in_several_places(by_machine: Watched) -> None:
+    """Which places these are is part of the call, and so is what is written."""
+    x, y = lucid.tensor([[1.0, 2.0], [3.0, 4.0]]), lucid.ones(2, 2)
+    leaf = lucid.tensor([1.0, 2.0], requires_grad=True)
+    expected = x @ x
+    for _ in range(4):
+        count = by_machine.count
+        assert [product.tolist() for product in (x @ x, x @ y, y @ x)] == [
+            expected.tolist(),
+            [[3, 3], [7, 7]],
+            [[4, 6], [4, 6]],
+        ]
+        assert lucid.where(x > 2, x, x).tolist() == x.tolist()
+        assert lucid.stack([x, y, x])[2].tolist() == x.tolist()
+        doubled = y.clone().add_(y)
+        doubled.add_(doubled)
+        assert doubled.tolist() == [[4, 4], [4, 4]]
+        leaf.grad = None
+        (leaf * leaf).sum().backward()
+        assert leaf.grad is not None and leaf.grad.tolist() == [2, 4]
+    assert by_machine.count - count >= 8
+
+
 def test_the_default_dtype_is_part_of_a_call() -> None:
     ints = lucid.tensor([1, 2])
     for dtype in (lucid.float32, lucid.float64, lucid.float32):
