@@ -1162,7 +1162,7 @@ class Compiled:
         from lucid.compiler.recording.trace import raise_in_eager_mode, trace
         from lucid.compiler.results.side_effects import inside
 
-        guards = [program.guards.guards for program in self._programs.get(call.key, ())]
+        guards = [program.guards.guards for program in self._all_programs()]
         found = {place.identity: place for place in live_sources(guards)}
         sources = {key: x for key, x in found.items() if key not in self._fixed} | self._sources
         for identity in inside(sources.values()):
