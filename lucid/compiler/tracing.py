@@ -280,7 +280,7 @@ class Tracer:
         from lucid.compiler.recording.trace import raise_in_eager_mode, trace
         from lucid.compiler.results.side_effects import inside
 
-        guards = [program.guards.guards for program in self._programs.of(call)]
+        guards = [program.guards.guards for program in self._programs.all()]
         found = {place.identity: place for place in live_sources(guards)}
         fixed, lasting = self._dynamic.fixed, self._dynamic.sources
         sources = {key: x for key, x in found.items() if key not in fixed} | lasting

@@ -229,6 +229,17 @@ def test_a_step_counter_of_the_trainer(compile):
     return [trainer.steps, trainer.history["loss"]]
 
 
+@same_as_eager(traces=4)
+def test_a_number_that_moves_is_read_by_programs_of_all_structures(compile):
+    clock = types.SimpleNamespace(now=0)
+    step = compile(lambda batch: sum(x.sum() for x in batch) * clock.now)
+    results = []
+    for now in range(8):
+        clock.now = now
+        results.append(step([X] * (1 + now % 2)))
+    return results
+
+
 @healthy()
 def test_a_meter_outside(compile):
     class Meter:
