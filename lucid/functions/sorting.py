@@ -26,6 +26,7 @@ from lucid.functions.shape import broadcast, movedim, reshaped, sliced, squeeze,
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
 from lucid.ir.errors import DTypeError, OptionError, ShapeError
+from lucid.ir.extents import MOST, is_open
 from lucid.ir.types import bool_, i32, i64
 from lucid.return_types import Kind, ValuesAndIndices
 from lucid.tensor.context import context
@@ -391,8 +392,8 @@ def _bisected(row: Tensor, wanted: Tensor, right: bool) -> Tensor:
         return from_array(_places(row._array, wanted._array, "right" if right else "left"))
     note_turn()
     low = broadcast(constant(0, i64), wanted._type.shape)
-    high = broadcast(constant(size, i64), wanted._type.shape)
-    for _ in range(size.bit_length()):
+    high = low + size
+    for _ in range((MOST if is_open(size) else size).bit_length()):
         middle = (low + high) // 2
         element = emit(ops.gather, (row, middle.clamp(max=size - 1)), axis=axis)
         after = element <= wanted if right else element < wanted

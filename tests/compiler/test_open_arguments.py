@@ -109,6 +109,7 @@ def test_an_axis_is_open_when_it_has_had_three_sizes() -> None:
     assert found(types((6, 9), (5,)), second, first) == [(0, 0)]
     assert found(types((1, 9), (6,)), second, first) == [(1, 0)]  # of one row there is another
     assert found(types((6, 9, 1), (6,)), second, first) == []  # of another structure
+    assert found(types((6, 9), (6,)), types((5, 9)), types((4, 9))) == [(0, 0)]  # in part
 
 
 @pytest.mark.parametrize(("dynamic", "traces"), [(None, 3), (True, 2), (False, 5)])
@@ -564,6 +565,45 @@ def test_a_result_that_is_an_argument_of_any_order_is_that() -> None:
         part.zero_()
         assert not batch[1:, :-1].any() and batch[0].all() and batch[:, -1].all()
     assert step.stats.traces == 3
+
+
+def test_bags_of_any_number_are_one_program() -> None:
+    bags = nn.EmbeddingBag(20, 8)
+    step = lucid.compile(lambda ids, begins: bags(ids, begins).tanh())
+    for size in SIZES:
+        lengths = np.random.default_rng(size).integers(0, 5, size)
+        begins = lucid.tensor([0, *lengths.cumsum()[:-1].tolist()])
+        ids = lucid.arange(int(lengths.sum()) + 1) * 7 % 20
+        agree(step(ids, begins), step.__wrapped__(ids, begins))
+    assert step.stats.traces == OPENED and not step.stats.eager_reasons
+
+
+@pytest.mark.parametrize("right", [False, True])
+def test_places_in_a_row_of_any_length_are_found_by_one_program(right: bool) -> None:
+    step = lucid.compile(lambda row, x: lucid.searchsorted(row, x, right=right))
+    for size in SIZES:
+        random = np.random.default_rng(size)
+        row = np.sort(random.integers(0, 2 * size + 1, size)).astype("f4")
+        row[size - size // 8 :] = np.nan
+        x = random.integers(-1, 2 * size + 2, size + 5).astype("f4")
+        x[0] = np.nan
+        found = step(lucid.tensor(row), lucid.tensor(x)).numpy()
+        np.testing.assert_array_equal(found, np.searchsorted(row, x, "right" if right else "left"))
+    assert step.stats.traces == OPENED and not step.stats.eager_reasons
+
+
+def test_a_field_that_some_batches_have_leaves_the_sizes_of_the_others_open() -> None:
+    layer = nn.Linear(4, 3)
+
+    @lucid.compile
+    def step(batch: dict[str, Tensor]) -> Tensor:
+        found = layer(batch["x"])
+        return found * batch["weights"].unsqueeze(1) if "weights" in batch else found
+
+    for number, size in enumerate((11, 16, 5, 8, 40, 13, 7, 33, 22, 3)):
+        batch = {"x": rows(size)} | ({"weights": rows(size)[:, 0]} if number == 3 else {})
+        agree(step(batch), step.__wrapped__(batch))
+    assert step.stats.traces == 4
 
 
 def test_a_ctc_loss_of_any_lengths_is_one_program() -> None:

@@ -121,7 +121,6 @@ CALLS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "gather": lambda x, y, at: x.gather(0, at),
     "scatter_add": lambda x, y, at: x.scatter_add(0, at, y),
     "index_select": lambda x, y, at: x.index_select(0, at[0]),
-    "topk": lambda x, y, at: x.topk(2),
     "sort": lambda x, y, at: x.sort(1, descending=True),
     "one_hot": lambda x, y, at: F.one_hot(at, 4),
     "float": lambda x, y, at: at.float(),

@@ -194,12 +194,24 @@ def moving_axes(
 ) -> set[OpenAxis]:
     """The axes of a call's tensors that have had other sizes in each of some calls before.
 
-    earlier: the types of those, of which others of other structure are passed over.
+    earlier: the types of those, each as far as it begins like this call: batches may have a field
+        or not.
     least: how many sizes an axis must have had; None: as many as where nobody says.
     """
-    seen, least = sizes_seen(now, earlier), MOVES_OF_SIZES if least is None else least
-    moved = {axis for axis, sizes in seen.items() if len({*sizes}) >= least}
-    return {axis for axis in moved if LEAST <= seen[axis][0] <= MOST}
+    least = MOVES_OF_SIZES if least is None else least
+    moved: set[OpenAxis] = set()
+    known = list(earlier)
+    for position, type_ in enumerate(now):
+        known = [types for types in known if _begins_like(types[position:], type_)]
+        for axis, size in enumerate(type_.shape):
+            sizes = {size, *(types[position].shape[axis] for types in known)}
+            if len(sizes) >= least and LEAST <= size <= MOST:
+                moved.add(axis_of_argument(position, axis))
+    return moved
+
+
+def _begins_like(types: Sequence[TensorType], first: TensorType) -> bool:
+    return bool(types) and (types[0].dtype, types[0].ndim) == (first.dtype, first.ndim)
 
 
 def sizes_seen(

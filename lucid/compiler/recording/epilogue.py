@@ -58,7 +58,7 @@ from lucid.compiler.results.side_effects import SideEffects
 from lucid.compiler.results.tape import nodes_behind
 from lucid.ir.classes import isinstance
 from lucid.ir.errors import EagerOnlyError
-from lucid.ir.extents import Extent, is_open, replaced
+from lucid.ir.extents import Extent, replaced
 from lucid.ir.graph import Value
 from lucid.ir.types import DType
 from lucid.ir.whose_code import is_users
@@ -209,7 +209,7 @@ class EpilogueBuilder:
     def _tree(self, value: Any) -> OutputSpec:
         """How to make a result: one that is there twice is made once."""
         value = settled(self._collector.stand_in_for(value))
-        if is_open(value):  # what an object of the library's has noted, as Python has it
+        if type(value) is Extent:  # what an object of the library's has noted, as Python has it
             value = self._recorder.exits.shown(value)
         known = self._made.get(id(value))
         if known in self._open:
