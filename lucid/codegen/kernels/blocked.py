@@ -143,7 +143,7 @@ class BlockedKernel(Kernel):
         p, wanted = self.product, min(self._wanted(target), 2 * costs.LEAST_PARTS)
         count = 1 if self.parts is None else hint(self.parts.count)
         is_block = p.plan.pack_a == "whole" and not p.plan.skips and hint(prod(p.batch)) == 1
-        is_block &= hint(p.columns) <= p.plan.columns
+        is_block &= hint(p.columns) <= hint(p.plan.columns)
         is_block &= hint(BlockMemory(p, p.rows).of_b) * 2 <= costs.BLOCK_BYTES
         is_block &= hint(costs.PARTIAL_SUM * wanted * p.rows * p.columns) <= self._read
         if wanted == 1 or not (is_block or count < min(wanted, costs.LEAST_PARTS)):
@@ -158,7 +158,7 @@ class BlockedKernel(Kernel):
         product = replace(p, body=body, batch_axes=axes, inner=inner, operands=(0, 1))
         plan = choose(product, target)
         is_block = p.plan.pack_a != "in place" and plan.pack_b == "block" and not plan.skips
-        if is_block and hint(p.columns) <= plan.columns:
+        if is_block and hint(p.columns) <= hint(plan.columns):
             plan = replace(plan, pack_a="block")
         first = BlockedKernel(product)
         first.take(plan)
