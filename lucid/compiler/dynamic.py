@@ -170,7 +170,7 @@ class Dynamic:
         """
         earlier = [program.description for program in programs]
         moved = moving_arguments(description, earlier)
-        moved -= self.counts  # one in an object stays as it is
+        moved -= self.counts  # a function that binds its variables stays as it is
         if moved:
             raise RestartTrace("is called with ints or texts that keep changing", "counts", moved)
         self._find_grown(call)

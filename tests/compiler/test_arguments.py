@@ -1490,6 +1490,58 @@ def test_batches_that_are_objects_may_hold_arrays(agree, sizes):
     agree(scenario, 1 if len({*sizes}) == 1 else None)
 
 
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda b: b.x.sum(),
+        lambda b: (b.x / b.n, b.n + b.inner.m, b.inner.m),
+        lambda b: b.x[: b.n - 1].sum() + lucid.zeros(b.n, 2).sum(),
+        lambda b: (b.x.sum(), f"{b.name} of {b.n}"),
+        lambda b: b.x[b.ids].sum() + len(b.ids),
+        lambda b: b,
+    ],
+    ids=["unread", "number", "size", "text", "list", "returned"],
+)
+def test_what_moves_in_a_batch_that_is_an_object_is_read_at_each_call(agree, use):
+    """As in one that is a dict: ints, texts and lists of numbers beside tensors of open sizes."""
+
+    class Batch:
+        def __init__(self, size):
+            self.x = lucid.arange(3 * size).reshape(size, 3).float()
+            self.n, self.name, self.ids = size, f"batch {size}", [*range(size)]
+            self.inner = types.SimpleNamespace(m=2 * size)
+
+    def scenario(compile):
+        step = compile(lambda b: use(b))
+        results = []
+        for size in (4, 5, 6, 7, 8, 9, 12, 10, 5, 11):
+            batch = Batch(size)
+            found = step(batch)
+            is_it = found is batch
+            parts = [batch.x, batch.n, batch.name, batch.ids, batch.inner.m]
+            results.append([None if is_it else found, is_it, *parts])
+        return results
+
+    assert not agree(scenario, 3)[0].stats.eager_reasons
+
+
+def test_an_object_in_two_places_is_one_where_its_numbers_move(agree):
+    def scenario(compile):
+        @compile
+        def step(first, second, ids):
+            assert first is second
+            assert first.ids is ids
+            return first.x.sum() * second.n + len(ids)
+
+        results = []
+        for size in (4, 5, 6, 7, 8, 9):
+            batch = types.SimpleNamespace(x=lucid.ones(size), n=size, ids=[*range(size)])
+            results.append(step(batch, batch, batch.ids))
+        return results
+
+    agree(scenario)
+
+
 def test_an_object_with_an_array_of_texts_is_known_by_its_identity(agree):
     """No tensor can lie on that."""
 

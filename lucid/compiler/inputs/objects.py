@@ -43,6 +43,16 @@ _NAMESPACES = ("SimpleNamespace", "Namespace")
 _changed: set[type] = set()  # classes whose objects a step has changed
 
 
+class MarkedObject:
+    """An object of plain data in a call's arguments, with marks among its attributes."""
+
+    __slots__ = ("attributes", "value")
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        self.attributes: dict[str, Any] = {}
+
+
 def know_by_identity(kinds: Iterable[type]) -> None:
     """From now on calls know objects of these classes by their identity: a step changes such."""
     _changed.update(kinds)
@@ -133,7 +143,9 @@ def walk(tree: Any, path: str, seen: set[int]) -> Iterator[tuple[str, Any, bool]
     seen: those that were there before.
     """
     children = children_of(tree)
-    if children is None:
+    if type(tree) is MarkedObject:
+        tree, children = tree.value, tree.attributes
+    elif children is None:
         children = data_of(tree)
     else:
         children |= attributes_beside(tree)

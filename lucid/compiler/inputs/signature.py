@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import enum
+import functools
 import inspect
 import re
 import types
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from lucid.compiler.inputs.functions import (
 from lucid.compiler.inputs.objects import (
     BY_VALUE,
     SETS,
+    MarkedObject,
     data_of,
     is_set_of_values,
     kind_of_items,
@@ -96,12 +98,20 @@ def with_live_arguments(
 
     Others are part of the signature: shapes and branches may depend on them. Each list among those
     that are kept, by its identity, has a `Kept`, and so has a set of these names; a function of
-    these names is what it holds.
+    these names is what it holds. A list that is there twice is a container, which is known as one.
     """
     if not names and not kept:
         return args, kwargs
+    known: dict[int, Any] = {}
+    places: Counter[int] = Counter()
 
     def mark(leaf: Any, path: str) -> Any:
+        if (attributes := data_of(leaf)) is not None:
+            made = known[id(leaf)] = MarkedObject(leaf)
+            made.attributes |= {name: within(x, f"{path}.{name}") for name, x in attributes.items()}
+            return made
+        if type(leaf) is list:
+            places[id(leaf)] += 1
         if path not in names:
             return leaf
         if type(leaf) in SETS:
@@ -109,11 +119,18 @@ def with_live_arguments(
         is_live = type(leaf) is str or type(leaf) in LISTS or is_whole(leaf)
         return LiveArgument(leaf) if is_live else with_contents(leaf, path, mark)
 
-    known: dict[int, Any] = {key: Kept(found) for key, found in kept.items()}
     pairs = named_arguments(function, args, kwargs)
-    lists = {id(x) for path, x in lists_in(pairs) if path in names and id(x) not in known}
-    marked = [(name, map_tree(mark, x, name, lists, known, is_whole=True)) for name, x in pairs]
-    return tuple(x for _, x in marked[: len(args)]), dict(marked[len(args) :])
+    lists = {id(x) for path, x in lists_in(pairs) if path in names and id(x) not in kept}
+    within = functools.partial(map_tree, mark, leaves=lists, known=known, is_whole=True)
+    while True:
+        known |= {key: Kept(found) for key, found in kept.items()}
+        marked = [(name, within(x, name)) for name, x in pairs]
+        again = {key for key, count in places.items() if count > 1}
+        if not again:
+            return tuple(x for _, x in marked[: len(args)]), dict(marked[len(args) :])
+        lists -= again
+        known.clear()
+        places.clear()
 
 
 def lists_in(named: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
@@ -420,6 +437,8 @@ class Call:
         elif is_record(value):
             fields = fields_of(value)
             self._add_owner(value, tuple(fields), fields.values())
+        elif kind is MarkedObject:
+            self._add_owner(value.value, tuple(value.attributes), value.attributes.values())
         elif (attributes := data_of(value)) is not None:
             self._add_owner(value, tuple(attributes), attributes.values())
         else:

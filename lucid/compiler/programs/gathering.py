@@ -20,6 +20,7 @@ from lucid.compiler.inputs.functions import Kept
 from lucid.compiler.inputs.objects import (
     BY_VALUE,
     SCALARS,
+    MarkedObject,
     data_of,
     is_set_of_values,
     kind_of_items,
@@ -163,8 +164,10 @@ def reader_of(value: Any, *, in_place: bool = False) -> Reader:
         readers = {key: reader_of(item, in_place=in_place) for key, item in value.items()}
         return _entries(kind, readers, lambda found: found)
     attributes = fields_of(value) if is_record(value) else data_of(value)
+    if kind is MarkedObject:
+        kind, attributes = type(value.value), value.attributes
     if attributes is not None:
-        if attributes != getattr(value, "__dict__", None):
+        if kind is type(value) and attributes != getattr(value, "__dict__", None):
             raise NotReadableError
         readers = {name: reader_of(x, in_place=in_place) for name, x in attributes.items()}
         return _entries(kind, readers, vars)

@@ -18,6 +18,7 @@ from lucid.compiler.guards.mutable_sources import MutableSource
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.functions import Kept, know_as_state
 from lucid.compiler.inputs.objects import (
+    MarkedObject,
     data_of,
     entries_of,
     is_set_of_values,
@@ -130,10 +131,12 @@ class StandIns:
             return text_of(found) if type(now) is str else found
         if is_set_of_values(leaf):
             self._sets[id(leaf)].append(path)
-        attributes = data_of(leaf)
-        if attributes is not None and id(leaf) not in self._data:
-            self._data[id(leaf)] = leaf, dict(attributes)
-            given = {k: self._given(v, f"{path}.{k}") for k, v in attributes.items()}
+        marked = data_of(leaf)
+        if type(leaf) is MarkedObject:
+            leaf, marked = leaf.value, leaf.attributes
+        if marked is not None and id(leaf) not in self._data:
+            self._data[id(leaf)] = leaf, dict(vars(leaf))
+            given = {k: self._given(v, f"{path}.{k}") for k, v in marked.items()}
             self._filled.append((leaf, given))
         return leaf
 
