@@ -357,6 +357,8 @@ def test_machine_code_does_calls_with_one_tensor_in_several_places(by_machine: W
         ]
         assert lucid.where(x > 2, x, x).tolist() == x.tolist()
         assert lucid.stack([x, y, x])[2].tolist() == x.tolist()
+        assert lucid.addcmul(x, y, x).tolist() == [[2, 4], [6, 8]]
+        assert lucid.addcmul(x, y, y).tolist() == [[2, 3], [4, 5]]
         doubled = y.clone().add_(y)
         doubled.add_(doubled)
         assert doubled.tolist() == [[4, 4], [4, 4]]
