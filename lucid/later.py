@@ -7,6 +7,7 @@ from typing import Any
 
 from lucid.dtypes import MISSING
 from lucid.ir.types import DTYPES
+from lucid.ported import ABSENT, NO_COMPLEX
 
 _MODULES = frozenset((
     "accelerator", "amp", "backends", "compiler", "cuda", "debug", "distributed", "distributions",
@@ -39,7 +40,7 @@ _LAYERS = frozenset((
 ))  # fmt: skip
 
 _OF_COMPLEX = frozenset((
-    "chalf", "complex", "complex32", "fft", "imag",
+    "chalf", "complex", "complex32", "imag",
     "istft", "polar", "stft", "view_as_complex", "view_as_real",
 ))  # fmt: skip
 
@@ -64,8 +65,7 @@ def find(name: str) -> Any:
     if name == "HalfTensor":
         names = [dtype.torch_name for dtype in DTYPES]
         message += f"\nhint: dtypes are {', '.join(names[:-1])} and {names[-1]}"
-    if name in _OF_COMPLEX:
-        message += (
-            "\nhint: there are no complex numbers; keep real and imaginary parts as two tensors"
-        )
+    hint = NO_COMPLEX if name in _OF_COMPLEX else ABSENT.get(f"lucid.{name}")
+    if hint is not None:
+        message += f"\nhint: {hint}"
     raise AttributeError(message)

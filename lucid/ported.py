@@ -48,11 +48,11 @@ _PLACES: dict[str, dict[str, str] | str] = {
     "lucid.utils.dlpack": {"from_dlpack": "lucid.from_dlpack"},
     "lucid.utils.hooks": {"RemovableHandle": "lucid.autograd.hooks.HookHandle"},
 }
-_NO_COMPLEX = "there are no complex numbers; keep real and imaginary parts as two tensors"
+NO_COMPLEX = "there are no complex numbers; keep real and imaginary parts as two tensors"
 _NO_GRAPH = "`step.stages` of a compiled step has its graph, as text"
-_ABSENT = {  # what to do without what isn't built
+ABSENT = {  # what to do without what isn't built
     "lucid.export": _NO_GRAPH,
-    "lucid.fft": _NO_COMPLEX,
+    "lucid.fft": NO_COMPLEX,
     "lucid.fx": _NO_GRAPH,
     "lucid.hub": "download a model's weights yourself; `lucid.load` reads PyTorch's files",
     "lucid.onnx": _NO_GRAPH,
@@ -69,8 +69,8 @@ class _Ported(MetaPathFinder, Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname in _ABSENT:
-            message = f"No module named {fullname!r}\nhint: {_ABSENT[fullname]}"
+        if fullname in ABSENT:
+            message = f"No module named {fullname!r}\nhint: {ABSENT[fullname]}"
             raise ModuleNotFoundError(message, name=fullname)
         return ModuleSpec(fullname, self) if fullname in _PLACES else None
 
@@ -95,8 +95,8 @@ def _member(module: str, place: dict[str, str], name: str) -> Any:
 def submodule(package: str, name: str) -> ModuleType:
     """A package's `__getattr__` for modules of it that are imported when they are asked for."""
     place, message = f"{package}.{name}", f"module {package!r} has no attribute {name!r}"
-    if place in _ABSENT:
-        raise AttributeError(f"{message}\nhint: {_ABSENT[place]}")
+    if place in ABSENT:
+        raise AttributeError(f"{message}\nhint: {ABSENT[place]}")
     if name.startswith("__") or (place not in _PLACES and find_spec(place) is None):
         raise AttributeError(message)
     return import_module(place)

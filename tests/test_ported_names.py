@@ -337,6 +337,8 @@ def test_the_import_of_what_is_not_built_says_what_to_use() -> None:
             importlib.import_module(f"lucid.{name}")
     with pytest.raises(AttributeError, match="has no attribute 'benchmark'\nhint: `timeit`"):
         _ = lucid.utils.benchmark
+    with pytest.raises(AttributeError, match="has no attribute 'onnx'\nhint: `step"):
+        _ = lucid.onnx
 
 
 def test_tensors_are_written_for_tensorboard_as_eager_mode_writes_them(tmp_path: Path) -> None:
