@@ -11,6 +11,7 @@ import fractions
 import functools
 import math
 import pathlib
+import re
 import types
 import uuid
 from collections import defaultdict, namedtuple
@@ -1554,3 +1555,18 @@ def test_an_object_with_an_array_of_texts_is_known_by_its_identity(agree):
         return [step(batch) for _ in range(4)]
 
     assert not agree(scenario, 1)[0].stats.eager_reasons
+
+
+def test_a_class_that_has_changed_is_named() -> None:
+    class Batch:
+        def __init__(self) -> None:
+            self.x = lucid.ones(3)
+
+    class Padded(Batch):
+        pass
+
+    step = lucid.compile(lambda batch: batch.x * 2)
+    for batch in (Batch(), Padded()):
+        step(batch)
+    (reason,) = step.stats.retrace_reasons
+    assert re.search(r"__class__: the type \S+Batch at \S+ -> the type \S+Padded at ", reason)

@@ -634,7 +634,7 @@ def _described(leaf: Any, path: str, seen: dict[int, str], opened: Collection[in
     leaf = leaf.value if type(leaf) is Kept else leaf
     identity = identity_of_function(leaf)
     at = id(leaf) if identity is None else hash(identity) & (1 << 48) - 1
-    code = name_of_code(leaf)
+    code = leaf.__qualname__ if type(leaf) is type else name_of_code(leaf)
     return f"the {type(leaf).__name__} {code}{' ' * bool(code)}at {at:#x}"
 
 
