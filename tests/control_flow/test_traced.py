@@ -303,8 +303,15 @@ def asks_objects(world):
     return step
 
 
+def number(world):
+    def step(h, x):
+        return h * x.sum().item() * 0.1, h
+
+    return step
+
+
 RECORDED = [
-    asks_objects,
+    asks_objects, number,
     plain, with_inner_computation, noise, custom, statistics, in_place, detached, passing_on,
     replacing, nested, looping, inner_gradient, local_list, module, reading_outwards, indexing,
     with_a_loop_in_its_backward,
@@ -336,13 +343,6 @@ def looking(world):
         if h.sum() > 0:
             return h * 0.5 + x, h
         return h * world.v + x, -h
-
-    return step
-
-
-def number(world):
-    def step(h, x):
-        return h * x.sum().item() * 0.1, h
 
     return step
 
@@ -438,7 +438,7 @@ def iterating(world):
     return step
 
 
-UNROLLED = [counting, keeping, looking, number, leaking, iterating,
+UNROLLED = [counting, keeping, looking, leaking, iterating,
     binds_a_name_around, python_numbers, state_of_a_module, kept_by_a_module, sometimes_wrong,
 ]  # fmt: skip
 
