@@ -384,6 +384,19 @@ def test_of_a_long_array_the_next_row_is_asked_for_meanwhile(rng: np.random.Gene
     assert prefetches(100) == 0, "all of it is in the cache"
 
 
+def test_what_a_product_copies_next_is_asked_for_while_it_multiplies() -> None:
+    """A first operand with lines of rows is copied block by block, like the second one."""
+
+    def asked(inner: int, rows: int) -> int:
+        graph = Graph()
+        a, b = inputs(graph, (inner, rows), (inner, 128))
+        graph.outputs = [ops.matmul(ops.transpose(a, perm=(1, 0)), b)]
+        return compile_graph(graph).llvm.count("i32 0, i32 2, i32 1)")
+
+    assert asked(512, 256) > 0
+    assert asked(16, 32) == 0, "nothing is copied"
+
+
 def test_what_lies_in_memory_anyway_is_indexed_there(rng: np.random.Generator) -> None:
     graph = Graph()
     (x,) = inputs(graph, (LINES, LONG))

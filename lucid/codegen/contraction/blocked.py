@@ -25,9 +25,9 @@ from lucid.codegen import costs
 from lucid.codegen.contraction.axes import Axis
 from lucid.codegen.contraction.contract import EpilogueEmitter, TileEmitter
 from lucid.codegen.contraction.contraction import Contraction, Plan, Tiling, plan
-from lucid.codegen.contraction.gemm import Bounds, Emitter, Panel
+from lucid.codegen.contraction.gemm import Ask, Bounds, Emitter, Panel
 from lucid.codegen.contraction.lanes import MOST_OFFSET, LaneCopier, LaneCopy, Walk, joined
-from lucid.codegen.emit import lowering
+from lucid.codegen.emit import lowering, memory
 from lucid.codegen.emit.lines import smaller, split
 from lucid.codegen.kernel_ir.affine import AffineExpr, form
 from lucid.codegen.kernel_ir.nest import LoopNest
@@ -282,8 +282,18 @@ def choose(product: BlockedProduct, target: Target) -> BlockedPlan:
     count = hint(extent)
     if not skips:
         count *= prod(axis.size for axis in at_hand.inner[split + 1 :])
-    waiting = rows if count < at_hand.depth else 0
-    panels = max(1, costs.BLOCK_BYTES // ((count + waiting) * size * tile.panel or 1))
+    waits = count < at_hand.depth
+    has_rows = uses == 1 and rows >= 2 * costs.PART_ROWS  # parts have rows of their own
+
+    def panels_of(rows: int) -> int:
+        """Panels of a block of columns that fit with the sums that wait of so many rows."""
+        waiting = rows if waits else 0
+        return max(1, costs.BLOCK_BYTES // ((count + waiting) * size * tile.panel or 1))
+
+    panels = panels_of(min(rows, costs.WAITING_ROWS))
+    is_used_once = packs and has_rows and not skips and panels * tile.panel >= columns
+    if not is_used_once:
+        panels = panels_of(rows)
     height = costs.BLOCK_BYTES // (count * size or 1)
     height = min(height, rows_at_hand(product.body, len(product.batch_axes), height))
     height = max(1, height // tile.height) * tile.height
@@ -291,9 +301,7 @@ def choose(product: BlockedProduct, target: Target) -> BlockedPlan:
         panels = min(panels, ceil_div(columns, tile.panel))
     if not is_open(product.rows):
         height = min(height, ceil_div(rows, tile.height) * tile.height)
-    is_used_once = uses == 1 and panels * tile.panel >= columns
-    is_used_once &= rows >= 2 * costs.PART_ROWS  # parts have rows of their own
-    pack_a = ("block" if is_used_once and not skips else "whole") if packs else "in place"
+    pack_a = ("block" if is_used_once else "whole") if packs else "in place"
     blocks = split, extent, panels * tile.panel, height
     return BlockedPlan(*tile.shape, *blocks, pack_a, "block", skips)
 
@@ -436,7 +444,8 @@ class BlockedEmitter(Emitter):
         part: Val,
     ) -> None:
         found, spec = product.plan, product.spec
-        self.memory = memory = BlockMemory(product, rows)
+        self.memory, self.rows = BlockMemory(product, rows), rows
+        memory = self.memory
         self.product, self.blocking, self.args, self.after = product, found, args, epilogue
         (lines, inner), b_strides = product.walks(0), spec.b_strides
         block = joined([(found.extent, inner[found.split][1]), *inner[found.split + 1 :]])
@@ -454,7 +463,10 @@ class BlockedEmitter(Emitter):
             tiling=found.tiling,
         )
         super().__init__(b, spec, (args[0], args[1]), epilogue.element)
-        self.is_padded, self.prepare = found.pack_b != "in place", epilogue.prefetch
+        self.lines *= hint(self.around[0])
+        self.is_padded = found.pack_b != "in place"
+        if self.is_padded or epilogue.reads_lines:
+            self.prepare = epilogue.prefetch
         if not found.copies:
             return
         own = b.add(b.mul(part, memory.of_part), memory.of_all)
@@ -529,6 +541,11 @@ class BlockedEmitter(Emitter):
         b, found, element = self.b, self.blocking, self.spec.element
         lines, walk = self.product.walks(0)
         inner = joined([(found.extent, walk[found.split][1]), *walk[found.split + 1 :]])
+        size, stride = inner[-1]
+        is_cut = len(inner) == lines[-1][1] == 1 and is_multiple(size, self.line)
+        if is_cut and count is None:
+            # Tiles have parts of the same lines, which should still be near for the next one.
+            inner = (size // self.line, self.line * stride), (self.line, stride)
         is_outside = len(inner) > 1 and abs(inner[0][1]) > abs(lines[-1][1])
         around, within = (inner[0], inner[1:]) if is_outside else ((1, 0), inner)
         rows, pitch = prod(size for size, _ in within), self.memory.pitch
@@ -638,6 +655,8 @@ class BlockedEmitter(Emitter):
         if found.skips:
             group, self.place = split(b, number, memory.places)
         left, right, self.count = self._starts(group, sources)
+        if memory.has_waiting:
+            self.next = self._starts(b.add(group, 1), sources)[:2]
         for axis, index in self._places():
             right = b.at(element, right, b.mul(index, axis.b))
         if found.pack_b != "in place":
@@ -774,11 +793,19 @@ class BlockedEmitter(Emitter):
 
     # Tiles --------------------------------------------------------------------------------
 
-    def _tile(self, tile: Val, height: int, panel: Panel, before: Sequence[Val] = ()) -> list[Val]:
+    def _tile(
+        self,
+        tile: Val,
+        height: int,
+        panel: Panel,
+        before: Sequence[Val] = (),
+        ask: Ask | None = None,
+    ) -> list[Val]:
         """Sums over a block, of which an operand that is read in place may have two axes."""
         b, (size, stride) = self.b, self.around
         if size == 1:
-            return super()._tile(tile, height, panel, before)
+            return super()._tile(tile, height, panel, before, ask)
+        each = self.lines // hint(size) * self.line
         sums = list(before) or [const(self.type, 0)] * (height * panel.width)
         end: Val | int = size
         if self.count is not None:
@@ -787,7 +814,8 @@ class BlockedEmitter(Emitter):
             a = b.at(self.spec.element, tile, b.mul(loop.index, stride))
             lines = b.mul(loop.index, self.spec.k * panel.stride)
             part = replace(panel, pointer=b.at(self.spec.element, panel.pointer, lines))
-            loop.carry(*super()._tile(a, height, part, loop.carried))
+            asks = ask and _behind(b, b.mul(loop.index, each), ask)
+            loop.carry(*super()._tile(a, height, part, loop.carried, asks))
         return loop.results
 
     def _lines(self, row: Val, height: int) -> Val:
@@ -812,17 +840,80 @@ class BlockedEmitter(Emitter):
         offset = b.add(offset, b.mul(b.sub(panel.col, self.first_column), height))
         kept = b.at(element, self.waiting, offset)
         places = [b.at(element, kept, n * self.plan.lanes) for n in range(height * panel.width)]
-        zero = const(self.type, 0)
-        with b.if_(self.is_last):
-            self._prepare(row, height, panel)
-        before = [b.select(self.is_first, zero, b.load(self.type, place)) for place in places]
-        sums = self._tile(tile, height, panel, before)
+        with b.if_else(self.is_first) as branch:
+            with branch.then():
+                pass
+            with branch.otherwise():
+                waiting = [b.load(self.type, place) for place in places]
+        before = [branch.merge(const(self.type, 0), value) for value in waiting]
+        sums = self._tile(tile, height, panel, before, self._asking(row, height, panel))
         with b.if_else(self.is_last) as branch:
             with branch.then():
                 self._finish(sums, row, height, panel)
             with branch.otherwise():
                 for value, place in zip(sums, places, strict=True):
                     b.store(value, place)
+
+    def _asking(self, row: Val, height: int, panel: Panel) -> Ask | None:
+        """Ask for rows of the next tile that are read in place, and for what else comes.
+
+        That is rows of the result in the last block, else what the next block copies.
+        """
+        b, spec, of_result = self.b, self.spec, super()._asking(row, height, panel)
+        own = hint(height * spec.k) * ELEMENT_BYTES[spec.element]
+        is_near = own <= costs.PANEL_BYTES // 2  # both tiles' rows stay in the nearest cache
+        is_line = self.around[0] == spec.a_strides[1] == 1 and self.blocking.pack_a == "in place"
+        reads_next = self.is_padded and is_line and is_near
+        if not (reads_next or self.memory.has_waiting):
+            return of_result
+        tile = self._lines(row, height)
+
+        def ask(k: Val) -> None:
+            for i in range(height, 2 * height) if reads_next else ():
+                place = b.add(k, b.mul(i64(i), spec.a_strides[0]))
+                memory.prefetch(b, b.at(spec.element, tile, place))
+            if not self.memory.has_waiting:
+                if of_result is not None:
+                    of_result(k)
+                return
+            with b.if_else(self.is_last) as branch:
+                with branch.then():
+                    if of_result is not None:
+                        of_result(k)
+                with branch.otherwise():
+                    self._ask_next(k, row, panel)
+
+        return ask
+
+    def _ask_next(self, k: Val, row: Val, panel: Panel) -> None:
+        """Ask for what the next block copies, if that is lines of rows, or of columns.
+
+        Tiles ask for their own rows, those of each panel for some inner indices, and for their own
+        columns.
+        """
+        b, p, found, line = self.b, self.product, self.blocking, self.line
+        tile = b.binary("udiv", b.sub(row, self.low), found.height)
+        number = b.binary("udiv", b.sub(panel.col, self.first_column), found.panel)
+        sides = []  # first line and its step, pieces of a line, whose share of how many it is
+        if found.pack_a == "block" and p.is_matrix and p.row_axes[0].a == 1:
+            panels = ceil_div(min(hint(found.columns), hint(self.spec.n)), found.panel)
+            sides.append((self.next[0], row, p.inner[0].a, 1, number, panels))
+        if p.is_copied_by_lines:
+            pieces, tiles = ceil_div(found.panel, line), ceil_div(hint(self.rows), found.height)
+            sides.append((self.next[1], panel.col, p.inner[0].b, pieces, tile, tiles))
+        for start, first, step, pieces, share, shares in sides:
+            each, place = ceil_div(line * pieces, shares), b.at(self.spec.element, start, first)
+            for i in range(each):
+                piece = b.add(b.mul(share, each), i)
+                inner = b.add(k, b.binary("udiv", piece, pieces))
+                within = b.mul(b.binary("urem", piece, pieces), line)
+                at = b.at(self.spec.element, place, b.add(b.mul(inner, step), within))
+                memory.prefetch(b, at, is_soon=False)
+
+
+def _behind(b: FunctionBuilder, count: Val, ask: Ask) -> Ask:
+    """The same in a loop's round: so many inner indices were before it."""
+    return lambda k: ask(b.add(count, k))
 
 
 class BlockedTileEmitter(BlockedEmitter, TileEmitter):

@@ -10,6 +10,7 @@ from lucid.codegen.contraction.gemm import Emitter, Panel, Position
 from lucid.codegen.emit import lowering, memory
 from lucid.codegen.emit.insts import InstEmitter
 from lucid.codegen.kernel_ir.affine import AffineExpr
+from lucid.codegen.kernel_ir.instruction import Inst
 from lucid.codegen.kernel_ir.nest import LoopNest
 from lucid.codegen.llvm.builder import FunctionBuilder, Val, i64
 from lucid.codegen.llvm.target import ELEMENT_BYTES
@@ -73,24 +74,28 @@ class EpilogueEmitter(InstEmitter):
             self.env[number] = self.b.load(caller.env[number].type, slot)
             self.widen(number)
 
-    def prefetch(self, row: Val, height: int, column: Val, count: int) -> None:
-        """Ask for the lines that a tile reads or fills, so that they are there in time.
+    def prefetch(self, row: Val, column: Val, count: int) -> None:
+        """Ask for the lines that a row of a tile reads or fills, so that they are there in time."""
+        b, lines = self.b, self._streamed()
+        for arg, place in dict.fromkeys((i.arg, i.form) for i in lines if i.form is not None):
+            element = lowering.MEMORY[self.kernel.args[arg]]
+            at = b.add(b.mul(row, place.coefficient(self.row_dim)), column)
+            start = b.at(element, self.places[arg, place], at)
+            for offset in range(0, count, 64 // ELEMENT_BYTES[element]):
+                memory.prefetch(b, b.at(element, start, offset))
 
-        Where some are read, those that are only filled have to come as well: of Adam's four arrays
-        behind a weight's gradient, 1024 x 1024, products take 6.6 ms with all of them asked for,
-        7.8 without. Where none are, stores needn't wait: 1024 x 512, inner 128, 0.83 ms, 0.87.
+    @property
+    def reads_lines(self) -> bool:
+        """Whether rows of the result come with lines that are read.
+
+        Those that are only filled have to come as well then: of Adam's four arrays behind a
+        weight's gradient, 1024 x 1024, products take 6.6 ms with all of them asked for, 7.8
+        without. Where none are, stores needn't wait: 1024 x 512, inner 128, 0.83 ms, 0.87.
         """
-        b = self.b
-        lines = [i for i in self.kernel.insts if i.has_address and self._is_streamed(i.form)]
-        if not any(i.op == "load" for i in lines):
-            return
-        with b.loop(row, b.add(row, height)) as loop:
-            for arg, place in dict.fromkeys((i.arg, i.form) for i in lines if i.form is not None):
-                element = lowering.MEMORY[self.kernel.args[arg]]
-                at = b.add(b.mul(loop.index, place.coefficient(self.row_dim)), column)
-                start = b.at(element, self.places[arg, place], at)
-                for offset in range(0, count, 64 // ELEMENT_BYTES[element]):
-                    memory.prefetch(b, b.at(element, start, offset))
+        return any(inst.op == "load" for inst in self._streamed())
+
+    def _streamed(self) -> list[Inst]:
+        return [i for i in self.kernel.insts if i.has_address and self._is_streamed(i.form)]
 
     def _is_streamed(self, place: AffineExpr | None) -> bool:
         """Whether each row of the result has a line of its own there."""

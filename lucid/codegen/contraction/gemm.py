@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+from lucid.codegen import costs
 from lucid.codegen.contraction.contraction import Contraction, plan
 from lucid.codegen.emit.lines import smaller
 from lucid.codegen.llvm.builder import FunctionBuilder, Val, const, const_lanes, i64, vector
-from lucid.ir.extents import is_open
+from lucid.codegen.llvm.target import ELEMENT_BYTES
+from lucid.ir.extents import ceil_div, hint, is_open
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,8 @@ class Position:
 Bounds = tuple[Val | int, Val | int]
 Epilogue = Callable[[FunctionBuilder, Val, Position], None]
 """Stores, or uses otherwise, a vector of finished sums."""
+Ask = Callable[[Val], None]
+"""Asks for some of the lines that a tile will need, with a line of inner indices that begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +78,9 @@ class Emitter:
         self.epilogue = epilogue
         self.a, self.b_source = operands
         self.type = vector(spec.element, self.plan.lanes)
-        self.prepare: Callable[[Val, int, Val, int], None] | None = None
+        self.line = costs.LINE_BYTES // ELEMENT_BYTES[spec.element]
+        self.lines = max(1, hint(spec.k) // self.line)  # of inner indices, where rows are asked for
+        self.prepare: Callable[[Val, Val, int], None] | None = None
         self.columns: Bounds = 0, spec.n
         self.is_padded = False  # B has whole vectors, also behind its last column
 
@@ -161,17 +167,33 @@ class Emitter:
 
     def _tile_at(self, row: Val, height: int, panel: Panel) -> None:
         """The tile whose first row this is."""
-        self._prepare(row, height, panel)
-        self._finish(self._tile(self._lines(row, height), height, panel), row, height, panel)
+        ask = self._asking(row, height, panel)
+        sums = self._tile(self._lines(row, height), height, panel, ask=ask)
+        self._finish(sums, row, height, panel)
 
     def _lines(self, row: Val, height: int) -> Val:
         """Where the rows of a tile begin in A."""
         return self.b.at(self.spec.element, self.a, self.b.mul(row, self.spec.a_strides[0]))
 
-    def _prepare(self, row: Val, height: int, panel: Panel) -> None:
-        """Ask for what a tile reads and fills once its sums are done."""
-        if self.prepare is not None:
-            self.prepare(row, height, panel.col, panel.width * self.plan.lanes)
+    def _asking(self, row: Val, height: int, panel: Panel) -> Ask | None:
+        """Ask for what a tile reads and fills once its sums are done, some rows at a time.
+
+        A processor waits for few lines at once: all of them together would keep what is multiplied
+        waiting, too.
+        """
+        b, prepare = self.b, self.prepare
+        if prepare is None:
+            return None
+        each = ceil_div(height, self.lines)
+
+        def ask(k: Val) -> None:
+            first = b.mul(b.binary("udiv", k, self.line), each)
+            with b.if_(b.lt(first, height)):
+                for i in range(each):
+                    at = smaller(b, b.add(first, i), height - 1)
+                    prepare(b.add(row, at), panel.col, panel.width * self.plan.lanes)
+
+        return ask
 
     # The register tile --------------------------------------------------------------------
 
@@ -181,33 +203,49 @@ class Emitter:
         height: int,
         panel: Panel,
         before: Sequence[Val] = (),
+        ask: Ask | None = None,
     ) -> list[Val]:
         """Sums over all of k, row by row, added to those `before`."""
-        b, k = self.b, self.spec.k
+        b, depth = self.b, self.spec.k if panel.depth is None else panel.depth
         mask = None if self.is_padded else self._mask(panel)
         sums = list(before) or [const(self.type, 0)] * (height * panel.width)
         # LLVM mixes the steps of a tile of one vector, whose scalars serve once: sums then wait in
         # memory. One of 6 x 2 has 78 GFLOP/s of two steps, 68 of one. More than 4 only take time.
         most = b.target.registers if panel.width == 1 else 32
-        unroll = max(1, min(4, most // len(sums)))
-        rest: Val | int = k % unroll
-        main: Val | int = k - k % unroll
-        if panel.depth is not None:
-            rest = b.binary("urem", panel.depth, unroll) if unroll > 1 else 0
-            main = b.sub(panel.depth, rest)
-        if isinstance(main, Val) or is_open(main) or main:
-            with b.loop(0, main, unroll, sums) as loop:
-                sums = self._steps(loop.carried, tile, panel, loop.index, unroll, mask)
-                loop.carry(*sums)
-            sums = loop.results
-        if isinstance(rest, Val) or is_open(rest):
-            with b.loop(main, panel.depth or k, 1, sums) as loop:
-                sums = self._steps(loop.carried, tile, panel, loop.index, 1, mask)
-                loop.carry(*sums)
-            sums = loop.results
-        elif rest:
-            sums = self._steps(sums, tile, panel, i64(main), rest, mask)
+        unroll = next(n for n in (4, 2, 1) if n == 1 or n * len(sums) <= most)
+
+        def steps(sums: Sequence[Val], k: Val, count: int) -> list[Val]:
+            return self._steps(sums, tile, panel, k, count, mask)
+
+        low: Any = 0
+        if ask is not None:
+            low = self._whole(depth, self.line)
+            if type(low) is int and not low:
+                ask(i64(0))
+            else:
+                with b.loop(0, low, self.line, sums) as lines:
+                    ask(lines.index)
+                    end = b.add(lines.index, self.line)
+                    with b.loop(lines.index, end, unroll, lines.carried) as loop:
+                        loop.carry(*steps(loop.carried, loop.index, unroll))
+                    lines.carry(*loop.results)
+                sums = lines.results
+        for count in (unroll, 1) if unroll > 1 else (1,):
+            high = self._whole(depth, count)
+            if type(high) is int and type(low) is int and high - low <= count:
+                sums = steps(sums, i64(low), high - low) if low < high else sums
+            else:
+                with b.loop(low, high, count, sums) as loop:
+                    loop.carry(*steps(loop.carried, loop.index, count))
+                sums = loop.results
+            low = high
         return sums
+
+    def _whole(self, count: Any, step: int) -> Any:
+        """The multiple of `step` up to a number, which code may find."""
+        if isinstance(count, Val):
+            return self.b.sub(count, self.b.binary("urem", count, step)) if step > 1 else count
+        return count - count % step
 
     def _steps(
         self,

@@ -146,10 +146,14 @@ def _store_near(
         b.masked_store(spread, b.at(value.element, pointer, part * lanes), chosen)
 
 
-def prefetch(b: FunctionBuilder, pointer: Val, writes: bool = False) -> None:
-    """Ask for the cache line of an address that will be read, or written."""
+def prefetch(b: FunctionBuilder, pointer: Val, writes: bool = False, is_soon: bool = True) -> None:
+    """Ask for the cache line of an address that will be read, or written.
+
+    What isn't needed soon comes to the second-level cache only.
+    """
+    level = 3 if is_soon else 2
     b.module.declare("llvm.prefetch.p0", "void", ["ptr", "i32", "i32", "i32"])
-    b.statement(f"call void @llvm.prefetch.p0({pointer}, i32 {int(writes)}, i32 3, i32 1)")
+    b.statement(f"call void @llvm.prefetch.p0({pointer}, i32 {int(writes)}, i32 {level}, i32 1)")
 
 
 def lane_pointers(b: FunctionBuilder, type_: str, pointer: Val, stride: int) -> Val:

@@ -216,6 +216,8 @@ class BlockedKernel(Kernel):
             return lacking, down * columns * copied + across * rows
 
         one = plan.pack_a == "block"  # whose copy of the first operand serves once
+        if one:
+            wanted = max(wanted, ceil(rows / costs.WAITING_ROWS))
         down, across = min(map(parts, range(1, 1 + (1 if one else min(wanted, panels)))), key=cost)
         return ceil(tiles / down), ceil(panels / across)
 
