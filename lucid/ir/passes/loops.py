@@ -11,6 +11,7 @@ from itertools import takewhile
 
 from lucid.ir import ops
 from lucid.ir.clone import copy_graph, copy_node
+from lucid.ir.extents import hint
 from lucid.ir.graph import Graph, Input, Node, Value, unused_name
 from lucid.ir.op import Trait
 from lucid.ir.ranges import Ranges
@@ -18,6 +19,7 @@ from lucid.ir.region_ops import BODIES, CONTROL, body_names, is_loop, stacked
 from lucid.ir.types import TensorType
 
 _FREE = ("view", "create")  # kinds of ops that take no time
+_ROWS = 8  # for which a product copies its second operand, rather than read it in place
 
 
 class Loop:
@@ -329,6 +331,7 @@ class Hoisting:
         """Move what can be moved."""
         loop, replacement = self.loop, dict[Value, Value]()
         free, constants, ranges, known = self.free(), set[Value](), Ranges(), list[Node]()
+        copied = _copied_for_products(loop.body)
         for node in [*loop.body.nodes]:
             ranges.note(node)
             by_row = free.get(node)
@@ -336,7 +339,7 @@ class Hoisting:
                 continue
             if node.result.type.size == 1 and constants.issuperset(node.operands):
                 constants.add(node.result)  # its number will be known before the step runs
-            elif node.op.kind in _FREE:
+            elif node.op.kind in _FREE and (by_row or node not in copied):
                 continue
             elif not by_row or node.op.kind == "contract":
                 value, is_row = self.place(node.result, behind=False)
@@ -548,6 +551,21 @@ def _seen(value: Value, base: Value, instead: Value) -> Value:
     for node in reversed(views):
         instead = node.op(instead, **node.attributes)
     return instead
+
+
+def _copied_for_products(body: Graph) -> set[Node | None]:
+    """Turned matrices that products would copy in each round: x @ w.T reads lines of w.T.
+
+    Few rows are multiplied by what lies where it is.
+    """
+    found = set[Node | None]()
+    for node in body.nodes:
+        turned = node.operands[1].producer if node.op is ops.matmul else None
+        if turned is not None and turned.op is ops.transpose:
+            *_, columns = node.result.type.shape
+            if hint(node.result.type.size) >= _ROWS * hint(columns):
+                found.add(turned)
+    return found
 
 
 def _base(value: Value) -> Value:
