@@ -407,6 +407,23 @@ def test_sizes_that_never_come_back_are_traced_as_long_as_that_is_faster(monkeyp
     assert len(step.stats.eager_reasons) == 28 - step.stats.traces
 
 
+@pytest.mark.parametrize(("seconds", "traces"), [(600.0, 8), (0.0, 4)])
+def test_paths_that_never_come_back_are_traced_for_some_seconds(monkeypatch, seconds, traces):
+    """As with a draw in each round: there are as many paths as there are calls."""
+    monkeypatch.setattr("lucid.compiler.pacing.FREE_SECONDS", seconds)
+
+    @lucid.compile
+    def step(x, bits):
+        for bit in bits:
+            x = x * 2 if bit else x + 1
+        return x
+
+    for number in range(1, 12):
+        step(lucid.ones(3), lucid.tensor([number >> k & 1 for k in range(4)]))
+    assert step.stats.traces == traces
+    assert len(step.stats.eager_reasons) == 11 - traces
+
+
 def test_arguments_name_what_differs(monkeypatch):
     monkeypatch.setattr("lucid.compiler.pacing.MOST_FREE", 16)
 
