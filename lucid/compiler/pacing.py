@@ -51,9 +51,9 @@ class TracePace:
     A trace must be paid for by the calls that earlier programs have served. Where calls come back
     to programs, other paths and sizes are free for some seconds; where no path does in that time, a
     few are enough; where no size comes back, traces go on as long as they take less time than the
-    calls that ran op by op. What has changed at each
-    of the first calls may stay as it is from some call on, such as the length of a buffer that is
-    full: no program serves calls then, so those that run op by op for it pay for another trace.
+    calls that ran op by op. What has changed at each of the first calls may stay as it is from some
+    call on, such as the length of a buffer that is full: no program serves calls then, so those
+    that run op by op for it pay for another trace.
     """
 
     def __init__(self, stats: Stats) -> None:
