@@ -409,6 +409,7 @@ class Compiled:
             method = types.MethodType(self.__wrapped__, instance)
             bound = Compiled(method, self._options)
             held[name] = bound
+            self.stats.objects += 1
         return bound
 
     def __reduce__(self) -> Any:

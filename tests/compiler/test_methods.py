@@ -79,6 +79,7 @@ def test_methods_have_programs_per_object():
     np.testing.assert_allclose(b.step(x).item(), b.model(x).item() * 5, rtol=1e-6)
     a.step(x)
     assert (a.step.stats.traces, a.step.stats.calls, b.step.stats.calls) == (1, 2, 1)
+    assert "objects' methods: in stats of their own" in str(Trainer.step.stats)
     assert Trainer.twice(x).tolist() == [[2.0, 2.0]] and a.step.__name__ == "step"
     a.scale = 3.0
     np.testing.assert_allclose(a.step(x).item(), a.model(x).item() * 3, rtol=1e-6)

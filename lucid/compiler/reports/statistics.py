@@ -130,6 +130,8 @@ class Stats:
         dropped: how many programs there was no room for any more; see `LIMIT`.
         reused: how many traces found code that earlier ones had made for other sizes.
         cache_hits: how many found all their machine code on disk, or loaded.
+        objects: how many objects call it as a method: each has a compiled function of its own,
+            with stats of its own, `trainer.step.stats`.
         skipped: calls that made a NaN or an infinity, and were left out by `nan="skip"`.
         counted: the memory that native code counts in: the first of its numbers is `calls`.
         served: a function that returns what each program serves.
@@ -154,6 +156,7 @@ class Stats:
     dropped: int = 0
     reused: int = 0
     cache_hits: int = 0
+    objects: int = 0
     skipped: int = 0
     counted: np.ndarray = field(default_factory=lambda: np.zeros(2, np.int64), compare=False)
     served: Callable[[], Sequence[Served]] = field(default=tuple, compare=False)
@@ -170,6 +173,8 @@ class Stats:
         counts = f"calls {self.calls}, traces {self.traces}, exits {self.exits}"
         counts += f", op by op {len(self.eager_reasons)}, from the cache {self.cache_hits}"
         lines = [f"{counts}, compiled in {self.compile_seconds:.2f} s"]
+        if self.objects:
+            lines.append(f"calls of {self.objects} objects' methods: in stats of their own")
         rows = [("calls", "path", "signature")]
         for served in self.programs:
             path = "".join(map(str, served.path)) if max(served.path, default=0) < 2 else "…"
