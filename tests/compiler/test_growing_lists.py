@@ -183,6 +183,66 @@ def test_a_list_that_grows_is_read_at_each_call(agree, capsys, program, traces):
     assert not step.stats.eager_reasons
 
 
+def smoothed(found):
+    average = found[0]
+    for number in found[1:]:
+        average = 0.9 * average + 0.1 * number
+    return average
+
+
+LOOKS = {
+    "sorted": (lambda x: (sorted(x)[:3], sorted(x, reverse=True)[0], sorted(x)[len(x) // 2]), 2),
+    "places": (lambda x: (x[0], x[len(x) // 2], x[1:][0] if len(x) > 1 else 0.0), 2),
+    "a tensor": (lambda x: lucid.tensor(x).mean(), 3),
+    "an array": (lambda x: (np.array(x), np.diff(x)), 4),
+    "a loop": (smoothed, 6),
+    "numbered": (lambda x: [i * number for i, number in enumerate(x)], 6),
+    "pairs": (lambda x: sum(abs(b - a) for a, b in zip(x[:-1], x[1:], strict=True)), 6),  # noqa: RUF007
+    "looks": (lambda x: sum(int(number) % 7 for number in x[-5:]), 8),
+}
+
+
+@pytest.mark.parametrize("name", LOOKS)
+@pytest.mark.parametrize("given", [list, lambda: deque(maxlen=7)])
+def test_numbers_of_a_list_that_grows_are_ordered_and_gone_over(agree, name, given):
+    look, traces = LOOKS[name]
+    if name in ("places", "a loop", "pairs", "looks"):
+        given = list  # of which there are slices
+
+    def scenario(compile):
+        found = given()
+
+        @compile
+        def step(x):
+            found.append(x.sum().item())
+            return look(found)
+
+        return [step(lucid.randn(3, dtype=lucid.float64)) for _ in range(CALLS)]
+
+    (step,) = agree(scenario)
+    assert step.stats.traces <= traces + (given is not list), step.stats.retrace_reasons
+    assert not step.stats.eager_reasons
+
+
+@pytest.mark.parametrize("kind", [int, np.float32, np.float64, bool])
+def test_numbers_that_an_array_would_have_otherwise_stay_what_they_are(agree, kind):
+    def scenario(compile):
+        found = []
+
+        @compile
+        def step(x):
+            made = sorted(found)[0], found[len(found) // 2], sum(number * 2 for number in found)
+            return x + 1, made, [type(number).__name__ for number in made]
+
+        results = []
+        for i in range(20):
+            found.append(kind(2 ** (5 * i)) if kind is int else kind(i % 3))
+            results.append(step(lucid.ones(2)))
+        return results
+
+    agree(scenario)
+
+
 def test_a_list_that_grows_between_calls():
     losses = []
 

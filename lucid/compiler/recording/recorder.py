@@ -17,6 +17,7 @@ from lucid.autograd import node as nodes
 from lucid.autograd.node import AccumulateGrad, Gradients, Node, OpNode, Traced
 from lucid.compiler.guards.age import owner_of
 from lucid.compiler.guards.events import call, is_text_of, unheard
+from lucid.compiler.guards.mutable_sources import stands_for_list
 from lucid.compiler.guards.restarts import FunctionCall, Known, RestartTrace
 from lucid.compiler.hosts.recording import HostRecording
 from lucid.compiler.inputs.late import now_of
@@ -161,7 +162,8 @@ class Recorder(TracedMemory):
 
     def numbers_in(self, numbers: Any) -> Tensor | None:
         """The numbers of lists that are given, or filled by a loop; None: they are others."""
-        return numbers.as_tensor() if has_numbers(numbers) else rows_of(numbers)
+        is_part = stands_for_list(numbers) and numbers.is_array()
+        return numbers.as_tensor() if is_part or has_numbers(numbers) else rows_of(numbers)
 
     def size_of(self, tensor: TensorCore) -> Any:
         """The number in a tensor as an open size, if it is looked at as one here; else itself."""

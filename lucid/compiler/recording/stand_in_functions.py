@@ -296,6 +296,8 @@ class StandInFunctions:
             return lambda value: value.__class__
         if function in (sum, list) and args and self._recorder.loops.offers(args[0]):
             return functools.partial(self._gathered, function)
+        if type(given[0] if given else None) is GivenList and function in (list, sorted):
+            return functools.partial(self._listed, function)
         if is_stacked(only) and function is len:
             return lambda filled: filled.length
         if self._recorder.at_start.lists:
@@ -355,7 +357,8 @@ class StandInFunctions:
 
     def of_lists(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         """What a function gives of lists that grow, or parts of them."""
-        return of_lists(self._collector, function, args, kwargs)
+        made = self._iterable(function, [*map(self._collector.stand_in_for, args)], kwargs)
+        return of_lists(self._collector, function, args, kwargs) if made is None else made
 
     def rounds(self, things: Any) -> Iterator[Any] | None:
         """What a loop is to go over instead, so that perhaps one of its rounds is recorded."""
@@ -388,6 +391,13 @@ class StandInFunctions:
         if not is_stacked(made):
             return function(made, *start, **named)
         return made if function is list else made.summed(*start, **named)
+
+    def _listed(self, function: Any, items: GivenList, **kwargs: Any) -> Any:
+        """What `list` or `sorted` makes of a list that is given."""
+        if not {*kwargs} <= {"reverse"} or holds(kwargs, is_late):
+            items.refuse()
+        name = f"{function.__name__}({items.path})"
+        return items.made(name, functools.partial(function, **kwargs))
 
     def _called(self, function: Any, *args: Any) -> Any:
         """What a function in C gives, or what stands for it."""
