@@ -50,7 +50,7 @@ from lucid.compiler.recording.deferred_calls import Augmented
 from lucid.compiler.recording.drawn_records import draw_records, is_container, record_at
 from lucid.compiler.recording.filled_lists import has_numbers, is_stacked
 from lucid.compiler.recording.given_lists import GivenItem, GivenList, for_each
-from lucid.compiler.recording.growing_lists import REDUCTIONS, of_lists
+from lucid.compiler.recording.growing_lists import REDUCTIONS, GrowingView, of_lists
 from lucid.compiler.recording.iterables import (
     MAKERS,
     LateIterable,
@@ -591,10 +591,14 @@ class StandInFunctions:
         """What draws records from a container, at which the step doesn't look; None: no such."""
         generator = part_of(function, "__self__", None)
         is_draw = isinstance(generator, random.Random) and function.__name__ in _LISTS
-        if not (is_draw and len(args) > 0 and is_container(args[0])) or "counts" in kwargs:
+        if not (is_draw and len(args) > 0) or "counts" in kwargs:
+            return None
+        view = self._collector.stand_in_for(args[0])
+        grows = type(view) is GrowingView
+        if not is_container([x for _, x in view.places[:1]] if grows else args[0]):
             return None
         is_put_back = type(generator) is not random.SystemRandom
-        is_one_of_few = _can_be_drawn(function.__name__, args, kwargs)
+        is_one_of_few = _can_be_drawn(function.__name__, args, kwargs) and not grows
         if is_one_of_few or not (is_put_back and self._collector.is_shared(generator)):
             return None
         name = f"{self._collector.name_of_generator(generator)}.{function.__name__}"
