@@ -129,6 +129,12 @@ def copied(found: list[float], loss: float) -> Any:
     return made
 
 
+def copied_by_method(found: list[float], loss: float) -> Any:
+    made = found.copy()
+    made += [loss]
+    return made
+
+
 def cut(found: list[float], loss: float) -> Any:
     made = found[-5:]
     made.extend([loss, 2 * loss])
@@ -139,7 +145,10 @@ def kept_in_order(found: list[float], loss: float) -> Any:
     return sorted(found + [loss])[:5]
 
 
-@pytest.mark.parametrize("join", [shifted, put_in_front, copied, cut, kept_in_order])
+JOINS = [shifted, put_in_front, copied, copied_by_method, cut, kept_in_order]
+
+
+@pytest.mark.parametrize("join", JOINS)
 def test_a_list_of_what_is_given_and_what_the_step_computes_is_one_program(join: Any) -> None:
     def function(x: lucid.Tensor, found: list[float]) -> Any:
         made = join(found, x.sum().item())

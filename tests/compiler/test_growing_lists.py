@@ -243,6 +243,87 @@ def test_numbers_that_an_array_would_have_otherwise_stay_what_they_are(agree, ki
     agree(scenario)
 
 
+STACKS = {
+    "stacked": lambda found: lucid.stack(found).mean(0),
+    "behind": lambda found: lucid.stack(found, dim=1).sum(1),
+    "joined": lambda found: lucid.cat(found).std(),
+    "a mean": lambda found: sum(found) / len(found),
+}
+
+
+@pytest.mark.parametrize("name", STACKS)
+@pytest.mark.parametrize("given", [list, lambda: deque(maxlen=7)])
+@pytest.mark.parametrize("adds", [lambda x: x * 2, lambda x: x, lambda x: (2 * x).flip(0)])
+def test_tensors_of_a_list_that_grows_are_stacked_by_each_call(agree, name, given, adds):
+    def scenario(compile):
+        found, w = given(), lucid.ones(3, dtype=lucid.float64, requires_grad=True)
+
+        @compile
+        def step(x):
+            found.append(adds(x))
+            loss = (STACKS[name](found) * w).sum()
+            loss.backward()
+            gradient, w.grad = w.grad, None
+            return loss.detach(), gradient
+
+        results = [step(lucid.randn(3, dtype=lucid.float64)) for _ in range(CALLS)]
+        return results, [*found]
+
+    (step,) = agree(scenario)
+    assert step.stats.traces <= 5, step.stats.retrace_reasons
+    assert not step.stats.eager_reasons
+
+
+def _state_is_there(found, state, x):
+    found.append(state)
+    state.add_(x)
+
+
+def _written_after(found, state, x):
+    found.append(made := x * 2)
+    total = lucid.stack(found).sum(0)
+    made.add_(1.0)
+    return total
+
+
+def _first_is_written(found, state, x):
+    found.append(x * 2)
+    found[0].mul_(1.5)
+
+
+def _requires_grad(found, state, x):
+    found.append(lucid.ones(3, requires_grad=True) * x)
+
+
+def _ints(found, state, x):
+    found.append((x > 0).int())
+    return sum(found)
+
+
+@pytest.mark.parametrize(
+    "use", [_state_is_there, _written_after, _first_is_written, _requires_grad, _ints]
+)
+def test_tensors_that_are_no_rows_are_stacked_as_eager_mode_does(agree, use):
+    def scenario(compile):
+        found, state = [lucid.ones(3)], lucid.zeros(3)
+        if use is _ints:
+            found.clear()
+
+        @compile
+        def step(x):
+            made = use(found, state, x)
+            return lucid.stack(found).sum(0).detach() if made is None else made
+
+        results = []
+        for i in range(12):
+            if i == 8 and use is _first_is_written:
+                found.append(state)
+            results.append(step(lucid.randn(3)))
+        return results, [x.detach() for x in found]
+
+    agree(scenario)
+
+
 def test_a_list_that_grows_between_calls():
     losses = []
 

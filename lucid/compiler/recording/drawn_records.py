@@ -25,6 +25,7 @@ from lucid.compiler.guards.mutable_sources import GrowingList
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.late import Applied, Bases, Late, is_late
 from lucid.compiler.inputs.scalars import Formula, is_live
+from lucid.compiler.recording.growing_lists import open_or_begin
 from lucid.compiler.recording.late_arrays import LateArray, result_of
 from lucid.compiler.recording.late_numbers import operands_of
 from lucid.compiler.recording.optional_rows import OptionalColumn, OptionalRow
@@ -195,6 +196,41 @@ def _records(
     return given
 
 
+def all_stacked(exits: Exits, collector: GuardCollector, view: Any) -> Tensor | None:
+    """All tensors of a list that grows, stacked, as one call of Python does it; None: they differ.
+
+    view: stands for the list. That is so as well where some require grad, or the step writes one.
+    """
+    recorder, line, source, name = exits.recorder, here(), view.source, f"stack({view.source.path})"
+    first, new = view.places[0][1] if view.places else None, _added(collector, "", view.owner)
+    if type(first) is not Tensor or new is None or line in recorder.at_start.looked_at:
+        return None
+    entries = [x for _, x in view.places]
+    kinds = {(type(x), getattr(x, "_type", None), getattr(x, "requires_grad", 0)) for x in entries}
+    if kinds != {(Tensor, first._type, False)} or not open_or_begin(recorder, view, name):
+        return None
+
+    def refuse(problem: str) -> NoReturn:
+        raise RestartTrace(f"{problem} it stacks, of {source.path}", "looked_at", [line])
+
+    def all_of(*new: Any) -> list[Any]:
+        found, most = [*source.owner, *new], getattr(source.owner, "maxlen", None)
+        return found if most is None else found[-most:]
+
+    whole = Applied(all_of, [_Data(exits, x) for x in new])
+    values, read = operands_of(whole.bases)
+    formula: Any = whole.formula
+    call = _Draw(lambda arrays: formula(read(arrays)), any_length=True)
+    call.added = new, [(x, _written(x)) for x in new]
+    recorder.endings.append(functools.partial(call.know_written, exits, view.owner, refuse))
+    results, found_by = exits.call(name, call, values, is_unheard=True, may_differ=True)
+    call.known = found_by.found
+    if type(call.known.kind) is str:
+        refuse(f"tensors differ ({call.known.kind}) that")
+    found: Tensor = of_value(results[0])
+    return found
+
+
 def _added(collector: GuardCollector, path: str, items: Any) -> Sequence[Any] | None:
     """The records that the step has put behind those that a call finds; None: it did other things.
 
@@ -288,11 +324,14 @@ class _Draw:
         found: what was drawn last.
         written: the memory that the step writes.
         given: the records that the user's code got, with their leaves, until that has run.
+        any_length: whether only a call knows how many there are.
         added: those that it had put there before, and how often their leaves were written.
     """
 
-    def __init__(self, records: Callable[[Sequence[np.ndarray]], Any]) -> None:
-        self._records = records
+    def __init__(
+        self, records: Callable[[Sequence[np.ndarray]], Any], *, any_length: bool = False
+    ) -> None:
+        self._records, self._any_length = records, any_length
         self.known: _Records | None = None
         self.found: Any = None
         self.written: frozenset[int] = frozenset()
@@ -313,7 +352,8 @@ class _Draw:
         except _DifferError as error:
             kind, columns = str(error), []
         known = self.known
-        if known is not None and (known.kind, known.length) == (kind, len(records)):
+        is_as_long = known is not None and (self._any_length or known.length == len(records))
+        if known is not None and known.kind == kind and is_as_long:
             self.found = known
         else:
             rebuild = flatten(records[0])[1] if records else list

@@ -218,6 +218,12 @@ class GivenList(StackedList):
             return self._look()
         return self.at(index)
 
+    def __iadd__(self, items: Any) -> Any:
+        if self.kind is tuple:
+            return self + items
+        self.extend(items)
+        return self
+
     def backwards(self) -> Any:
         return self.made(f"{self.path}[::-1]", operator.getitem, slice(None, None, -1))
 
@@ -251,6 +257,10 @@ class GivenList(StackedList):
         places: list[Any] = [(i - count, x) for i, x in enumerate(self._items)]
         formula: Any = lambda known: known[value].tolist()  # noqa: E731
         return ListPart(_View(self, size, {value: value}), places, size, formula, self.path)
+
+    def copy(self) -> Any:
+        """Another one of the same items."""
+        return self.made(f"{self.path}.copy()", list) if self.kind is list else self._look()
 
     def append(self, item: Any) -> None:
         """Append a number; to one that the step has made."""

@@ -35,6 +35,8 @@ from lucid.compiler.recording.late_arrays import LateArray, of_numpy
 from lucid.compiler.recording.late_numbers import LateScalar, LateSize, number_by
 from lucid.compiler.results.side_effects import holds_state, restart_to_bind
 from lucid.functions.from_data import as_tensor, tensor
+from lucid.functions.joining import cat, stack
+from lucid.functions.reduction import sum as sum_along
 from lucid.ir.classes import isinstance
 from lucid.ir.extents import LEAST, MOST
 from lucid.ir.location import here
@@ -162,25 +164,17 @@ class ListPart(ListStandIn, Late):
         recorder = self.view.recorder
         return number_by(function, args, kwargs or {}, text, recorder.exits, recorder)
 
-    def opens(self) -> bool:
-        """Whether an array of its numbers has an open size; if that may be, begins again."""
-        known, line = self.view.recorder.at_start, here()
-        place = _ARRAY, line and (line.file, line.line), 0, 0
-        is_size = is_live(self.size) and LEAST <= len(self.places) <= MOST
-        if is_size and known.may_open and place not in known.opened and place not in known.closed:
-            raise RestartTrace("goes over a list of ever other lengths", "opened", [place])
-        return is_size and place in known.opened
-
     def as_tensor(self) -> Tensor:
         """What `tensor` makes of it, in the dtype of its numbers."""
-        self.opens()
+        open_or_begin(self.view.recorder, self, _ARRAY)
         found: LateArray = of_numpy(self.view.recorder.exits, _ARRAY, np.array, (self,), {})
         return found.as_tensor()
 
     def rows(self) -> NumberRows | None:
         is_alike = here() not in self.view.recorder.at_start.looked_at
         is_known = is_alike and is_known_before(self.size) and self.is_array()
-        return NumberRows(self) if is_known and self.opens() else None
+        opens = is_known and open_or_begin(self.view.recorder, self, _ARRAY)
+        return NumberRows(self) if opens else None
 
     def __len__(self) -> int:
         return int(seen(self.size))
@@ -301,6 +295,19 @@ class ListPart(ListStandIn, Late):
         if name.startswith("__"):
             raise AttributeError(name)
         return getattr(self.listed(), name)
+
+
+def open_or_begin(recorder: Recorder, part: ListPart, name: str) -> bool:
+    """Whether an array of the entries of a part has an open size; if it may have, begins again.
+
+    name: of the call that makes it.
+    """
+    known, line = recorder.at_start, here()
+    place = name, line and (line.file, line.line), 0, 0
+    is_size = is_live(part.size) and LEAST <= len(part.places) <= MOST
+    if is_size and known.may_open and place not in known.opened and place not in known.closed:
+        raise RestartTrace("goes over a list of ever other lengths", "opened", [place])
+    return is_size and place in known.opened
 
 
 class NumberRows(LateIterable):
@@ -684,8 +691,13 @@ def of_lists(
     is_sort = function is sorted and len(args) == 1 and {*kwargs} <= {"reverse"}
     if is_sort and part.has_plain_numbers():
         return SortedPart(part, kwargs)
-    if getattr(function, "__wrapped__", None) in _TENSORS and part.is_array():
+    wrapped = getattr(function, "__wrapped__", None)
+    if wrapped in (stack, cat) or (wrapped in _TENSORS and part.is_array()):
         return function(*args, **kwargs)
+    is_sum = function is sum and any(x.dtype.kind == "float" for x in _tensors_in(part))
+    rows = part.view.recorder.rows_in(part) if is_sum else None
+    if rows is not None:
+        return sum([*args[1:], *kwargs.values()], sum_along(rows, 0))
     is_numpys = function in _MAKE_ARRAYS or isinstance(function, _OF_NUMPY)
     if is_numpys and all(x.is_of_numbers() for x in given if stands_for_list(x)):
         return of_numpy(part.view.recorder.exits, f"np.{function.__name__}", function, args, kwargs)
@@ -710,6 +722,10 @@ def settled(value: Any) -> Any:
 
 def _fits(number: Any) -> bool:
     return bool(number.fits(i64)) if is_live(number) else -(2**63) <= number < 2**63
+
+
+def _tensors_in(part: ListPart) -> list[Tensor]:
+    return [x for _, x in part.places if type(x) is Tensor]
 
 
 def _as_list(value: Any) -> Any:

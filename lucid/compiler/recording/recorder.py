@@ -24,11 +24,13 @@ from lucid.compiler.inputs.late import now_of
 from lucid.compiler.inputs.present import evaluate
 from lucid.compiler.inputs.scalars import SymScalar, is_live, seen
 from lucid.compiler.recording import texts
+from lucid.compiler.recording.drawn_records import all_stacked
 from lucid.compiler.recording.ended_loops import EndedLoops
 from lucid.compiler.recording.exits import Exits
 from lucid.compiler.recording.filled_lists import has_numbers, is_stacked
 from lucid.compiler.recording.foreseen import Foreseen
 from lucid.compiler.recording.given_lists import repeated, rows_of
+from lucid.compiler.recording.growing_lists import GrowingView
 from lucid.compiler.recording.iterables import LateRows
 from lucid.compiler.recording.late_arrays import (
     LateArray,
@@ -157,7 +159,9 @@ class Recorder(TracedMemory):
         return LateRows(x, axis, self.exits)
 
     def rows_in(self, tensors: Any) -> Tensor | None:
-        """The tensors of a list that a loop has filled, stacked; None: it is another one."""
+        """The tensors of a list that a loop has filled, or that grows, stacked; None: others."""
+        if type(tensors) is GrowingView:
+            return all_stacked(self.exits, tensors.collector, tensors)
         return tensors.whole if is_stacked(tensors) and not has_numbers(tensors) else None
 
     def numbers_in(self, numbers: Any) -> Tensor | None:
