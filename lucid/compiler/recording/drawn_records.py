@@ -6,7 +6,9 @@ The user's code gets as many records of the same classes, whose leaves are rows 
 `zip(*batch)`, `torch.cat(batch.state)` and `np.stack` go on as with any tensors, arrays and numbers
 of the step, and the rows that are put together again are the column. What it gets are copies: a
 step that writes, returns or keeps one of them runs op by op. Records at places that the step
-computes, `[memory[i] for i in rng.integers(0, len(memory), 32)]`, are drawn likewise.
+computes, `[memory[i] for i in rng.integers(0, len(memory), 32)]`, are drawn likewise. Records that
+the step itself has put behind the others are among those; tensors of a list that grows are stacked
+in the same way.
 """
 
 from __future__ import annotations

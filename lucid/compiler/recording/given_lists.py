@@ -5,8 +5,9 @@ is what is looked up for each of its items, `[to_ix[w] for w in words]`: a compr
 only looks items up, or hands them to functions of texts, is made once, with what stands for each of
 them. Other loops get the items by their numbers. What Python makes of the list as a whole, a slice
 or a row that is padded to the length of the longest, is made anew for each call, and is such a list
-again. Whoever does something else with the list, or looks into a text, begins the trace again, and
-there it is a list with the items of the call.
+again. With numbers that the step computes it is a part of a list (`growing_lists.py`). Whoever does
+something else with the list, or looks into a text, begins the trace again, and there it is a list
+with the items of the call.
 """
 
 from __future__ import annotations
