@@ -362,6 +362,97 @@ def test_an_entry_that_a_step_puts_in_the_buffer_may_be_drawn(agree: Any) -> Non
     agree(scenario)
 
 
+def _as_tuple(x: Any, action: int, reward: float) -> Any:
+    return x, action, reward
+
+
+def _as_namedtuple(x: Any, action: int, reward: float) -> Any:
+    return Transition(x * 2, action, reward * 2, False)
+
+
+def _as_arrays(x: Any, action: int, reward: float) -> Any:
+    return x.numpy() + 1, action, reward
+
+
+@pytest.mark.parametrize("record", [_as_tuple, _as_namedtuple, _as_arrays])
+@pytest.mark.parametrize("kind", [list, lambda: deque(maxlen=9)])
+@pytest.mark.parametrize("draw", ["sample", "choices", "places"])
+def test_records_that_a_step_has_put_in_the_buffer_are_drawn(
+    agree: Any, record: Any, kind: Any, draw: str
+) -> None:
+    def scenario(compile: Any) -> Any:
+        random.seed(1)
+        rng, memory, layer = np.random.default_rng(2), kind(), nn.Linear(4, 1)
+        of_arrays = lambda x: lucid.tensor(np.stack(x))  # noqa: E731
+        join = of_arrays if record is _as_arrays else lucid.stack
+        opt = lucid.optim.SGD(layer.parameters(), lr=0.1)
+
+        def drawn() -> list[Any]:
+            if draw == "places":
+                return [memory[i] for i in rng.choice(len(memory), 4)]
+            return random.sample(memory, 4) if draw == "sample" else random.choices(memory, k=4)
+
+        @compile
+        def step(x: Any, action: int, reward: float) -> Any:
+            memory.append(record(x, action, reward))
+            if len(memory) < 4:
+                return None
+            states, actions, rewards, *_ = zip(*drawn(), strict=True)
+            states = join(states)
+            loss = (layer(states) - lucid.tensor(rewards).unsqueeze(1)).pow(2).mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+            return loss.detach(), lucid.tensor(actions), rewards
+
+        found = [step(lucid.randn(4), i % 2, i / 4) for i in range(20)]
+        return found, [*map(tuple, memory)], random.random()
+
+    (step,) = agree(scenario)
+    assert step.stats.traces <= 6, step.stats.retrace_reasons
+    assert not step.stats.eager_reasons
+
+
+def _writes_what_it_has_put_there(record: dict[str, Any]) -> None:
+    record["x"].add_(1.0)
+
+
+def _puts_another_in_it(record: dict[str, Any]) -> None:
+    record["n"] = 5.0
+
+
+@pytest.mark.parametrize("change", [_writes_what_it_has_put_there, _puts_another_in_it])
+def test_a_record_that_changes_when_it_was_drawn_is_drawn_op_by_op(agree: Any, change: Any) -> None:
+    def scenario(compile: Any) -> Any:
+        rng, memory = random.Random(1), [{"x": lucid.ones(2), "n": float(i)} for i in range(9)]
+
+        @compile
+        def step(x: Any) -> Any:
+            memory.append(record := {"x": x * 2, "n": 1.0})
+            batch = rng.sample(memory, len(memory))
+            change(record)
+            return sum(x["x"] * x["n"] for x in batch)
+
+        return [step(lucid.full((2,), float(i))) for i in range(6)]
+
+    (step,) = agree(scenario)
+    assert "it changes, when it has put it there, a record" in step.stats.eager_reasons[0]
+
+
+def test_as_many_records_are_drawn_as_there_are(agree: Any) -> None:
+    def scenario(compile: Any) -> Any:
+        rng, memory = random.Random(1), []
+
+        @compile
+        def step(x: Any, weight: float) -> Any:
+            memory.append((x, weight))
+            return sum(x * weight for x, weight in rng.sample(memory, min(len(memory), 5)))
+
+        return [step(lucid.full((2,), float(i)), i / 2) for i in range(12)]
+
+    agree(scenario)
+
+
 # ------------------------------------------------------------------ None in some of the records
 
 Step = namedtuple("Step", ("state", "next_state"))

@@ -83,6 +83,7 @@ STEPS: dict[str, tuple[Callable[..., Any], Callable[[int], Any]]] = {
     "get": (lambda x: lucid.tensor([WORDS.get(w, 1) for w in x]), words),
     "lower": (lambda x: lucid.tensor([WORDS[w.lower()] for w in x]), lambda n: ["W3"] * n),
     "letters": (lambda x: lucid.tensor([ord(c) for c in x]), lambda n: [*"abcdefgh"][:n] * 4),
+    "sorted": (lambda x: EMBEDDING[lucid.tensor(sorted(x))].cumsum(0), ids),
     "kept": (lambda x: (x, lucid.tensor(x)), ids),
     "computed": (lambda x: lucid.tensor([abs(10 - 2 * i) / 3 for i in x]), ids),
     "a loop": (chained, ids),
@@ -110,6 +111,57 @@ def test_a_list_of_any_length_is_one_program(name: str) -> None:
         pairs = [x if type(x) is tuple else (x,) for x in (expected, found)]
         for one, other in zip(*pairs, strict=True):
             assert one is other or (one.dtype, one.tolist()) == (other.dtype, other.tolist())
+    assert step.stats.traces <= 4
+    assert not step.stats.eager_reasons
+
+
+def shifted(found: list[float], loss: float) -> Any:
+    return (found + [loss])[-6:]
+
+
+def put_in_front(found: list[float], loss: float) -> Any:
+    return [loss] + found[:4]
+
+
+def copied(found: list[float], loss: float) -> Any:
+    made = list(found)
+    made.append(loss)
+    return made
+
+
+def copied_by_method(found: list[float], loss: float) -> Any:
+    made = found.copy()
+    made += [loss]
+    return made
+
+
+def cut(found: list[float], loss: float) -> Any:
+    made = found[-5:]
+    made.extend([loss, 2 * loss])
+    return made
+
+
+def kept_in_order(found: list[float], loss: float) -> Any:
+    return sorted(found + [loss])[:5]
+
+
+JOINS = [shifted, put_in_front, copied, copied_by_method, cut, kept_in_order]
+
+
+@pytest.mark.parametrize("join", JOINS)
+def test_a_list_of_what_is_given_and_what_the_step_computes_is_one_program(join: Any) -> None:
+    def function(x: lucid.Tensor, found: list[float]) -> Any:
+        made = join(found, x.sum().item())
+        looks = sum(made) / len(made), max(made), np.mean(made), made[-1], made[0]
+        return made, looks, {"made": made, "before": len(found)}
+
+    step, found, expected = lucid.compile(function), [], []
+    for i in range(24):
+        x = lucid.tensor([0.25 * (i * 7 % 11), 1.0])
+        now, then = step(x, found), function(x, expected)
+        assert now == then
+        assert now[0] is now[2]["made"]
+        found, expected = now[0], then[0]
     assert step.stats.traces <= 4
     assert not step.stats.eager_reasons
 

@@ -183,6 +183,147 @@ def test_a_list_that_grows_is_read_at_each_call(agree, capsys, program, traces):
     assert not step.stats.eager_reasons
 
 
+def smoothed(found):
+    average = found[0]
+    for number in found[1:]:
+        average = 0.9 * average + 0.1 * number
+    return average
+
+
+LOOKS = {
+    "sorted": (lambda x: (sorted(x)[:3], sorted(x, reverse=True)[0], sorted(x)[len(x) // 2]), 2),
+    "places": (lambda x: (x[0], x[len(x) // 2], x[1:][0] if len(x) > 1 else 0.0), 2),
+    "a tensor": (lambda x: lucid.tensor(x).mean(), 3),
+    "an array": (lambda x: (np.array(x), np.diff(x)), 4),
+    "a loop": (smoothed, 6),
+    "numbered": (lambda x: [i * number for i, number in enumerate(x)], 6),
+    "pairs": (lambda x: sum(abs(b - a) for a, b in zip(x[:-1], x[1:], strict=True)), 6),  # noqa: RUF007
+    "looks": (lambda x: sum(int(number) % 7 for number in x[-5:]), 8),
+}
+
+
+@pytest.mark.parametrize("name", LOOKS)
+@pytest.mark.parametrize("given", [list, lambda: deque(maxlen=7)])
+def test_numbers_of_a_list_that_grows_are_ordered_and_gone_over(agree, name, given):
+    look, traces = LOOKS[name]
+    if name in ("places", "a loop", "pairs", "looks"):
+        given = list  # of which there are slices
+
+    def scenario(compile):
+        found = given()
+
+        @compile
+        def step(x):
+            found.append(x.sum().item())
+            return look(found)
+
+        return [step(lucid.randn(3, dtype=lucid.float64)) for _ in range(CALLS)]
+
+    (step,) = agree(scenario)
+    assert step.stats.traces <= traces + (given is not list), step.stats.retrace_reasons
+    assert not step.stats.eager_reasons
+
+
+@pytest.mark.parametrize("kind", [int, np.float32, np.float64, bool])
+def test_numbers_that_an_array_would_have_otherwise_stay_what_they_are(agree, kind):
+    def scenario(compile):
+        found = []
+
+        @compile
+        def step(x):
+            made = sorted(found)[0], found[len(found) // 2], sum(number * 2 for number in found)
+            return x + 1, made, [type(number).__name__ for number in made]
+
+        results = []
+        for i in range(20):
+            found.append(kind(2 ** (5 * i)) if kind is int else kind(i % 3))
+            results.append(step(lucid.ones(2)))
+        return results
+
+    agree(scenario)
+
+
+STACKS = {
+    "stacked": lambda found: lucid.stack(found).mean(0),
+    "behind": lambda found: lucid.stack(found, dim=1).sum(1),
+    "joined": lambda found: lucid.cat(found).std(),
+    "a mean": lambda found: sum(found) / len(found),
+}
+
+
+@pytest.mark.parametrize("name", STACKS)
+@pytest.mark.parametrize("given", [list, lambda: deque(maxlen=7)])
+@pytest.mark.parametrize("adds", [lambda x: x * 2, lambda x: x, lambda x: (2 * x).flip(0)])
+def test_tensors_of_a_list_that_grows_are_stacked_by_each_call(agree, name, given, adds):
+    def scenario(compile):
+        found, w = given(), lucid.ones(3, dtype=lucid.float64, requires_grad=True)
+
+        @compile
+        def step(x):
+            found.append(adds(x))
+            loss = (STACKS[name](found) * w).sum()
+            loss.backward()
+            gradient, w.grad = w.grad, None
+            return loss.detach(), gradient
+
+        results = [step(lucid.randn(3, dtype=lucid.float64)) for _ in range(CALLS)]
+        return results, [*found]
+
+    (step,) = agree(scenario)
+    assert step.stats.traces <= 5, step.stats.retrace_reasons
+    assert not step.stats.eager_reasons
+
+
+def _state_is_there(found, state, x):
+    found.append(state)
+    state.add_(x)
+
+
+def _written_after(found, state, x):
+    found.append(made := x * 2)
+    total = lucid.stack(found).sum(0)
+    made.add_(1.0)
+    return total
+
+
+def _first_is_written(found, state, x):
+    found.append(x * 2)
+    found[0].mul_(1.5)
+
+
+def _requires_grad(found, state, x):
+    found.append(lucid.ones(3, requires_grad=True) * x)
+
+
+def _ints(found, state, x):
+    found.append((x > 0).int())
+    return sum(found)
+
+
+@pytest.mark.parametrize(
+    "use", [_state_is_there, _written_after, _first_is_written, _requires_grad, _ints]
+)
+def test_tensors_that_are_no_rows_are_stacked_as_eager_mode_does(agree, use):
+    def scenario(compile):
+        found, state = [lucid.ones(3)], lucid.zeros(3)
+        if use is _ints:
+            found.clear()
+
+        @compile
+        def step(x):
+            made = use(found, state, x)
+            return lucid.stack(found).sum(0).detach() if made is None else made
+
+        results = []
+        for i in range(12):
+            if i == 8 and use is _first_is_written:
+                found.append(state)
+            results.append(step(lucid.randn(3)))
+        return results, [x.detach() for x in found]
+
+    agree(scenario)
+
+
 def test_a_list_that_grows_between_calls():
     losses = []
 

@@ -2138,6 +2138,44 @@ def test_rounds_whose_number_a_call_says_may_train_and_keep_their_losses() -> No
     assert step.stats.traces <= 4 and not step.stats.eager_reasons
 
 
+COMPREHENSIONS: dict[str, Callable[[Callable[[], Any], int], Any]] = {
+    "items": lambda train, n: [train().item() for _ in range(n)],
+    "numbers": lambda train, n: [i * train().item() for i in range(n)],
+    "a mean": lambda train, n: sum(losses := [train().item() for _ in range(n)]) / len(losses),
+    "tensors": lambda train, n: lucid.stack([train().detach() for _ in range(n)]).mean().item(),
+    "a generator": lambda train, n: sum(train().item() for _ in range(n)),
+    "an array": lambda train, n: float(np.mean([train().item() for _ in range(n)])),
+}
+
+
+@pytest.mark.parametrize("name", COMPREHENSIONS)
+def test_a_comprehension_over_as_many_as_a_call_says_may_train(name: str) -> None:
+    def run(compile: Callable[[Any], Any]) -> tuple[list[Any], Any]:
+        lucid.manual_seed(0)
+        layer = nn.Linear(3, 1)
+        optimizer = lucid.optim.SGD(layer.parameters(), lr=0.05)
+
+        def step(x: Any, rounds: int) -> Any:
+            def train() -> Any:
+                optimizer.zero_grad()
+                loss = (layer(x) - 1).pow(2).mean()
+                loss.backward()
+                optimizer.step()
+                return loss
+
+            return COMPREHENSIONS[name](train, rounds)
+
+        compiled, x = compile(step), lucid.randn(6, 3)
+        found = [compiled(x, rounds) for rounds in (3, 5, 4, 7, 9, 6, 11, 3, 17, 8)]
+        return [flatten(x)[0] for x in found], compiled
+
+    found, step = run(lucid.compile)
+    wanted, _ = run(lambda function: function)
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5)
+    assert step.stats.traces <= 4 and not step.stats.eager_reasons
+
+
 @pytest.mark.parametrize("seed", range(many(24)))
 def test_random_loops_give_what_eager_mode_gives(seed: int) -> None:
     text, file = source(random.Random(seed)), f"loop_{seed}.py"

@@ -404,6 +404,10 @@ class Collector:
         if done is not None:
             done.append((method, args))
 
+    def added_to(self, owner: Any) -> list[tuple[str, Any]] | None:
+        """What the step has done to a list or deque, if that adds entries; None: other things."""
+        return self._appended.get(id(owner)) if self.has_written_in([owner]) else []
+
     def rewrite(self, path: str, owner: Any) -> None:
         """A container's entries are changed, as only looking at them can tell."""
         self.contents(path, owner, write=True)

@@ -382,6 +382,10 @@ def _tell(listener: GuardCollector, frame: types.FrameType, row: _Row) -> None:
         if listener.stand_ins and method != "give_back":
             others = _kept_by(stack, operands, method, listener)
             if _lend(stack, [x for x in operands if x not in others], listener):
+                things = stack[operands[0]] if method == "iterate" else None
+                instead = None if things is None else listener.substitutes.rounds(things)
+                if instead is not None:
+                    stack[operands[0]] = instead
                 return
         instead = getattr(listener, method)(*stack.values(operands))
         if instead is not None:

@@ -177,6 +177,10 @@ class ListStandIn:
         """The entries, as Python goes through them: the step is specialized on how many."""
         raise NotImplementedError
 
+    def rows(self) -> Any:
+        """What a loop goes over by numbers; None: it gets the entries as they are."""
+        return None
+
 
 def stands_for_list(value: object) -> bool:
     """Whether a value is such a stand-in; `isinstance` takes it for a list."""

@@ -6,7 +6,9 @@ The user's code gets as many records of the same classes, whose leaves are rows 
 `zip(*batch)`, `torch.cat(batch.state)` and `np.stack` go on as with any tensors, arrays and numbers
 of the step, and the rows that are put together again are the column. What it gets are copies: a
 step that writes, returns or keeps one of them runs op by op. Records at places that the step
-computes, `[memory[i] for i in rng.integers(0, len(memory), 32)]`, are drawn likewise.
+computes, `[memory[i] for i in rng.integers(0, len(memory), 32)]`, are drawn likewise. Records that
+the step itself has put behind the others are among those; tensors of a list that grows are stacked
+in the same way.
 """
 
 from __future__ import annotations
@@ -21,9 +23,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import numpy as np
 
 from lucid.compiler.guards.age import owner_of
+from lucid.compiler.guards.mutable_sources import GrowingList
 from lucid.compiler.guards.restarts import RestartTrace
-from lucid.compiler.inputs.late import Applied, is_late
-from lucid.compiler.inputs.scalars import is_live
+from lucid.compiler.inputs.late import Applied, Bases, Late, is_late
+from lucid.compiler.inputs.scalars import Formula, is_live
+from lucid.compiler.recording.growing_lists import open_or_begin
 from lucid.compiler.recording.late_arrays import LateArray, result_of
 from lucid.compiler.recording.late_numbers import operands_of
 from lucid.compiler.recording.optional_rows import OptionalColumn, OptionalRow
@@ -31,7 +35,7 @@ from lucid.functions.indexing import getitem
 from lucid.ir import ops
 from lucid.ir.location import here
 from lucid.ir.types import has_dtype
-from lucid.tensor.core import of_value
+from lucid.tensor.core import TensorCore, of_array, of_value
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.tree import Rebuild, children_of, containers_in, flatten
 
@@ -161,23 +165,24 @@ def _records(
     path = collector.path_of(items)
     if id(items) in exits.recorder.containers and any(map(_is_input, flatten(items[0])[0])):
         refuse(f"each call is given the {type(items).__name__} from which")
-    view = collector.stand_in_for(items)
-    is_changed = view.source.done if view is not items else collector.has_written_in([items])
-    if is_changed:
+    new = _added(collector, path, items)
+    if new is None or any(isinstance(x, TensorCore) and x.requires_grad for x in flatten(new)[0]):
         refuse(f"it has changed {path}, from which")
     collector.answer(f"type({path})", type, items)
     asked: Any = collector.guards[(type, id(items))]  # about the container that a call finds
 
-    leaves, rebuild_how = flatten((args, how))  # as they are now: lists may change later
+    leaves, rebuild_how = flatten((args, how, new))  # as they are now: lists may change later
 
     def drawn(*leaves: Any) -> Any:
-        args, how = rebuild_how([*leaves])
-        return draw(asked.args[0], *args, **how)
+        args, how, new = rebuild_how([*leaves])
+        found = _Longer(asked.args[0], new) if new else asked.args[0]
+        return draw(found, *args, **how)
 
-    whole = Applied(drawn, leaves)
+    whole = Applied(drawn, [_Data(exits, x) if isinstance(x, TensorCore) else x for x in leaves])
     values, read = operands_of(whole.bases)
     formula: Any = whole.formula
     call = _Draw(lambda arrays: formula(read(arrays)))
+    call.added = new, [(x, _written(x)) for x in flatten(new)[0]]
     exits.recorder.endings.append(functools.partial(call.know_written, exits, items, refuse))
     options: Any = {"is_unheard": True, "may_differ": True}
     results, found_by = exits.call(name, call, values, generator, **options)
@@ -191,6 +196,100 @@ def _records(
     given = [record for record, _ in call.given]
     exits.recorder.drawn.update((id(x), x) for x in containers_in(given) if x is not given)
     return given
+
+
+def all_stacked(exits: Exits, collector: GuardCollector, view: Any) -> Tensor | None:
+    """All tensors of a list that grows, stacked, as one call of Python does it; None: they differ.
+
+    view: stands for the list. That is so as well where some require grad, or the step writes one.
+    """
+    recorder, line, source, name = exits.recorder, here(), view.source, f"stack({view.source.path})"
+    first, new = view.places[0][1] if view.places else None, _added(collector, "", view.owner)
+    if type(first) is not Tensor or new is None or line in recorder.at_start.looked_at:
+        return None
+    entries = [x for _, x in view.places]
+    kinds = {(type(x), getattr(x, "_type", None), getattr(x, "requires_grad", 0)) for x in entries}
+    if kinds != {(Tensor, first._type, False)} or not open_or_begin(recorder, view, name):
+        return None
+
+    def refuse(problem: str) -> NoReturn:
+        raise RestartTrace(f"{problem} it stacks, of {source.path}", "looked_at", [line])
+
+    def all_of(*new: Any) -> list[Any]:
+        found, most = [*source.owner, *new], getattr(source.owner, "maxlen", None)
+        return found if most is None else found[-most:]
+
+    whole = Applied(all_of, [_Data(exits, x) for x in new])
+    values, read = operands_of(whole.bases)
+    formula: Any = whole.formula
+    call = _Draw(lambda arrays: formula(read(arrays)), any_length=True)
+    call.added = new, [(x, _written(x)) for x in new]
+    recorder.endings.append(functools.partial(call.know_written, exits, view.owner, refuse))
+    results, found_by = exits.call(name, call, values, is_unheard=True, may_differ=True)
+    call.known = found_by.found
+    if type(call.known.kind) is str:
+        refuse(f"tensors differ ({call.known.kind}) that")
+    found: Tensor = of_value(results[0])
+    return found
+
+
+def _added(collector: GuardCollector, path: str, items: Any) -> Sequence[Any] | None:
+    """The records that the step has put behind those that a call finds; None: it did other things.
+
+    Begins again where the list has them by now, for a view that keeps them apart.
+    """
+    view = collector.stand_in_for(items)
+    if view is not items:
+        done = view.source.done
+    elif done := collector.added_to(items):
+        place = GrowingList(path, items)
+        collector.begin_again(f"draws from {path}", "sources", {place.identity: place})
+    are_added = done is not None and all(name == "append" for name, _ in done)
+    return [record for _, (record,) in done] if are_added else None
+
+
+def _written(leaf: Any) -> int:
+    """How often the memory of a tensor has been written; of anything else, never."""
+    return leaf._storage.generation if isinstance(leaf, TensorCore) else 0
+
+
+class _Longer(Sequence[Any]):
+    """A container and what a step has put behind that, of which a deque may lose the first ones."""
+
+    def __init__(self, items: Any, new: Sequence[Any]) -> None:
+        self._items, self._new, count = items, new, len(items) + len(new)
+        most = getattr(items, "maxlen", None)
+        self._first = 0 if most is None else max(count - most, 0)
+        self._count = count - self._first
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, place: Any) -> Any:
+        if not -self._count <= place < self._count:
+            raise IndexError(place)
+        number, size = place % self._count + self._first, len(self._items)
+        return self._items[number] if number < size else self._new[number - size]
+
+
+class _Data(Late):
+    """A tensor of the step's, as each call has it by then."""
+
+    def __init__(self, exits: Exits, tensor: TensorCore) -> None:
+        self._exits, self._value = exits, exits.recorder.value_of(tensor)
+
+    @property
+    def now(self) -> Any:
+        return of_array(self._exits.now_of(self._value))
+
+    @property
+    def bases(self) -> Bases:  # type: ignore[override]
+        return {self._value: self._value}
+
+    @property
+    def formula(self) -> Formula:  # type: ignore[override]
+        value: Any = self._value
+        return lambda known: of_array(known[value])
 
 
 def _is_input(leaf: Any) -> bool:
@@ -227,14 +326,19 @@ class _Draw:
         found: what was drawn last.
         written: the memory that the step writes.
         given: the records that the user's code got, with their leaves, until that has run.
+        any_length: whether only a call knows how many there are.
+        added: those that it had put there before, and how often their leaves were written.
     """
 
-    def __init__(self, records: Callable[[Sequence[np.ndarray]], Any]) -> None:
-        self._records = records
+    def __init__(
+        self, records: Callable[[Sequence[np.ndarray]], Any], *, any_length: bool = False
+    ) -> None:
+        self._records, self._any_length = records, any_length
         self.known: _Records | None = None
         self.found: Any = None
         self.written: frozenset[int] = frozenset()
         self.given: list[tuple[Any, Sequence[Any]]] = []
+        self.added: tuple[Sequence[Any], list[tuple[Any, int]]] = [], []
         self._drawn: list[np.ndarray] = []
 
     def __call__(self, *arrays: np.ndarray) -> list[np.ndarray]:
@@ -250,8 +354,9 @@ class _Draw:
         except _DifferError as error:
             kind, columns = str(error), []
         known = self.known
-        if known is not None and known.kind == kind:
-            self.found = known._replace(length=len(records))
+        is_as_long = known is not None and (self._any_length or known.length == len(records))
+        if known is not None and known.kind == kind and is_as_long:
+            self.found = known
         else:
             rebuild = flatten(records[0])[1] if records else list
             marks = 0 if known is None else known.marks + 1
@@ -266,6 +371,11 @@ class _Draw:
         assert collector is not None
         if collector.has_written_in(x for item in items for x in containers_in(item)):
             refuse("it changes records like those that")
+        new, before = self.added
+        now = [(x, _written(x)) for x in flatten(new)[0]]
+        pairs = zip_longest(now, before, fillvalue=(None, -1))
+        if any(x is not y or count != of for (x, count), (y, of) in pairs):
+            refuse("it changes, when it has put it there, a record among those that")
         written = exits.recorder.written_arrays([])
         self.written = frozenset(id(owner_of(array)) for array in written)
         if any(id(owner_of(x)) in self.written for x in self._drawn):
@@ -274,7 +384,7 @@ class _Draw:
             found = flatten(record)[0]
             if len(found) != len(leaves) or not all(map(operator.is_, found, leaves)):
                 refuse("it changes records that")
-        self._drawn, self.given = [], []
+        self._drawn, self.given, self.added = [], [], ([], [])
 
 
 def _kind(

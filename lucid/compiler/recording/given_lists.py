@@ -5,8 +5,9 @@ is what is looked up for each of its items, `[to_ix[w] for w in words]`: a compr
 only looks items up, or hands them to functions of texts, is made once, with what stands for each of
 them. Other loops get the items by their numbers. What Python makes of the list as a whole, a slice
 or a row that is padded to the length of the longest, is made anew for each call, and is such a list
-again. Whoever does something else with the list, or looks into a text, begins the trace again, and
-there it is a list with the items of the call.
+again. With numbers that the step computes it is a part of a list (`growing_lists.py`). Whoever does
+something else with the list, or looks into a text, begins the trace again, and there it is a list
+with the items of the call.
 """
 
 from __future__ import annotations
@@ -15,17 +16,19 @@ import operator
 import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from lucid.compiler.guards.events import ARITHMETIC, COMPARISONS, Stack
 from lucid.compiler.guards.guard import ABSENT, item_at
 from lucid.compiler.guards.moving_entries import OF_ITEMS, Column
+from lucid.compiler.guards.mutable_sources import stands_for_list
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.late import Bases, Late, early_formula, now_of
 from lucid.compiler.inputs.objects import SCALARS, kind_of_items
 from lucid.compiler.inputs.scalars import Composite, Formula, SymScalar, is_live, short_text
 from lucid.compiler.inputs.signature import LISTS, axis_of_argument
 from lucid.compiler.recording.filled_lists import StackedList
+from lucid.compiler.recording.growing_lists import ListPart
 from lucid.compiler.recording.late_numbers import LateScalar, LateSize, number_by
 from lucid.compiler.recording.loop_code import LoopCode, code_of_loop
 from lucid.compiler.recording.loop_state import LoopState
@@ -60,8 +63,8 @@ class GivenList(StackedList):
     """
 
     __slots__ = (
-        *("_array", "_each", "_items", "_key", "_lists", "_owner", "_size", "_then", "given"),
-        *("item", "path"),
+        *("_array", "_each", "_is_longer", "_items", "_key", "_lists", "_owner", "_size", "_then"),
+        *("given", "item", "path"),
     )
 
     def __init__(
@@ -84,6 +87,7 @@ class GivenList(StackedList):
         self._items, self._key, self._owner = items, key, owner
         self._each, self._then = each, then
         self._array: Any = None
+        self._is_longer = False  # a part of a list stands for it then
         self.item: Any = kind_of_items(items) or item
 
     @property
@@ -102,6 +106,8 @@ class GivenList(StackedList):
     @property
     def formula_of_items(self) -> Formula | None:
         """What gives its items, of the numbers that a call finds; None: a container says them."""
+        if self._is_longer:
+            self.refuse()
         return self._key if self._each is None else None
 
     @property
@@ -121,12 +127,10 @@ class GivenList(StackedList):
     def length(self) -> Any:
         """How many items there are."""
         if self._size is None:
-            exits, key = self.recorder.exits, self.formula_of_items
-            if key is None:
+            exits = self.recorder.exits
+            if self.formula_of_items is None:
                 return exits.shown(self.whole._type.shape[0])
-            count = Composite(len, [key])
-            early = SymScalar(len(self._items), count, f"len({self.path})", self.recorder)
-            early.lists = self._lists
+            early = self._found(f"len({self.path})", len)
             self._size = LateSize.known(early, lambda: self.whole._type.shape[0], exits)
         size = None if self._array is None else self._array._type.shape[0]
         return size if type(size) is int else self._size
@@ -138,6 +142,8 @@ class GivenList(StackedList):
     @property
     def whole(self) -> Any:
         """Its numbers; of texts, something else of each."""
+        if self._is_longer:
+            self.refuse()
         if self._array is None:
             each = self._each or (_itself if self.number else _length)
             path, kind = self.path, self.item if self.number else int
@@ -167,7 +173,7 @@ class GivenList(StackedList):
 
     @property
     def now(self) -> Any:
-        return self._items
+        return self.refuse() if self._is_longer else self._items
 
     @property
     def bases(self) -> Bases:  # type: ignore[override]
@@ -213,26 +219,72 @@ class GivenList(StackedList):
             return self._look()
         return self.at(index)
 
-    def backwards(self) -> GivenList:
+    def __iadd__(self, items: Any) -> Any:
+        if self.kind is tuple:
+            return self + items
+        self.extend(items)
+        return self
+
+    def backwards(self) -> Any:
         return self.made(f"{self.path}[::-1]", operator.getitem, slice(None, None, -1))
 
-    def __add__(self, others: Any) -> GivenList:
+    def __add__(self, others: Any) -> Any:
         return self.made(f"{self.path} + {_name_of(others)}", operator.add, others)
 
-    def __radd__(self, others: Any) -> GivenList:
+    def __radd__(self, others: Any) -> Any:
         return self.made(f"{_name_of(others)} + {self.path}", _added_to, others)
 
-    def __mul__(self, count: Any) -> GivenList:
+    def __mul__(self, count: Any) -> Any:
         return self.made(f"{self.path} * {_name_of(count)}", operator.mul, count)
 
     __rmul__ = __mul__
 
-    def made(self, path: str, function: Callable[..., Any], *others: Any) -> GivenList:
-        """The list that a function makes of it, in Python, before each call's step begins."""
+    def _found(self, text: str, function: Callable[..., Any], *others: Any) -> SymScalar:
+        """What a function gives of the items that a call finds, and of what is known."""
+        key = self.formula_of_items
+        if key is None:
+            self.refuse()
+        found = Composite(lambda items: function(items, *others), [key])
+        number = SymScalar(function(self._items, *others), found, text, self.recorder)
+        number.lists = self._lists
+        return number
+
+    def _as_part(self) -> ListPart:
+        """The same, for a list of it and of numbers that a call has later."""
+        if self.kind is not list or self.number is None:
+            self.refuse()
+        value: Any = self.recorder.value_of(self.whole)
+        size, count = self._found(f"len({self.path})", len), len(self._items)
+        places: list[Any] = [(i - count, x) for i, x in enumerate(self._items)]
+        formula: Any = lambda known: known[value].tolist()  # noqa: E731
+        return ListPart(_View(self, size, {value: value}), places, size, formula, self.path)
+
+    def copy(self) -> Any:
+        """Another one of the same items."""
+        return self.made(f"{self.path}.copy()", list) if self.kind is list else self._look()
+
+    def append(self, item: Any) -> None:
+        """Append a number; to one that the step has made."""
+        self.extend([item])
+
+    def extend(self, items: Any) -> None:
+        """Append numbers."""
+        if self.is_given:
+            self.refuse()
+        part = self._as_part()
+        part.extend(items)
+        self._is_longer, self._size = True, None
+        self.recorder.collector.let_stand(self, part)  # type: ignore[union-attr]
+
+    def made(self, path: str, function: Callable[..., Any], *others: Any) -> Any:
+        """The list that a function makes of it, in Python, before each call's step begins.
+
+        Of others that are known later a part of a list, as of one that grows.
+        """
         known = [*map(_known_formula, others)]
         formulas = [x for x in known if x is not None]
         if len(formulas) < len(known):
-            self._look()
+            return function(self._as_part(), *others)
         items = function(self._items, *map(_items_of, others))
         if items and kind_of_items(items) is not self.item:
             self._look()
@@ -268,6 +320,25 @@ class GivenList(StackedList):
             return [each(owner, x) for x in items]
 
         return GivenList(self.given, path, items, Composite(of_all, [key]), lists=self._lists)
+
+
+class _View:
+    """What a part of such a list asks of it."""
+
+    def __init__(self, of: GivenList, size: SymScalar, bases: Bases) -> None:
+        self.view, self.of, self.bases = self, of, bases
+        self.recorder, self.size_at_start = of.recorder, size
+        self.collector = cast("GuardCollector", of.recorder.collector)
+        self.collector.let_stand(self, self)  # so that it looks for parts of lists
+
+    def found(self, places: Sequence[tuple[int | None, Any]]) -> list[Any]:
+        return [x if at is None else self._entry(at) for at, x in places]
+
+    def _entry(self, at: int) -> SymScalar:
+        return self.of._found(f"{self.of.path}[{at}]", operator.getitem, at)
+
+    def are_all(self, kind: type) -> bool:
+        return self.of.item is kind
 
 
 def repeated(items: Any, count: SymScalar) -> GivenList | None:
@@ -433,7 +504,9 @@ def _shown(part: slice) -> str:
 def _name_of(value: Any) -> str:
     if type(value) is GivenList:
         return value.path
-    return value.text if is_live(value) else repr(value)
+    if type(value) in LISTS:
+        return f"[{', '.join(map(_name_of, value))}]"
+    return value.text if is_live(value) or stands_for_list(value) else repr(value)
 
 
 def _listed(*items: Any) -> list[Any]:

@@ -14,7 +14,7 @@ import itertools
 import operator
 import statistics
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -27,12 +27,21 @@ from lucid.compiler.guards.mutable_sources import (
     MutableSource,
     stands_for_list,
 )
+from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.late import Applied, Bases, Late, bases_of, formula_of, now_of
 from lucid.compiler.inputs.scalars import ONLY_COMPUTE, Formula, is_known_before, is_live, seen
-from lucid.compiler.recording.late_arrays import LateArray
-from lucid.compiler.recording.late_numbers import LateScalar, number_by
+from lucid.compiler.recording.iterables import LateIterable
+from lucid.compiler.recording.late_arrays import LateArray, of_numpy
+from lucid.compiler.recording.late_numbers import LateScalar, LateSize, number_by
 from lucid.compiler.results.side_effects import holds_state, restart_to_bind
+from lucid.functions.from_data import as_tensor, tensor
+from lucid.functions.joining import cat, stack
+from lucid.functions.reduction import sum as sum_along
 from lucid.ir.classes import isinstance
+from lucid.ir.extents import LEAST, MOST
+from lucid.ir.location import here
+from lucid.ir.types import i64
+from lucid.tensor.tensor import Tensor
 from lucid.tensor.tree import flatten
 
 if TYPE_CHECKING:
@@ -44,7 +53,10 @@ REDUCTIONS: frozenset[Any] = ONLY_COMPUTE | {
     *(sum, min, max, statistics.mean, statistics.fmean, statistics.median, statistics.stdev),
     *(statistics.pstdev, statistics.variance, statistics.pvariance),
 }
+_TENSORS = frozenset({tensor, as_tensor})
+_MAKE_ARRAYS, _OF_NUMPY = (np.array, np.asarray), (np.ufunc, type(np.sum))
 _SHOWS = frozenset({str, repr, format, print})
+_ARRAY = "np.array"  # what calls are named that make one
 _SHORT = 4  # entries of a part that is a list of live numbers, and no formula
 _LAST = 256  # entries of a list that each call asks whether they are numbers
 _Place = tuple[int | None, Any]  # an entry: where it was at the start, from the end; and itself
@@ -66,6 +78,7 @@ class ListPart(ListStandIn, Late):
     """A part of a growing list, as the step has cut it out; the list itself is one as well.
 
     Attributes:
+        is_made: whether it is one that the step has made, not a list from outside.
         now: the entries in the call that is traced.
         places: those, and where each was at the start.
         text: how the user got at it.
@@ -74,10 +87,12 @@ class ListPart(ListStandIn, Late):
 
     __slots__ = ("_listed", "_size", "bases", "formula", "is_from_end", "places", "text", "view")
 
+    is_made = True
+
     def __init__(
-        self, of: ListPart, places: list[_Place], size: Any, formula: Formula, text: str
+        self, of: Any, places: list[_Place], size: Any, formula: Formula, text: str
     ) -> None:
-        self.view: GrowingView = of.view
+        self.view: Any = of.view
         self.places = places
         self._size: Any = size
         self.formula = formula
@@ -116,6 +131,16 @@ class ListPart(ListStandIn, Late):
         is_number = issubclass(kind, (int, float, np.floating)) and kind is not bool
         return self._listed is None and is_number and self.view.are_all(kind)
 
+    def has_plain_numbers(self) -> bool:
+        """Whether all are ints, or floats, as an array gives them back."""
+        kinds = {type(now_of(x)) for _, x in self.places}
+        return kinds <= {int, float} and self.is_of_numbers()
+
+    def is_array(self) -> bool:
+        """Whether an array has them as they are."""
+        whole = [x for _, x in self.places if x.__class__ is int]
+        return self.has_plain_numbers() and all(map(_fits, whole))
+
     def is_formula(self) -> bool:
         """Whether a text of it is known after each call, and not before."""
         return bool(self.bases) and self.is_of_numbers()
@@ -131,8 +156,25 @@ class ListPart(ListStandIn, Late):
             seen(self.size)
         inside = [x.text if stands_for_list(x) or is_live(x) else repr(x) for x in leaves]
         text = f"{function.__module__}.{function.__name__}({', '.join(inside)})"
+        return self._number(text, function, args, kwargs)
+
+    def _number(
+        self, text: str, function: Any, args: Sequence[Any], kwargs: dict[str, Any] | None = None
+    ) -> Any:
         recorder = self.view.recorder
-        return number_by(function, args, kwargs, text, recorder.exits, recorder)
+        return number_by(function, args, kwargs or {}, text, recorder.exits, recorder)
+
+    def as_tensor(self) -> Tensor:
+        """What `tensor` makes of it, in the dtype of its numbers."""
+        open_or_begin(self.view.recorder, self, _ARRAY)
+        found: LateArray = of_numpy(self.view.recorder.exits, _ARRAY, np.array, (self,), {})
+        return found.as_tensor()
+
+    def rows(self) -> NumberRows | None:
+        is_alike = here() not in self.view.recorder.at_start.looked_at
+        is_known = is_alike and is_known_before(self.size) and self.is_array()
+        opens = is_known and open_or_begin(self.view.recorder, self, _ARRAY)
+        return NumberRows(self) if opens else None
 
     def __len__(self) -> int:
         return int(seen(self.size))
@@ -146,13 +188,29 @@ class ListPart(ListStandIn, Late):
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, slice):
             return self.part(key)
+        found = self.at(key)
+        if found is not None:
+            return found
         at = self.view.collector.index_of(seen(key))
         is_known = at is not None and self.is_from_end and self._listed is None
         if is_known and -len(self.places) <= at < 0:
             if is_live(self.size) and not self.size >= -at:
                 return None  # which the answer above rules out
             return self.view.found([self.places[at]])[0]
+        if at is not None and self.has_at(at) and self.has_plain_numbers():
+            return self._number(f"{self.text}[{at}]", operator.getitem, (self, at))
         return self.listed()[key]
+
+    def at(self, key: Any) -> Any:
+        """The number at a place that each call has; None: there is none, or no number."""
+        is_place = is_live(key) and key.kind is int and key >= 0 and self.has_at(key)
+        if not is_place or not self.has_plain_numbers():
+            return None
+        return self._number(f"{self.text}[{key.text}]", operator.getitem, (self, key))
+
+    def has_at(self, at: Any) -> bool:
+        """Whether there is an entry at a place, in each call."""
+        return self._listed is None and bool(self.size > at if at >= 0 else self.size >= -at)
 
     def part(self, key: slice) -> Any:
         """A slice: a list of its entries where they are few, or no numbers."""
@@ -239,6 +297,77 @@ class ListPart(ListStandIn, Late):
         return getattr(self.listed(), name)
 
 
+def open_or_begin(recorder: Recorder, part: ListPart, name: str) -> bool:
+    """Whether an array of the entries of a part has an open size; if it may have, begins again.
+
+    name: of the call that makes it.
+    """
+    known, line = recorder.at_start, here()
+    place = name, line and (line.file, line.line), 0, 0
+    is_size = is_live(part.size) and LEAST <= len(part.places) <= MOST
+    if is_size and known.may_open and place not in known.opened and place not in known.closed:
+        raise RestartTrace("goes over a list of ever other lengths", "opened", [place])
+    return is_size and place in known.opened
+
+
+class NumberRows(LateIterable):
+    """The numbers of a part, for a loop to go over."""
+
+    __slots__ = ("_part", "_whole")
+
+    kind = list
+
+    def __init__(self, part: ListPart) -> None:
+        self._part = part
+        self._whole: Tensor | None = None
+        exits = part.view.recorder.exits
+        size = LateSize.known(part.size, lambda: self._rows()._type.shape[0], exits)
+        super().__init__(list, (part,), size)
+
+    def _rows(self) -> Any:
+        if self._whole is None:
+            self._whole = self._part.as_tensor()
+        return self._whole
+
+    def at(self, number: Any) -> Any:
+        return self._rows()[number].item()
+
+    def rest(self, first: int, end: int) -> Iterable[Any]:
+        if is_live(self.length):  # Python's rounds: the list has its entries for these
+            raise RestartTrace("goes over a list by rounds that differ", "looked_at", [here()])
+        return super().rest(first, end)
+
+
+class SortedPart(ListPart):
+    """The numbers of a part in their order, each of which is found by its place."""
+
+    __slots__ = ("_now", "_places")
+
+    def __init__(self, of: ListPart, kwargs: Mapping[str, Any]) -> None:
+        self._now: list[Any] = sorted(of.now, **kwargs)
+        formula = Applied(sorted, (of,), kwargs).formula
+        super().__init__(of, [], of.size, formula, f"sorted({of.text})")
+        self._places: list[_Place] | None = None
+        self.is_from_end = False
+
+    @property
+    def now(self) -> Any:
+        return [*self._now] if self._places is None else super().now
+
+    @property
+    def places(self) -> list[_Place]:
+        if self._places is None:
+            numbers = [f"{self.text}[{i}]" for i in range(len(self._now))]
+            get = operator.getitem
+            found = [self._number(text, get, (self, i)) for i, text in enumerate(numbers)]
+            self._places = [(None, x) for x in found]
+        return self._places
+
+    @places.setter
+    def places(self, places: list[_Place]) -> None:
+        self._places = places
+
+
 class GrowingView(ListPart):
     """Stands for one growing list while a step is traced; the list itself isn't touched.
 
@@ -246,6 +375,8 @@ class GrowingView(ListPart):
         places: its entries by now.
         size_at_start: its size when the step began.
     """
+
+    is_made = False
 
     def __init__(self, source: GrowingList, recorder: Recorder, collector: GuardCollector) -> None:
         self.view = self
@@ -379,6 +510,7 @@ class GrowingView(ListPart):
     def __getitem__(self, key: Any) -> Any:
         if not isinstance(key, slice):
             entry = self.collector.substitutes.entry(self.owner, key)
+            entry = self.at(key) if entry is None else entry
             if entry is not None:
                 return entry
             at = self.collector.index_of(seen(key))
@@ -544,7 +676,8 @@ def of_lists(
         return collector.stand_ins.get(id(value), value)
 
     args, kwargs = [*map(part_of, args)], {name: part_of(x) for name, x in kwargs.items()}
-    part = next(x for x in (*args, *kwargs.values()) if stands_for_list(x))
+    given = (*args, *kwargs.values())
+    part = next(x for x in given if stands_for_list(x))
     if function is len:
         return part.size
     if function is bool:
@@ -555,6 +688,19 @@ def of_lists(
             return found
     if function is list:
         return part.part(slice(None))
+    is_sort = function is sorted and len(args) == 1 and {*kwargs} <= {"reverse"}
+    if is_sort and part.has_plain_numbers():
+        return SortedPart(part, kwargs)
+    wrapped = getattr(function, "__wrapped__", None)
+    if wrapped in (stack, cat) or (wrapped in _TENSORS and part.is_array()):
+        return function(*args, **kwargs)
+    is_sum = function is sum and any(x.dtype.kind == "float" for x in _tensors_in(part))
+    rows = part.view.recorder.rows_in(part) if is_sum else None
+    if rows is not None:
+        return sum([*args[1:], *kwargs.values()], sum_along(rows, 0))
+    is_numpys = function in _MAKE_ARRAYS or isinstance(function, _OF_NUMPY)
+    if is_numpys and all(x.is_of_numbers() for x in given if stands_for_list(x)):
+        return of_numpy(part.view.recorder.exits, f"np.{function.__name__}", function, args, kwargs)
     if function in _SHOWS and part.is_formula():
         instead = collector.instead(function, args, kwargs)
     else:
@@ -572,6 +718,14 @@ def settled(value: Any) -> Any:
     if type(value) is ListPart and not value.is_of_numbers():
         return value.listed()
     return value
+
+
+def _fits(number: Any) -> bool:
+    return bool(number.fits(i64)) if is_live(number) else -(2**63) <= number < 2**63
+
+
+def _tensors_in(part: ListPart) -> list[Tensor]:
+    return [x for _, x in part.places if type(x) is Tensor]
 
 
 def _as_list(value: Any) -> Any:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard
 
+from lucid.compiler.guards.mutable_sources import stands_for_list
 from lucid.compiler.inputs.late import Applied, Bases, writer
 from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.recording.late_numbers import LateSize, extent_of
@@ -182,6 +183,8 @@ def iterable_of(x: Any, exits: Exits) -> LateIterable | None:
     """What a loop goes over, where its things can be had by their numbers; None: they can't."""
     if is_iterable(x):
         return x if x.has_numbers else None
+    if stands_for_list(x):
+        return x.rows()  # type: ignore[no-any-return]
     if isinstance(x, TensorCore) and is_librarys(type(x)) and x._type.shape:
         return None if context.levels else LateRows(x, 0, exits)
     return LateRange(x.start, x.stop, x.step) if type(x) is range else None
@@ -189,7 +192,7 @@ def iterable_of(x: Any, exits: Exits) -> LateIterable | None:
 
 def may_be_iterable(x: Any) -> bool:
     """Whether something may be gone over by numbers, or say how many there are."""
-    return is_iterable(x) or is_live(x) or isinstance(x, (TensorCore, range))
+    return is_iterable(x) or is_live(x) or stands_for_list(x) or isinstance(x, (TensorCore, range))
 
 
 def iterable_made(

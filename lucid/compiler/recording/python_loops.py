@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 from lucid.compiler.inputs.scalars import is_known_before, is_live
 from lucid.compiler.recording.ended_loops import Iteration
 from lucid.compiler.recording.iterables import LateIterable
-from lucid.compiler.recording.late_numbers import LateSize, extent_of
+from lucid.compiler.recording.late_numbers import LateScalar, LateSize, extent_of
 from lucid.compiler.recording.loop_code import LookCode, LoopCode, code_between, code_of_loop
 from lucid.compiler.recording.loop_state import LoopState, number_of
 from lucid.compiler.recording.loops import Loops, loops_here, unrolling
@@ -68,7 +68,7 @@ def rounds(
     if found.differs and (found.fills or is_live(count)):
         return None
     loops, least = recorder.loops, _most_looks(found) + 1
-    if is_live(count) and type(count) is not LateSize and found.fills:
+    if type(count) is LateScalar and found.fills:
         return None  # nobody knows how many items its list will have
     if not is_live(count):
         least = max(_LEAST_ROUNDS, loops.looked_at.get(id(found), 0))

@@ -17,17 +17,20 @@ from lucid.autograd import node as nodes
 from lucid.autograd.node import AccumulateGrad, Gradients, Node, OpNode, Traced
 from lucid.compiler.guards.age import owner_of
 from lucid.compiler.guards.events import call, is_text_of, unheard
+from lucid.compiler.guards.mutable_sources import stands_for_list
 from lucid.compiler.guards.restarts import FunctionCall, Known, RestartTrace
 from lucid.compiler.hosts.recording import HostRecording
 from lucid.compiler.inputs.late import now_of
 from lucid.compiler.inputs.present import evaluate
 from lucid.compiler.inputs.scalars import SymScalar, is_live, seen
 from lucid.compiler.recording import texts
+from lucid.compiler.recording.drawn_records import all_stacked
 from lucid.compiler.recording.ended_loops import EndedLoops
 from lucid.compiler.recording.exits import Exits
 from lucid.compiler.recording.filled_lists import has_numbers, is_stacked
 from lucid.compiler.recording.foreseen import Foreseen
 from lucid.compiler.recording.given_lists import repeated, rows_of
+from lucid.compiler.recording.growing_lists import GrowingView
 from lucid.compiler.recording.iterables import LateRows
 from lucid.compiler.recording.late_arrays import (
     LateArray,
@@ -156,12 +159,15 @@ class Recorder(TracedMemory):
         return LateRows(x, axis, self.exits)
 
     def rows_in(self, tensors: Any) -> Tensor | None:
-        """The tensors of a list that a loop has filled, stacked; None: it is another one."""
+        """The tensors of a list that a loop has filled, or that grows, stacked; None: others."""
+        if type(tensors) is GrowingView:
+            return all_stacked(self.exits, tensors.collector, tensors)
         return tensors.whole if is_stacked(tensors) and not has_numbers(tensors) else None
 
     def numbers_in(self, numbers: Any) -> Tensor | None:
         """The numbers of lists that are given, or filled by a loop; None: they are others."""
-        return numbers.as_tensor() if has_numbers(numbers) else rows_of(numbers)
+        is_part = stands_for_list(numbers) and numbers.is_array()
+        return numbers.as_tensor() if is_part or has_numbers(numbers) else rows_of(numbers)
 
     def size_of(self, tensor: TensorCore) -> Any:
         """The number in a tensor as an open size, if it is looked at as one here; else itself."""

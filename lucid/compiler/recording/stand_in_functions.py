@@ -50,7 +50,7 @@ from lucid.compiler.recording.deferred_calls import Augmented
 from lucid.compiler.recording.drawn_records import draw_records, is_container, record_at
 from lucid.compiler.recording.filled_lists import has_numbers, is_stacked
 from lucid.compiler.recording.given_lists import GivenItem, GivenList, for_each
-from lucid.compiler.recording.growing_lists import REDUCTIONS, of_lists
+from lucid.compiler.recording.growing_lists import REDUCTIONS, GrowingView, of_lists
 from lucid.compiler.recording.iterables import (
     MAKERS,
     LateIterable,
@@ -296,6 +296,8 @@ class StandInFunctions:
             return lambda value: value.__class__
         if function in (sum, list) and args and self._recorder.loops.offers(args[0]):
             return functools.partial(self._gathered, function)
+        if type(given[0] if given else None) is GivenList and function in (list, sorted):
+            return functools.partial(self._listed, function)
         if is_stacked(only) and function is len:
             return lambda filled: filled.length
         if self._recorder.at_start.lists:
@@ -355,7 +357,8 @@ class StandInFunctions:
 
     def of_lists(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         """What a function gives of lists that grow, or parts of them."""
-        return of_lists(self._collector, function, args, kwargs)
+        made = self._iterable(function, [*map(self._collector.stand_in_for, args)], kwargs)
+        return of_lists(self._collector, function, args, kwargs) if made is None else made
 
     def rounds(self, things: Any) -> Iterator[Any] | None:
         """What a loop is to go over instead, so that perhaps one of its rounds is recorded."""
@@ -388,6 +391,13 @@ class StandInFunctions:
         if not is_stacked(made):
             return function(made, *start, **named)
         return made if function is list else made.summed(*start, **named)
+
+    def _listed(self, function: Any, items: GivenList, **kwargs: Any) -> Any:
+        """What `list` or `sorted` makes of a list that is given."""
+        if not {*kwargs} <= {"reverse"} or holds(kwargs, is_late):
+            items.refuse()
+        name = f"{function.__name__}({items.path})"
+        return items.made(name, functools.partial(function, **kwargs))
 
     def _called(self, function: Any, *args: Any) -> Any:
         """What a function in C gives, or what stands for it."""
@@ -581,10 +591,14 @@ class StandInFunctions:
         """What draws records from a container, at which the step doesn't look; None: no such."""
         generator = part_of(function, "__self__", None)
         is_draw = isinstance(generator, random.Random) and function.__name__ in _LISTS
-        if not (is_draw and len(args) > 0 and is_container(args[0])) or "counts" in kwargs:
+        if not (is_draw and len(args) > 0) or "counts" in kwargs:
+            return None
+        view = self._collector.stand_in_for(args[0])
+        grows = type(view) is GrowingView
+        if not is_container([x for _, x in view.places[:1]] if grows else args[0]):
             return None
         is_put_back = type(generator) is not random.SystemRandom
-        is_one_of_few = _can_be_drawn(function.__name__, args, kwargs)
+        is_one_of_few = _can_be_drawn(function.__name__, args, kwargs) and not grows
         if is_one_of_few or not (is_put_back and self._collector.is_shared(generator)):
             return None
         name = f"{self._collector.name_of_generator(generator)}.{function.__name__}"
