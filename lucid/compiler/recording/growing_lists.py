@@ -33,6 +33,7 @@ from lucid.compiler.recording.late_arrays import LateArray
 from lucid.compiler.recording.late_numbers import LateScalar, number_by
 from lucid.compiler.results.side_effects import holds_state, restart_to_bind
 from lucid.ir.classes import isinstance
+from lucid.ir.whose_code import PRINT
 from lucid.tensor.tree import flatten
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ REDUCTIONS: frozenset[Any] = ONLY_COMPUTE | {
     *(sum, min, max, statistics.mean, statistics.fmean, statistics.median, statistics.stdev),
     *(statistics.pstdev, statistics.variance, statistics.pvariance),
 }
-_SHOWS = frozenset({str, repr, format, print})
+_SHOWS = frozenset({str, repr, format, PRINT})
 _SHORT = 4  # entries of a part that is a list of live numbers, and no formula
 _LAST = 256  # entries of a list that each call asks whether they are numbers
 _Place = tuple[int | None, Any]  # an entry: where it was at the start, from the end; and itself
