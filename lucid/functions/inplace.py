@@ -20,7 +20,7 @@ from lucid.functions.tensors import Tensor
 from lucid.functions.updates import Update
 from lucid.ir import ops
 from lucid.ir.errors import LucidError, ShapeError
-from lucid.tensor.context import context
+from lucid.tensor.context import context, epoch
 from lucid.tensor.core import constant, emit
 from lucid.tensor.writing import refusal_of_writes, refuse_overlaps, set_data, write_
 
@@ -74,14 +74,16 @@ def reshaping(function: Function[P]) -> Function[P]:
 
     def reshaped_(input: Tensor, /, *args: P.args, **kwargs: P.kwargs) -> Tensor:
         has_history, is_view = input.requires_grad, bool(input._view_chain)
-        is_outside = context.recorder is not None and not input.is_traced
+        recorder = None if input.is_traced else context.recorder
         is_leaf = has_history and (input.is_leaf or refusal_of_writes(input) is not None)
-        if is_leaf or (is_outside and (has_history or is_view)):
-            kind = "leaf that requires grad" if is_leaf else "view from outside"
+        if is_leaf:
+            name = function.__name__
             raise LucidError(
-                f"{function.__name__}_: can't change the shape of a {kind} in place\n"
-                f"hint: write x = x.{function.__name__}(...)"
+                f"{name}_: can't change the shape of a leaf that requires grad in place\n"
+                f"hint: write x = x.{name}(...)"
             )
+        if recorder is not None and (has_history or is_view):
+            recorder.run_op_by_op(f"it calls {function.__name__}_() of a view from outside")
         if has_history or is_view or input.is_traced:
             _become(input, function(input if is_view else _base_of(input), *args, **kwargs))
         else:
@@ -122,6 +124,7 @@ def _become(input: Tensor, view: Tensor) -> None:
     input._requires_grad, input._grad_fn = view._requires_grad, view._grad_fn
     input._output_nr = view._output_nr
     move_retained(input, *before)
+    epoch.count += 1
 
 
 def resize_(input: Tensor, *sizes: Any) -> Tensor:

@@ -27,6 +27,7 @@ _FOLLOWED = tuple(
 ) + ("<frozen _collections_abc>", os.path.join(LIBRARY, "utils", "data.py"))
 _EDGE = os.path.join(LIBRARY, "ir", "frames.py")  # by which users call the library
 
+PRINT = print  # Python's own, where a program replaces `builtins.print` later
 LIBRARYS_ATTRIBUTES = ("_compiled_", "_kept_accumulator")  # of users' objects: methods and hooks
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import abc
+import builtins
 import collections
+import contextlib
 import copy
 import dataclasses
 import enum
 import functools
+import io
 import itertools
 import math
 import operator
@@ -294,6 +297,37 @@ def test_a_method_of_the_users_that_all_tensors_have(compile):
         return calls(step, lambda: setattr(lucid.Tensor, "scaled", methods[1]))
     finally:
         del lucid.Tensor.scaled
+
+
+@same_as_eager
+def test_a_method_of_tensors_that_is_patched(compile):
+    step = compile(lambda x: x.relu() * (2 if hasattr(x, "unheard_of") else 1))
+    results = [step(X), step(X)]
+    with mock.patch.object(lucid.Tensor, "relu", lambda self: self * 7):
+        results += [step(X), step(X)]
+    with mock.patch.object(lucid.Tensor, "unheard_of", None, create=True):
+        results += [step(X), step(X)]
+    return [*results, step(X)]
+
+
+@same_as_eager
+def test_a_print_of_the_users_own(compile):
+    """As programs on several machines do, of which one speaks."""
+    heard, speaks, built_in = io.StringIO(), [True], builtins.print
+
+    def own(*values, force=False):
+        if force or speaks[0]:
+            built_in("[rank 0]", *values, file=heard)
+
+    step = compile(lambda x: (print("sum", x.sum().item()), x)[1])
+    forced = compile(lambda x: (print("most", x.max().item(), force=True), x)[1])
+    with mock.patch.object(builtins, "print", own):
+        results = [step(X), forced(X), step(X), forced(X)]
+        speaks[0] = False
+        results += [step(X), forced(X)]
+    with contextlib.redirect_stdout(heard):
+        results += [step(X), step(X)]
+    return [*results, heard.getvalue()]
 
 
 @same_as_eager
@@ -790,11 +824,12 @@ def test_forward_at_the_class_of_a_layer(compile):
 
 
 @same_as_eager
-def test_forward_of_a_built_in_class(compile):
+@pytest.mark.parametrize(("kind", "name"), [(nn.Linear, "forward"), (nn.Module, "__call__")])
+def test_forward_of_a_built_in_class(compile, kind, name):
     net = Net()
     step = compile(lambda x: net(x))
     results = [step(X), step(X)]
-    with mock.patch.object(nn.Linear, "forward", lambda self, x: (x * self.weight.sum())[:3]):
+    with mock.patch.object(kind, name, lambda self, x: x * sum(p.sum() for p in self.parameters())):
         results += [step(X), step(X)]
     return [*results, step(X)]
 

@@ -130,6 +130,76 @@ def test_assigned_data_is_noticed(agree):
     assert steps[0].stats.retrace_reasons == ["layer.weight.data: assigned anew"]
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda w: w.t_(),
+        lambda w: w.transpose_(0, 1),
+        lambda w: w.squeeze_(0),
+        lambda w: setattr(w, "data", w.data.T),
+        lambda w: setattr(w, "data", w.data.flip(0)),
+    ],
+)
+@pytest.mark.parametrize("make", [lambda x: x, lambda x: x[:], lambda x: nn.Parameter(x)])
+def test_a_tensor_that_shows_its_memory_in_another_way_is_noticed(agree, make, change):
+    def scenario(compile):
+        w, part = make(lucid.tensor([[1.0, 2.0], [3.0, 4.0]])), None
+        part = w.detach()[0]
+
+        @compile
+        def step(x):
+            with lucid.no_grad():
+                w[0].add_(x)
+            return w * part
+
+        results = [step(lucid.ones(2)).detach() for _ in range(2)]
+        with lucid.no_grad():
+            change(w if not w.requires_grad else w.data)
+            if w.requires_grad:
+                w.data = w.data.T
+        return [results, [step(lucid.ones(2)).detach() for _ in range(3)], w, part]
+
+    (step,) = agree(scenario)
+    assert step.stats.traces <= 2
+    assert not step.stats.eager_reasons
+
+
+def test_memory_that_two_parameters_share_from_some_call_on_is_traced_once_more(agree):
+    def scenario(compile):
+        layer, other = nn.Linear(2, 2), nn.Linear(2, 2)
+
+        @compile
+        def step(x):
+            with lucid.no_grad():
+                layer.weight.mul_(0.5).add_(x)
+                other.weight.mul_(0.9)
+            return layer(x) + other(x)
+
+        results = []
+        for i in range(8):
+            if i == 3:
+                other.weight.data = layer.weight.data
+            results.append(step(lucid.ones(2)).detach())
+        return [results, layer, other]
+
+    agree(scenario, traces=2)
+
+
+def test_a_view_from_outside_that_a_step_makes_another_view_runs_op_by_op(agree):
+    def scenario(compile):
+        w = lucid.tensor([[1.0, 2.0], [3.0, 4.0]])[:]
+
+        @compile
+        def step(x):
+            w.t_()
+            return w[0] * x
+
+        return [[step(lucid.ones(2)) for _ in range(3)], w]
+
+    (step,) = agree(scenario)
+    assert "it calls t_() of a view from outside" in step.stats.eager_reasons[0]
+
+
 def test_a_loaded_state_dict_needs_no_new_trace(agree):
     def scenario(compile):
         model = nn.Sequential(nn.Linear(3, 2), nn.Tanh())

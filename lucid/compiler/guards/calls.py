@@ -67,6 +67,7 @@ from lucid.ir.types import has_dtype
 from lucid.ir.whose_code import (
     LIBRARYS_ATTRIBUTES,
     NUMPY,
+    PRINT,
     is_called_by_followed,
     is_followed,
     is_librarys,
@@ -179,7 +180,7 @@ _SHARED = {"threading", "queue", "multiprocessing", "concurrent", "asyncio", "su
 # Functions in C that go through a container, and don't look into what is in it.
 _ONE_LEVEL = {
     *(enumerate, zip, reversed, iter, list, tuple, set, frozenset, map, filter, dict, sum, all),
-    *(any, min, max, sorted, print, super, issubclass, type, id, callable, object),
+    *(any, min, max, sorted, PRINT, super, issubclass, type, id, callable, object),
     builtins.isinstance,
     *(range, deque, itertools.chain, itertools.cycle, itertools.islice, itertools.pairwise),
     *(itertools.zip_longest, itertools.product, itertools.combinations, itertools.permutations),
@@ -1112,7 +1113,8 @@ class GuardCollector(Reads):
                 self._meet_register(f"{path}.{group}", path, entries, module)
         for group, entries in global_hooks.items():
             self._meet_register(f"nn.modules.module.{group}", "", entries, None)
-        self._load_from_class(type(module), "forward")
+        for name in ("__call__", "forward"):
+            self._load_from_class(type(module), name)
 
     def _meet_register(self, place: str, path: str, entries: Any, holder: Any) -> None:
         """Members of a module by name, or hooks by number."""

@@ -646,10 +646,10 @@ class Collector:
         if self.is_gradient(tensor):
             return  # which a guard of its own looks at
         moves = identity_of(tensor, "data") in self._apart
-        storage = None if moves else tensor._storage
+        memory = None if moves else (tensor._storage, tensor._chain)
         hooks = hooks_of(tensor)
         self.guards[identity] = TensorGuard(
-            path, tensor.requires_grad, tensor, tensor._grad_fn is None, storage, hooks
+            path, tensor.requires_grad, tensor, tensor._grad_fn is None, memory, hooks
         )
         for hook in hooks.values():
             self.value(hook, f"a hook of {path}", tensor)

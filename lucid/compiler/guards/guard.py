@@ -27,7 +27,8 @@ from lucid.ir.classes import isinstance
 from lucid.ir.location import Location, line_of
 from lucid.ir.whose_code import is_librarys
 from lucid.tensor.context import epoch
-from lucid.tensor.core import TensorCore
+from lucid.tensor.core import TensorCore, ViewChain
+from lucid.tensor.storage import Storage
 from lucid.tensor.tree import items_of
 
 
@@ -530,12 +531,12 @@ class TensorGuard(Guard):
 
     Attributes:
         expected: whether it requires grad; is_leaf: whether without a history.
-        storage: its memory; None: that doesn't matter.
+        memory: the storage, and the views through which it shows that; None: they don't matter.
     """
 
     tensor: TensorCore
     is_leaf: bool
-    storage: object
+    memory: tuple[Storage, ViewChain] | None
     hooks: dict[int, Any]
 
     def __post_init__(self) -> None:
@@ -550,12 +551,17 @@ class TensorGuard(Guard):
         return (
             wants == self.expected
             and (tensor._grad_fn is None) == self.is_leaf
-            and (self.storage is None or tensor._storage is self.storage)
+            and not self.has_other_memory()
             and self.has_its_hooks()
         )
 
     def has_other_memory(self) -> bool:
-        return self.storage is not None and self.tensor._storage is not self.storage
+        """Whether it shows another storage, or the same one otherwise, as after `w.t_()`."""
+        if self.memory is None:
+            return False
+        storage, chain = self.memory
+        tensor = self.tensor
+        return tensor._storage is not storage or tensor._chain != chain
 
     def has_its_hooks(self) -> bool:
         return hooks_of(self.tensor).keys() == self.hooks.keys()

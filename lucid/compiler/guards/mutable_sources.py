@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import operator
+import weakref
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -35,7 +36,7 @@ from lucid.compiler.inputs.scalars import SymScalar, is_live
 from lucid.compiler.inputs.signature import Call
 from lucid.ir.classes import isinstance
 from lucid.ir.types import has_dtype
-from lucid.tensor.context import epoch
+from lucid.tensor.context import context, epoch
 from lucid.tensor.core import TensorCore
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.tree import children_of
@@ -196,18 +197,27 @@ class TensorProperty(MutableSource):
         position: of an argument, its number; else -1.
     """
 
-    __slots__ = ("position",)
+    __slots__ = ("_data", "position")
 
     def __init__(self, path: str, tensor: TensorCore, name: str, position: int = -1) -> None:
         super().__init__(path, tensor, name)
         self.position = position
+        self._data: weakref.ref[TensorCore] | None = None
 
     def found(self) -> Any:
         if self.key == "data":
-            return self.owner.data
+            return self._memory()
         if self.key == "requires_grad":
             return bool(self.owner._requires_grad)
         return self.owner._grad_fn is not None
+
+    def _memory(self) -> TensorCore:
+        """One tensor while the memory is the same, since that may be state by another name."""
+        data = None if self._data is None else self._data()
+        if data is None or context.recorder is not None or not self.holds(data):
+            data = self.owner.data
+            self._data = weakref.ref(data)
+        return data
 
     def put(self, value: Any) -> None:
         self._give(self.owner, value)

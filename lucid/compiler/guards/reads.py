@@ -108,6 +108,7 @@ class Reads(Collector):
             self.tensor(path, owner)
             if id(owner) in self.given_tensors:
                 self._look_for_attribute(owner, name)
+                self._load_from_class(kind, name)
             elif name not in _OF_TENSORS:
                 self._load_from_object(owner, name, path, attributes_of(owner))
         elif kind is types.FunctionType:

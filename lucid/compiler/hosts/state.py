@@ -33,7 +33,7 @@ from lucid.compiler.results.memory import TracedMemory
 from lucid.ir.classes import isinstance
 from lucid.ir.graph import Value
 from lucid.ir.location import takers
-from lucid.ir.whose_code import is_librarys, is_users
+from lucid.ir.whose_code import PRINT, is_librarys, is_users
 from lucid.random import default_generator
 from lucid.tensor.context import epoch
 from lucid.tensor.core import TensorCore
@@ -290,7 +290,7 @@ class _Unsaid(Substitutes):
         is_logger = isinstance(owner, logging.Logger) or function.__module__ == "logging"
         says = (
             function is warnings.warn
-            or (function is print and _is_terminal(kwargs.get("file") or sys.stdout))
+            or (function is PRINT and _is_terminal(kwargs.get("file") or sys.stdout))
             or (is_logger and name in _LOGS)
             or (_is_terminal(owner) and name in ("write", "writelines", "flush"))
         )

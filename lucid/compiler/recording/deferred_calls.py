@@ -32,7 +32,7 @@ from lucid.compiler.recording.late_numbers import LateList
 from lucid.compiler.recording.texts import TEXTS, is_number_or_text, is_of_call, written
 from lucid.ir.classes import isinstance
 from lucid.ir.location import Location, here, warning_at
-from lucid.ir.whose_code import is_users
+from lucid.ir.whose_code import PRINT, is_users
 from lucid.tensor.tree import flatten
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def _printing(
     is_of_c = type(out) in (io.StringIO, io.TextIOWrapper)
     if is_of_c and not flush and type(between) is type(last) is str:
         return functools.partial(out.write, between.join(texts) + last)
-    return functools.partial(print, *texts, sep=sep, end=end, file=file, flush=flush)
+    return functools.partial(PRINT, *texts, sep=sep, end=end, file=file, flush=flush)
 
 
 class Augmented:
@@ -216,7 +216,7 @@ class DeferredCalls:
         """What takes down a call that does something outside; None: it does nothing there."""
         if function is warnings.warn:
             return self._warn
-        if function is print:
+        if function is PRINT:
             return self._print
         if function is json.dump:
             return self._json

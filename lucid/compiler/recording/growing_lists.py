@@ -41,6 +41,7 @@ from lucid.ir.classes import isinstance
 from lucid.ir.extents import LEAST, MOST
 from lucid.ir.location import here
 from lucid.ir.types import i64
+from lucid.ir.whose_code import PRINT
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.tree import flatten
 
@@ -55,7 +56,7 @@ REDUCTIONS: frozenset[Any] = ONLY_COMPUTE | {
 }
 _TENSORS = frozenset({tensor, as_tensor})
 _MAKE_ARRAYS, _OF_NUMPY = (np.array, np.asarray), (np.ufunc, type(np.sum))
-_SHOWS = frozenset({str, repr, format, print})
+_SHOWS = frozenset({str, repr, format, PRINT})
 _ARRAY = "np.array"  # what calls are named that make one
 _SHORT = 4  # entries of a part that is a list of live numbers, and no formula
 _LAST = 256  # entries of a list that each call asks whether they are numbers
