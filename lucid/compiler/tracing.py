@@ -125,12 +125,15 @@ class Tracer:
         self, call: Call, undo: list[Callable[[], object]], differs: Departure | None = None
     ) -> tuple[Call, Program]:
         """The call as a program sees it that serves it, which is traced if there is none."""
-        dynamic = self._dynamic
-        if dynamic.counts and differs is None:
-            found = self._from_before_ints_moved(call)
-            if found is not None:
-                return found
-        if self._untraceable and self._programs.fitting(call, differs)[0] is None:
+        dynamic, traces = self._dynamic, self._stats.traces
+        program, why = self._programs.fitting(call, differs)
+        if program is None and dynamic.counts and differs is None:
+            as_given = dynamic.signature(*call.given, live=())  # from before ints and texts moved
+            program, _ = self._programs.fitting(as_given, None)
+            call = call if program is None else as_given
+        if program is not None:
+            return call, program
+        if self._untraceable:
             self._refuse_untraceable(call.key)
         known = dynamic.known(undo, self._programs.all())
         known.functions = [] if self._is_unverified else None
@@ -139,7 +142,7 @@ class Tracer:
         while restarts < MOST_RESTARTS:
             start = time.perf_counter()
             try:
-                return call, self._program(call, known, differs)
+                return call, self._program(call, known, differs, why, traces)
             except RestartTrace as restart:
                 traceback.clear_frames(restart.__traceback__)  # which those followed keep
                 restarts += 1
@@ -147,7 +150,7 @@ class Tracer:
                 self._stats.compile_seconds += time.perf_counter() - start
                 reason = restart.reason
                 dynamic.enter(restart, known)
-                call = dynamic.signature(*call.given)
+                call, traces = dynamic.signature(*call.given), -1
             except BaseException as error:
                 dynamic.exact &= exact  # lists weren't why, as it fails with their items known
                 is_reason = isinstance(error, EagerOnlyError) and error.__cause__ is None
@@ -160,27 +163,23 @@ class Tracer:
             "hint: do that outside of the compiled function, or in plain dicts and lists"
         )
 
-    def _from_before_ints_moved(self, call: Call) -> tuple[Call, Program] | None:
-        """A program for just the ints and texts of a call, where none that reads them fits."""
-        if self._programs.fitting(call, None)[0] is not None:
-            return None
-        found = self._dynamic.signature(*call.given, live=())
-        program, _ = self._programs.fitting(found, None)
-        return None if program is None else (found, program)
+    def _program(
+        self, call: Call, known: Known, differs: Departure | None, reason: str | None, traces: int
+    ) -> Program:
+        """A program for a call, traced if there is none.
 
-    def _program(self, call: Call, known: Known, differs: Departure | None) -> Program:
-        """A program for a call, traced if there is none."""
-        program, _ = self._programs.fitting(call, differs)
-        if program is not None:
-            return program
+        reason: why none fitted, as in `_trace`, after so many traces; -1: they weren't asked.
+        """
         before = ListenerSnapshot()
         try:
             with (
                 Progress(name_of(self._function)),
                 WriteLock(frozenset((id(self), TRACING))) as claim,
             ):
-                program, reason = self._programs.fitting(call, differs)
-                if program is None:  # nor has another thread traced it meanwhile
+                program = None
+                if traces != self._stats.traces:  # another thread may have traced it meanwhile
+                    program, reason = self._programs.fitting(call, differs)
+                if program is None:
                     program = self._trace(call, known, differs, reason, claim)
             return program
         except BaseException as error:

@@ -11,6 +11,7 @@ import weakref
 import pytest
 
 import lucid
+from lucid.compiler.cache import ProgramCache
 
 
 class Thing:
@@ -422,3 +423,23 @@ def test_what_a_context_variable_holds_is_known_by_its_place(agree):
         return found
 
     agree(scenario, traces=1)
+
+
+def test_a_call_for_another_program_asks_each_of_them_once(monkeypatch):
+    looks, fitting = [], ProgramCache.fitting
+
+    def counted(*args):
+        looks.append(args)
+        return fitting(*args)
+
+    owner = Thing(kept={})
+    step = lucid.compile(lambda x, i: x * len(owner.kept) + i)
+    x = lucid.ones(2)
+    for i in range(24):
+        if i == 18:
+            traces = step.stats.traces
+            monkeypatch.setattr(ProgramCache, "fitting", counted)
+        owner.kept = dict.fromkeys(range(i % 3), x)
+        assert step(x, i).tolist() == [i % 3 + i] * 2
+    assert step.stats.traces == traces
+    assert 0 < len(looks) <= 6

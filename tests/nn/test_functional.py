@@ -12,6 +12,7 @@ from scipy import special
 
 import lucid
 import lucid.nn.functional as F
+from lucid import nn
 from lucid.nn.functional import resizing
 
 X = np.linspace(-4.0, 4.0, 33).reshape(3, 11)
@@ -253,6 +254,17 @@ def test_dropout_of_nothing_and_of_all() -> None:
     assert F.dropout(x, 1.0).tolist() == [0.0, 0.0, 0.0]
     with pytest.raises(ValueError, match=r"has to be between 0 and 1, but got 1\.5"):
         F.dropout(x, 1.5)
+
+
+def test_dropout2d_takes_fewer_axes_as_examples_and_channels() -> None:
+    with pytest.warns(UserWarning, match="takes an input of 3 axes as \\(n, c, l\\)"):
+        of_lines = F.dropout2d(lucid.ones(8, 16, 5), 0.5)
+    assert_array_equal(of_lines.numpy(), of_lines[:, :, :1].expand(8, 16, 5).numpy())
+    assert 0.0 < of_lines[:, :, 0].mean(dim=1).min() < of_lines[:, :, 0].mean(dim=1).max() < 2.0
+    with pytest.warns(UserWarning, match="takes an input of 2 axes as \\(n, c\\)"):
+        of_numbers = nn.Dropout2d()(lucid.ones(8, 16))
+    assert sorted(of_numbers.unique().tolist()) == [0.0, 2.0]
+    assert len({*map(tuple, F.dropout1d(lucid.ones(16, 5)).tolist())}) == 2
 
 
 def test_dropout_passes_the_gradient_through_the_same_mask() -> None:

@@ -50,12 +50,13 @@ def item_at(owner: Any, key: Any) -> Any:
     """
     if key is CONTENTS:
         return copy_of(owner)
-    if isinstance(owner, dict):
+    kind = type(owner)  # `isinstance` would take most of the time of a look for a program
+    if issubclass(kind, dict):
         return dict.get(owner, key, ABSENT)
     try:
-        if isinstance(owner, list):
+        if issubclass(kind, list):
             return list.__getitem__(owner, key)
-        return owner.cell_contents if isinstance(owner, types.CellType) else owner[key]
+        return owner.cell_contents if kind is types.CellType else owner[key]
     except (KeyError, IndexError, ValueError):
         return ABSENT
 

@@ -61,14 +61,14 @@ class GuardTable:
     def _enter(self, guard: Guard) -> None:
         if guard.moves:
             self.others.append(guard)
-        elif isinstance(guard, AnswerGuard) and guard.ask is len:
-            self.lengths.append((guard.args[0], guard.expected))
-        elif isinstance(guard, FieldGuard):
-            self.fields.append((guard.owner.of, guard.key, guard.expected))
-        elif isinstance(guard, ContentsGuard) and _is_of_objects(guard):
-            self._enter_contents(guard.owner, guard.expected)
-        elif isinstance(guard, EntryGuard):
+        elif type(guard) is EntryGuard:
             self._enter_entry(guard, guard.owner)
+        elif type(guard) is FieldGuard:
+            self.fields.append((guard.owner.of, guard.key, guard.expected))
+        elif type(guard) is AnswerGuard and guard.ask is len:
+            self.lengths.append((guard.args[0], guard.expected))
+        elif type(guard) is ContentsGuard and _is_of_objects(guard):
+            self._enter_contents(guard.owner, guard.expected)
         else:
             self.others.append(guard)
 

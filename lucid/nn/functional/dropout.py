@@ -7,6 +7,7 @@ from lucid.docstrings import like, maps
 from lucid.functions.elementwise import where
 from lucid.functions.gradients import with_gradient
 from lucid.ir.errors import OptionError, ShapeError
+from lucid.ir.location import warn
 from lucid.ir.types import f32
 from lucid.nn.functional.activation import SELU_ALPHA, SELU_SCALE, result_of, source_of
 from lucid.nn.functional.sliding import of_each_rank
@@ -59,7 +60,8 @@ def _dropoutnd(
     """Zero whole channels of (n, c, l) or (c, l) with probability p while training.
 
     A channel is kept whole or set to 0 whole, in each example by itself; what is kept is scaled by
-    1 / (1 - p).
+    1 / (1 - p). As in PyTorch, `dropout2d` takes three axes as (n, c, l), and two as (n, c), and
+    warns of it.
 
     Raises:
         OptionError: p is outside of [0, 1].
@@ -68,14 +70,18 @@ def _dropoutnd(
     >>> F.dropout1d(lucid.ones(1, 2, 2), training=False).shape
     lucid.Size([1, 2, 2])
     """
-    name = f"dropout{rank}d"
-    if input.ndim not in (rank + 1, rank + 2):
+    name, axes = f"dropout{rank}d", input.ndim
+    if axes not in (rank + 1, rank + 2) and (rank, axes) != (2, 2):
         raise ShapeError(f"{name}: takes {rank + 1} or {rank + 2} axes, not {input._type}")
+    if rank == 2 and axes < 4:
+        taken = "(n, c, l), as dropout1d does" if axes == 3 else "(n, c), as dropout does"
+        warn(f"dropout2d: takes an input of {axes} axes as {taken}")
     if not 0.0 <= p <= 1.0:
         raise OptionError(f"{name}: dropout probability has to be between 0 and 1, but got {p}")
     if not training or p == 0.0:
         return input
-    shape = (*input.shape[:-rank], *(1,) * rank)
+    count = 2 if rank == 2 else axes - rank  # of the axes that say which channel
+    shape = (*input.shape[:count], *(1,) * (axes - count))
     return result_of(input, input * dropout(lucid.ones(shape, dtype=input.dtype), p), inplace)
 
 
