@@ -37,6 +37,7 @@ from lucid.runtime import cache
 from lucid.runtime.open_programs import Families
 from lucid.tensor.context import context
 from lucid.tensor.write_locks import close_blocks, held, lock
+from lucid.utils.checkpoint import checkpoint
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs a timer's signal")
 
@@ -649,6 +650,33 @@ def test_an_interrupt_anywhere_in_eager_mode_leaves_the_modes_of_the_thread(kind
         run()  # what is compiled at some call is so
         number += 1
     assert number > 10
+
+
+@LOST
+@pytest.mark.parametrize("part", ["call", "backward"])
+def test_an_interrupt_anywhere_in_a_checkpoint_leaves_modes_and_buffers(part: str) -> None:
+    count, x = lucid.zeros(1), lucid.ones(2, requires_grad=True)
+
+    def block(x: lucid.Tensor) -> lucid.Tensor:
+        count.add_(1)
+        return x.exp()
+
+    def call() -> lucid.Tensor:
+        return checkpoint(block, x).sum()
+
+    for _ in range(5):  # what is compiled has been
+        call().backward()
+    number, rest, is_interrupted = 1, at_rest(), True
+    while is_interrupted:
+        run = call if part == "call" else call().backward
+        before = float(count)
+        is_interrupted = interrupted_at(number, run)
+        assert at_rest() == rest, number
+        if part == "backward":
+            assert count == before, number
+        call().backward()
+        number += 1
+    assert number > 100
 
 
 def test_a_block_that_ends_is_interrupted_in_one_place_at_most() -> None:
