@@ -28,6 +28,7 @@ from lucid.autograd.generators import put_state
 from lucid.autograd.native import Code
 from lucid.compiler.guards import events
 from lucid.compiler.guards.age import Age
+from lucid.compiler.guards.guard import TensorGuard
 from lucid.compiler.hosts.state import _Writes
 from lucid.compiler.results.replayed_effects import ReplayedEffect
 from lucid.compiler.tracing import Tracer
@@ -37,6 +38,7 @@ from lucid.runtime import cache
 from lucid.runtime.open_programs import Families
 from lucid.tensor.context import context
 from lucid.tensor.write_locks import close_blocks, held, lock
+from lucid.testing import assert_close
 from lucid.utils.checkpoint import checkpoint
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs a timer's signal")
@@ -725,6 +727,31 @@ def test_an_interrupt_between_a_trace_and_its_first_run_leaves_nothing_of_the_tr
         handlers.clear()
         pair.call(1, lambda run, delay: run(), 0.0)
     assert number > 100
+
+
+@lucid.no_grad()
+def test_an_interrupt_while_native_code_asks_a_guard_is_raised() -> None:
+    """It was taken for an answer, and the long way knew nothing of it."""
+    model, x = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5)), lucid.ones(3, 2)
+    step = lucid.compile(lambda x: model(x).sum())
+
+    def profile(frame: Any, event: str, value: Any) -> None:
+        if event == "call" and frame.f_code is TensorGuard.holds.__code__:
+            raise Interrupt
+
+    for number in range(8):  # two programs in turn
+        model.train(number % 2 == 0)
+        step(x)
+    model.train()
+    sys.setprofile(profile)
+    try:
+        with pytest.raises(Interrupt):
+            step(x)
+    finally:
+        sys.setprofile(None)
+    model.eval()
+    assert_close(step(x), model(x).sum(), rtol=1e-6)
+    assert step.stats.traces == 2
 
 
 def test_an_interrupt_as_a_module_ends_leaves_the_names_of_the_next_trace() -> None:
