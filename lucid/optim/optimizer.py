@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from lucid.autograd.modes import no_grad
 from lucid.compiler.guards.events import unheard
 from lucid.compiler.recording import hooks
 from lucid.functions.arguments import kind_of
@@ -525,8 +524,7 @@ def _load(entry: StateEntry, key: str, value: Any, parameter: Tensor) -> None:
         return
     value = value.detach()
     if isinstance(present, Tensor) and present.shape == value.shape:
-        with no_grad():
-            write_(present, value.to(present.dtype))
+        within({"grad_enabled": False}, write_, present, value.to(present.dtype))
         return
     both = value.dtype.is_floating_point and parameter.dtype.is_floating_point
     entry[key] = value.to(parameter.dtype if both and key != "step" else value.dtype, copy=True)

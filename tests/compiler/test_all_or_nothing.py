@@ -635,13 +635,30 @@ def divided() -> Callable[[], object]:
     return lambda: ops.div.evaluate(x, x * 0)
 
 
+def sampled() -> Callable[[], object]:
+    return lucid.distributions.Normal(lucid.zeros(2), lucid.ones(2)).sample
+
+
+def seeded() -> Callable[[], object]:
+    generator = lucid.Generator()
+    return lambda: generator.manual_seed(3)
+
+
+def initialized() -> Callable[[], object]:
+    weight = lucid.empty(2)
+    return lambda: nn.init.ones_(nn.init.uniform_(weight))
+
+
 def nested() -> Callable[[], object]:
     x, vmap = lucid.ones(2, 2), lucid.func.vmap
     return lambda: vmap(vmap(lambda y: -y))(x)
 
 
 @LOST
-@pytest.mark.parametrize("kind", [eager_step, normalized, decorated, divided, nested])
+@pytest.mark.parametrize(
+    "kind",
+    [eager_step, normalized, decorated, divided, sampled, seeded, initialized, nested],
+)
 def test_an_interrupt_anywhere_in_eager_mode_leaves_the_modes_of_the_thread(kind: Any) -> None:
     run = kind()
     for _ in range(5):  # what is compiled has been
