@@ -21,7 +21,6 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from lucid.autograd.modes import no_grad
 from lucid.autograd.native import program
 from lucid.device import check_device, device
 from lucid.docstrings import like, maps
@@ -43,7 +42,7 @@ from lucid.ir.errors import DTypeError, OptionError, ShapeError
 from lucid.ir.op import Op
 from lucid.ir.types import DType, Shape, f64, i64, limits_of, type_of_array
 from lucid.layouts import check_memory_format
-from lucid.tensor.context import context
+from lucid.tensor.context import context, within
 from lucid.tensor.core import constant, emit, of_array
 from lucid.tensor.writing import add_array, write_
 
@@ -109,8 +108,7 @@ class Generator:
         if not -(2**63) <= number < 2**64:
             raise OptionError(f"manual_seed: overflow: {number} has more than 64 bits")
         signed = number - 2**64 if number >= 2**63 else number
-        with no_grad():
-            write_(self.state, _pair(signed, 0))
+        within({"grad_enabled": False}, write_, self.state, _pair(signed, 0))
         return self
 
     def seed(self) -> int:
@@ -166,8 +164,7 @@ class Generator:
         state = tensor_of(new_state, "set_state", "new_state")
         if state._type.dtype is not i64 or state._type.shape != (2,):
             raise ShapeError(f"set_state: the state is i64[2], not {state._type}")
-        with no_grad():
-            write_(self.state, state)
+        within({"grad_enabled": False}, write_, self.state, state)
         return self
 
     def draw(self, op: Op, shape: Shape, dtype: DType) -> Tensor:

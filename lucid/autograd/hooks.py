@@ -257,22 +257,24 @@ def saved_tensors_hooks(
     >>> x.grad
     tensor([2.7183, 7.3891])
     """
-    with saving_with(SavedTensorHooks(pack_hook, unpack_hook)):
+    present, inside = vars(context), saving_with(SavedTensorHooks(pack_hook, unpack_hook))
+    before = {name: present[name] for name in inside}
+    present.update(inside)
+    try:
         yield
+    finally:
+        present.update(before)
 
 
-@contextmanager
-def saving_with(hooks: SavedTensorHooks) -> Iterator[None]:
-    """Let hooks be in force. Raises where `disable_saved_tensors_hooks` forbids it."""
+def saving_with(hooks: SavedTensorHooks) -> dict[str, Any]:
+    """The state of a thread in which hooks are in force; compiled functions run op by op there.
+
+    Raises where `disable_saved_tensors_hooks` forbids it.
+    """
     if context.saved_hooks_refused is not None:
         raise LucidError(context.saved_hooks_refused)
-    before = context.saved_hooks
-    context.saved_hooks = [*before, hooks]
-    try:
-        with _saving_block():
-            yield
-    finally:
-        context.saved_hooks = before
+    saving = 1 if context.saving is None else context.saving + 1
+    return {"saved_hooks": [*context.saved_hooks, hooks], "saving": saving}
 
 
 @contextmanager

@@ -31,6 +31,11 @@ _NEW_THREAD = {x: y for x, y in vars(_Context()).items() if x not in ("lent", "r
 _LISTS = [key for key, x in _NEW_THREAD.items() if isinstance(x, list)]
 
 
+def eager_thread(grad_enabled: bool) -> dict[str, Any]:
+    """The state of a thread in eager mode in which nothing goes on."""
+    return _NEW_THREAD | {key: [] for key in _LISTS} | {"grad_enabled": grad_enabled}
+
+
 class EagerThread:
     """Lets the thread be in eager mode, with nothing going on but the block."""
 
@@ -41,11 +46,7 @@ class EagerThread:
         self._before = vars(context).copy()
 
     def __enter__(self) -> None:
-        state = vars(context)
-        state.update(_NEW_THREAD)
-        for key in _LISTS:
-            state[key] = []
-        state["grad_enabled"] = self._grad_enabled
+        vars(context).update(eager_thread(self._grad_enabled))
 
     def __exit__(self, *error: object) -> None:
         vars(context).update(self._before)

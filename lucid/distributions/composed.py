@@ -338,12 +338,11 @@ class TransformedDistribution(Distribution):
             _instance, TransformedDistribution(base, self.transforms, self._validate_args)
         )
 
-    def sample(self, sample_shape: Shape = ()) -> Tensor:
-        with lucid.no_grad():
-            x = self.base_dist.sample(sample_shape)
-            for transform in self.transforms:
-                x = transform(x)
-            return x
+    def _sampled(self, sample_shape: Shape) -> Tensor:
+        x = self.base_dist.sample(sample_shape)
+        for transform in self.transforms:
+            x = transform(x)
+        return x
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
         x = self.base_dist.rsample(sample_shape)

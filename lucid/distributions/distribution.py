@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import lucid
-from lucid.autograd.modes import no_grad
 from lucid.compiler.recording import hooks
 from lucid.distributions.constraints import Constraint, is_dependent
 from lucid.docstrings import ending
@@ -20,6 +19,7 @@ from lucid.functions.arguments import kind_of, tensor_of, typed
 from lucid.functions.checks import require
 from lucid.ir.errors import ArgumentError, MissingRuleError, OptionError, ShapeError
 from lucid.ir.location import warn
+from lucid.tensor.context import within
 from lucid.tensor.size import Size
 from lucid.tensor.tensor import Tensor
 
@@ -251,8 +251,7 @@ class Distribution(OfFormulas):
         >>> lucid.distributions.Normal(lucid.zeros(3), 1.0).sample((4,)).shape
         lucid.Size([4, 3])
         """
-        with no_grad():
-            return self._sampled(sample_shape)
+        return within({"grad_enabled": False}, self._sampled, sample_shape)
 
     def _sampled(self, sample_shape: Shape) -> Tensor:
         """`sample`, where no gradients are recorded."""

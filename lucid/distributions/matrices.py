@@ -156,20 +156,19 @@ class LKJCholesky(Distribution):
         (self.concentration,) = parameters_of(concentration)
         super().__init__(self.concentration.shape, (self.dim, self.dim), validate_args)
 
-    def sample(self, sample_shape: Shape = ()) -> Tensor:
+    def _sampled(self, sample_shape: Shape) -> Tensor:
         shape, dtype = self._extended_shape(sample_shape), self.concentration.dtype
-        with lucid.no_grad():
-            # Halves of a row's elements before the diagonal. (PyTorch takes 1/2, 3/2, 5/2 …, whose
-            # draws have not the density that both say.) The first row has none.
-            halves = 0.5 * lucid.arange(self.dim, dtype=dtype).clamp(min=1)
-            rest = self.concentration.unsqueeze(-1) + 0.5 * (self.dim - 1) - halves
-            squares = Beta(halves, rest, validate_args=False).sample(sample_shape)
-            directions = lucid.randn(shape, dtype=dtype).tril(-1)
-            tiny = float(lucid.finfo(dtype).tiny)
-            lengths = directions.norm(dim=-1, keepdim=True).clamp(min=tiny)
-            below = squares.sqrt().unsqueeze(-1) * directions / lengths
-            diagonal = (1 - (below**2).sum(-1)).clamp(min=tiny).sqrt()
-            return below + lucid.diag_embed(diagonal)
+        # Halves of a row's elements before the diagonal. (PyTorch takes 1/2, 3/2, 5/2 …, whose
+        # draws have not the density that both say.) The first row has none.
+        halves = 0.5 * lucid.arange(self.dim, dtype=dtype).clamp(min=1)
+        rest = self.concentration.unsqueeze(-1) + 0.5 * (self.dim - 1) - halves
+        squares = Beta(halves, rest, validate_args=False).sample(sample_shape)
+        directions = lucid.randn(shape, dtype=dtype).tril(-1)
+        tiny = float(lucid.finfo(dtype).tiny)
+        lengths = directions.norm(dim=-1, keepdim=True).clamp(min=tiny)
+        below = squares.sqrt().unsqueeze(-1) * directions / lengths
+        diagonal = (1 - (below**2).sum(-1)).clamp(min=tiny).sqrt()
+        return below + lucid.diag_embed(diagonal)
 
     def _log_prob(self, value: Tensor) -> Tensor:
         diagonal = value.diagonal(dim1=-2, dim2=-1)[..., 1:]

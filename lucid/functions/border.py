@@ -18,7 +18,6 @@ from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
-from lucid.autograd.modes import no_grad
 from lucid.docstrings import described
 from lucid.functions.arguments import NUMPY_NAMES, complete, kind_of, remedy_for, take_numpy_names
 from lucid.functions.tensors import Tensor
@@ -37,7 +36,7 @@ from lucid.ir.location import LIBRARY
 from lucid.ir.misfits import misfit, with_reduction
 from lucid.ir.whose_code import is_users
 from lucid.tensor import core
-from lucid.tensor.context import context
+from lucid.tensor.context import context, within
 from lucid.tensor.core import LEFT, MISSED
 from lucid.tensor.writing import set_data, write_
 
@@ -491,8 +490,7 @@ def _written(out: Any, result: Any, name: str) -> Any:
             "but one of the arguments requires grad."
         )
     if out._type.shape == result._type.shape:
-        with no_grad():
-            return write_(out, result)
+        return within({"grad_enabled": False}, write_, out, result)
     if out._type.size:
         raise ShapeError(
             f"{name}: out= has shape {list(out._type.shape)}, the result {list(result._type.shape)}"

@@ -24,6 +24,7 @@ from lucid.docstrings import like
 from lucid.functions.border import explain_calls
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.ir.memory import require_blas
+from lucid.tensor.context import within
 from lucid.tensor.core import from_array
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
@@ -56,8 +57,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 
 
 def _write(tensor: Tensor, value: Tensor) -> Tensor:
-    with no_grad():
-        write_(tensor, value)
+    within({"grad_enabled": False}, write_, tensor, value)
     return tensor
 
 
@@ -69,8 +69,7 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = No
     >>> (nn.init.uniform_(lucid.empty(1000)) < 1).all()
     tensor(True)
     """
-    with no_grad():
-        return tensor.uniform_(a, b, generator=generator)
+    return within({"grad_enabled": False}, tensor.uniform_, a, b, generator=generator)
 
 
 @like(uniform_)

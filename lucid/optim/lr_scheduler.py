@@ -24,7 +24,6 @@ from functools import partial
 from types import FunctionType
 from typing import Any, ClassVar, SupportsFloat, TypeVar
 
-from lucid.autograd.modes import no_grad
 from lucid.choices import check_choice
 from lucid.compiler.recording import hooks
 from lucid.compiler.results.replayed_effects import ReplayedEffect
@@ -37,6 +36,7 @@ from lucid.ir.whose_code import is_librarys
 from lucid.nn.naming import NamingError, trace_name, variable_name
 from lucid.optim.groups import ParamGroup
 from lucid.optim.optimizer import Optimizer
+from lucid.tensor.context import within
 from lucid.tensor.core import constant
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
@@ -68,8 +68,8 @@ def set_rate(group: ParamGroup, rate: Any) -> None:
     """Set a group's learning rate; one that is a tensor is written in place."""
     present = group.raw("lr")
     if isinstance(present, Tensor):
-        with no_grad():
-            write_(present, rate if isinstance(rate, Tensor) else constant(rate, present.dtype))
+        new = rate if isinstance(rate, Tensor) else constant(rate, present.dtype)
+        within({"grad_enabled": False}, write_, present, new)
     else:
         group["lr"] = rate
 

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from lucid.autograd.modes import no_grad
 from lucid.compiler.guards.events import unheard
 from lucid.compiler.recording import hooks
 from lucid.functions.arguments import kind_of
@@ -398,14 +397,14 @@ class Optimizer(Hooked):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over hyper-parameters and state; tensors are copied, in place where there are some.
 
-        Raises `OptionError` when the groups differ in number or size; then nothing was changed.
+        An error leaves all as it was.
 
         Args:
             state_dict: as `state_dict` makes it.
 
         Raises:
-            ArgumentError: it isn't a state dict.
-            OptionError: the groups differ in number or size.
+            ArgumentError: it isn't a state dict, or something in it is of another kind.
+            OptionError: the groups differ in number or size, or a hyper-parameter makes no sense.
 
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=0.1)
         >>> state = opt.state_dict()
@@ -434,10 +433,12 @@ class Optimizer(Hooked):
             if len(group["params"]) != len(values["params"]):
                 raise OptionError("load_state_dict: a group has another number of parameters")
             by_number.update(zip(values["params"], group["params"], strict=True))
-        for group, values in zip(self.param_groups, saved, strict=True):
-            group.update({key: value for key, value in values.items() if key != "params"})
-        for number, parameter in by_number.items():
-            entry, values = self.state[parameter], state_dict["state"].get(number, {})
+        settings, states = [*map(self._settings_in, saved)], state_dict["state"]
+        loaded = {x: self._state_in(n, states.get(n, {})) for n, x in by_number.items()}
+        for group, values in zip(self.param_groups, settings, strict=True):
+            group.update(values)
+        for parameter, values in loaded.items():
+            entry = self.state[parameter]
             for key in [key for key in entry if key not in values]:
                 del entry[key]
             for key, value in values.items():
@@ -445,6 +446,39 @@ class Optimizer(Hooked):
         if type(self).__setstate__ is not Optimizer.__setstate__:  # the user's, who adds options
             self.__setstate__({"state": self.state, "param_groups": self.param_groups})
         self._run_hooks("_load_post_hooks")
+
+    def _settings_in(self, saved: dict[str, Any]) -> dict[str, Any]:
+        """The hyper-parameters of a saved group. Raises for those that make no sense."""
+        found = {key: value for key, value in saved.items() if key != "params"}
+        checked = {key: value for key, value in found.items() if key != "lr"}
+        self._check_values(checked)
+        return found | checked  # a schedule may leave a rate that is a hair below 0
+
+    def _state_in(self, number: int, saved: Any) -> dict[str, Any]:
+        """The saved state of a parameter, its arrays as tensors; a count may be a plain number.
+
+        Raises `ArgumentError` for what can't be that. A tensor that is None isn't there yet.
+        """
+        if not isinstance(saved, dict):
+            kind = kind_of(saved)
+            raise ArgumentError(
+                f"load_state_dict: the state of {number} must be a dict, not {kind}"
+            )
+        found: dict[str, Any] = {}
+        for key, value in saved.items():
+            if isinstance(value, np.ndarray):
+                array = plain_array(value, f"load_state_dict: {key!r}")
+                found[key] = of_array(copied_array(array, None, "load_state_dict"))
+            elif isinstance(value, Tensor) or key not in self._state:
+                found[key] = value
+            elif type(value) in (int, float) and self._state[key] is not zeros_like:
+                found[key] = of_array(np.array(value, f32.numpy))
+            elif value is not None:
+                kind = kind_of(value)
+                raise ArgumentError(
+                    f"load_state_dict: {key!r} of {number} must be a tensor, not {kind}"
+                )
+        return found
 
     def __repr__(self) -> str:
         lines = []
@@ -485,16 +519,12 @@ def _check_parameter(parameter: object) -> None:
 def _load(entry: StateEntry, key: str, value: Any, parameter: Tensor) -> None:
     """Take over one value of the state; moments get the parameter's dtype."""
     present = entry.get(key)
-    if not isinstance(value, (Tensor, np.ndarray)):
+    if not isinstance(value, Tensor):
         entry[key] = value
         return
-    if isinstance(value, np.ndarray):
-        array = plain_array(value, f"load_state_dict: {key!r}")
-        value = of_array(copied_array(array, None, "load_state_dict"))
     value = value.detach()
     if isinstance(present, Tensor) and present.shape == value.shape:
-        with no_grad():
-            write_(present, value.to(present.dtype))
+        within({"grad_enabled": False}, write_, present, value.to(present.dtype))
         return
     both = value.dtype.is_floating_point and parameter.dtype.is_floating_point
     entry[key] = value.to(parameter.dtype if both and key != "step" else value.dtype, copy=True)

@@ -43,7 +43,7 @@ from lucid.ir.op import Attributes, Op, Operand
 from lucid.ir.ops.rules import with_birthplaces
 from lucid.ir.strides import Strides, contiguous_strides
 from lucid.ir.types import DType, TensorType, shared_type, type_of_array
-from lucid.tensor.arrays import shareable
+from lucid.tensor.arrays import plain_array, shareable
 from lucid.tensor.context import context, epoch
 from lucid.tensor.lazy_grads import WithGradient
 from lucid.tensor.levels import acting_level
@@ -221,7 +221,9 @@ class TensorCore(Placed, WithGradient):
             return context.recorder.array_of(self)
         if array is None or context.levels:
             array = self._concrete("numpy()")
-        return array if context.lent is None else context.lent.shown(self._storage, array)
+        if context.lent is not None:
+            array = context.lent.shown(self._storage, array)
+        return array.view()  # the user may set its shape and dtype
 
     def _concrete(self, what: str) -> np.ndarray:
         """The data, for a use that no trace can record. Raises `TraceError` inside a trace."""
@@ -686,9 +688,15 @@ def from_array(array: np.ndarray, requires_grad: bool = False) -> Tensor:
 def of_users_array(
     array: np.ndarray, what: str = "from_numpy", *, is_copied: bool = False
 ) -> Tensor:
-    """A tensor on the memory of the user's array, of which eager mode may compute with a copy."""
-    tensor = of_array(array, what)
-    if context.recorder is not None:
+    """A tensor on the memory of the user's array, of which eager mode may compute with a copy.
+
+    The array is the user's, who may set its shape and dtype: a tensor has one of its own, and a
+    trace compares the layout at each call.
+    """
+    if context.recorder is None:
+        tensor = of_array(plain_array(array, what).view(), what)
+    else:
+        tensor = of_array(array, what)
         context.recorder.adopt_array(tensor, is_copied)
     tensor._spot = user_spot()
     return tensor

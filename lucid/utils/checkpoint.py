@@ -6,16 +6,19 @@ A compiled step only notes where its blocks are: a pass of the compiler repeats 
 
 from __future__ import annotations
 
+import operator
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lucid.autograd.hooks import SavedTensorHooks, saving_with
-from lucid.autograd.host_world import EagerThread
+from lucid.autograd.host_world import eager_thread
 from lucid.autograd.node import Edge, Node, sequence_numbers
 from lucid.autograd.saved import Place, SavedTensor, copy_of, with_history
 from lucid.choices import check_choice, check_flag
@@ -25,7 +28,7 @@ from lucid.ir.errors import ArgumentError, LucidError, OptionError
 from lucid.ir.frames import edge
 from lucid.ir.location import user_spot
 from lucid.nn.modules.module import Module
-from lucid.tensor.context import Lending, context, repeating
+from lucid.tensor.context import Lending, context, within
 from lucid.tensor.core import TensorCore, of_value
 from lucid.tensor.storage import Storage, VersionCounter
 
@@ -183,8 +186,7 @@ def _recorded(call: Callable[[], Any], name: str) -> Any:
     written = frozenset() if collector is None else collector.written()
     with recorder.region(name, "checkpoint") as block:
         hooks = SavedTensorHooks(None, lambda tensor: _barrier(tensor, block))
-        with saving_with(hooks):
-            result = call()
+        result = within(saving_with(hooks), call)
     advanced = None if collector is None else collector.advanced(written)
     if advanced is not None:
         recorder.run_op_by_op(
@@ -263,8 +265,7 @@ class _Block:
     def call(self, call: Callable[[], Any]) -> Any:
         """Run the function, keeping of what it saves only how much there is."""
         hooks = SavedTensorHooks(self._leave_place, self._unpack, lambda packed, edge: None)
-        with saving_with(hooks), self._state.noting():
-            result = call()
+        result = within(saving_with(hooks), self._state.noting, call)
         for tensor in _tensors_in(result):
             node = tensor.grad_fn
             is_new = node is not None and node._sequence > self._first
@@ -306,12 +307,14 @@ class _Block:
         args = [self._argument(x) for x in self._args]
         kwargs = {key: self._argument(x) for key, x in self._kwargs.items()}
         hooks = SavedTensorHooks(saved.keep, _same, saved.keep_private)
-        with EagerThread(grad_enabled=True), saving_with(hooks):
-            try:
-                with repeating(), self._state.as_found(), self._context:
-                    self._function(*args, **kwargs)
-            except _Stop:
-                pass
+
+        def call() -> None:
+            with self._context:
+                self._function(*args, **kwargs)
+
+        inside = {"saved_hooks": [hooks], "saving": 1, "repeats": True}
+        with suppress(_Stop):
+            within(eager_thread(grad_enabled=True) | inside, self._state.as_found, call)
         self._check(places, saved.count)
 
     def _argument(self, kept: Any) -> Any:
@@ -383,17 +386,15 @@ class _State:
         self._around: Lending | None = None
         self._counters: dict[VersionCounter, int] | None = None
 
-    @contextmanager
-    def noting(self) -> Iterator[None]:
-        """Copy what is written in the block before it is."""
+    def noting(self, call: Callable[[], Any]) -> Any:
+        """What a function returns whose writes are noted: what they change is copied before."""
         if context.lent is self:  # the block itself differentiates what it computes
-            yield
-            return
-        self._around, context.lent = context.lent, self
+            return call()
+        self._around = context.lent
         try:
-            yield
+            return within({"lent": self}, call)
         finally:
-            context.lent, self._around = self._around, None
+            self._around = None
 
     def before_write(self, storage: Storage, counter: VersionCounter | None = None) -> None:
         if self._counters is None:
@@ -414,23 +415,32 @@ class _State:
         """Note that the block has made this memory."""
         self._found.pop(storage, None)
 
-    @contextmanager
-    def as_found(self) -> Iterator[None]:
-        """Let all of it be what the call found; afterwards it is again what it was before."""
-        now = [(storage, np.array(storage.array)) for storage in self._found]
-        for storage, _ in now:
-            _overwrite(storage, self._found[storage])
+    def as_found(self, call: Callable[[], Any]) -> Any:
+        """What a function returns while all of it is what the call found; then it is as before.
+
+        It is put back by one call of C, which no interrupt can end in the middle.
+        """
+        arrays = [array for storage in self._found if (array := storage.array) is not None]
         counters: dict[VersionCounter, int] = {}
-        self._counters = counters
+        put: Any = operator.setitem
+        put_back = chain(
+            map(put, arrays, repeat(...), [array.copy() for array in arrays]),
+            # Read when it comes to them.
+            map(
+                setattr,
+                chain.from_iterable([counters]),
+                repeat("now"),
+                chain.from_iterable(map(dict[VersionCounter, int].values, [counters])),
+            ),
+        )
         try:
-            with self.noting():
-                yield
+            for storage, content in [*self._found.items()]:
+                _overwrite(storage, content)
+            self._counters = counters
+            return self.noting(call)
         finally:
             self._counters = None
-            for storage, content in now:
-                _overwrite(storage, content)
-            for counter, version in counters.items():
-                counter.value = version
+            deque(put_back, maxlen=0)
 
 
 def _overwrite(storage: Storage, content: np.ndarray) -> None:

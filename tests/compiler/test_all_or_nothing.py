@@ -28,6 +28,7 @@ from lucid.autograd.generators import put_state
 from lucid.autograd.native import Code
 from lucid.compiler.guards import events
 from lucid.compiler.guards.age import Age
+from lucid.compiler.guards.guard import TensorGuard
 from lucid.compiler.hosts.state import _Writes
 from lucid.compiler.results.replayed_effects import ReplayedEffect
 from lucid.compiler.tracing import Tracer
@@ -37,6 +38,8 @@ from lucid.runtime import cache
 from lucid.runtime.open_programs import Families
 from lucid.tensor.context import context
 from lucid.tensor.write_locks import close_blocks, held, lock
+from lucid.testing import assert_close
+from lucid.utils.checkpoint import checkpoint
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs a timer's signal")
 
@@ -632,13 +635,30 @@ def divided() -> Callable[[], object]:
     return lambda: ops.div.evaluate(x, x * 0)
 
 
+def sampled() -> Callable[[], object]:
+    return lucid.distributions.Normal(lucid.zeros(2), lucid.ones(2)).sample
+
+
+def seeded() -> Callable[[], object]:
+    generator = lucid.Generator()
+    return lambda: generator.manual_seed(3)
+
+
+def initialized() -> Callable[[], object]:
+    weight = lucid.empty(2)
+    return lambda: nn.init.ones_(nn.init.uniform_(weight))
+
+
 def nested() -> Callable[[], object]:
     x, vmap = lucid.ones(2, 2), lucid.func.vmap
     return lambda: vmap(vmap(lambda y: -y))(x)
 
 
 @LOST
-@pytest.mark.parametrize("kind", [eager_step, normalized, decorated, divided, nested])
+@pytest.mark.parametrize(
+    "kind",
+    [eager_step, normalized, decorated, divided, sampled, seeded, initialized, nested],
+)
 def test_an_interrupt_anywhere_in_eager_mode_leaves_the_modes_of_the_thread(kind: Any) -> None:
     run = kind()
     for _ in range(5):  # what is compiled has been
@@ -649,6 +669,33 @@ def test_an_interrupt_anywhere_in_eager_mode_leaves_the_modes_of_the_thread(kind
         run()  # what is compiled at some call is so
         number += 1
     assert number > 10
+
+
+@LOST
+@pytest.mark.parametrize("part", ["call", "backward"])
+def test_an_interrupt_anywhere_in_a_checkpoint_leaves_modes_and_buffers(part: str) -> None:
+    count, x = lucid.zeros(1), lucid.ones(2, requires_grad=True)
+
+    def block(x: lucid.Tensor) -> lucid.Tensor:
+        count.add_(1)
+        return x.exp()
+
+    def call() -> lucid.Tensor:
+        return checkpoint(block, x).sum()
+
+    for _ in range(5):  # what is compiled has been
+        call().backward()
+    number, rest, is_interrupted = 1, at_rest(), True
+    while is_interrupted:
+        run = call if part == "call" else call().backward
+        before = float(count)
+        is_interrupted = interrupted_at(number, run)
+        assert at_rest() == rest, number
+        if part == "backward":
+            assert count == before, number
+        call().backward()
+        number += 1
+    assert number > 100
 
 
 def test_a_block_that_ends_is_interrupted_in_one_place_at_most() -> None:
@@ -697,6 +744,31 @@ def test_an_interrupt_between_a_trace_and_its_first_run_leaves_nothing_of_the_tr
         handlers.clear()
         pair.call(1, lambda run, delay: run(), 0.0)
     assert number > 100
+
+
+@lucid.no_grad()
+def test_an_interrupt_while_native_code_asks_a_guard_is_raised() -> None:
+    """It was taken for an answer, and the long way knew nothing of it."""
+    model, x = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5)), lucid.ones(3, 2)
+    step = lucid.compile(lambda x: model(x).sum())
+
+    def profile(frame: Any, event: str, value: Any) -> None:
+        if event == "call" and frame.f_code is TensorGuard.holds.__code__:
+            raise Interrupt
+
+    for number in range(8):  # two programs in turn
+        model.train(number % 2 == 0)
+        step(x)
+    model.train()
+    sys.setprofile(profile)
+    try:
+        with pytest.raises(Interrupt):
+            step(x)
+    finally:
+        sys.setprofile(None)
+    model.eval()
+    assert_close(step(x), model(x).sum(), rtol=1e-6)
+    assert step.stats.traces == 2
 
 
 def test_an_interrupt_as_a_module_ends_leaves_the_names_of_the_next_trace() -> None:

@@ -477,3 +477,50 @@ def test_what_is_no_state_dict_and_no_shape_is_refused(load: Any, message: str) 
     optimizer = lucid.optim.SGD([lucid.ones(2, requires_grad=True)], lr=0.1)
     with pytest.raises(lucid.ArgumentError, match=message):
         load(optimizer)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("exp_avg", 5, "'exp_avg' of 1 must be a tensor, not int"),
+        ("exp_avg", np.array([None, 1]), "arrays of dtype object"),
+        ("step", "x", "'step' of 1 must be a tensor, not str"),
+        (None, 5, "the state of 1 must be a dict, not int"),
+        ("betas", None, "betas can't be None"),
+        ("betas", (0.9,), "betas must be two numbers"),
+        ("eps", "x", "epsilon value must be a number, not str"),
+    ],
+)
+def test_a_state_that_makes_no_sense_is_refused_and_changes_nothing(
+    key: Any, value: Any, message: str
+) -> None:
+    opt, saved = _stepped(0.1), _stepped(0.2).state_dict()
+    if key is None:
+        saved["state"][1] = value
+    elif key in saved["param_groups"][0]:
+        saved["param_groups"][0][key] = value
+    else:
+        saved["state"][1][key] = value
+    before = repr(opt.state_dict())
+    with pytest.raises(lucid.LucidError, match=message):
+        opt.load_state_dict(saved)
+    assert repr(opt.state_dict()) == before
+
+
+def test_a_count_of_steps_may_be_a_number_as_older_files_of_pytorch_have_it() -> None:
+    opt, other = _stepped(0.1), _stepped(0.1)
+    saved = opt.state_dict()
+    for entry in saved["state"].values():
+        entry["step"] = int(entry["step"])
+    other.load_state_dict(saved)
+    for optimizer in (opt, other):
+        optimizer.step()
+    assert repr(other.state_dict()) == repr(opt.state_dict())
+
+
+def _stepped(lr: float) -> lucid.optim.Adam:
+    weights = [lucid.ones(2, requires_grad=True) for _ in range(2)]
+    opt = lucid.optim.Adam(weights, lr=lr)
+    sum((w * lr).sum() for w in weights).backward()
+    opt.step()
+    return opt

@@ -356,3 +356,41 @@ def test_a_masked_state_is_refused_by_its_name() -> None:
     with pytest.raises(lucid.OptionError, match=r'^load_state_dict: "weight": 1 of the 2 elements'):
         layer.load_state_dict({"weight": np.ma.array([[1.0, 2.0]], mask=[[0, 1]])})
     assert_close(layer.weight, before)
+
+
+# An array that is the user's ------------------------------------------------------------------
+
+
+def _as_integers(array: np.ndarray) -> None:
+    array.dtype = np.int32
+
+
+def _as_columns(array: np.ndarray) -> None:
+    array.shape = (3, 2)
+
+
+def _read_only(array: np.ndarray) -> None:
+    array.flags.writeable = False
+
+
+@pytest.mark.parametrize("change", [_as_integers, _as_columns, _read_only])
+@pytest.mark.parametrize("entrance", [lucid.from_numpy, lucid.as_tensor, lucid.from_dlpack, "out"])
+def test_what_users_set_of_their_array_is_not_set_of_the_tensor_on_its_memory(
+    change: Callable[[np.ndarray], None], entrance: Any
+) -> None:
+    step = lucid.compile(lambda x: 2 * x)
+    array = np.ones((2, 3), np.float32)
+    if entrance == "out":
+        x = lucid.ones(2, 3)
+        array = x.numpy()
+    else:
+        x = entrance(array)
+    step(x)
+    change(array)
+    x[0, 0] = 5.0
+    expected = np.array([[5, 1, 1], [1, 1, 1]], np.float32)
+    assert_close(x, expected)
+    assert_close(2 * x, 2 * expected)
+    assert_close(step(x), 2 * expected)
+    assert array.view(np.float32).flat[0] == 5.0
+    assert step.stats.traces == 1

@@ -434,6 +434,7 @@ class NativeCalls(_CallTables):
     def _enter_constants(self, program: Program) -> None:
         plan = self._plan
         plan[Word.SLOW_PATH] = self._keep(SLOW_PATH)
+        plan[Word.EXCEPTION] = self._keep(Exception)
         plan[Word.TENSOR] = self._keep(Tensor)
         plan[Word.ARRAY] = self._keep(np.ndarray)
         plan[Word.FLOAT] = self._keep(float)

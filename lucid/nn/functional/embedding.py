@@ -82,14 +82,14 @@ def embedding(
     return rows_of("embedding", input, weight, padding_idx, scale_grad_by_freq)
 
 
+@no_grad()
 def shorten_rows(weight: Tensor, index: Tensor, max_norm: float, norm_type: float) -> None:
     """Shorten the rows that are looked up to `max_norm`, in place, where they are longer."""
-    with no_grad():
-        is_used = lucid.zeros(weight.shape[0], dtype=lucid.bool)
-        is_used[index.reshape(-1)] = True
-        norms = weight.norm(norm_type, 1, keepdim=True)
-        is_long = is_used.unsqueeze(1) & (norms > max_norm)
-        weight.mul_(where(is_long, max_norm / (norms + 1e-7), 1.0))
+    is_used = lucid.zeros(weight.shape[0], dtype=lucid.bool)
+    is_used[index.reshape(-1)] = True
+    norms = weight.norm(norm_type, 1, keepdim=True)
+    is_long = is_used.unsqueeze(1) & (norms > max_norm)
+    weight.mul_(where(is_long, max_norm / (norms + 1e-7), 1.0))
 
 
 def check_rows(name: str, index: Tensor, weight: Tensor) -> None:

@@ -23,6 +23,7 @@ from lucid.compiler.recording import hooks
 from lucid.compiler.repeated import RepeatedByShape
 from lucid.functions.checks import require
 from lucid.ir.errors import OptionError
+from lucid.tensor.context import within
 from lucid.tensor.core import of_array
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
@@ -60,8 +61,7 @@ def get_total_norm(
         raise OptionError(f"norm_type must be positive, got {norm_type}")
     if not tensors:
         return lucid.tensor(0.0)
-    with no_grad():
-        total = _norm([tensor.detach() for tensor in tensors], norm_type)
+    total = within({"grad_enabled": False}, _norm, [x.detach() for x in tensors], norm_type)
     if error_if_nonfinite:
         _refuse_nonfinite(total, norm_type)
     return total

@@ -95,14 +95,14 @@ def _define_checked(module: Module) -> None:
                 b.require(b.eq(b.word(value), b.word(entry, 1)))
         with records(b, tables, Checked.ITEMS, 3) as item:
             found = b.api("PyObject_GetItem", b.word(item), b.word(item, 1))
-            b.require_found(found)
+            b.require_made(found)
             b.drop(found)
             b.require(b.eq(found, b.word(item, 2)))
         with records(b, tables, Checked.LENGTHS, 2) as length:
             b.require_size(b.word(length), b.word(length, 1))
         with records(b, tables, Checked.QUESTIONS, 2) as question:
             found = b.api("PyObject_CallNoArgs", b.word(question))
-            b.require_found(found)
+            b.require_made(found)
             b.drop(found)
             b.require(b.eq(found, b.word(question, 1)))
         b.answer(1)
@@ -255,7 +255,7 @@ def _define_numbers(module: Module, layout: Layout) -> None:
         (plan,) = b.args
         with records(b, plan, Word.NUMBERS, 6) as record:
             found = b.call("number", "i64", record)
-            b.require_found(found)
+            b.require_made(found)
             kind, place = b.word(record, 4), b.word(record, 5)
             with b.if_(b.not_(b.eq(b.field(found, layout.kind), kind))):
                 b.drop(found)

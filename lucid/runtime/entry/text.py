@@ -292,7 +292,7 @@ def _define_lock(module: Module) -> None:
         (plan,) = b.args
         args = b.word(plan, Word.ACQUIRE_AT)
         found = b.api("PyObject_Vectorcall", b.word(plan, Word.ACQUIRE), args, 1, 0)
-        b.require_found(found)
+        b.require_made(found)
         b.drop(found)
         b.require(b.eq(found, b.word(plan, Word.TRUE)))
         is_alone = b.eq(b.api("PyList_Size", b.word(plan, Word.CLAIMS)), 0)
@@ -429,12 +429,12 @@ def _define_fits(module: Module, layout: Layout) -> None:
         begin = b.word(plan, Word.BEGIN)
         with b.if_(b.ne(begin, 0)):
             begun = b.api("PyObject_CallNoArgs", begin)
-            b.require_found(begun)
+            b.require_made(begun)
             b.drop(begun)
         spares = b.word(plan, Word.SPARES)
         with b.if_(b.ne(spares, 0)), b.if_(b.eq(b.api("PyList_Size", spares), 0)):
             filled = b.api("PyObject_CallNoArgs", b.word(plan, Word.FILL))
-            b.require_found(filled)
+            b.require_made(filled)
             b.drop(filled)
         b.require(b.ne(b.call("arguments", "i64", plan, args), 0))
         with b.if_(b.eq(spares, 0)):
@@ -448,7 +448,12 @@ def _define_fits(module: Module, layout: Layout) -> None:
 
 
 def _go_long_way_unless(b: EntryBuilder, plan: Val, condition: Val) -> None:
+    """An exception of a guard's is raised again there, if at all, but an interrupt is now."""
     with b.if_(b.not_(condition)):
+        with b.if_(b.ne(b.api("PyErr_Occurred"), 0)):
+            matches = b.call("PyErr_ExceptionMatches", "i32", b.word(plan, Word.EXCEPTION))
+            b.require(b.ne(matches, const("i32", 0)))
+            b.api("PyErr_Clear")
         long_way = b.word(plan, Word.SLOW_PATH)
         b.own(long_way)
         b.answer(long_way)

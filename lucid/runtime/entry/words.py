@@ -222,6 +222,7 @@ class Word(IntEnum):
     BEGIN = 76  # a callable that gets ready for sizes that are found, when numbers are there; or 0
     FILLINGS = 77  # addresses of what fills in words for new sizes
     FILLINGS_AT = 78
+    EXCEPTION = 79  # Python's class: the long way comes to these again, but to no interrupt
 
 
 class Checked(IntEnum):
@@ -301,6 +302,10 @@ class EntryBuilder(FunctionBuilder):
         with self.if_(self.eq(value, 0)):
             self.api("PyErr_Clear")
             self.answer(0)
+
+    def require_made(self, value: Val) -> None:
+        """Return 0 for a null; CPython's exception stays, for `_go_long_way_unless`."""
+        self.require(self.ne(value, 0))
 
     def require_size(self, container: Val, size: Val) -> None:
         """Return 0 unless the container has so many items."""
