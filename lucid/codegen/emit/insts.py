@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -151,6 +151,19 @@ class InstEmitter:
             return
         self.env[number] = self._compute(inst, lanes)
         self.widen(number)
+
+    def emit_invariants(self, emitted: Callable[[int], object] = lambda number: None) -> None:
+        """Emit what follows neither from the first instruction nor from an index.
+
+        emitted: is told the number of each.
+        """
+        follows = {0}
+        for number, inst in enumerate(self.kernel.insts[1:], 1):
+            if not follows.isdisjoint(inst.operands):
+                follows.add(number)
+            elif not self.kernel.dims[number] and not inst.is_root:
+                self.emit(number)
+                emitted(number)
 
     def _compute(self, inst: Inst, lanes: int) -> Val:
         b, dtype = self.b, inst.dtype

@@ -90,6 +90,12 @@ class LoopEmitter(InstEmitter):
         self._place(0)
         self._kept(0)
 
+    def _bounds(self, dim: int) -> tuple[Val | int, Val | int]:
+        """From where to where this part of the kernel goes along a dim."""
+        if self.cut is not None and self.cut[0] == dim:
+            return self.cut[1:]
+        return 0, self.kernel.sizes[dim]
+
     # Kept dims --------------------------------------------------------------------------
 
     def _kept(self, dim: int) -> None:

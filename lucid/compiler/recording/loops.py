@@ -71,7 +71,7 @@ from lucid.ir.location import Location, here
 from lucid.ir.op import Op, Trait
 from lucid.ir.passes.dce import drop_unused_functions
 from lucid.ir.passes.loops import Hoisting, Loop
-from lucid.ir.passes.round_body import DEPTH, is_short
+from lucid.ir.passes.round_body import DEPTH, is_cheap, is_short
 from lucid.ir.ranges import Range, Ranges
 from lucid.ir.region_ops import CONTROL, calls_python, is_exit, stacked
 from lucid.ir.types import TensorType, bool_, i64
@@ -1314,7 +1314,7 @@ def cut(
         if value in inside:
             return value
         node = value.producer
-        if value not in known and node is not None and _is_cheap(node):
+        if value not in known and node is not None and is_cheap(node):
             copied = copy_node(node, body, {x: inner(x) for x in node.operands})
             copied.region, copied.gradient_of = None, None
             body.nodes.append(copied)
@@ -1338,10 +1338,6 @@ def cut(
         value.index = number
         body.inputs.append(Input(value, "arg"))
     return body, captures
-
-
-def _is_cheap(node: GraphNode) -> bool:
-    return node.op in (ops.constant, ops.iota) or (node.op.is_view and len(node.operands) == 1)
 
 
 # ---------------------------------------------------------------------- gradients
