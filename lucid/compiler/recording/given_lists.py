@@ -142,7 +142,7 @@ class GivenList(StackedList):
             each = self._each or (_itself if self.number else _length)
             path, kind = self.path, self.item if self.number else int
             column = Column(path, self._owner, self._key, each, kind, self._then)
-            found = self.recorder.collector.take_entry(column)  # type: ignore[union-attr]
+            found = self.recorder.collector.take_entry(column)
             if found is ABSENT:
                 self.refuse()
             place = axis_of_argument(self.recorder.positions[id(found.tensor)], 0)
@@ -291,7 +291,7 @@ def rows_of(lists: Any) -> Tensor | None:
         return None
     path = short_text(f"[{', '.join(x.path for x in lists)}]")
     column = Column(path, (), Composite(_listed, keys), _itself, first.item)
-    found = first.recorder.collector.take_entry(column)  # type: ignore[union-attr]
+    found = first.recorder.collector.take_entry(column)
     if found is ABSENT:
         first.refuse()
     rows: Tensor = found.tensor
