@@ -665,8 +665,9 @@ class Recorder(TracedMemory):
         self.parts.end()
         self.ended_loops.end()
         del self.hosts, self.ended_loops, self.exits, self.loops, self.foreseen, self.parts
-        del self.collector, self.outside
-        self.call = call
+        del self.outside
+        self.collector, self.call = GuardCollector(), call
+        self.collector.is_over = True  # who has a value of this trace may ask for its text still
         self.arguments = ()
         self.end_numbers()
         self._on_arrays.clear()
