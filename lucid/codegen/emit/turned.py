@@ -93,11 +93,10 @@ class TurnedEmitter(LoopEmitter):
             self.enter(self._columns, loop.index)
             for number, block in self._packed.items():
                 inst = self.kernel.insts[number]
-                assert inst.form is not None
                 element = MEMORY[inst.dtype]
                 source, stride = (
-                    self.places[inst.arg, inst.form],
-                    inst.form.coefficient(self._columns),
+                    self.places[inst.arg, inst.at],
+                    inst.at.coefficient(self._columns),
                 )
                 to = b.at(element, block, b.sub(loop.index, low))
                 name = define_transpose(b.module, element, lanes)
