@@ -108,8 +108,24 @@ class Independent(Distribution):
         return f"Independent({self.base_dist}, {self.reinterpreted_batch_ndims})"
 
 
+class OfCovariance(Distribution):
+    """A distribution about normal vectors, by the Cholesky factor of their covariance."""
+
+    scale_tril: Tensor
+
+    @property
+    def covariance_matrix(self) -> Tensor:
+        """The covariances of the normal vectors."""
+        return self.scale_tril @ self.scale_tril.mT
+
+    @property
+    def precision_matrix(self) -> Tensor:
+        """The inverse of the covariances."""
+        return lucid.cholesky_inverse(self.scale_tril)
+
+
 @like(Distribution)
-class MultivariateNormal(Distribution):
+class MultivariateNormal(OfCovariance):
     """Normal vectors with mean `loc`, by a covariance, its inverse, or its Cholesky factor.
 
     Shapes: `loc` of (…, n) and a matrix of (…, n, n), which broadcast, give draws of (n,).
@@ -153,16 +169,6 @@ class MultivariateNormal(Distribution):
         self.loc = loc.expand(*batch, size)
         self.scale_tril = factor.expand(*batch, size, size)
         super().__init__(batch, (size,), validate_args)
-
-    @property
-    def covariance_matrix(self) -> Tensor:
-        """The covariances."""
-        return self.scale_tril @ self.scale_tril.mT
-
-    @property
-    def precision_matrix(self) -> Tensor:
-        """The inverse of the covariances."""
-        return lucid.cholesky_inverse(self.scale_tril)
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
         eps = lucid.randn(self._extended_shape(sample_shape), dtype=self.loc.dtype)

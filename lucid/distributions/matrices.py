@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import lucid
 from lucid import linalg
 from lucid.distributions import constraints
-from lucid.distributions.composed import MultivariateNormal, factor_of
+from lucid.distributions.composed import MultivariateNormal, OfCovariance, factor_of
 from lucid.distributions.distribution import Distribution, Shape, parameters_of
 from lucid.distributions.positive import Beta, Chi2
 from lucid.docstrings import like
@@ -20,7 +20,7 @@ __all__ = ["LKJCholesky", "Wishart"]
 
 
 @like(MultivariateNormal)
-class Wishart(Distribution):
+class Wishart(OfCovariance):
     """Sums of x x' over `df` normal vectors x of mean 0: what a covariance is estimated from.
 
     Density: in proportion to det(X)^((df - n - 1) / 2) exp(-tr(V^-1 X) / 2), with the covariance V
@@ -70,16 +70,6 @@ class Wishart(Distribution):
         """What the parameters must be, by their names."""
         freedom = constraints.greater_than(self._event_shape[0] - 1)
         return {"df": freedom, "scale_tril": constraints.lower_cholesky}
-
-    @property
-    def covariance_matrix(self) -> Tensor:
-        """The covariances of the normal vectors."""
-        return self.scale_tril @ self.scale_tril.mT
-
-    @property
-    def precision_matrix(self) -> Tensor:
-        """The inverse of the covariances."""
-        return lucid.cholesky_inverse(self.scale_tril)
 
     @property
     def variance(self) -> Tensor:

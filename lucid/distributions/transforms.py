@@ -11,7 +11,7 @@ import lucid
 from lucid.choices import check_choice
 from lucid.compiler.recording import hooks
 from lucid.distributions import constraints
-from lucid.distributions.distribution import Distribution, OfFormulas
+from lucid.distributions.distribution import Distribution, OfFormulas, sum_rightmost
 from lucid.docstrings import ending, like
 from lucid.ir.errors import MissingRuleError, OptionError, ShapeError
 from lucid.nn import functional as F
@@ -38,10 +38,6 @@ def _with_axes(constraint: Any, axes: int) -> Any:
     """The set of events of as many axes, or of more, whose values are in a set; None: unsaid."""
     more = 0 if constraint is None else axes - constraint.event_dim
     return constraints.independent(constraint, more) if more > 0 else constraint
-
-
-def _sum_last(slope: Tensor, axes: int) -> Tensor:
-    return slope.sum(tuple(range(-axes, 0))) if axes else slope
 
 
 def example(arguments: str, x: str, *found: str) -> Callable[[T], T]:
@@ -284,7 +280,7 @@ class ComposeTransform(Transform):
         for part in self.parts:
             after = part(x)
             slope = part.log_abs_det_jacobian(x, after)
-            slopes.append(_sum_last(slope, axes - part.event_dim))
+            slopes.append(sum_rightmost(slope, axes - part.event_dim))
             axes += part._added_axes
             x = after
         return sum(slopes[1:], slopes[0])
@@ -325,7 +321,7 @@ class AffineTransform(Transform):
             slope = self.scale.abs().log().expand(*x.shape)
         else:
             slope = lucid.full_like(x, math.log(abs(self.scale)))
-        return _sum_last(slope, self.event_dim)
+        return sum_rightmost(slope, self.event_dim)
 
 
 class _OfNumbers(Transform):
@@ -530,7 +526,7 @@ class IndependentTransform(Transform):
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         slope = self.base_transform.log_abs_det_jacobian(x, y)
-        return _sum_last(slope, self.reinterpreted_batch_ndims)
+        return sum_rightmost(slope, self.reinterpreted_batch_ndims)
 
 
 @like(Transform)
@@ -746,7 +742,7 @@ class _Joined(Transform):
     def _slopes(self, x: Tensor, y: Tensor) -> list[Tensor]:
         parts = zip(self.transforms, self._parts(x), self._parts(y), strict=True)
         found = ((t.event_dim, t.log_abs_det_jacobian(a, b)) for t, a, b in parts)
-        return [_sum_last(slope, self.event_dim - axes) for axes, slope in found]
+        return [sum_rightmost(slope, self.event_dim - axes) for axes, slope in found]
 
     def with_cache(self, cache_size: int = 1) -> Transform:
         other = super().with_cache(cache_size)

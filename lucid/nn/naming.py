@@ -41,7 +41,7 @@ def variable_name(target: object) -> str:
     It serves dumps and messages only; empty where nothing holds the object by name.
     """
     recorder = hooks.running.recorder
-    if recorder is not None and recorder.collector is not None:
+    if recorder is not None:
         known = recorder.collector.name_of(target)
         if known:
             return known

@@ -183,11 +183,11 @@ def _recorded(call: Callable[[], Any], name: str) -> Any:
     recorder = running.recorder
     assert recorder is not None
     collector = recorder.collector
-    written = frozenset() if collector is None else collector.written()
+    written = collector.written()
     with recorder.region(name, "checkpoint") as block:
         hooks = SavedTensorHooks(None, lambda tensor: _barrier(tensor, block))
         result = within(saving_with(hooks), call)
-    advanced = None if collector is None else collector.advanced(written)
+    advanced = collector.advanced(written)
     if advanced is not None:
         recorder.run_op_by_op(
             f"checkpoint({name}), which a backward repeats, changes {advanced}, which it reads"

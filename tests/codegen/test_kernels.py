@@ -24,6 +24,7 @@ from lucid.codegen.kernel_ir.instruction import Inst
 from lucid.codegen.kernel_ir.kernel import Kernel, Partition, TileGrid
 from lucid.codegen.kernels.blocked import BlockedKernel
 from lucid.codegen.kernels.body import BodyKernel
+from lucid.codegen.kernels.host import WholeKernel
 from lucid.codegen.kernels.loop import LoopKernel
 from lucid.codegen.kernels.sort import SortKernel
 from lucid.codegen.llvm.target import host_target
@@ -370,7 +371,8 @@ def assert_parsed(program: Program) -> None:
 def test_every_kind_of_kernel_has_a_text_that_is_parsed() -> None:
     text = step_of_all_kinds()
     kernels = parse_kernels(text)
-    kinds = {*Kernel.__subclasses__(), *BodyKernel.__subclasses__()} - {BodyKernel}
+    bases = Kernel, WholeKernel, BodyKernel
+    kinds = {cls for base in bases for cls in base.__subclasses__()} - {*bases}
     assert {type(kernel) for kernel in kernels.values()} == kinds
     for name, kernel in kernels.items():
         assert f"kernel {name} = {kernel}\ncall " in text

@@ -51,13 +51,7 @@ class EpilogueEmitter(InstEmitter):
         if sum(costs.cost_of(i.op) for i in insts if not i.has_address) > costs.INLINE:
             element = lowering.MEMORY[self.kernel.args[0]]
             self.sums = self.b.alloca(element, self.b.target.registers * self.lanes)
-        follows = {0}
-        for number, inst in enumerate(self.kernel.insts[1:], 1):
-            if not follows.isdisjoint(inst.operands):
-                follows.add(number)
-            elif not self.kernel.dims[number] and not inst.is_root:
-                self.emit(number)
-                self._put_away(number)
+        self.emit_invariants(self._put_away)
         self.wide.clear()
 
     def _put_away(self, number: int) -> None:

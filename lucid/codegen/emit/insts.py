@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -45,14 +45,13 @@ class InstEmitter:
                 self._add_place(inst)
 
     def _add_place(self, inst: Inst) -> None:
-        assert inst.form is not None
-        key = inst.arg, inst.form
+        key = inst.arg, inst.at
         if inst.arg < 0:
-            self.places[key] = i64(inst.form.offset)
+            self.places[key] = i64(inst.at.offset)
             self._forms.append((*key, ""))
         else:
             element = lowering.MEMORY[self.kernel.args[inst.arg]]
-            self.places[key] = self.b.at(element, self.args[inst.arg], inst.form.offset)
+            self.places[key] = self.b.at(element, self.args[inst.arg], inst.at.offset)
             self._forms.append((*key, element))
 
     def _find_widened(self) -> set[int]:
@@ -152,6 +151,19 @@ class InstEmitter:
         self.env[number] = self._compute(inst, lanes)
         self.widen(number)
 
+    def emit_invariants(self, emitted: Callable[[int], object] = lambda number: None) -> None:
+        """Emit what follows neither from the first instruction nor from an index.
+
+        emitted: is told the number of each.
+        """
+        follows = {0}
+        for number, inst in enumerate(self.kernel.insts[1:], 1):
+            if not follows.isdisjoint(inst.operands):
+                follows.add(number)
+            elif not self.kernel.dims[number] and not inst.is_root:
+                self.emit(number)
+                emitted(number)
+
     def _compute(self, inst: Inst, lanes: int) -> Val:
         b, dtype = self.b, inst.dtype
         if isinstance(inst.attributes, OpenBits):
@@ -162,10 +174,9 @@ class InstEmitter:
         if inst.op in ("load", "gather"):
             return self._load(inst, lanes)
         if inst.op in ("index", "index_at"):
-            assert inst.form is not None
             if inst.op == "index" and dtype is int32:
-                return self.index_lanes(inst.form, lanes, "i32")
-            index = self.index_lanes(inst.form, lanes)
+                return self.index_lanes(inst.at, lanes, "i32")
+            index = self.index_lanes(inst.at, lanes)
             if inst.op == "index_at":
                 axis = inst.axis
                 position = self.value(inst.operands[0], lanes)
@@ -191,10 +202,9 @@ class InstEmitter:
         return lowering.convert(self.b, int64, index, inst.dtype)
 
     def _random(self, inst: Inst, lanes: int) -> Val:
-        assert inst.form is not None
         b = self.b
         seed, offset = (self.env[n] for n in inst.operands)
-        counters = b.add(b.splat(offset, lanes), self.index_lanes(inst.form, lanes))
+        counters = b.add(b.splat(offset, lanes), self.index_lanes(inst.at, lanes))
         words = philox.philox_words(b, seed, counters)
         draw = philox.uniform if inst.op == "random_uniform" else philox.normal
         return draw(b, words, lowering.ELEMENTS[inst.dtype])
@@ -202,10 +212,9 @@ class InstEmitter:
     # Memory -----------------------------------------------------------------------------
 
     def _load(self, inst: Inst, lanes: int) -> Val:
-        assert inst.form is not None
         b, dtype = self.b, inst.dtype
-        pointer = self.places[inst.arg, inst.form]
-        step = inst.form.coefficient(self.kernel.vector)
+        pointer = self.places[inst.arg, inst.at]
+        step = inst.at.coefficient(self.kernel.vector)
         if inst.op == "gather":
             offset = self._offset_of(inst)
             if offset.lanes > 1:
@@ -232,17 +241,15 @@ class InstEmitter:
 
     def _or_zero(self, inst: Inst, old: Val) -> Val:
         """What is in memory, or 0 where nothing has been added yet."""
-        assert inst.form is not None
         first = const("i1", 1)
-        for dim in set(range(len(self.kernel.sizes))) - inst.form.dims:
+        for dim in set(range(len(self.kernel.sizes))) - inst.at.dims:
             first = self.b.and_(first, self.b.eq(self.index[dim], 0))
         return self.b.select(self.b.splat(first, old.lanes), 0, old)
 
     def _write(self, inst: Inst, lanes: int) -> None:
-        assert inst.form is not None
         b, dtype = self.b, inst.dtype
-        pointer = self.places[inst.arg, inst.form]
-        step = inst.form.coefficient(self.kernel.vector)
+        pointer = self.places[inst.arg, inst.at]
+        step = inst.at.coefficient(self.kernel.vector)
         element = lowering.MEMORY[dtype]
         mask = self.mask if lanes > 1 else None
         value = self.value(inst.operands[-1], lanes)

@@ -65,30 +65,33 @@ class LoopEmitter(InstEmitter):
 
     def _is_streamed(self, inst: Inst) -> bool:
         """Whether each row has a long line of its own, of an array that no cache holds."""
-        assert inst.form is not None
         kernel = self.kernel
         row = hint(kernel.sizes[-1]) * inst.dtype.itemsize
-        size = inst.dtype.itemsize * hint(prod(kernel.sizes[dim] for dim in inst.form.dims))
-        adjacent = inst.form.coefficient(kernel.vector) == 1
-        is_new = inst.form.coefficient(self.outer - 1) != 0
+        size = inst.dtype.itemsize * hint(prod(kernel.sizes[dim] for dim in inst.at.dims))
+        adjacent = inst.at.coefficient(kernel.vector) == 1
+        is_new = inst.at.coefficient(self.outer - 1) != 0
         return adjacent and is_new and row >= costs.STREAMED_ROW and size > costs.CACHE_BYTES
 
     def _prefetch(self) -> None:
         """Ask for the lines of the current vector, in the next row of what is read."""
         for inst in self.loads_ahead:
-            assert inst.form is not None
-            step = inst.form.coefficient(self.outer - 1)
+            step = inst.at.coefficient(self.outer - 1)
             element = lowering.MEMORY[inst.dtype]
-            memory.prefetch(self.b, self.b.at(element, self.places[inst.arg, inst.form], step))
+            memory.prefetch(self.b, self.b.at(element, self.places[inst.arg, inst.at], step))
         for inst in self.stores_ahead:
-            assert inst.form is not None
-            memory.prefetch(self.b, self.places[inst.arg, inst.form], writes=True)
+            memory.prefetch(self.b, self.places[inst.arg, inst.at], writes=True)
 
     def run(self) -> None:
         if 0 in self.kernel.kept:
             return
         self._place(0)
         self._kept(0)
+
+    def _bounds(self, dim: int) -> tuple[Val | int, Val | int]:
+        """From where to where this part of the kernel goes along a dim."""
+        if self.cut is not None and self.cut[0] == dim:
+            return self.cut[1:]
+        return 0, self.kernel.sizes[dim]
 
     # Kept dims --------------------------------------------------------------------------
 
@@ -317,8 +320,7 @@ class LoopEmitter(InstEmitter):
             value = self.value(operand, lanes)
         new = [value]
         if op in ("argmax", "argmin"):
-            assert inst.form is not None
-            new.append(self.index_lanes(inst.form, lanes, "i32"))
+            new.append(self.index_lanes(inst.at, lanes, "i32"))
         if self.mask is not None and self.kernel.vector >= self.outer:
             neutral = reductions.start(op, dtype, lanes)
             new = [self.b.select(self.mask, v, n) for v, n in zip(new, neutral, strict=True)]

@@ -72,7 +72,7 @@ class SweepEmitter(LoopEmitter):
         if dim != self._column:
             super()._kept(dim)
             return
-        b, (low, high) = self.b, self._range(dim)
+        b, (low, high) = self.b, self._bounds(dim)
         with b.loop(low, high, costs.COLUMNS) as loop:
             self._strip = loop.index, smaller(b, b.add(loop.index, costs.COLUMNS), high)
             self._over(dim, [[]], self._reset)
@@ -113,7 +113,7 @@ class SweepEmitter(LoopEmitter):
         return state
 
     def _rows(self, dim: int) -> None:
-        low, high = self._range(dim)
+        low, high = self._bounds(dim)
         if dim < self.depth - 1:
             with self.b.loop(low, high) as loop, self.scope(False):
                 self.enter(dim, loop.index)
@@ -124,17 +124,12 @@ class SweepEmitter(LoopEmitter):
         stop: Val | int = whole
         is_whole = not is_open(whole) and whole == size
         if isinstance(high, Val) and not is_whole:
-            stop = self.b.select(self.b.lt(high, whole), high, whole)
+            stop = smaller(self.b, high, whole)
         elif isinstance(high, Val):
             stop = high
         self._row_blocks(low, stop, costs.SWEPT_ROWS)
         if not is_whole:
             self._row_blocks(whole, high, 1)
-
-    def _range(self, dim: int) -> tuple[Val | int, Val | int]:
-        if self.cut is not None and self.cut[0] == dim:
-            return self.cut[1:]
-        return 0, self.kernel.sizes[dim]
 
     def _row_blocks(self, low: Val | int, high: Val | int, count: int) -> None:
         if type(low) is int and type(high) is int and low >= high:

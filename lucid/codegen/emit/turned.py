@@ -48,12 +48,6 @@ class TurnedEmitter(LoopEmitter):
                 self._row_at(loop.index, lambda: super(TurnedEmitter, self)._kept(dim + 1))
                 loop.carry()
 
-    def _bounds(self, dim: int) -> tuple[Val | int, Val | int]:
-        """From where to where this part of the kernel goes along a dim."""
-        if self.cut is not None and self.cut[0] == dim:
-            return self.cut[1:]
-        return 0, self.kernel.sizes[dim]
-
     def _least(self, high: Val | int, most: int) -> Val | int:
         if not isinstance(high, Val):
             return most
@@ -99,11 +93,10 @@ class TurnedEmitter(LoopEmitter):
             self.enter(self._columns, loop.index)
             for number, block in self._packed.items():
                 inst = self.kernel.insts[number]
-                assert inst.form is not None
                 element = MEMORY[inst.dtype]
                 source, stride = (
-                    self.places[inst.arg, inst.form],
-                    inst.form.coefficient(self._columns),
+                    self.places[inst.arg, inst.at],
+                    inst.at.coefficient(self._columns),
                 )
                 to = b.at(element, block, b.sub(loop.index, low))
                 name = define_transpose(b.module, element, lanes)

@@ -119,6 +119,12 @@ class Inst:
         return self.arg >= 0
 
     @property
+    def at(self) -> AffineExpr:
+        """The form of one that has it."""
+        assert self.form is not None
+        return self.form
+
+    @property
     def reads_memory(self) -> bool:
         return self.op in ("load", "gather") or (self.adds and not self.begins)
 

@@ -94,13 +94,12 @@ class LoopNest:
         Sums may overlap, those of windows: an address says all indices from this dim's on if each
         further step is longer than all that the shorter ones reach.
         """
-        assert inst.form is not None
-        if dim not in inst.form.dims or not inst.adds or inst.begins:
-            return dim in inst.form.dims
-        steps = sorted((abs(hint(step)), other) for other, step in inst.form.terms)
+        if dim not in inst.at.dims or not inst.adds or inst.begins:
+            return dim in inst.at.dims
+        steps = sorted((abs(hint(step)), other) for other, step in inst.at.terms)
         reach, is_further = 0, False
         for _, other in steps:
-            step = inst.form.coefficient(other)
+            step = inst.at.coefficient(other)
             step = -step if hint(step) < 0 else step
             is_further = is_further or other == dim
             if is_further and step <= reach:

@@ -13,8 +13,7 @@ def relocated(nest: LoopNest, origins: Origins) -> LoopNest:
     """Address each argument from its first access on, and enter where that is."""
     for inst in nest.insts:
         if inst.has_address:
-            assert inst.form is not None
-            origins.setdefault(inst.arg, inst.form.offset)
+            origins.setdefault(inst.arg, inst.at.offset)
     insts = [
         replace(inst, form=moved(inst.form, origins[inst.arg]))
         if inst.form is not None and origins.get(inst.arg, 0)

@@ -64,9 +64,8 @@ class Traffic:
                 dims = dims.union(*(nest.dims[operand] for operand in inst.operands))
             rounds = prod(nest.sizes[dim] for dim in dims)
             if inst.has_address:
-                assert inst.form is not None
                 indexed = inst.op in ("gather", "write")
-                elements = rounds if indexed else prod(nest.sizes[d] for d in inst.form.dims)
+                elements = rounds if indexed else prod(nest.sizes[d] for d in inst.at.dims)
                 if inst.reads_memory:
                     self.read(inst.arg, elements)
                 if inst.op in EFFECTS:

@@ -274,7 +274,7 @@ class AxesEmitter(InstEmitter):
             self.sums = b.alloca(self.element, b.target.registers * kernel.lanes)
 
     def run(self) -> None:
-        self._prepare()
+        self.emit_invariants()
         pointers = [
             self.b.at(self.element, self.args[number], offset)
             for number, offset in zip(self.product.operands, self.product.offsets, strict=True)
@@ -293,15 +293,6 @@ class AxesEmitter(InstEmitter):
             self.is_first = self.b.eq(loop.index, 0)
             self.is_last = self.b.eq(loop.index, axis.size - block)
             self._loops(0, self._step_from(pointers, loop.index, (axis.a, axis.b)), ())
-
-    def _prepare(self) -> None:
-        """Emit what is the same for all elements."""
-        follows = {0}
-        for number, inst in enumerate(self.kernel.insts[1:], 1):
-            if not follows.isdisjoint(inst.operands):
-                follows.add(number)
-            elif not self.kernel.dims[number] and not inst.is_root:
-                self.emit(number)
 
     # Loops over the result ----------------------------------------------------------------
 

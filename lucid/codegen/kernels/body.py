@@ -12,13 +12,13 @@ import numpy as np
 from lucid.codegen import costs
 from lucid.codegen.kernel_ir.kernel import Access, CallSite, Effect, Kernel, Memory, World
 from lucid.codegen.kernel_ir.regions import Buffer
-from lucid.codegen.kernel_ir.work import Traffic, Work
-from lucid.codegen.kernels.host import RAISED, HostCalls
+from lucid.codegen.kernel_ir.work import Work
+from lucid.codegen.kernels.host import RAISED, HostCalls, WholeKernel
 from lucid.codegen.llvm.builder import FunctionBuilder, Val, const
 from lucid.codegen.llvm.target import Target
 from lucid.codegen.threads.tasks import Caller, define_kernel, regions_of
 from lucid.ir.extents import is_open
-from lucid.ir.types import DType, TensorType, i64
+from lucid.ir.types import DType, i64
 
 
 class Place(NamedTuple):
@@ -46,18 +46,15 @@ Calls = tuple[tuple[int, tuple[Place, ...]], ...]
 
 
 @dataclass(slots=True)
-class BodyKernel(Kernel):
-    """What runs bodies. Arguments: what it reads, what it fills, and memory of the bodies' own.
+class BodyKernel(WholeKernel):
+    """What runs bodies; its last argument is memory of the bodies' own.
 
     Attributes:
-        operands: what it reads; results: what it fills.
-        bytes: of the memory of the bodies' own.
+        bytes: of that memory.
         flops: of all that runs, as far as that is known before.
         kernels: those that the bodies call.
     """
 
-    operands: tuple[TensorType, ...]
-    results: tuple[TensorType, ...]
     bytes: int
     flops: int
     kernels: tuple[Kernel, ...]
@@ -70,14 +67,6 @@ class BodyKernel(Kernel):
     @property
     def kind(self) -> str:
         return "loop"
-
-    def header(self, name: str) -> str:
-        """The first line of its text: arguments and results with their types."""
-
-        def listed(types: Sequence[TensorType], first: int) -> str:
-            return ", ".join(f"a{i}: {type}" for i, type in enumerate(types, first))
-
-        return f"{name}({listed(self.operands, 0)}) -> ({listed(self.results, len(self.operands))})"
 
     def texts(self) -> list[list[str]]:
         """The lines that say what each body calls, and each kernel where it is called first."""
@@ -110,17 +99,12 @@ class BodyKernel(Kernel):
         return (len(self.operands) + len(self.results),) if self.bytes else ()
 
     def work(self, args: Sequence[Buffer]) -> Work:
-        traffic = Traffic(args)
-        for number, type in enumerate((*self.operands, *self.results)):
-            (traffic.read if number < len(self.operands) else traffic.write)(number, type.size)
-        return traffic.work(self.flops)
+        return self.traffic(args).work(self.flops)
 
     # What it means ------------------------------------------------------------------------
 
     def accesses(self) -> Iterator[Access]:
-        for number, type in enumerate((*self.operands, *self.results)):
-            if type.size:
-                yield Access(number, 0, type.size - 1, type.dtype, number >= len(self.operands))
+        yield from WholeKernel.accesses(self)
         for number in self.scratch:
             yield Access(number, 0, self.bytes // i64.itemsize - 1, i64, writes=True)
 

@@ -226,8 +226,7 @@ class _Evaluation:
                     raise VerifyError(f"{what} reads elements of a{arg} that %{writer} writes")
 
     def _form(self, inst: Inst) -> np.ndarray:
-        assert inst.form is not None
-        return form_values(inst.form, self.nest.sizes, self.cut)
+        return form_values(inst.at, self.nest.sizes, self.cut)
 
     def _full(self, number: int) -> np.ndarray:
         """An operand with all elements along the reduced dims."""

@@ -22,12 +22,38 @@ RAISED = -1  # what the record of checks has where Python raised in a loop
 
 
 @dataclass(slots=True)
-class HostKernel(Kernel):
-    """A call of Python: the first arguments are read, the rest is filled."""
+class WholeKernel(Kernel):
+    """A kernel of whole arrays: its operands, which are read, then its results."""
 
-    name: str
     operands: tuple[TensorType, ...]
     results: tuple[TensorType, ...]
+
+    def header(self, name: str) -> str:
+        """Its arguments and results with their types."""
+
+        def listed(types: Sequence[TensorType], first: int) -> str:
+            return ", ".join(f"a{i}: {type}" for i, type in enumerate(types, first))
+
+        return f"{name}({listed(self.operands, 0)}) -> ({listed(self.results, len(self.operands))})"
+
+    def traffic(self, args: Sequence[Buffer]) -> Traffic:
+        """What it reads and writes."""
+        found = Traffic(args)
+        for number, type in enumerate((*self.operands, *self.results)):
+            (found.read if number < len(self.operands) else found.write)(number, type.size)
+        return found
+
+    def accesses(self) -> Iterator[Access]:
+        for number, type in enumerate((*self.operands, *self.results)):
+            if type.size:
+                yield Access(number, 0, type.size - 1, type.dtype, number >= len(self.operands))
+
+
+@dataclass(slots=True)
+class HostKernel(WholeKernel):
+    """A call of Python."""
+
+    name: str
     has_function: ClassVar[bool] = False
 
     @property
@@ -47,25 +73,13 @@ class HostKernel(Kernel):
         return "host"
 
     def __str__(self) -> str:
-        def listed(types: tuple[TensorType, ...], first: int) -> str:
-            return ", ".join(f"a{i}: {type}" for i, type in enumerate(types, first))
-
-        results = listed(self.results, len(self.operands))
-        return f"host {self.name}({listed(self.operands, 0)}) -> ({results})"
+        return self.header(f"host {self.name}")
 
     def work(self, args: Sequence[Buffer]) -> Work:
-        traffic = Traffic(args)
-        for number, type in enumerate((*self.operands, *self.results)):
-            (traffic.read if number < len(self.operands) else traffic.write)(number, type.size)
-        return traffic.work(0)
+        return self.traffic(args).work(0)
 
     def seconds(self, target: Target) -> float:
         return costs.HOST_SECONDS
-
-    def accesses(self) -> Iterator[Access]:
-        for number, type in enumerate((*self.operands, *self.results)):
-            if type.size:
-                yield Access(number, 0, type.size - 1, type.dtype, number >= len(self.operands))
 
     def evaluate(self, memory: Sequence[Memory], world: World) -> None:
         count = len(self.operands)

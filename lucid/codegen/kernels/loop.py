@@ -107,7 +107,6 @@ class LoopKernel(Kernel):
             yield from self.parts.problems(self.body.sizes, self.body.lanes if is_vector else 1)
             own = {arg for arg, _ in self.parts.partials}
             for inst in self.body.effects:
-                assert inst.form is not None
                 if inst.arg not in own and not self.body.is_apart(inst, self.parts.dim):
                     dim, arg = self.parts.dim, inst.arg
                     yield f"is cut along i{dim}: parts of it store the same elements of a{arg}"

@@ -241,11 +241,6 @@ class Module:
         if name not in self.declarations and name not in self.functions:
             self.declarations[name] = f"declare {result} @{name}({', '.join(parameters)})"
 
-    def external(self, name: str) -> Val:
-        """The address of data that is given when the object is linked."""
-        self.globals.setdefault(name, f"@{name} = external global i8")
-        return Val("ptr", f"@{name}")
-
     def table(self, name: str, element: str, values: Sequence[float]) -> Val:
         """The address of a constant array."""
         if name not in self.globals:

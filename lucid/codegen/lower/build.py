@@ -459,7 +459,7 @@ class Builder:
         self.body.args += [homes[self.source.base(value)].buffer for value in item.operands]
         operands = tuple(value.type for value in node.operands)
         results = tuple(value.type for value in node.results)
-        return HostKernel(node.attributes["function"], operands, results)
+        return HostKernel(operands, results, node.attributes["function"])
 
     def _bodies(self, item: Item) -> tuple[Node, Sequence[Program], int]:
         """The node, the programs of its bodies, and the bytes of memory of their own."""

@@ -357,7 +357,7 @@ def _attention(lines: list[str]) -> Kernel:
 
 def _host(lines: list[str]) -> Kernel:
     name, operands, results = _match(r"host (.*?)\((.*)\) -> \((.*)\)", lines[0]).groups()
-    return HostKernel(name, _types(operands), _types(results))
+    return HostKernel(_types(operands), _types(results), name)
 
 
 def _types(text: str) -> tuple[TensorType, ...]:

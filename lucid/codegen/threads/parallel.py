@@ -18,12 +18,12 @@ from lucid.codegen.kernel_ir.kernel import Partition
 from lucid.ir.extents import hint
 
 
-def wanted_parts(seconds: float, part_seconds: float = costs.PART_SECONDS) -> int:
+def wanted_parts(seconds: float) -> int:
     """How many parts work of this length should have; 1 if it should stay whole."""
     if seconds < costs.WORTH_SECONDS:
         return 1
     few = min(costs.LEAST_PARTS, max(2, int(seconds / costs.SHORT_PART_SECONDS)))
-    return min(costs.MOST_PARTS, max(few, round(seconds / part_seconds)))
+    return min(costs.MOST_PARTS, max(few, round(seconds / costs.PART_SECONDS)))
 
 
 def best_cut(

@@ -547,8 +547,7 @@ class Operands:
                     f"it hands a {type(leaf).__name__}, a value that only a call knows, to a "
                     "custom Function that is a call of Python"
                 )
-            if self._recorder.collector is not None:
-                self._recorder.collector.know_set(leaf)
+            self._recorder.collector.know_set(leaf)
             kind = self._recorder.dicts.get(id(instance_dict(leaf)))
             if kind is not None:  # Python is to find what is in it, not what stands for that
                 know_by_identity([kind])

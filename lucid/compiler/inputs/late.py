@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
-from typing import Any
+from typing import Any, NoReturn
 
 from lucid.compiler.inputs.scalars import Composite, Formula, is_known_before, is_live
 from lucid.ir.classes import isinstance
@@ -37,6 +37,49 @@ class Late:
         formula: Any = self.formula
         numbers = {key: number.formula for key, number in self.bases.items()}
         return lambda call: formula({key: of(call) for key, of in numbers.items()})
+
+
+class Unseen(Late):
+    """What may be kept and handed on; whoever asks it for anything else looks at it."""
+
+    __slots__ = ()
+
+    def _look(self, *_: Any) -> NoReturn:
+        raise NotImplementedError
+
+    @property
+    def now(self) -> Any:
+        return self._look()
+
+    @property
+    def bases(self) -> Bases:  # type: ignore[override]
+        return self._look()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self._look()
+
+
+_ARITHMETIC = (
+    *("add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow", "divmod"),
+    *("lshift", "rshift", "and", "or", "xor"),
+)
+
+
+def looks(cls: type[Unseen], *names: str) -> None:
+    """Let what Python asks an object for, by special methods of these names, be a look at it."""
+    for name in names:
+        setattr(cls, f"__{name}__", lambda self, *_: self._look())
+
+
+looks(
+    Unseen,
+    *("iter", "len", "contains", "reversed", "getitem", "setitem", "delitem"),
+    *("bool", "hash", "index", "int", "float", "complex", "str", "repr", "format"),
+    *("neg", "pos", "abs", "invert", "round", "trunc", "floor", "ceil"),
+    *("lt", "le", "gt", "ge", "eq", "ne", *_ARITHMETIC, *(f"r{name}" for name in _ARITHMETIC)),
+)
 
 
 class Applied(Late):

@@ -181,7 +181,6 @@ class StandIns:
     def _is_met(self, owner: Any) -> bool:
         """Whether it is an object of plain data that the step has found elsewhere."""
         collector = self._recorder.collector
-        assert collector is not None
         return data_of(owner) is not None and bool(collector.name_of(owner))
 
     def _is_state(self, leaf: Any) -> bool:
@@ -206,7 +205,6 @@ class StandIns:
     def _fill(self, named: Sequence[tuple[str, Any]]) -> None:
         """Put what stands for their contents into objects of plain data; `named`: the new ones."""
         recorder, collector = self._recorder, self._recorder.collector
-        assert collector is not None
         for value, given in self._filled:
             if id(vars(value)) not in recorder.dicts:
                 vars(value).update(given)
@@ -265,7 +263,6 @@ class StandIns:
     def _refuse_shared(self, changed: Sequence[int]) -> None:
         """Begin again where what was changed is known otherwise: another stood for it."""
         collector = self._recorder.collector
-        assert collector is not None
         for number in changed:
             if collector.name_of(self._owners[number]):
                 self._let_be_state(number)

@@ -65,7 +65,7 @@ class CallsOfRounds(Late):
 
     def fill(self, recorder: Recorder, rows: Sequence[TensorCore], count: Any) -> None:
         """Have each call of the step make them, of what so many rounds have stacked."""
-        if rows and recorder.outside is not None:
+        if rows:
             self._stacks = [*map(recorder.value_of, rows)]
             self._count = formula_of(count)
             self.bases |= {x: x for x in self._stacks} | bases_of([count])

@@ -368,7 +368,6 @@ class _Draw:
     ) -> None:
         """The user's code has run: what it writes must not be what is drawn."""
         collector = exits.recorder.collector
-        assert collector is not None
         if collector.has_written_in(x for item in items for x in containers_in(item)):
             refuse("it changes records like those that")
         new, before = self.added

@@ -349,7 +349,7 @@ class EndedLoops:
         """The look that is made now, if it is one in a loop."""
         collector = self._loops.recorder.collector
         frame, inner = user_frame(2), list[Any]()
-        if collector is None or frame is None or not _only_looks(frame):
+        if frame is None or not _only_looks(frame):
             return None
         while frame is not None and frame.f_code.co_filename in USERS:
             at = frame.f_code, frame.f_lasti

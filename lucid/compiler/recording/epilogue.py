@@ -103,7 +103,6 @@ class EpilogueBuilder:
     """Turns results, gradients and written state into output specs."""
 
     def __init__(self, recorder: Recorder, handles: list[TensorCore], call: Call) -> None:
-        assert recorder.collector is not None
         self._recorder = recorder
         self._collector = recorder.collector
         self._handles = handles
@@ -185,7 +184,6 @@ class EpilogueBuilder:
     def _deferred(self) -> list[DeferredCall]:
         """What the step tells the world."""
         outside = self._recorder.outside
-        assert outside is not None
         told, outside.deferred = outside.deferred, []
         for call in told:
             call.args = [*map(self._told, call.args)]

@@ -57,7 +57,6 @@ class Foreseen:
             effect.follow(effects[-1])
         effects.append(effect)
         collector = self.recorder.collector
-        assert collector is not None
         found = self._left_by(effect)
         for owner, key in entries:
             before = dict.__getitem__(owner, key)
@@ -120,7 +119,6 @@ class Foreseen:
         the native step finds out.
         """
         recorder = self.recorder
-        assert recorder.outside is not None
         is_asked = what in recorder.at_start.told
         left = self._found_in_call(function, args, what, entries) if is_asked else []
         may_ask = not (is_asked or recorder.hosts.rounds)
@@ -179,7 +177,6 @@ class Foreseen:
     def _refuse_bound(self, what: str, entries: Sequence[Entry]) -> None:
         """Give up where the step has set what a function is to set after the call."""
         recorder, collector = self.recorder, self.recorder.collector
-        assert collector is not None
         for owner, key in entries:
             if collector.has_written(owner, key) or (id(owner), key) in recorder.bound:
                 line = collector.line_of(MutableSource(key, owner, key))
@@ -191,7 +188,6 @@ class Foreseen:
     def _stand(self, owner: dict[str, Any], key: str, what: str, standing: Any) -> None:
         """Let what an entry will be stand there."""
         collector = self.recorder.collector
-        assert collector is not None
         collector.changed_later.pop((id(owner), key), None)
         collector.expect(f"{key!r} of {what}", owner, key)
         self._standing[id(owner), key] = owner, standing, dict.__getitem__(owner, key)
@@ -203,7 +199,6 @@ class Foreseen:
         may_ask: who reads it begins the trace again, in which it is found out.
         """
         collector = self.recorder.collector
-        assert collector is not None
         later = partial(self._ask, what) if may_ask else partial(str, what)
         collector.changed_later[id(owner), key] = later
         _, standing, before = self._standing.pop((id(owner), key), (owner, None, None))
@@ -213,7 +208,6 @@ class Foreseen:
     def _ask(self, what: str) -> NoReturn:
         """Begin again, and find out what a function will leave."""
         collector = self.recorder.collector
-        assert collector is not None
         collector.begin_again(f"reads what {what} leaves", "told", [what])
 
     def _number(self, text: str, now: Number, read: Callable[[], Any]) -> SymScalar:
@@ -227,7 +221,7 @@ class Foreseen:
         """Let nothing stand anywhere, but for what the step has put there itself."""
         collector = self.recorder.collector
         for (_, key), (owner, standing, before) in self._standing.items():
-            is_bound = collector is not None and collector.has_written(owner, key)
+            is_bound = collector.has_written(owner, key)
             if dict.get(owner, key) is standing and not is_bound:
                 dict.__setitem__(owner, key, before)
 

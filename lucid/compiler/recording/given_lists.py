@@ -18,12 +18,12 @@ import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
-from lucid.compiler.guards.events import ARITHMETIC, COMPARISONS, Stack
+from lucid.compiler.guards.events import ARITHMETIC, Stack
 from lucid.compiler.guards.guard import ABSENT, item_at
 from lucid.compiler.guards.moving_entries import OF_ITEMS, Column
 from lucid.compiler.guards.mutable_sources import stands_for_list
 from lucid.compiler.guards.restarts import RestartTrace
-from lucid.compiler.inputs.late import Bases, Late, early_formula, now_of
+from lucid.compiler.inputs.late import Bases, Late, Unseen, early_formula, now_of
 from lucid.compiler.inputs.objects import SCALARS, kind_of_items
 from lucid.compiler.inputs.scalars import Composite, Formula, SymScalar, is_live, short_text
 from lucid.compiler.inputs.signature import LISTS, axis_of_argument
@@ -148,7 +148,7 @@ class GivenList(StackedList):
             each = self._each or (_itself if self.number else _length)
             path, kind = self.path, self.item if self.number else int
             column = Column(path, self._owner, self._key, each, kind, self._then)
-            found = self.recorder.collector.take_entry(column)  # type: ignore[union-attr]
+            found = self.recorder.collector.take_entry(column)
             if found is ABSENT:
                 self.refuse()
             place = axis_of_argument(self.recorder.positions[id(found.tensor)], 0)
@@ -362,14 +362,14 @@ def rows_of(lists: Any) -> Tensor | None:
         return None
     path = short_text(f"[{', '.join(x.path for x in lists)}]")
     column = Column(path, (), Composite(_listed, keys), _itself, first.item)
-    found = first.recorder.collector.take_entry(column)  # type: ignore[union-attr]
+    found = first.recorder.collector.take_entry(column)
     if found is ABSENT:
         first.refuse()
     rows: Tensor = found.tensor
     return rows
 
 
-class GivenItem(Late):
+class GivenItem(Unseen):
     """A text of such a list, or any of its items.
 
     Attributes:
@@ -419,19 +419,9 @@ class GivenItem(Late):
             self.of.refuse()
         raise RestartTrace("looks at the items of a list", "looked_at", [self.line])
 
-    @property
-    def now(self) -> Any:
-        return self._look()
-
-    @property
-    def bases(self) -> Bases:  # type: ignore[override]
-        return self._look()
-
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
         if name not in _CHANGES or self.of.item is not str:
-            return self._look()
+            return super().__getattr__(name)
         change = getattr(str, name)
         return lambda: self._made(name, lambda _, item: change(item))
 
@@ -453,14 +443,6 @@ def _computing(name: str, *, is_reflected: bool = False) -> Callable[[GivenItem,
 for _name in ARITHMETIC.values():
     setattr(GivenItem, f"__{_name}__", _computing(_name))
     setattr(GivenItem, f"__r{_name}__", _computing(_name, is_reflected=True))
-# Everything else that Python asks an object for is a look, what every object answers above all.
-for _name in (
-    *COMPARISONS.values(),
-    *("bool", "hash", "len", "iter", "contains", "getitem", "index", "int", "float", "complex"),
-    *("str", "repr", "format", "neg", "pos", "abs", "invert", "round", "trunc", "floor", "ceil"),
-    *("divmod", "rdivmod", "reversed"),
-):
-    setattr(GivenItem, f"__{_name}__", GivenItem._look)
 
 
 def _known_formula(value: Any) -> Formula | None:

@@ -65,7 +65,7 @@ def adopt(tensor: TensorCore) -> None:
 def takes_warning(frame: FrameType, text: str, category: type[Warning]) -> bool:
     """Whether the running trace lets each call give a warning; that of a body is given now."""
     recorder = running.recorder
-    if recorder is None or recorder.outside is None or recorder.loops.frames:
+    if recorder is None or recorder.loops.frames:
         return False
     recorder.outside.warn(frame, text, category)
     return True

@@ -653,7 +653,7 @@ def _by_op(exits: Exits, op: Any, operands: Sequence[Any]) -> Any:
     collector = exits.recorder.collector
     if first.value.dtype.kind == "float" and exits.error_state():
         return None
-    if collector is not None and first.value.dtype.kind == "float":
+    if first.value.dtype.kind == "float":
         collector.answer("numpy.geterr()", np.geterr)  # whether an overflow is an error
         if not {"raise", "call", "log"}.isdisjoint(np.geterr().values()):
             return None
@@ -842,7 +842,7 @@ def _lasting(exits: Exits, leaf: Any) -> Any:
     if isinstance(leaf, TensorCore):
         return leaf.numpy()
     collector = exits.recorder.collector
-    is_made = type(leaf) is np.ndarray and collector is not None and not collector.was_there(leaf)
+    is_made = type(leaf) is np.ndarray and not collector.was_there(leaf)
     return leaf.copy() if is_made else leaf
 
 

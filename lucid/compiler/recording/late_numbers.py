@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from lucid.compiler.guards.restarts import RestartTrace
-from lucid.compiler.inputs.late import Applied, Bases, Late, bases_of
+from lucid.compiler.inputs.late import Applied, Bases, Late, Unseen, bases_of, looks
 from lucid.compiler.inputs.scalars import (
     EXTREMES,
     OPS,
@@ -448,7 +448,7 @@ def number_in(table: Sequence[Number], place: LateScalar) -> LateScalar:
     return exits.number(found, found, (), f"an entry of a table at {place.text}")
 
 
-class LateList(Late):
+class LateList(Unseen):
     """What `tolist()` gives where only a call knows how many numbers, or of more than a few.
 
     The step may keep it, return it, and add it to lists. Whoever looks at it begins the trace
@@ -485,18 +485,8 @@ class LateList(Late):
     def _look(self, *_: Any) -> NoReturn:
         raise RestartTrace("looks into what tolist() gives", "looked_at", [self._line])
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return self._look()
 
-
-for _name in (
-    *("iter", "len", "bool", "getitem", "setitem", "delitem", "contains", "reversed", "hash"),
-    *("add", "radd", "iadd", "mul", "rmul", "imul", "eq", "ne", "lt", "le", "gt", "ge"),
-    *("copy", "deepcopy", "str", "repr", "format"),
-):
-    setattr(LateList, f"__{_name}__", LateList._look)
+looks(LateList, "copy", "deepcopy")
 
 
 class LateSize(LateScalar):

@@ -355,7 +355,7 @@ class LoopState:
     def _shown_at(self, x: list[Any]) -> tuple[Any, Any] | None:
         """Where the only reference of the user's to a list is that the trace has made, if it is."""
         collector = self._loops.recorder.collector
-        if collector is None or collector.was_there(x):
+        if collector.was_there(x):
             return None
         count, others = collector.referrers_to(x)
         theirs = sys.getrefcount(x) - _REFERENCES - count

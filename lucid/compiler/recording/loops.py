@@ -71,7 +71,7 @@ from lucid.ir.location import Location, here
 from lucid.ir.op import Op, Trait
 from lucid.ir.passes.dce import drop_unused_functions
 from lucid.ir.passes.loops import Hoisting, Loop
-from lucid.ir.passes.round_body import DEPTH, is_short
+from lucid.ir.passes.round_body import DEPTH, is_cheap, is_short
 from lucid.ir.ranges import Range, Ranges
 from lucid.ir.region_ops import CONTROL, calls_python, is_exit, stacked
 from lucid.ir.types import TensorType, bool_, i64
@@ -358,8 +358,7 @@ class Frame:
     @property
     def told(self) -> list[DeferredCall]:
         """What the round has told the world."""
-        outside = self._recorder.outside
-        return [] if outside is None else outside.deferred[self._told[1] :]
+        return self._recorder.outside.deferred[self._told[1] :]
 
     @property
     def has_effects(self) -> bool:
@@ -372,15 +371,13 @@ class Frame:
         told = self.told
         if not all(map(may_be_of_rounds, told)):
             raise unrolling("does something in Python in each round", [self.body.place])
-        if told and self._recorder.outside is not None:
-            del self._recorder.outside.deferred[self._told[1] :]
+        del self._recorder.outside.deferred[self._told[1] :]
         return told
 
     def _what_was_told(self) -> tuple[int, ...]:
         """How much there is that each call does in Python."""
         recorder = self._recorder
-        deferred = 0 if recorder.outside is None else len(recorder.outside.deferred)
-        return len(recorder.exits.path), deferred, len(recorder.effects)
+        return len(recorder.exits.path), len(recorder.outside.deferred), len(recorder.effects)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -389,12 +386,10 @@ class Frame:
         changed = self.changed
         try:
             self._age.begin()
-            if collector is not None:
-                collector.watchers.append(changed)
+            collector.watchers.append(changed)
             yield
         finally:
-            if collector is not None:
-                collector.watchers = [x for x in collector.watchers if x is not changed]
+            collector.watchers = [x for x in collector.watchers if x is not changed]
             self.changed = [
                 change
                 for change in changed
@@ -1314,7 +1309,7 @@ def cut(
         if value in inside:
             return value
         node = value.producer
-        if value not in known and node is not None and _is_cheap(node):
+        if value not in known and node is not None and is_cheap(node):
             copied = copy_node(node, body, {x: inner(x) for x in node.operands})
             copied.region, copied.gradient_of = None, None
             body.nodes.append(copied)
@@ -1338,10 +1333,6 @@ def cut(
         value.index = number
         body.inputs.append(Input(value, "arg"))
     return body, captures
-
-
-def _is_cheap(node: GraphNode) -> bool:
-    return node.op in (ops.constant, ops.iota) or (node.op.is_view and len(node.operands) == 1)
 
 
 # ---------------------------------------------------------------------- gradients

@@ -12,8 +12,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from lucid.compiler.guards.events import ARITHMETIC, COMPARISONS, Stack
-from lucid.compiler.inputs.late import Bases, Late
+from lucid.compiler.guards.events import Stack
+from lucid.compiler.inputs.late import Unseen, looks
 from lucid.compiler.recording.filled_lists import StackedList
 from lucid.compiler.recording.loop_code import list_without_none
 from lucid.tensor.core import of_value
@@ -73,7 +73,7 @@ class OptionalColumn:
         raise AssertionError
 
 
-class OptionalRow(Late):
+class OptionalRow(Unseen):
     """A tensor or None, as one record has it."""
 
     __slots__ = ("column", "number")
@@ -81,29 +81,11 @@ class OptionalRow(Late):
     def __init__(self, column: OptionalColumn, number: int) -> None:
         self.column, self.number = column, number
 
-    @property
-    def now(self) -> Any:
-        return self._look()
-
-    @property
-    def bases(self) -> Bases:  # type: ignore[override]
-        return self._look()
-
     def _look(self, *_: Any) -> NoReturn:
         self.column.look()
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return self._look()
 
-
-for _name in (
-    *("iter", "len", "bool", "getitem", "setitem", "contains", "hash", "call", "float", "int"),
-    *("str", "repr", "format", "neg", "abs", "index", *COMPARISONS.values()),
-    *(f"{side}{name}" for name in ARITHMETIC.values() for side in ("", "r", "i")),
-):
-    setattr(OptionalRow, f"__{_name}__", OptionalRow._look)
+looks(OptionalRow, "call")
 
 
 class PresentRows(StackedList):

@@ -95,14 +95,14 @@ def _rounds(
     that branch by their number, `if t % 10 == 0`, or print, may be alike for `EndedLoops`.
     """
     things, state, outside = iteration.things, None, loops.recorder.outside
-    told = 0 if outside is None else len(outside.deferred)
+    told = len(outside.deferred)
     count, start, step = things.length, things.first, things.stride
     if code.yields and not loops.gathered(sys._getframe(1)):  # who gets the items isn't known
         yield things.rest(start, start + step * operator.index(count))
         return
     if not code.differs:
         done, state = yield from _looked_at(loops, code, iteration)
-    has_told = outside is not None and len(outside.deferred) > told
+    has_told = len(outside.deferred) > told
     if state is None and not is_live(count):
         for item in iteration.rest():
             yield item

@@ -16,6 +16,7 @@ import numpy as np
 from lucid.autograd import node as nodes
 from lucid.autograd.node import AccumulateGrad, Gradients, Node, OpNode, Traced
 from lucid.compiler.guards.age import owner_of
+from lucid.compiler.guards.calls import GuardCollector
 from lucid.compiler.guards.events import call, is_text_of, unheard
 from lucid.compiler.guards.mutable_sources import stands_for_list
 from lucid.compiler.guards.restarts import FunctionCall, Known, RestartTrace
@@ -24,6 +25,7 @@ from lucid.compiler.inputs.late import now_of
 from lucid.compiler.inputs.present import evaluate
 from lucid.compiler.inputs.scalars import SymScalar, is_live, seen
 from lucid.compiler.recording import texts
+from lucid.compiler.recording.deferred_calls import DeferredCalls
 from lucid.compiler.recording.drawn_records import all_stacked
 from lucid.compiler.recording.ended_loops import EndedLoops
 from lucid.compiler.recording.exits import Exits
@@ -66,7 +68,6 @@ from lucid.tensor.tree import map_tree
 if TYPE_CHECKING:
     from lucid.autograd.engine import BackwardRun
     from lucid.autograd.function import BackwardCFunction
-    from lucid.compiler.recording.deferred_calls import DeferredCalls
     from lucid.compiler.results.replayed_effects import ReplayedEffect
 
 
@@ -111,9 +112,11 @@ class Recorder(TracedMemory):
         has_given_sizes: whether sizes are those of an earlier call, whose gradients it computes.
     """
 
-    def __init__(self, name: str, known: Known | None = None) -> None:
+    def __init__(
+        self, name: str, known: Known | None = None, collector: GuardCollector | None = None
+    ) -> None:
         self.at_start = known = Known(set(), {}) if known is None else known
-        super().__init__(name, known.undo)
+        super().__init__(name, collector or GuardCollector(), known.undo)
         self.hosts = HostRecording(self, known)
         self.exits = Exits(self)
         self.loops = Loops(self)
@@ -122,7 +125,7 @@ class Recorder(TracedMemory):
         self.constant_arrays: list[tuple[Storage, np.ndarray, Location | None]] = []
         self.hosts.present.run = self.loops.run
         self.hosts.present.refuse_unknown = lambda: self.loops.unroll("looks at a value")
-        self.outside: DeferredCalls | None = None
+        self.outside = DeferredCalls(self.exits, self.collector)
         self.effects: list[ReplayedEffect] = []
         self.foreseen = Foreseen(self)
         self.own_counters: set[VersionCounter] = set()
@@ -437,7 +440,7 @@ class Recorder(TracedMemory):
         self.loops.note_write(target, value)
         self.share(target._storage)
         array, collector = target._storage.array, self.collector
-        if array is not None and collector is not None and self.is_own_memory(target):
+        if array is not None and self.is_own_memory(target):
             is_users = id(owner_of(array)) in self.array_owners
             if is_users and collector.stand_in_for(array) is array:
                 collector.refuse_beside(array)
@@ -480,7 +483,7 @@ class Recorder(TracedMemory):
 
     def has_looked_at(self, container: Any) -> bool:
         """Whether the user's code has read entries of a container, or how many there are."""
-        return self.collector is not None and self.collector.has_looked_at(container)
+        return self.collector.has_looked_at(container)
 
     def look(self, tensor: TensorCore, what: str) -> Any:
         """What Python gets for the only element of a tensor.
@@ -557,7 +560,7 @@ class Recorder(TracedMemory):
         """Whether a frame waits for the text of a value, and what it does with it is told."""
         if frame is not None and frame.f_code.co_filename in _WRITERS:
             frame = _behind(frame, _BETWEEN)
-        if frame is None or self.collector is None or not is_text_of(frame, value):
+        if frame is None or not is_text_of(frame, value):
             return False
         return frame.f_code.co_filename == texts.__file__ or self.collector.hears(frame)
 
@@ -620,7 +623,7 @@ class Recorder(TracedMemory):
         Or may be, so that a call goes on op by op that has changed Python objects by then.
         """
         self.raise_refused()
-        if self.may_catch and self.collector is not None and self.collector.has_hosts:
+        if self.may_catch and self.collector.has_hosts:
             self.run_op_by_op(
                 "it may handle an error of its run, by when it has changed Python objects"
             )
@@ -668,8 +671,9 @@ class Recorder(TracedMemory):
         self.parts.end()
         self.ended_loops.end()
         del self.hosts, self.ended_loops, self.exits, self.loops, self.foreseen, self.parts
-        self.outside = None
-        self.collector, self.call = None, call
+        del self.outside
+        self.collector, self.call = GuardCollector(), call
+        self.collector.is_over = True  # who has a value of this trace may ask for its text still
         self.arguments = ()
         self.end_numbers()
         self._on_arrays.clear()

@@ -100,7 +100,6 @@ from lucid.tensor.core import TensorCore
 from lucid.tensor.tree import flatten
 
 if TYPE_CHECKING:
-    from lucid.compiler.recording.deferred_calls import DeferredCalls
     from lucid.compiler.recording.recorder import Recorder
 
 _TIMES = ("time", "perf_counter", "monotonic", "process_time", "thread_time")
@@ -191,13 +190,11 @@ class StandInFunctions:
 
     asking = frozenset({asked.__code__, GuardCollector.tell.__code__})
 
-    def __init__(
-        self, recorder: Recorder, collector: GuardCollector, outside: DeferredCalls
-    ) -> None:
+    def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._exits = recorder.exits
-        self._collector = collector
-        self._outside = outside
+        self._collector = recorder.collector
+        self._outside = recorder.outside
 
     def stored(self, owner: Any, key: Any, value: Any) -> Any:
         """What takes an item for a dict or list, at a key that only a call knows; None: itself.

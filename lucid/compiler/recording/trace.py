@@ -31,7 +31,6 @@ from lucid.compiler.inputs.scalars import SymSource
 from lucid.compiler.inputs.signature import Call, name_of, named_arguments
 from lucid.compiler.recording import texts
 from lucid.compiler.recording.arguments import StandIns
-from lucid.compiler.recording.deferred_calls import DeferredCalls
 from lucid.compiler.recording.epilogue import Epilogue, EpilogueBuilder
 from lucid.compiler.recording.growing_lists import GrowingView
 from lucid.compiler.recording.guards import Guards
@@ -120,8 +119,7 @@ def trace(
         known.lists.clear()
         if known.functions is not None:
             known.functions.clear()
-        recorder = Recorder(name_of(function), known)
-        recorder.collector = collector
+        recorder = Recorder(name_of(function), known, collector)
         recorder.sizes.has_text = False  # in what the user sees, such as a warning
         try:
             found = _record(recorder, side_effects, call)
@@ -197,7 +195,6 @@ def raise_in_eager_mode(
 
 def _record(recorder: Recorder, side_effects: SideEffects, call: Call) -> Trace:
     function, collector = side_effects.function, recorder.collector
-    assert collector is not None
     code = getattr(inspect.unwrap(function), "__code__", None)
     if code is not None:
         recorder.graph.location = Location(code.co_filename, code.co_firstlineno)
@@ -210,9 +207,8 @@ def _record(recorder: Recorder, side_effects: SideEffects, call: Call) -> Trace:
                     f"{sys.implementation.name} {sys.version.partition(' ')[0]}"
                 )
             collector.refused = recorder.note_refusal
-            outside = recorder.outside = DeferredCalls(recorder.exits, collector)
-            recorder.at_start.warnings = outside.warnings
-            collector.substitutes = StandInFunctions(recorder, collector, outside)
+            recorder.at_start.warnings = recorder.outside.warnings
+            collector.substitutes = StandInFunctions(recorder)
             collector.is_gradient = lambda tensor: tensor._storage in recorder.grad_leaf_of
             _name_arguments(collector, function, call)
             call.take(side_effects.values())

@@ -77,7 +77,9 @@ class TracedMemory(SymNumbers):
         undo: takes back Python state that was created for the step, and for traces before.
     """
 
-    def __init__(self, name: str, undo: list[Callable[[], object]] | None = None) -> None:
+    def __init__(
+        self, name: str, collector: GuardCollector, undo: list[Callable[[], object]] | None = None
+    ) -> None:
         super().__init__(Graph(name))
         self.cells: dict[Storage, Cell] = {}
         self.grads: dict[int, GradUse] = {}
@@ -109,7 +111,7 @@ class TracedMemory(SymNumbers):
         self.ends: dict[Edge, TensorCore] = {}
         self.numbers: Sequence[Any] = ()
         self.guards: dict[str, Guard] = {}
-        self.collector: GuardCollector | None = None
+        self.collector = collector
         self.refusal: TraceError | EagerOnlyError | None = None
         self.failed: Exception | None = None
         self.root: types.CodeType | None = None
@@ -193,7 +195,7 @@ class TracedMemory(SymNumbers):
         self.own.add(id(tensor))
         array = tensor._array
         assert array is not None
-        if self.collector is not None and self.collector.was_there(array):
+        if self.collector.was_there(array):
             self.adopt_array(tensor, is_copied=False)
             return
         storage = tensor._storage
@@ -218,10 +220,10 @@ class TracedMemory(SymNumbers):
         tensor._storage, tensor._counter = known._storage, known._counter
         self.array_owners.add(id(owner_of(array)))
         if known is tensor:
-            outer = self.collector is None or self.collector.was_there(array)
+            outer = self.collector.was_there(array)
             cell = self.add_cell(tensor._storage, "state" if outer else "constant")
             cell.counter = tensor._counter
-            if outer and self.collector is not None:  # the user may set shape and dtype later
+            if outer:  # the user may set shape and dtype later
                 path = f"the layout of {self.collector.name_of(array) or 'an array'}"
                 self.collector.answer(path, layout_of, array)
         if is_copied and self.cells[tensor._storage].kind == "state":
@@ -253,7 +255,7 @@ class TracedMemory(SymNumbers):
     def _note_writeable(self, storage: Storage, array: np.ndarray) -> None:
         """The step writes an array of the user's, who may make it read-only later."""
         collector, is_users = self.collector, id(owner_of(array)) in self.array_owners
-        if is_users and collector is not None and self.cells[storage].kind == "state":
+        if is_users and self.cells[storage].kind == "state":
             path = f"{collector.name_of(array) or 'an array'}.flags.writeable"
             collector.answer(path, _is_writeable, array)
 
@@ -315,7 +317,7 @@ class TracedMemory(SymNumbers):
             )
         self.followed.append(node)
         for end in [edge[0] for edge in node._edges if edge is not None]:
-            if isinstance(end, AccumulateGrad) and self.collector is not None:
+            if isinstance(end, AccumulateGrad):
                 self.collector.value(end.variable, "a leaf in the history of a tensor from outside")
         return True
 

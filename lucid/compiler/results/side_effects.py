@@ -402,7 +402,6 @@ def _is_given(source: MutableSource) -> bool:
 def _set_properties(recorder: TracedMemory) -> list[tuple[MutableSource, Any]]:
     """The flags and the memory of tensors that the step set, with what they were."""
     collector = recorder.collector
-    assert collector is not None
     names = {id(tensor): path for path, tensor in collector.tensors()}
     found: list[tuple[MutableSource, Any]] = []
     detached = {key: (tensor, True) for key, (tensor, *_) in recorder.detached.items()}

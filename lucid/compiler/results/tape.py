@@ -195,8 +195,7 @@ class Tape:
         for name, function in self._functions.items():
             recorder.graph.functions[name] = copy_graph(function)
         recorder.numbers = numbers
-        if recorder.collector is not None:
-            recorder.collector.accept_arguments([*map(id, self._contexts)])
+        recorder.collector.accept_arguments([*map(id, self._contexts)])
         with as_recorded(self._contexts, numbers, self._outer, recorder):
             return walk()
 
@@ -358,9 +357,8 @@ class Holdings:
         self.saved.add(entry.tensor._storage)
 
     def _replaced(self, value: Any) -> Any:
-        collector = self._recorder.collector
-        if collector is not None:
-            self.outer |= {id(x) for x in containers_in(value) if collector.was_there(x)}
+        was_there = self._recorder.collector.was_there
+        self.outer |= {id(x) for x in containers_in(value) if was_there(x)}
         return map_tree(self._replaced_leaf, value, leaves=self._objects | self.outer)
 
     def _replaced_leaf(self, leaf: Any, _: str) -> Any:
@@ -385,9 +383,8 @@ class Holdings:
                 "numbers of the step"
             )
         collector = self._recorder.collector
-        if collector is not None:
-            collector.know_set(leaf)
-        if collector is None or collector.was_there(leaf) or not is_plain_object(leaf):
+        collector.know_set(leaf)
+        if collector.was_there(leaf) or not is_plain_object(leaf):
             return leaf
         self._recorder.run_op_by_op(
             f"its results have a history, and a ctx holds a {type(leaf).__name__} that forward has "
@@ -541,8 +538,7 @@ def as_recorded(
 
     def as_found(attributes: dict[str, Any]) -> dict[str, Any]:
         made = {name: map_tree(found, tree, leaves=outer) for name, tree in attributes.items()}
-        if recorder.collector is not None:
-            recorder.collector.accept_made(x for x in containers_in(made) if id(x) not in outer)
+        recorder.collector.accept_made(x for x in containers_in(made) if id(x) not in outer)
         return made
 
     for node, attributes in zip(nodes, recorded, strict=True):

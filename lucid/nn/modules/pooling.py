@@ -19,8 +19,15 @@ __all__ = [
 ]  # fmt: skip
 
 
+class _Pool(FunctionModule, OfRank):
+    """A pool, which may give the places of what it has found as well."""
+
+    def forward(self, input: Tensor) -> Any:
+        return self._result(input)
+
+
 @settings
-class _MaxPool(FunctionModule, OfRank):
+class _MaxPool(_Pool):
     _functions = pooling.max_pool1d, pooling.max_pool2d, pooling.max_pool3d
     kernel_size: Size
     stride: Size | None = None
@@ -36,9 +43,6 @@ class _MaxPool(FunctionModule, OfRank):
     def __post_init__(self) -> None:
         self.stride = self.kernel_size if self.stride is None else self.stride
 
-    def forward(self, input: Tensor) -> Any:
-        return self._result(input)
-
 
 class MaxPool1d(_MaxPool, rank=1): ...
 
@@ -50,7 +54,7 @@ class MaxPool3d(_MaxPool, rank=3): ...
 
 
 @settings
-class _FractionalMaxPool(FunctionModule, OfRank):
+class _FractionalMaxPool(_Pool):
     _functions = pooling.fractional_max_pool2d, pooling.fractional_max_pool3d
     kernel_size: Size
     output_size: Size | None = None
@@ -66,9 +70,6 @@ class _FractionalMaxPool(FunctionModule, OfRank):
             raise OptionError(
                 f"{type(self).__name__} requires specifying either an output size or a ratio"
             )
-
-    def forward(self, input: Tensor) -> Any:
-        return self._result(input)
 
 
 class FractionalMaxPool2d(_FractionalMaxPool, rank=2): ...
@@ -133,12 +134,9 @@ class AvgPool3d(_DividedAvgPoolNd, rank=3): ...
 
 
 @settings
-class _AdaptivePool(FunctionModule, OfRank):
+class _AdaptivePool(_Pool):
     output_size: int | Sequence[int | None] | None
     _shown = "output_size={0.output_size}"
-
-    def forward(self, input: Tensor) -> Any:
-        return self._result(input)
 
 
 class _AdaptiveAvgPool(_AdaptivePool):
