@@ -39,6 +39,7 @@ from lucid.runtime.entry.apply import (
 from lucid.runtime.entry.calls import CALL, MOST_TIMES
 from lucid.runtime.entry.common import Common
 from lucid.runtime.entry.layout import NativeFunctions
+from lucid.runtime.entry.programs import UNWATCHED
 from lucid.runtime.entry.walk import MOST_ARRAYS, STEP_OPERANDS, WALK, Derive
 from lucid.runtime.once import Once
 from lucid.tensor import slow_ops
@@ -161,6 +162,7 @@ class Applied(Tables):
         for word, value in constants.items():
             plan[word] = self._keep(value)
         plan[Common.ABSENT], plan[Common.ABSENT_AT] = len(_ABSENT), self._objects(_ABSENT)
+        plan[Common.UNWATCHED_AT] = self._objects(UNWATCHED)
         plan[Common.EMPTY], plan[Common.EMPTY_AT] = len(_EMPTY), self._objects(_EMPTY)
         plan[Common.IDENTICAL_AT] = self._objects(_IDENTICAL)
         plan[Common.IDENTICAL] = len(_IDENTICAL)

@@ -679,18 +679,63 @@ def test_threads_record_at_the_same_time() -> None:
 
 
 def test_an_interrupt_in_an_op_comes_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    x = lucid.arange(3.0)
+    x = lucid.arange(4.0).view(2, 2).T
 
     def stopped(*_: Any) -> Any:
         raise KeyboardInterrupt
 
     for _ in range(4):
         x.softmax(0)
-    monkeypatch.setattr(lucid.autograd.native.Code, "run", stopped)
+    monkeypatch.setattr(sys.modules["lucid.tensor.applied"], "row_major", stopped)
     with pytest.raises(KeyboardInterrupt):
         x.softmax(0)
     monkeypatch.undo()
-    assert x.softmax(0).sum().item() == pytest.approx(1.0)
+    assert x.softmax(0).sum().item() == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("is_transposed", [False, True])
+@pytest.mark.parametrize("wants", [False, True])
+def test_a_program_in_a_call_is_machine_codes(
+    wants: bool, is_transposed: bool, by_machine: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its tensor and its node as well, with all that Python gives them."""
+    x = lucid.tensor(MATRIX).requires_grad_(wants)
+    w, b = lucid.ones(5), lucid.zeros(5).requires_grad_(wants)
+
+    def run() -> tuple[Any, ...]:
+        given = (x * 1.0).T.contiguous().T if is_transposed else x * 1.0
+        normed, chosen = F.layer_norm(given, (5,), w, b), F.softmax(given, -1)
+        facts = seen(normed), seen(chosen)
+        if not wants:
+            return facts
+        saved = [[*map(seen, y.grad_fn.saved_tensors)] for y in (normed, chosen)]
+        names = [sorted(vars(y.grad_fn)) for y in (normed, chosen)]
+        (found,) = lucid.autograd.grad((normed * chosen).sum(), x)
+        return *facts, saved, names, seen(found)
+
+    expected = in_python(monkeypatch, run)
+    for _ in range(MOST_TIMES):
+        run()
+    with monkeypatch.context() as patched:
+        patched.setattr(calls, "call_natively", None)
+        assert repr(run()) == repr(expected)
+    (x[0, 0] if not wants else x.detach()[0, 0]).fill_(2.0)
+    assert repr(run()) == repr(in_python(monkeypatch, run))
+
+
+def test_a_program_runs_op_by_op_where_somebody_may_see_inside() -> None:
+    x = lucid.tensor(MATRIX).requires_grad_()
+    for _ in range(MOST_TIMES):
+        y = F.softmax(x, -1)
+    packed: list[Any] = []
+    with lucid.autograd.graph.saved_tensors_hooks(packed.append, lambda _: y.detach()):
+        F.softmax(x, -1)
+    assert packed
+    with lucid.autograd.detect_anomaly(check_nan=False):
+        assert F.softmax(x, -1).grad_fn._native is None
+    with native.op_by_op():
+        assert F.softmax(x, -1).grad_fn._native is None
+    assert F.softmax(x, -1).grad_fn._native is not None
 
 
 def test_what_comes_a_few_times_is_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:

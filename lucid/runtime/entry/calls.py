@@ -16,6 +16,7 @@ from enum import IntEnum
 
 from lucid.codegen.llvm.builder import Module, Val, const
 from lucid.runtime.entry.common import Common
+from lucid.runtime.entry.programs import define_program
 from lucid.runtime.entry.words import CONTIGUOUS, WRITEABLE, EntryBuilder, Layout, entry_function
 
 CALL = "lucid_call"
@@ -69,6 +70,7 @@ class CallStep(IntEnum):
     COUNT = 2  # of operands; of a write 0: the value is to be cast or refused
     # Below 0 of a callable that writes into the first operand: ATTRIBUTES does so with arrays.
     OPERANDS_AT = 3
+    PROGRAM_AT = 4  # of a callable that is a program: how machine code runs it; or 0
 
 
 def define_call(module: Module, layout: Layout) -> None:
@@ -82,6 +84,7 @@ def define_call(module: Module, layout: Layout) -> None:
         _define_plain_write,
         _define_plain_update,
         _define_tuple,
+        define_program,
         _define_step,
         _define_results,
         _define_steps,
@@ -386,6 +389,11 @@ def _define_step(module: Module, layout: Layout) -> None:
             b.require(b.ne(written, 0))
             b.drop(written)
             b.answer(1)
+        program = b.word(step, CallStep.PROGRAM_AT)
+        with b.if_(b.ne(program, 0)):
+            made = b.call("run_program", "i64", plan, program, values)
+            with b.if_(b.ne(made, 1)):
+                b.answer(made)
         operands = b.call("tuple_of", "i64", values, numbers, count)
         b.require(b.ne(operands, 0))
         with b.if_(b.eq(attributes, 0)):
