@@ -324,6 +324,8 @@ class _Record(Tables):
             notes.constants.clear()  # it may be one itself
             notes.note(ops.cast, (returned._own_copy(),), {"dtype": returned.dtype}, returned)
         outputs = [*returned] if isinstance(returned, (tuple, list)) else [returned]
+        if len(outputs) > 1 and any(x is None for x in outputs):
+            notes.constants.append(None)
         count = len(notes.tensors) + len(notes.constants) + len(notes.results)
         if not notes.is_straight or not notes.steps or count > MOST_VALUES:
             return
@@ -331,7 +333,7 @@ class _Record(Tables):
         if len(notes.written) > len(notes.states):
             if returned is not None and returned is not notes.written[-1]:
                 return
-        elif not outputs or not all(id(x) in made for x in outputs):
+        elif not outputs or not all(id(x) in made or x is None for x in outputs):
             return
         if any(x.requires_grad and x.is_leaf for x in notes.results):
             return  # which no op has made of it

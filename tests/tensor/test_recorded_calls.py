@@ -753,3 +753,23 @@ def test_what_comes_a_few_times_is_not_recorded(monkeypatch: pytest.MonkeyPatch)
     for _ in range(MOST_TIMES + 2):  # another key of its slot may have taken its count
         assert x[5].item() == 5
     assert len(recorded) == 1
+
+
+LAYERS: dict[str, Callable[[], tuple[nn.Module, tuple[int, ...]]]] = {
+    "Linear": lambda: (nn.Linear(5, 3), (4, 5)),
+    "Conv1d": lambda: (nn.Conv1d(2, 3, 3, padding=1), (1, 2, 5)),
+    "LayerNorm": lambda: (nn.LayerNorm(5), (4, 5)),
+    "GroupNorm": lambda: (nn.GroupNorm(2, 4), (2, 4, 3)),
+    "ConstantPad1d": lambda: (nn.ConstantPad1d(1, 0.5), (2, 3)),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_layer_that_comes_again_is_machine_codes(name: str, by_machine: Watched) -> None:
+    layer, shape = LAYERS[name]()
+    x = lucid.ones(shape)
+    for _ in range(MOST_TIMES):
+        expected = seen(layer(x))[:-1]
+    before = by_machine.count
+    assert seen(layer(x))[:-1] == expected
+    assert by_machine.count > before
