@@ -81,6 +81,8 @@ class _Record(Tables):
             words[Record.ATTRIBUTES] = self._keep(known.attributes) if known.attributes else 0
             words[Record.STEP] = self._keep(known.step) if op.is_view else 0
             words[Record.EVALUATE] = self._keep(_evaluator(known))
+            code = slow_ops.exact_code(op, known.types, known.attributes)
+            words[Record.CODE] = 0 if code is None else self._keep(code)
         is_differentiable = op.vjp is not None and type.dtype.kind == "float"
         words[Record.HISTORIES + 1 :] = UNKNOWN_HISTORY if is_differentiable else NO_HISTORY
 

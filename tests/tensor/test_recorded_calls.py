@@ -755,6 +755,18 @@ def test_what_comes_a_few_times_is_not_recorded(monkeypatch: pytest.MonkeyPatch)
     assert len(recorded) == 1
 
 
+def test_strides_are_part_of_what_a_call_is_known_by(by_machine: Watched) -> None:
+    """A view of a part is machine code's; one that can't be is refused, whatever came before."""
+    part, turned = lucid.zeros(4, 9).split(3, 1)[1], lucid.zeros(3, 4).T
+    for _ in range(MOST_TIMES):
+        assert part.view(2, 2, 3).stride() == (18, 9, 1)
+    before = by_machine.count
+    assert part.view(2, 2, 3).stride() == (18, 9, 1)
+    assert by_machine.count > before
+    with pytest.raises(lucid.ShapeError, match="not compatible"):
+        turned.view(2, 6)
+
+
 LAYERS: dict[str, Callable[[], tuple[nn.Module, tuple[int, ...]]]] = {
     "Linear": lambda: (nn.Linear(5, 3), (4, 5)),
     "Conv1d": lambda: (nn.Conv1d(2, 3, 3, padding=1), (1, 2, 5)),

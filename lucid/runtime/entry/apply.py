@@ -44,8 +44,9 @@ class Record(IntEnum):
     # of its own.
     TENSOR = 4
     STEP = 8  # of a view: the chain that it adds, a tuple of one pair; of any types 1; else 0
-    TYPES = 9  # a word for each operand
-    HISTORIES = 41  # by the operands that require grad, as bits: the words of one, or as below
+    CODE = 9  # a `function_of_arrays`, which gives what EVALUATE does; or 0
+    TYPES = 10  # a word for each operand
+    HISTORIES = 42  # by the operands that require grad, as bits: the words of one, or as below
 
 
 class Uniform(IntEnum):
@@ -448,6 +449,16 @@ def _define_evaluate(module: Module, layout: Layout) -> None:
         with b.loop(0, count) as loop:
             operand = b.api("PyTuple_GetItem", operands, loop.index)
             b.set_word(arrays, loop.index, b.field(operand, layout.tensor_array))
+        code = b.word(record, Record.CODE)
+        with b.if_(b.ne(code, 0)):
+            made = b.api("PyObject_Vectorcall", code, arrays, count, 0)
+            b.require(b.ne(made, 0))
+            with b.if_(b.ne(made, b.word(plan, Common.NONE))):
+                array = b.api("PyTuple_GetItem", made, 0)
+                b.own(array)
+                b.drop(made)
+                b.answer(array)
+            b.drop(made)
         is_plain = b.eq(b.word(record, Record.ATTRIBUTES), 0)
         keywords = b.select(is_plain, const("i64", 0), attributes)
         evaluate = b.word(record, Record.EVALUATE)

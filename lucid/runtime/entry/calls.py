@@ -24,6 +24,7 @@ CALL_SLOTS = 4096  # of the table of records, two of which may have a key; then 
 MOST_TIMES = 7  # that these are counted, in the last bits of hashes
 MOST_WORDS, MOST_TENSORS, MOST_VALUES = 128, 32, 128
 MOST_CALL_OPERANDS = 32
+MOST_AXES = 8  # of a tensor that isn't contiguous
 _SHIFT = 29
 
 
@@ -95,7 +96,7 @@ def define_call(module: Module, layout: Layout) -> None:
 
 
 def _define_key_of_tensor(module: Module, layout: Layout) -> None:
-    """Add a tensor to the key: its type, whether it is contiguous, and wants a gradient. 0: not."""
+    """Add a tensor to the key: its type, its strides, whether it wants a gradient. 0: not."""
     with entry_function(module, "key_of_tensor", "plan", "grad", "key", "tensor") as b:
         plan, grad, key, tensor = b.args
         array = b.field(tensor, layout.tensor_array)
@@ -122,6 +123,12 @@ def _define_key_of_tensor(module: Module, layout: Layout) -> None:
         is_wanted = b.cast("zext", b.and_(b.eq(grad, true), requires), "i64")
         _push(b, key, b.field(tensor, layout.tensor_type))
         _push(b, key, b.or_(is_contiguous, b.shl(is_wanted, 1)))
+        with b.if_(b.eq(is_contiguous, 0)):
+            axes = b.cast("sext", b.field(array, layout.array_axes, "i32"), "i64")
+            b.require(b.compare("sle", axes, MOST_AXES))
+            strides = b.field(array, layout.array_strides)
+            with b.loop(0, axes) as loop:
+                _push(b, key, b.word(strides, loop.index))
         b.answer(1)
 
 
@@ -133,7 +140,7 @@ def _push(b: EntryBuilder, key: Val, word: Val) -> None:
 
 
 def _require_room(b: EntryBuilder, key: Val) -> None:
-    b.require(b.compare("sle", b.word(key, Key.WORDS), MOST_WORDS - 4))
+    b.require(b.compare("sle", b.word(key, Key.WORDS), MOST_WORDS - MOST_AXES - 4))
 
 
 def _define_key(module: Module, layout: Layout) -> None:
