@@ -7,7 +7,7 @@ Args:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import accumulate
 from typing import Any
 
@@ -318,13 +318,16 @@ def parts_along(
         sizes: of the parts; they sum to that of the axis.
         are_rows: whether the parts, all of size 1, lose the axis.
     """
-    if len(sizes) > 1 and is_recorded_alone(x):
-        note_turn()
-        if not context.levels:
-            parts = within({"grad_enabled": False}, _views_along, x, axis, sizes, are_rows)
-            PartsNode(ops.reshape if are_rows else ops.slice, x, parts, axis, are_rows)
-            return parts
-    return _views_along(x, axis, sizes, are_rows)
+    if len(sizes) < 2 or not is_recorded_alone(x):
+        return _views_along(x, axis, sizes, are_rows)
+    op = ops.reshape if are_rows else ops.slice
+    if context.levels:
+        parts = _views_along(x, axis, sizes, are_rows)
+        context.levels[-1].share_history(partial(PartsNode, op, axis, are_rows), x, parts)
+        return parts
+    parts = within({"grad_enabled": False}, _views_along, x, axis, sizes, are_rows)
+    PartsNode(op, axis, are_rows, x, parts)
+    return parts
 
 
 _MOST_OF_A_RECORD = 128  # values (`runtime.entry.calls.MOST_VALUES`); up to that it is as fast

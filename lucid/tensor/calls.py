@@ -239,6 +239,17 @@ class _Notes(Level):
         self.written.append(target)
         return True
 
+    def share_history(
+        self,
+        node: Callable[[TensorCore, Sequence[TensorCore]], object],
+        of: TensorCore,
+        parts: Sequence[TensorCore],
+    ) -> None:
+        if len(parts) >= MOST_CALL_OPERANDS:
+            self._refuse()
+        node(of, parts)
+        self.note(partial(_shared, node), (of, *parts), {}, of)
+
     def look(self, tensor: TensorCore) -> None:
         self._refuse()
 
@@ -284,6 +295,15 @@ def _tested(test: Callable[[np.ndarray], bool], given: tuple[Any, ...]) -> Any:
     if not test(given[0]._array):
         raise LucidError("a check fails")
     return given[0]
+
+
+def _shared(
+    node: Callable[[TensorCore, Sequence[TensorCore]], object], given: tuple[Any, ...]
+) -> Any:
+    """The tensor whose parts, the others, have got one node."""
+    of, *parts = given
+    node(of, parts)
+    return of
 
 
 def _below(position: int, function: Callable[..., Any], /, *args: Any) -> Any:
@@ -335,7 +355,8 @@ class _Record(Tables):
                 return
         elif not outputs or not all(id(x) in made or x is None for x in outputs):
             return
-        if any(x.requires_grad and x.is_leaf for x in notes.results):
+        given = {id(tensor) for tensor in notes.tensors}
+        if any(x.requires_grad and x.is_leaf for x in notes.results if id(x) not in given):
             return  # which no op has made of it
         constants = [x for x in notes.constants if isinstance(x, TensorCore)]
         if any(_may_share(x, constant) for x in notes.results for constant in constants):

@@ -93,6 +93,15 @@ class Level(ABC):
         """
         return NotImplemented
 
+    def share_history(
+        self,
+        node: Callable[[TensorCore, Sequence[TensorCore]], object],
+        of: TensorCore,
+        parts: Sequence[TensorCore],
+    ) -> None:
+        """Note that outside of the level the parts of a tensor get one node in place of theirs."""
+        return
+
     def turn(self) -> None:
         """Note that the call goes another way than it would outside of the level."""
         return

@@ -61,11 +61,11 @@ def evaluator(
 def exact_code(
     op: Op, types: Sequence[TensorType], attributes: Attributes
 ) -> Callable[..., Any] | None:
-    """What sorts, gathers or scatters few elements, too, as a `function_of_arrays`.
+    """What draws, sorts, gathers or scatters few elements, too, as a `function_of_arrays`.
 
     It pays for what comes again. None: there is none, or others may round otherwise than NumPy.
     """
-    is_exact = op.kind == "sort" or Trait.INDEXED in op.traits
+    is_exact = op.kind in ("random", "sort") or Trait.INDEXED in op.traits
     if Trait.SLOW not in op.traits or not is_exact or not NATIVE_FUNCTIONS.read():
         return None
     try:

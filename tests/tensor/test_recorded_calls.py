@@ -755,6 +755,19 @@ def test_what_comes_a_few_times_is_not_recorded(monkeypatch: pytest.MonkeyPatch)
     assert len(recorded) == 1
 
 
+def test_parts_with_one_history_are_machine_codes(by_machine: Watched) -> None:
+    x = lucid.tensor(MATRIX).requires_grad_()
+    for _ in range(MOST_TIMES):
+        x.chunk(2)
+    before = by_machine.count
+    first, second = x.chunk(2)
+    assert by_machine.count == before + 1
+    assert first.grad_fn is second.grad_fn
+    (first.sum() + 2 * second.sum()).backward()
+    assert x.grad is not None
+    assert x.grad[:, 0].tolist() == [1, 1, 2, 2]
+
+
 def test_strides_are_part_of_what_a_call_is_known_by(by_machine: Watched) -> None:
     """A view of a part is machine code's; one that can't be is refused, whatever came before."""
     part, turned = lucid.zeros(4, 9).split(3, 1)[1], lucid.zeros(3, 4).T
