@@ -519,7 +519,7 @@ class Recording:
         """The results for tensors of these types."""
         known = [*tensors, *self._constants]
         for op, operands, attributes in self._steps:
-            known.append(apply_op(op, [known[n] for n in operands], attributes))
+            known.append(apply_op(op, tuple([known[n] for n in operands]), attributes))
         return [known[n] for n in self._outputs]
 
 

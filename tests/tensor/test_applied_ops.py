@@ -1062,3 +1062,27 @@ def test_few_elements_are_gathered_and_scattered_by_native_code(
     assert run(x.T.clone().T, at) == expected
     with pytest.raises(lucid.IndexOutOfRangeError, match="7"):
         run(x, at.clone().fill_(7))
+
+
+def test_the_ops_of_a_backward_that_is_recorded_are_machine_codes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert found is not None
+    x, w = (lucid.ones(n, 3, requires_grad=True) for n in (2, 4))
+
+    def twice() -> Any:
+        (first,) = lucid.autograd.grad(F.linear(x, w).tanh().sum(), x, create_graph=True)
+        return lucid.autograd.grad(first.sum(), w)[0].tolist()
+
+    expected = [twice() for _ in range(4)]
+    left: list[str] = []
+
+    def noting(op: Op, *given: Any) -> Any:
+        made = found.function(op, *given)
+        if made is None:
+            left.append(op.name)
+        return made
+
+    monkeypatch.setattr(core, "natively", noting)
+    assert [twice()] == expected[:1]
+    assert not left
