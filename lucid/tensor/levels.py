@@ -112,7 +112,7 @@ class Level(ABC):
 
 
 def note_turn() -> None:
-    """Tell the levels that a call goes another way because of them, or by strides or settings."""
+    """Tell the levels that a call goes another way because of them, or by settings."""
     for level in context.levels:
         level.turn()
 

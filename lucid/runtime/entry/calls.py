@@ -1,9 +1,10 @@
 """A call of a public function as machine code, where it comes again: the ops that it has applied.
 
-`lucid_call(function, arguments, keywords[, key])` looks up a *record* by the function, the types of
-the tensors among the arguments, and the values of the others. A record is the list of the ops that
-such a call applies, and of what it writes: what Python does between them follows from its key. What
-has no record, or isn't plain, is Python's: nothing has happened then but what can be done again.
+`lucid_call(function, arguments, keywords[, key])` looks up a *record* by the function, the types
+and strides of the tensors among the arguments, and the values of the others. A record is the list
+of the ops that such a call applies, and of what it writes: what Python does between them follows
+from its key. What has no record, or isn't plain, is Python's: nothing has happened then but what
+can be done again.
 
 A key that has come `MOST_TIMES` times, while no other one of its slot has, is to be recorded, which
 takes as long as thirty calls. Who does that asks once more, and has the key written into an array
