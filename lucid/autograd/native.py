@@ -239,6 +239,7 @@ class Code:
         types: of its outputs.
         reads: of each input, whether the code reads it: others may have been written since.
         templates: of the outputs, once machine code makes tensors of these.
+        call: the code as a `function_of_arrays`; None: `run` has to be asked.
 
     Args:
         constants: the last inputs.
@@ -248,7 +249,7 @@ class Code:
         NotStraightError: an op of it can't be compiled.
     """
 
-    __slots__ = ("_call", "_constants", "_executable", "name", "reads", "templates", "types")
+    __slots__ = ("_constants", "_executable", "call", "name", "reads", "templates", "types")
 
     def __init__(self, graph: Graph, constants: Sequence[np.ndarray], families: Families) -> None:
         from lucid.ir.passes.pipeline import PassLog, simplify
@@ -285,15 +286,15 @@ class Code:
                 raise
             logger.exception("%s runs op by op: its ops can't be compiled", self.name)
             raise NotStraightError(str(error)) from error
-        self._call = function_of_arrays(self._executable, self._constants)
+        self.call = function_of_arrays(self._executable, self._constants)
 
     def run(self, arrays: list[np.ndarray]) -> Sequence[np.ndarray]:
         """The outputs for arrays of the noted types, in memory of their own.
 
         Raises what a check of the graph says.
         """
-        if self._call is not None:
-            found = self._call(*arrays)
+        if self.call is not None:
+            found = self.call(*arrays)
             if found is not None:
                 return found
         given = [a if a.flags.c_contiguous else row_major(a) for a in arrays]
@@ -518,7 +519,7 @@ class Recording:
         """The results for tensors of these types."""
         known = [*tensors, *self._constants]
         for op, operands, attributes in self._steps:
-            known.append(apply_op(op, [known[n] for n in operands], attributes))
+            known.append(apply_op(op, tuple([known[n] for n in operands]), attributes))
         return [known[n] for n in self._outputs]
 
 
@@ -586,6 +587,14 @@ class Forward:
         self.families = families
         self.backwards: dict[tuple[bool, ...], Code | None] = {}
         self.recordings: dict[tuple[bool, ...], Recording | None] = {}
+
+    def new_ctx(self, cls: type[Function]) -> BackwardCFunction:
+        """The node of a call, but for its place and what it saves."""
+        ctx: BackwardCFunction = cls._backward_cls()
+        ctx.__dict__.update(self.attributes)
+        ctx._led_to = None
+        ctx._output_types = self.output_types
+        return ctx
 
     def differentiate(self, ctx: BackwardCFunction, gradients: tuple[Any, ...]) -> Any:
         """The gradients of a call's tensors; `NotImplemented` where its backward runs op by op."""
@@ -687,7 +696,6 @@ class _Families(NamedTuple):
     backward: Families
 
 
-_off = [0]  # blocks of `op_by_op` that are open
 _forwards: dict[type[Function], dict[tuple[Any, ...], Forward | None]] = {}
 _alike: dict[type[Function], Table] = {}
 _families: dict[type[Function], _Families] = {}
@@ -708,11 +716,8 @@ def _is_plain() -> bool:
     )
 
 
-def call_natively(cls: type[Function], inputs: tuple[Any, ...]) -> Any:
-    """What `cls.apply` returns for these arguments; `NotImplemented` where they go op by op."""
-    if _off[0] or not _is_plain():
-        levels = context.levels
-        return levels[-1].program(cls, inputs) if levels else NotImplemented
+def _known_by(inputs: tuple[Any, ...]) -> tuple[list[Any], list[TensorCore], list[Any]] | None:
+    """What calls with such arguments have in common, their tensors, and where gradients go."""
     key: list[Any] = [get_default_dtype()]
     tensors: list[TensorCore] = []
     ends: list[Any] = []
@@ -720,7 +725,7 @@ def call_natively(cls: type[Function], inputs: tuple[Any, ...]) -> Any:
     for x in inputs:
         if isinstance(x, TensorCore):
             if x._array is None:
-                return NotImplemented
+                return None
             end = end_of(x) if records and (x._requires_grad or x._base is not None) else None
             tensors.append(x)
             ends.append(end)
@@ -728,6 +733,24 @@ def call_natively(cls: type[Function], inputs: tuple[Any, ...]) -> Any:
             key += type_.dtype, type_.shape, end is None
         else:
             key += type(x), x.hex() if type(x) is float else x
+    return key, tensors, ends
+
+
+def forward_of(cls: type[Function], inputs: tuple[Any, ...]) -> Forward | None:
+    """How a call that was native has run; None: by a program for all sizes."""
+    known = _known_by(inputs)
+    return None if known is None else _forwards.get(cls, {}).get(tuple(known[0]))
+
+
+def call_natively(cls: type[Function], inputs: tuple[Any, ...]) -> Any:
+    """What `cls.apply` returns for these arguments; `NotImplemented` where they go op by op."""
+    if not _is_plain():
+        levels = context.levels
+        return levels[-1].program(cls, inputs) if levels else NotImplemented
+    given = _known_by(inputs)
+    if given is None:
+        return NotImplemented
+    key, tensors, ends = given
     known = _forwards.setdefault(cls, {})
     try:
         forward = known[tuple(key)]
@@ -763,12 +786,13 @@ def call_natively(cls: type[Function], inputs: tuple[Any, ...]) -> Any:
 
 @contextmanager
 def op_by_op() -> Iterator[None]:
-    """In the block calls of Functions run op by op, to be compared with."""
-    _off[0] += 1
+    """In the block this thread's calls of Functions run op by op, to be compared with."""
+    before = context.saving
+    context.saving = 1
     try:
         yield
     finally:
-        _off[0] -= 1
+        context.saving = before
 
 
 def _enter(
@@ -863,11 +887,9 @@ def _give_history(
     natively: Applied | None,
 ) -> None:
     """Let the outputs have a ctx as their node, as after a call op by op."""
-    ctx: BackwardCFunction = cls._backward_cls()
+    ctx = forward.new_ctx(cls)
     ctx._spot = spot
-    ctx.__dict__.update(forward.attributes)
-    ctx._ends, ctx._led_to = tuple(ends), None
-    ctx._output_types = forward.output_types
+    ctx._ends = tuple(ends)
     for number in forward.tracked:
         tensor = made[number]
         tensor._requires_grad = True

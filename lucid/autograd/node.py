@@ -487,7 +487,7 @@ class PartsNode(Node):
     _has_separate_outputs = True
 
     def __init__(
-        self, op: Op, of: TensorCore, parts: Sequence[TensorCore], axis: int, are_rows: bool
+        self, op: Op, axis: int, are_rows: bool, of: TensorCore, parts: Sequence[TensorCore]
     ) -> None:
         super().__init__((), tuple([part._type for part in parts]))
         self._led_to, self._ends = None, (end_of(of),)

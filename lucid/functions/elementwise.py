@@ -375,7 +375,7 @@ def _numeric(op: Op, input: Tensor) -> Tensor:
     return emit(op, (tensor_of(input, op.name),))
 
 
-@fused
+@program
 @maps("[0.0, 10.0]", "[4.0, 20.0]", "0.25", "[ 1.0000, 12.5000]")
 def lerp(input: Tensor, end: Tensor, weight: Operand) -> Tensor:
     """Interpolate linearly, `input + weight * (end - input)`; exact at both ends.

@@ -7,13 +7,13 @@ Args:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
-from lucid.autograd.native import fused
+from lucid.autograd.native import fused, program
 from lucid.autograd.node import PartsNode
 from lucid.choices import check_choice
 from lucid.docstrings import like, maps
@@ -31,7 +31,6 @@ from lucid.functions.elementwise import choose, clone
 from lucid.functions.promotion import Number, common_dtype, operand
 from lucid.functions.shape import (
     broadcast,
-    is_contiguous,
     movedim,
     permuted,
     range_along,
@@ -319,13 +318,16 @@ def parts_along(
         sizes: of the parts; they sum to that of the axis.
         are_rows: whether the parts, all of size 1, lose the axis.
     """
-    if len(sizes) > 1 and is_recorded_alone(x):
-        note_turn()
-        if not context.levels:
-            parts = within({"grad_enabled": False}, _views_along, x, axis, sizes, are_rows)
-            PartsNode(ops.reshape if are_rows else ops.slice, x, parts, axis, are_rows)
-            return parts
-    return _views_along(x, axis, sizes, are_rows)
+    if len(sizes) < 2 or not is_recorded_alone(x):
+        return _views_along(x, axis, sizes, are_rows)
+    op = ops.reshape if are_rows else ops.slice
+    if context.levels:
+        parts = _views_along(x, axis, sizes, are_rows)
+        context.levels[-1].share_history(partial(PartsNode, op, axis, are_rows), x, parts)
+        return parts
+    parts = within({"grad_enabled": False}, _views_along, x, axis, sizes, are_rows)
+    PartsNode(op, axis, are_rows, x, parts)
+    return parts
 
 
 _MOST_OF_A_RECORD = 128  # values (`runtime.entry.calls.MOST_VALUES`); up to that it is as fast
@@ -438,8 +440,6 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
     length = max(min(rows + min(offset, 0), columns - max(offset, 0)), 0)
     row, column = (max(-offset, 0), max(offset, 0)) if length else (0, 0)
     flat = (*outer, rows * columns)
-    if not is_contiguous(x):
-        note_turn()
     if reshape_strides(x._type.shape, x.element_strides(), flat) is None:
         square = sliced(x, len(outer), row, row + length, 1)
         square = sliced(square, len(outer) + 1, column, column + length, 1)
@@ -492,15 +492,22 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
         OptionError: they are the same.
     """
     x = tensor_of(input, "diag_embed")
-    *batch, length = x._type.shape
-    offset = integer(offset, "diag_embed", "offset")
-    size = length + abs(offset)
     places = distinct_axes((dim1, dim2), x.ndim + 1, "diag_embed")
-    # In a matrix laid out row by row an element of the diagonal has `size` zeros behind it.
+    return movedim(_on_diagonal(x, integer(offset, "diag_embed", "offset")), (-2, -1), places)
+
+
+@program
+def _on_diagonal(x: Tensor, offset: int) -> Tensor:
+    """Square matrices along the last two axes.
+
+    In one laid out row by row an element of the diagonal has as many zeros behind it as a row.
+    """
+    *batch, length = x._type.shape
+    size = length + abs(offset)
     flat = reshaped(pad(unsqueeze(x, -1), (0, size)), (*batch, length * (size + 1)))
     start = max(offset, -offset * size)
     flat = pad(flat, (start, size * size - start - length * (size + 1)))
-    return movedim(reshaped(flat, (*batch, size, size)), (-2, -1), places)
+    return reshaped(flat, (*batch, size, size))
 
 
 def _row(rows: int, columns: int) -> Tensor:

@@ -289,7 +289,7 @@ def all(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     return emit(ops.cast, (found,), dtype=u8) if input.dtype is u8 else found
 
 
-@fused
+@program
 @maps("[[0, 2], [3, 4]]", "0", "[1, 2]")
 def count_nonzero(input: Tensor, dim: Dims = None) -> Tensor:
     """Return how many elements over `dim` are not zero, as int64; a NaN is not zero."""
@@ -544,7 +544,7 @@ def aminmax(
     return return_types.aminmax(x.amin(axes, keepdim=keepdim), x.amax(axes, keepdim=keepdim))
 
 
-@fused
+@program
 @maps('[1.0, float("nan"), 2.0]', "tensor(3.)")
 def nansum(
     input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None

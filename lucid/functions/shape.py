@@ -24,12 +24,11 @@ from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, IndexOutOfRangeError, OptionError, ShapeError
 from lucid.ir.extents import NotOpenError, is_open
 from lucid.ir.op import Attributes
-from lucid.ir.strides import is_contiguous as strides_are_contiguous, reshape_strides
+from lucid.ir.strides import Strides, is_contiguous as strides_are_contiguous, reshape_strides
 from lucid.ir.types import DType, Shape
 from lucid.layouts import check_memory_format
 from lucid.tensor.context import context
 from lucid.tensor.core import apply_op, emit, is_unrecorded, of_users_array, view_by
-from lucid.tensor.levels import note_turn
 from lucid.tensor.size import Size, new_size
 
 __all__ = [
@@ -115,17 +114,18 @@ def view(input: Tensor, *shape: Any, size: Any = None, dtype: DType | None = Non
     if len(_named(given)) == 1 and isinstance(given[0], DType):
         return _bits_of(x, given[0])
     sizes = infer_size(sizes_of(given, "view"), x._type.size, "view")
-    array = x._array
-    is_plain = array is not None and x._strides is None and array.flags.c_contiguous
-    if not (is_plain or is_contiguous(x)):
-        note_turn()
-    if not is_plain and reshape_strides(x._type.shape, x.element_strides(), sizes) is None:
+    if not is_contiguous(x) and _strides_of(x, sizes) is None:
         raise ShapeError(
             "view: view size is not compatible with input tensor's size and stride (at least one "
             "dimension spans across two contiguous subspaces)\n"
             "hint: use .reshape(...) instead, which copies"
         )
     return _seen_as(x, sizes)
+
+
+def _strides_of(x: Tensor, shape: Shape) -> Strides | None:
+    """Those of a view in that shape; None: there is none."""
+    return reshape_strides(x._type.shape, x.element_strides(), shape)
 
 
 def view_as(input: Tensor, other: Tensor) -> Tensor:
@@ -857,7 +857,11 @@ def is_contiguous(input: Tensor, *, memory_format: object = None) -> bool:
     >>> x.is_contiguous(), x.T.is_contiguous()
     (True, False)
     """
-    check_memory_format(memory_format, "is_contiguous")
+    if memory_format is not None:
+        check_memory_format(memory_format, "is_contiguous")
+    array = input._array
+    if array is not None and input._strides is None and array.flags.c_contiguous:
+        return True
     return strides_are_contiguous(input._type.shape, input.element_strides())
 
 
@@ -873,5 +877,6 @@ def contiguous(input: Tensor, *, memory_format: object = None) -> Tensor:
     >>> x.T.contiguous().stride()
     (2, 1)
     """
-    check_memory_format(memory_format, "contiguous")
+    if memory_format is not None:
+        check_memory_format(memory_format, "contiguous")
     return input if is_contiguous(input) else clone(input)

@@ -68,7 +68,7 @@ def logaddexp(input: Tensor, other: Tensor) -> Tensor:
 
 
 @like(logaddexp)
-@fused
+@program
 @maps("[3.0, 1000.0]", "[3.0, 1000.0]", "[   4., 1001.]")
 def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
     """Return `log2(2**input + 2**other)`, a float, without overflow.
@@ -112,6 +112,7 @@ def logit(input: Tensor, eps: float | None = None) -> Tensor:
     return log(x / (1 - x))
 
 
+@program
 @maps("[-1.0, 0.0, 2.0]", "lucid.tensor(0.5)", "[0.0000, 0.5000, 1.0000]")
 def heaviside(input: Tensor, values: Tensor) -> Tensor:
     """Return the unit step: 0 below 0, 1 above it, and `values` at 0.
@@ -127,6 +128,7 @@ def heaviside(input: Tensor, values: Tensor) -> Tensor:
     return choose(x == 0, at_zero, choose(x != x, x, step))
 
 
+@program
 @maps("[-1.0, -0.0, 0.0]", "[ True,  True, False]")
 def signbit(input: Tensor) -> Tensor:
     """Return whether the sign is negative, that of -0.0 too; a NaN's is not looked at.
@@ -167,7 +169,7 @@ def float_power(input: Tensor | Number, exponent: Tensor | Number) -> Tensor:
     return base**power
 
 
-@fused
+@program
 @maps('[1.0, float("nan")]', "[3.0, 2.0]", "[3., 2.]")
 def fmax(input: Tensor, other: Tensor) -> Tensor:
     """Return the greater of two elements, broadcast; where one is a NaN, the other.
@@ -182,7 +184,7 @@ def fmax(input: Tensor, other: Tensor) -> Tensor:
 
 
 @like(fmax)
-@fused
+@program
 @maps('[1.0, float("nan")]', "[3.0, 2.0]", "[1., 2.]")
 def fmin(input: Tensor, other: Tensor) -> Tensor:
     """Return the smaller of two elements, broadcast; where one is a NaN, the other."""

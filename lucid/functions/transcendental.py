@@ -291,6 +291,7 @@ def hypot(input: Tensor, other: Tensor) -> Tensor:
     return _hypot(floating(x, "hypot"), floating(y, "hypot"))
 
 
+@program
 @maps("[0.0, 0.5]", "[1.0000, 0.6366]")
 def sinc(input: Tensor) -> Tensor:
     """Return `sin(pi x) / (pi x)`, the normalized cardinal sine, and 1 at 0."""

@@ -39,6 +39,7 @@ from lucid.runtime.entry.apply import (
 from lucid.runtime.entry.calls import CALL, MOST_TIMES
 from lucid.runtime.entry.common import Common
 from lucid.runtime.entry.layout import NativeFunctions
+from lucid.runtime.entry.programs import UNWATCHED
 from lucid.runtime.entry.walk import MOST_ARRAYS, STEP_OPERANDS, WALK, Derive
 from lucid.runtime.once import Once
 from lucid.tensor import slow_ops
@@ -80,6 +81,8 @@ class _Record(Tables):
             words[Record.ATTRIBUTES] = self._keep(known.attributes) if known.attributes else 0
             words[Record.STEP] = self._keep(known.step) if op.is_view else 0
             words[Record.EVALUATE] = self._keep(_evaluator(known))
+            code = slow_ops.exact_code(op, known.types, known.attributes)
+            words[Record.CODE] = 0 if code is None else self._keep(code)
         is_differentiable = op.vjp is not None and type.dtype.kind == "float"
         words[Record.HISTORIES + 1 :] = UNKNOWN_HISTORY if is_differentiable else NO_HISTORY
 
@@ -161,6 +164,7 @@ class Applied(Tables):
         for word, value in constants.items():
             plan[word] = self._keep(value)
         plan[Common.ABSENT], plan[Common.ABSENT_AT] = len(_ABSENT), self._objects(_ABSENT)
+        plan[Common.UNWATCHED_AT] = self._objects(UNWATCHED)
         plan[Common.EMPTY], plan[Common.EMPTY_AT] = len(_EMPTY), self._objects(_EMPTY)
         plan[Common.IDENTICAL_AT] = self._objects(_IDENTICAL)
         plan[Common.IDENTICAL] = len(_IDENTICAL)

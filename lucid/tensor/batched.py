@@ -17,7 +17,7 @@ from lucid.ir import ops
 from lucid.ir.errors import ExampleDataError, LucidError, MissingRuleError
 from lucid.ir.inference import result_type
 from lucid.ir.op import Attributes, Op
-from lucid.ir.types import TensorType
+from lucid.ir.types import shared_type
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, _new, apply_op, keep_history, link_view, with_origins
 from lucid.tensor.levels import Level, Result
@@ -119,7 +119,7 @@ class BatchLevel(Level):
 
     def wrap(self, inner: TensorCore, given_axis: int = 0) -> Batched:
         """A handle of the examples that `inner` has along its first axis."""
-        type = TensorType(inner._type.dtype, inner._type.shape[1:])
+        type = shared_type(inner._type.dtype, inner._type.shape[1:])
         handle = cast(Batched, _new(Storage(type), type, None, (), Batched))
         handle._inner = inner
         handle._level = self
@@ -163,7 +163,12 @@ class BatchLevel(Level):
             raise with_origins(error, operands) from None
         assert op.batch is not None, f"{op.name} has no batching rule"
         batched = tuple(map(self.owns, operands))
-        result = op.batch(op, self.size, batched, *map(self.inner, operands), **attributes)
+        levels = context.levels
+        context.levels = levels[:position]  # nobody further in knows of these operands
+        try:
+            result = op.batch(op, self.size, batched, *map(self.inner, operands), **attributes)
+        finally:
+            context.levels = levels
         handle = self.wrap(result)
         if op.is_view and result._storage is self.inner(operands[0])._storage:
             link_view(handle, operands[0], op, attributes)

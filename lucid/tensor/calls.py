@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from lucid.autograd.function import call_function
-from lucid.autograd.native import NotStraightError, call_natively
+from lucid.autograd.function import BackwardCFunction, call_function
+from lucid.autograd.native import NotStraightError, call_natively, forward_of
 from lucid.ir import ops
 from lucid.ir.errors import LucidError
 from lucid.ir.location import takers
@@ -29,18 +30,20 @@ from lucid.runtime.entry.calls import (
     Call,
     Key,
 )
+from lucid.runtime.entry.programs import MOST_OUTPUTS, NOTHING, Program as ProgramWord
 from lucid.tensor.context import context, within
 from lucid.tensor.core import LEFT, MISSED, TensorCore, apply_op
 from lucid.tensor.levels import Level, Result
-from lucid.tensor.objects import Offsets, Tables
+from lucid.tensor.objects import Offsets, Tables, template_of
 from lucid.tensor.size import Size
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import most_overwritten, overwrite_, write_
 
 if TYPE_CHECKING:
     from lucid.autograd.function import Function
+    from lucid.autograd.native import Forward
 
-Program = Callable[[tuple[Any, ...]], Any]
+Run = Callable[[tuple[Any, ...]], Any]
 
 
 class Overwrite(NamedTuple):
@@ -76,6 +79,36 @@ class Overwrite(NamedTuple):
         return run
 
 
+class Program(NamedTuple):
+    """A Function that is a native program.
+
+    Attributes:
+        forward: that of the call; None: it has none of its own.
+    """
+
+    function: type[Function]
+    forward: Forward | None
+
+    def __call__(self, inputs: tuple[Any, ...]) -> Any:
+        """What it returns. Raises `LucidError` where its ops go one by one, this time."""
+        result = call_natively(self.function, inputs)
+        if result is NotImplemented:
+            raise LucidError("it is no program")
+        return result
+
+    def saved(self) -> list[int]:
+        """What a backward needs, by numbers of operands or outputs, as `entry.Program` has it."""
+        forward = self.forward
+        assert forward is not None
+        numbers: list[int] = []
+        for source in forward.saved or ():
+            kind, number = source or ("", 0)
+            place = {"input": number, "output": -1 - number, "extra": -1 - forward.count - number}
+            numbers.append(place.get(kind, NOTHING))
+        return numbers
+
+
+Made = Op | Program | Run  # what gives a step's result
 _NEVER = -1
 MOST = 1024  # records of one function; calls with other arguments are Python's
 _MOST_BYTES = 1 << 12  # of a tensor that is kept to be copied
@@ -100,7 +133,7 @@ class _Notes(Level):
         self.is_straight = True
         self.tensors, self.results = tensors, list[TensorCore]()
         self.constants: list[Any] = []
-        self.steps: list[tuple[Op | Program | Overwrite | None, list[Any], Attributes]] = []
+        self.steps: list[tuple[Made | Overwrite | None, list[Any], Attributes]] = []
         self.states: list[TensorCore] = []
         self.written: list[TensorCore] = []
         self._grad_enabled = context.grad_enabled
@@ -131,7 +164,11 @@ class _Notes(Level):
         return result
 
     def note(
-        self, made: Op | Program, given: Sequence[Any], attributes: Attributes, result: TensorCore
+        self,
+        made: Made,
+        given: Sequence[Any],
+        attributes: Attributes,
+        result: TensorCore,
     ) -> None:
         """Note a step, and what it gave."""
         self._keep_constants(given)
@@ -140,13 +177,14 @@ class _Notes(Level):
         self._known.add(id(result))
 
     def program(self, function: type[Function], inputs: tuple[Any, ...]) -> Any:
-        if len(inputs) > MOST_CALL_OPERANDS or self._are_new(inputs):
+        is_plain = context.grad_enabled == self._grad_enabled
+        if not is_plain or len(inputs) > MOST_CALL_OPERANDS or self._are_new(inputs):
             self._refuse()
         result = _below(0, call_natively, function, inputs)
         if not isinstance(result, TensorCore):
             self._refuse()
             return result
-        self.note(partial(_run_program, function), inputs, {}, result)
+        self.note(Program(function, forward_of(function, inputs)), inputs, {}, result)
         return result
 
     def _keep_constants(self, operands: Sequence[Any]) -> None:
@@ -201,6 +239,17 @@ class _Notes(Level):
         self.written.append(target)
         return True
 
+    def share_history(
+        self,
+        node: Callable[[TensorCore, Sequence[TensorCore]], object],
+        of: TensorCore,
+        parts: Sequence[TensorCore],
+    ) -> None:
+        if len(parts) >= MOST_CALL_OPERANDS:
+            self._refuse()
+        node(of, parts)
+        self.note(partial(_shared, node), (of, *parts), {}, of)
+
     def look(self, tensor: TensorCore) -> None:
         self._refuse()
 
@@ -248,12 +297,13 @@ def _tested(test: Callable[[np.ndarray], bool], given: tuple[Any, ...]) -> Any:
     return given[0]
 
 
-def _run_program(function: type[Function], inputs: tuple[Any, ...]) -> Any:
-    """What a Function returns. Raises `LucidError` where its ops go one by one, this time."""
-    result = call_natively(function, inputs)
-    if result is NotImplemented:
-        raise LucidError("it is no program")
-    return result
+def _shared(
+    node: Callable[[TensorCore, Sequence[TensorCore]], object], given: tuple[Any, ...]
+) -> Any:
+    """The tensor whose parts, the others, have got one node."""
+    of, *parts = given
+    node(of, parts)
+    return of
 
 
 def _below(position: int, function: Callable[..., Any], /, *args: Any) -> Any:
@@ -294,6 +344,8 @@ class _Record(Tables):
             notes.constants.clear()  # it may be one itself
             notes.note(ops.cast, (returned._own_copy(),), {"dtype": returned.dtype}, returned)
         outputs = [*returned] if isinstance(returned, (tuple, list)) else [returned]
+        if len(outputs) > 1 and any(x is None for x in outputs):
+            notes.constants.append(None)
         count = len(notes.tensors) + len(notes.constants) + len(notes.results)
         if not notes.is_straight or not notes.steps or count > MOST_VALUES:
             return
@@ -301,9 +353,10 @@ class _Record(Tables):
         if len(notes.written) > len(notes.states):
             if returned is not None and returned is not notes.written[-1]:
                 return
-        elif not outputs or not all(id(x) in made for x in outputs):
+        elif not outputs or not all(id(x) in made or x is None for x in outputs):
             return
-        if any(x.requires_grad and x.is_leaf for x in notes.results):
+        given = {id(tensor) for tensor in notes.tensors}
+        if any(x.requires_grad and x.is_leaf for x in notes.results if id(x) not in given):
             return  # which no op has made of it
         constants = [x for x in notes.constants if isinstance(x, TensorCore)]
         if any(_may_share(x, constant) for x in notes.results for constant in constants):
@@ -320,7 +373,8 @@ class _Record(Tables):
                 step = self._overwrite(op, operands)
             else:
                 step = self._write(*operands) if op is None else self._op(op, attributes, operands)
-            steps += *step, self._words(places)
+            program = self._program(op, operands, places) if isinstance(op, Program) else 0
+            steps += *step, self._words(places), program
         words = self.words
         words[Call.STEPS], words[Call.STEPS_AT] = len(notes.steps), self._words(steps)
         words[Call.WRITES] = len(writes)
@@ -331,9 +385,35 @@ class _Record(Tables):
             words[Call.RESULTS_AT] = self._words([numbers[id(x)] for x in outputs])
         words[Call.KIND] = self._kind(returned)
 
-    def _op(self, op: Op | Program, attributes: Attributes, operands: list[Any]) -> tuple[int, ...]:
+    def _op(self, op: Made, attributes: Attributes, operands: list[Any]) -> tuple[int, ...]:
         given = self._keep(attributes) if isinstance(op, Op) else 0
         return self._keep(op), given, len(operands)
+
+    def _program(self, program: Program, operands: list[Any], places: list[int]) -> int:
+        """How machine code runs a program; 0: Python does."""
+        cls, forward = program
+        if forward is None or forward.code.call is None or forward.is_tuple:
+            return 0
+        types = forward.code.types
+        if len(types) > MOST_OUTPUTS:
+            return 0
+        tensors = [(n, x) for n, x in zip(places, operands, strict=True) if _is_tensor(x)]
+        given = [(n, int(context.grad_enabled and x.requires_grad)) for n, x in tensors]
+        templates = [(0, *self._tensor(type, template_of(type), 0)) for type in types]
+        words = dict.fromkeys(ProgramWord, 0)
+        words[ProgramWord.FUNCTION] = self._keep(forward.code.call)
+        words[ProgramWord.COUNT] = len(given)
+        words[ProgramWord.OPERANDS_AT] = self._words([*chain.from_iterable(given)])
+        words[ProgramWord.OUTPUTS] = len(types)
+        words[ProgramWord.TEMPLATES_AT] = self._words([*chain.from_iterable(templates)])
+        if forward.tracked and any(is_wanted for _, is_wanted in given):
+            ctx, saved = forward.new_ctx(cls), program.saved()
+            words[ProgramWord.NODE] = self._template(ctx, BackwardCFunction)
+            words[ProgramWord.ATTRIBUTES] = self._keep(ctx.__dict__)
+            words[ProgramWord.SAVED] = -1 if forward.saved is None else len(saved)
+            words[ProgramWord.SAVED_AT] = self._words(saved)
+            words[ProgramWord.SAVED_NAME] = self._keep("_saved")
+        return self._words([*words.values()])
 
     def _overwrite(self, step: Overwrite, operands: list[Any]) -> tuple[int, ...]:
         run = step.of_arrays(most_overwritten(operands[0]._type.size))
@@ -353,7 +433,11 @@ class _Record(Tables):
         return IS_TUPLE if kind is tuple else self._keep(getattr(kind, "_make", kind))
 
 
-def _is_write(step: Op | Program | Overwrite | None) -> bool:
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, TensorCore)
+
+
+def _is_write(step: Made | Overwrite | None) -> bool:
     return step is None or isinstance(step, Overwrite)
 
 

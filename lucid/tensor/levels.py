@@ -93,6 +93,15 @@ class Level(ABC):
         """
         return NotImplemented
 
+    def share_history(
+        self,
+        node: Callable[[TensorCore, Sequence[TensorCore]], object],
+        of: TensorCore,
+        parts: Sequence[TensorCore],
+    ) -> None:
+        """Note that outside of the level the parts of a tensor get one node in place of theirs."""
+        return
+
     def turn(self) -> None:
         """Note that the call goes another way than it would outside of the level."""
         return
@@ -103,7 +112,7 @@ class Level(ABC):
 
 
 def note_turn() -> None:
-    """Tell the levels that a call goes another way because of them, or by strides or settings."""
+    """Tell the levels that a call goes another way because of them, or by settings."""
     for level in context.levels:
         level.turn()
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from lucid.autograd.function import BackwardCFunction
 from lucid.autograd.node import AccumulateGrad, OpNode
 from lucid.autograd.rules import Derivative
 from lucid.autograd.saved import SavedTensor
@@ -30,6 +31,7 @@ logger = logging.getLogger("lucid.native")
 _OWN_OF_EACH = {
     Tensor: ("_storage", "_array", "_counter"), Storage: ("array",), VersionCounter: (),
     OpNode: ("_ends", "_sequence", "_spot", "attributes", "saved"),
+    BackwardCFunction: ("_ends", "_sequence", "_spot"),
     SavedTensor: ("version", "tensor"),
 }  # fmt: skip
 
@@ -46,8 +48,11 @@ class Offsets:
         tensor, storage = object.__new__(Tensor), object.__new__(Storage)
         counter, batch = VersionCounter(), object.__new__(GradBuffers)
         node, saved = object.__new__(OpNode), object.__new__(SavedTensor)
+        ctx = object.__new__(BackwardCFunction)
         self.epoch = slot_offset(type(epoch)(), "count")
-        slots = {type(x): _slots(x) for x in (tensor, storage, counter, node, saved)}
+        slots = {type(x): _slots(x) for x in (tensor, storage, counter, node, ctx, saved)}
+        if not slots[BackwardCFunction].items() <= slots[OpNode].items():
+            raise UnknownLayoutError("nodes of Functions")
         self.gradient = slots[Tensor]["_gradient"]
         self.new = constructor_of(object)
         self.copied = {
@@ -118,10 +123,13 @@ class Tables:
         self._kept.append(table)
         return address_of(table)
 
-    def _template(self, value: Any) -> int:
-        """How to make an object like `value`."""
+    def _template(self, value: Any, base: type[Any] | None = None) -> int:
+        """How to make an object like `value`.
+
+        base: has all slots of its class, which may be one of many.
+        """
         kind = type(value)
-        offsets = self._offsets.copied[kind]
+        offsets = self._offsets.copied[base or kind]
         shown = len(offsets), address_of(offsets)
         self._kept += offsets, value
         return self._words((self._offsets.new, id(kind), id(()), id(value), *shown))

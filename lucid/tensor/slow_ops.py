@@ -12,7 +12,7 @@ import numpy as np
 from lucid.autograd.native import Code, Codes, NotStraightError
 from lucid.ir.environment import NATIVE_FUNCTIONS
 from lucid.ir.graph import Graph
-from lucid.ir.op import Attributes, Op
+from lucid.ir.op import Attributes, Op, Trait
 from lucid.ir.types import TensorType, type_of_array
 from lucid.runtime.open_programs import Families
 
@@ -56,6 +56,22 @@ def evaluator(
         return run([state])[0][:count].reshape(shape)
 
     return drawn
+
+
+def exact_code(
+    op: Op, types: Sequence[TensorType], attributes: Attributes
+) -> Callable[..., Any] | None:
+    """What draws, sorts, gathers or scatters few elements, too, as a `function_of_arrays`.
+
+    It pays for what comes again. None: there is none, or others may round otherwise than NumPy.
+    """
+    is_exact = op.kind in ("random", "sort") or Trait.INDEXED in op.traits
+    if Trait.SLOW not in op.traits or not is_exact or not NATIVE_FUNCTIONS.read():
+        return None
+    try:
+        return Code(_graph(op, attributes, types), (), _families.setdefault(op, Families())).call
+    except NotStraightError:
+        return None
 
 
 def _rounded(count: int) -> int:

@@ -1033,3 +1033,56 @@ ROWS, COLUMNS, CHOSEN = lucid.arange(16), lucid.arange(16).flip(0), lucid.randn(
 )
 def test_functions_of_python_that_a_call_takes(call: Callable[[], Any], most: int) -> None:
     assert functions_called(call) <= most
+
+
+@pytest.mark.parametrize("op", [ops.gather, ops.scatter, ops.scatter_add])
+def test_few_elements_are_gathered_and_scattered_by_native_code(
+    op: Op, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In NumPy's order; what is out of range, or transposed, is NumPy's as before."""
+    rng = np.random.default_rng(0)
+    x, *source = (lucid.tensor(rng.normal(size=(6, 7)).astype(np.float32)) for _ in range(2))
+    at = lucid.tensor(rng.integers(0, 7, (6, 7)))
+    given = source if len(op.samples[0].operands) > 2 else []
+    made: list[Any] = []
+    code = slow_ops.exact_code
+
+    def noting(*asked: Any) -> Any:
+        made.append(code(*asked))
+        return made[-1]
+
+    def run(x: Any, at: Any) -> Any:
+        return emit(op, (x, at, *given), axis=1).numpy().tobytes()
+
+    expected = in_python(monkeypatch, lambda: run(x, at))
+    with monkeypatch.context() as patched:
+        patched.setattr(slow_ops, "exact_code", noting)
+        assert [run(x, at) for _ in range(4)] == [expected] * 4
+    assert made.pop() is not None
+    assert run(x.T.clone().T, at) == expected
+    with pytest.raises(lucid.IndexOutOfRangeError, match="7"):
+        run(x, at.clone().fill_(7))
+
+
+def test_the_ops_of_a_backward_that_is_recorded_are_machine_codes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert found is not None
+    x, w = (lucid.ones(n, 3, requires_grad=True) for n in (2, 4))
+
+    def twice() -> Any:
+        (first,) = lucid.autograd.grad(F.linear(x, w).tanh().sum(), x, create_graph=True)
+        return lucid.autograd.grad(first.sum(), w)[0].tolist()
+
+    expected = [twice() for _ in range(4)]
+    left: list[str] = []
+
+    def noting(op: Op, *given: Any) -> Any:
+        made = found.function(op, *given)
+        if made is None:
+            left.append(op.name)
+        return made
+
+    monkeypatch.setattr(core, "natively", noting)
+    assert [twice()] == expected[:1]
+    assert not left

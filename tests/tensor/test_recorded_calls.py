@@ -679,18 +679,63 @@ def test_threads_record_at_the_same_time() -> None:
 
 
 def test_an_interrupt_in_an_op_comes_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    x = lucid.arange(3.0)
+    x = lucid.arange(4.0).view(2, 2).T
 
     def stopped(*_: Any) -> Any:
         raise KeyboardInterrupt
 
     for _ in range(4):
         x.softmax(0)
-    monkeypatch.setattr(lucid.autograd.native.Code, "run", stopped)
+    monkeypatch.setattr(sys.modules["lucid.tensor.applied"], "row_major", stopped)
     with pytest.raises(KeyboardInterrupt):
         x.softmax(0)
     monkeypatch.undo()
-    assert x.softmax(0).sum().item() == pytest.approx(1.0)
+    assert x.softmax(0).sum().item() == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("is_transposed", [False, True])
+@pytest.mark.parametrize("wants", [False, True])
+def test_a_program_in_a_call_is_machine_codes(
+    wants: bool, is_transposed: bool, by_machine: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its tensor and its node as well, with all that Python gives them."""
+    x = lucid.tensor(MATRIX).requires_grad_(wants)
+    w, b = lucid.ones(5), lucid.zeros(5).requires_grad_(wants)
+
+    def run() -> tuple[Any, ...]:
+        given = (x * 1.0).T.contiguous().T if is_transposed else x * 1.0
+        normed, chosen = F.layer_norm(given, (5,), w, b), F.softmax(given, -1)
+        facts = seen(normed), seen(chosen)
+        if not wants:
+            return facts
+        saved = [[*map(seen, y.grad_fn.saved_tensors)] for y in (normed, chosen)]
+        names = [sorted(vars(y.grad_fn)) for y in (normed, chosen)]
+        (found,) = lucid.autograd.grad((normed * chosen).sum(), x)
+        return *facts, saved, names, seen(found)
+
+    expected = in_python(monkeypatch, run)
+    for _ in range(MOST_TIMES):
+        run()
+    with monkeypatch.context() as patched:
+        patched.setattr(calls, "call_natively", None)
+        assert repr(run()) == repr(expected)
+    (x[0, 0] if not wants else x.detach()[0, 0]).fill_(2.0)
+    assert repr(run()) == repr(in_python(monkeypatch, run))
+
+
+def test_a_program_runs_op_by_op_where_somebody_may_see_inside() -> None:
+    x = lucid.tensor(MATRIX).requires_grad_()
+    for _ in range(MOST_TIMES):
+        y = F.softmax(x, -1)
+    packed: list[Any] = []
+    with lucid.autograd.graph.saved_tensors_hooks(packed.append, lambda _: y.detach()):
+        F.softmax(x, -1)
+    assert packed
+    with lucid.autograd.detect_anomaly(check_nan=False):
+        assert F.softmax(x, -1).grad_fn._native is None
+    with native.op_by_op():
+        assert F.softmax(x, -1).grad_fn._native is None
+    assert F.softmax(x, -1).grad_fn._native is not None
 
 
 def test_what_comes_a_few_times_is_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -708,3 +753,48 @@ def test_what_comes_a_few_times_is_not_recorded(monkeypatch: pytest.MonkeyPatch)
     for _ in range(MOST_TIMES + 2):  # another key of its slot may have taken its count
         assert x[5].item() == 5
     assert len(recorded) == 1
+
+
+def test_parts_with_one_history_are_machine_codes(by_machine: Watched) -> None:
+    x = lucid.tensor(MATRIX).requires_grad_()
+    for _ in range(MOST_TIMES):
+        x.chunk(2)
+    before = by_machine.count
+    first, second = x.chunk(2)
+    assert by_machine.count == before + 1
+    assert first.grad_fn is second.grad_fn
+    (first.sum() + 2 * second.sum()).backward()
+    assert x.grad is not None
+    assert x.grad[:, 0].tolist() == [1, 1, 2, 2]
+
+
+def test_strides_are_part_of_what_a_call_is_known_by(by_machine: Watched) -> None:
+    """A view of a part is machine code's; one that can't be is refused, whatever came before."""
+    part, turned = lucid.zeros(4, 9).split(3, 1)[1], lucid.zeros(3, 4).T
+    for _ in range(MOST_TIMES):
+        assert part.view(2, 2, 3).stride() == (18, 9, 1)
+    before = by_machine.count
+    assert part.view(2, 2, 3).stride() == (18, 9, 1)
+    assert by_machine.count > before
+    with pytest.raises(lucid.ShapeError, match="not compatible"):
+        turned.view(2, 6)
+
+
+LAYERS: dict[str, Callable[[], tuple[nn.Module, tuple[int, ...]]]] = {
+    "Linear": lambda: (nn.Linear(5, 3), (4, 5)),
+    "Conv1d": lambda: (nn.Conv1d(2, 3, 3, padding=1), (1, 2, 5)),
+    "LayerNorm": lambda: (nn.LayerNorm(5), (4, 5)),
+    "GroupNorm": lambda: (nn.GroupNorm(2, 4), (2, 4, 3)),
+    "ConstantPad1d": lambda: (nn.ConstantPad1d(1, 0.5), (2, 3)),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_layer_that_comes_again_is_machine_codes(name: str, by_machine: Watched) -> None:
+    layer, shape = LAYERS[name]()
+    x = lucid.ones(shape)
+    for _ in range(MOST_TIMES):
+        expected = seen(layer(x))[:-1]
+    before = by_machine.count
+    assert seen(layer(x))[:-1] == expected
+    assert by_machine.count > before

@@ -22,6 +22,8 @@ Ints = tuple[int, ...]
 def _with_rank(x: Operand, rank: int) -> Any:
     """Give each example `rank` axes, as broadcasting would: with 1s after the batch axis."""
     shape = x.shape
+    if len(shape) == rank + 1:
+        return x
     return ops.reshape_to(x, (shape[0], *(1,) * (rank + 1 - len(shape)), *shape[1:]))
 
 

@@ -128,8 +128,8 @@ amax = _reduction(
 amin = _reduction(
     "amin", lambda x, axes: np.minimum.reduce(x, axes), ANY, _extreme_vjp, empty=False
 )
-any = _reduction("any", lambda x, axes: np.any(x, axes), BOOLS)
-all = _reduction("all", lambda x, axes: np.all(x, axes), BOOLS)
+any = _reduction("any", lambda x, axes: np.logical_or.reduce(x, axes), BOOLS)
+all = _reduction("all", lambda x, axes: np.logical_and.reduce(x, axes), BOOLS)
 
 _AXIS_SAMPLES = (
     Sample(((4, 7),), {"axis": 0}),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import lucid
 from lucid.device import check_device
+from lucid.functions.border import recorded
 from lucid.ir.errors import OptionError
 from lucid.ir.types import DType
 from lucid.nn import init
@@ -15,6 +16,9 @@ from lucid.nn.tracing import live_attribute
 from lucid.tensor.tensor import Tensor
 
 __all__ = ["MultiheadAttention"]
+
+
+_attend_in_heads = recorded(attend_in_heads)
 
 
 class MultiheadAttention(Module):
@@ -126,7 +130,7 @@ class MultiheadAttention(Module):
         """
         packed = self.in_proj_weight is not None
         apart = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
-        return attend_in_heads(
+        return _attend_in_heads(
             (query, key, value),
             self.num_heads,
             self.batch_first,

@@ -8,6 +8,7 @@ from lucid.choices import check_choice
 from lucid.device import check_device
 from lucid.docstrings import like
 from lucid.functions.arguments import integer
+from lucid.functions.border import recorded
 from lucid.ir.errors import OptionError
 from lucid.ir.types import DType
 from lucid.nn.functional.convolution import _conv, _conv_transpose
@@ -20,6 +21,10 @@ from lucid.tensor.tensor import Tensor
 __all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]
 
 _PADDING_MODES = ("circular", "reflect", "replicate", "zeros")
+
+
+_convolved, _transposed = recorded(_conv), recorded(_conv_transpose)
+_pad = recorded(pad)
 
 
 class _ConvNd(OfRank, Weighted):
@@ -132,10 +137,10 @@ class _Direct(_ConvNd):
         """The result with these parameters, which layers of the user's compute from their own."""
         padding: Size | str = self.padding
         if self.padding_mode != "zeros":
-            input = pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
+            input = _pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
             padding = 0
         sliding = self.stride, padding, self.dilation, self.groups
-        return _conv(self.rank, input, weight, bias, *sliding)
+        return _convolved(self.rank, input, weight, bias, *sliding)
 
 
 class Conv1d(_Direct, rank=1):
@@ -199,7 +204,7 @@ class _ConvTransposeNd(_ConvNd):
         assert not isinstance(self.padding, str)
         ends = self._ends(input, output_size)
         sliding = self.stride, self.padding, ends, self.groups, self.dilation
-        return _conv_transpose(self.rank, input, self.weight, self.bias, *sliding)
+        return _transposed(self.rank, input, self.weight, self.bias, *sliding)
 
     def _ends(self, input: Tensor, output_size: Sequence[int] | None) -> tuple[int, ...]:
         """How much longer each axis of the result gets at its end."""

@@ -10,6 +10,7 @@ import lucid
 from lucid.autograd.modes import no_grad
 from lucid.choices import refuse
 from lucid.device import check_device
+from lucid.functions.border import recorded
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.ir.types import DType
 from lucid.nn import init
@@ -20,6 +21,10 @@ from lucid.nn.parameter import Parameter
 from lucid.tensor.tensor import Tensor
 
 __all__ = ["Embedding", "EmbeddingBag"]
+
+
+_embedding = recorded(embedding)
+_embedding_bag = recorded(embedding_bag)
 
 
 class _Table(Module):
@@ -106,7 +111,7 @@ class Embedding(_Table):
 
     def forward(self, input: Tensor) -> Tensor:
         options = self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq
-        return embedding(input, self.weight, *options, self.sparse)
+        return _embedding(input, self.weight, *options, self.sparse)
 
     def extra_repr(self) -> str:
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
@@ -167,6 +172,6 @@ class EmbeddingBag(_Table):
     ) -> Tensor:
         options = self.max_norm, self.norm_type, self.scale_grad_by_freq, self.mode
         ends = self.include_last_offset, self.padding_idx
-        return embedding_bag(
+        return _embedding_bag(
             input, self.weight, offsets, *options, self.sparse, per_sample_weights, *ends
         )

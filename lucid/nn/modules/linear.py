@@ -7,6 +7,7 @@ from typing import Any
 
 import lucid
 from lucid.device import check_device
+from lucid.functions.border import recorded
 from lucid.ir.types import DType
 from lucid.nn import init
 from lucid.nn.functional.embedding import bilinear
@@ -17,6 +18,10 @@ from lucid.nn.parameter import Parameter
 from lucid.tensor.tensor import Tensor
 
 __all__ = ["Bilinear", "Flatten", "Identity", "Linear", "Unflatten"]
+
+
+_linear = recorded(linear)
+_bilinear = recorded(bilinear)
 
 
 class Identity(Module):
@@ -89,7 +94,7 @@ class Linear(Weighted):
         self._add_weights(*shape, features=out_features, bias=bias, dtype=dtype)
 
     def forward(self, input: Tensor) -> Tensor:
-        return linear(input, self.weight, self.bias)
+        return _linear(input, self.weight, self.bias)
 
     def extra_repr(self) -> str:
         return (
@@ -157,7 +162,7 @@ class Bilinear(Weighted):
             init.uniform_(parameter, -bound, bound)
 
     def forward(self, input1: Tensor, input2: Tensor) -> Tensor:
-        return bilinear(input1, input2, self.weight, self.bias)
+        return _bilinear(input1, input2, self.weight, self.bias)
 
     def extra_repr(self) -> str:
         return (

@@ -170,6 +170,7 @@ class Module(Hooked, StateHooked):
         tracing.note_change()
         Hooked.__dict__["__dict__"].__set__(self, attributes)
 
+    @catching  # a layer asks for each of its parameters
     def __getattr__(self, name: str) -> Any:
         attributes = attributes_of(self)
         for register in _REGISTERS:
@@ -178,7 +179,11 @@ class Module(Hooked, StateHooked):
                 if trace_hooks.is_tracing():
                     tracing.meet(self, tracing.path_of(self))
                 return held[name]
-        raise _no_attribute(self, name)  # no variable: it would hold itself by its traceback
+        try:
+            raise _no_attribute(self, name)
+        except AttributeError as error:
+            leave(error)
+            raise
 
     def __setattr__(self, name: str, value: Any) -> None:
         register, attributes = self._register_for(name, value), attributes_of(self)

@@ -10,6 +10,7 @@ import numpy as np
 import lucid
 from lucid.device import check_device
 from lucid.docstrings import like
+from lucid.functions.border import recorded
 from lucid.ir.errors import OptionError
 from lucid.ir.types import DType
 from lucid.nn import init
@@ -21,6 +22,12 @@ from lucid.nn.tracing import live_attribute
 from lucid.tensor.tensor import Tensor
 
 __all__ = ["GroupNorm", "LayerNorm", "LocalResponseNorm", "RMSNorm"]
+
+
+_group_norm = recorded(group_norm)
+_layer_norm = recorded(layer_norm)
+_local_response_norm = recorded(local_response_norm)
+_rms_norm = recorded(rms_norm)
 
 
 class Affine(Module):
@@ -103,7 +110,7 @@ class LayerNorm(_LastAxesNorm, Affine):
 
     def forward(self, input: Tensor) -> Tensor:
         eps = live_attribute(self, "eps")
-        return layer_norm(input, self.normalized_shape, self.weight, self.bias, eps)
+        return _layer_norm(input, self.normalized_shape, self.weight, self.bias, eps)
 
 
 class RMSNorm(_LastAxesNorm):
@@ -137,7 +144,7 @@ class RMSNorm(_LastAxesNorm):
             init.ones_(self.weight)
 
     def forward(self, input: Tensor) -> Tensor:
-        return rms_norm(input, self.normalized_shape, self.weight, live_attribute(self, "eps"))
+        return _rms_norm(input, self.normalized_shape, self.weight, live_attribute(self, "eps"))
 
 
 @settings
@@ -177,7 +184,7 @@ class GroupNorm(Affine):
 
     def forward(self, input: Tensor) -> Tensor:
         eps = live_attribute(self, "eps")
-        return group_norm(input, self.num_groups, self.weight, self.bias, eps)
+        return _group_norm(input, self.num_groups, self.weight, self.bias, eps)
 
 
 @like(local_response_norm)
@@ -196,4 +203,4 @@ class LocalResponseNorm(Module):
     _shown = "{0.size}, alpha={0.alpha}, beta={0.beta}, k={0.k}"
 
     def forward(self, input: Tensor) -> Tensor:
-        return local_response_norm(input, self.size, self.alpha, self.beta, self.k)
+        return _local_response_norm(input, self.size, self.alpha, self.beta, self.k)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from lucid.docstrings import like
+from lucid.functions.border import recorded
 from lucid.nn.functional.padding import pad
 from lucid.nn.modules.settings import OfRank
 from lucid.tensor.tensor import Tensor
@@ -15,6 +16,9 @@ __all__ = [
     "ConstantPad3d", "ReflectionPad1d", "ReflectionPad2d", "ReflectionPad3d", "ReplicationPad1d",
     "ReplicationPad2d", "ReplicationPad3d", "ZeroPad1d", "ZeroPad2d", "ZeroPad3d",
 ]  # fmt: skip
+
+
+_pad = recorded(pad)
 
 
 class _Pad(OfRank):
@@ -27,7 +31,7 @@ class _Pad(OfRank):
         self.padding = counts
 
     def forward(self, input: Tensor) -> Tensor:
-        return pad(input, self.padding, self.mode)
+        return _pad(input, self.padding, self.mode)
 
 
 class _ConstantPad(_Pad):
@@ -39,7 +43,7 @@ class _ConstantPad(_Pad):
         self.value = value
 
     def forward(self, input: Tensor) -> Tensor:
-        return pad(input, self.padding, "constant", self.value)
+        return _pad(input, self.padding, "constant", self.value)
 
 
 class _ReflectionPad(_Pad):

@@ -44,8 +44,9 @@ class Record(IntEnum):
     # of its own.
     TENSOR = 4
     STEP = 8  # of a view: the chain that it adds, a tuple of one pair; of any types 1; else 0
-    TYPES = 9  # a word for each operand
-    HISTORIES = 41  # by the operands that require grad, as bits: the words of one, or as below
+    CODE = 9  # a `function_of_arrays`, which gives what EVALUATE does; or 0
+    TYPES = 10  # a word for each operand
+    HISTORIES = 42  # by the operands that require grad, as bits: the words of one, or as below
 
 
 class Uniform(IntEnum):
@@ -218,27 +219,27 @@ def _define_applied_by(module: Module, layout: Layout) -> None:
         b.require(b.ne(tensor, 0))
         with b.if_(is_of_any):
             b.own(type_)
-            _exchange(b, tensor, layout.tensor_type, type_)
+            b.exchange(tensor, layout.tensor_type, type_)
             with b.if_(is_new):
                 b.own(type_)
                 storage = b.field(tensor, layout.tensor_storage)
-                _exchange(b, storage, layout.storage_root_type, type_)
+                b.exchange(storage, layout.storage_root_type, type_)
         spot = b.call("spot", "i64", plan)
         _require_or_drop(b, spot, tensor)
-        _exchange(b, tensor, layout.tensor_spot, spot)
+        b.exchange(tensor, layout.tensor_spot, spot)
         with b.if_(b.ne(history, NO_HISTORY)):
             true = b.word(plan, Common.TRUE)
             b.own(true)
-            _exchange(b, tensor, layout.tensor_requires_grad, true)
+            b.exchange(tensor, layout.tensor_requires_grad, true)
             made = b.call("node", "i64", plan, record, history, operands, count, attributes, tensor)
             _require_or_drop(b, made, tensor)
-            _exchange(b, tensor, layout.tensor_grad_fn, made)
+            b.exchange(tensor, layout.tensor_grad_fn, made)
             with b.if_(is_of_any):
                 types = b.api("PyTuple_New", 1)
                 _require_or_drop(b, types, tensor)
                 b.own(type_)
                 b.api("PyTuple_SetItem", types, 0, type_)
-                _exchange(b, made, layout.node_output_types, types)
+                b.exchange(made, layout.node_output_types, types)
                 with b.if_else(b.ne(known, 0)) as branch:
                     with branch.then():
                         b.own(known)
@@ -246,7 +247,7 @@ def _define_applied_by(module: Module, layout: Layout) -> None:
                         types = b.call("types_of", "i64", operands, count)
                 told = branch.merge(known, types)
                 _require_or_drop(b, told, tensor)
-                _exchange(b, made, layout.node_derivative, told)
+                b.exchange(made, layout.node_derivative, told)
         b.answer(tensor)
 
 
@@ -259,7 +260,7 @@ def _define_made(module: Module, layout: Layout) -> None:
         made = b.call("tensor", "i64", b.field(templates, layout.array_data), array)
         b.require(b.ne(made, 0))
         b.own(spot)
-        _exchange(b, made, layout.tensor_spot, spot)
+        b.exchange(made, layout.tensor_spot, spot)
         b.answer(made)
 
 
@@ -448,6 +449,16 @@ def _define_evaluate(module: Module, layout: Layout) -> None:
         with b.loop(0, count) as loop:
             operand = b.api("PyTuple_GetItem", operands, loop.index)
             b.set_word(arrays, loop.index, b.field(operand, layout.tensor_array))
+        code = b.word(record, Record.CODE)
+        with b.if_(b.ne(code, 0)):
+            made = b.api("PyObject_Vectorcall", code, arrays, count, 0)
+            b.require(b.ne(made, 0))
+            with b.if_(b.ne(made, b.word(plan, Common.NONE))):
+                array = b.api("PyTuple_GetItem", made, 0)
+                b.own(array)
+                b.drop(made)
+                b.answer(array)
+            b.drop(made)
         is_plain = b.eq(b.word(record, Record.ATTRIBUTES), 0)
         keywords = b.select(is_plain, const("i64", 0), attributes)
         evaluate = b.word(record, Record.EVALUATE)
@@ -483,7 +494,7 @@ def _define_view(module: Module, layout: Layout) -> None:
             b.set_field(view, place, shared)
         chain = b.api("PySequence_Concat", b.field(operand, layout.tensor_chain), step)
         _require_or_drop(b, chain, view)
-        _exchange(b, view, layout.tensor_chain, chain)
+        b.exchange(view, layout.tensor_chain, chain)
         base = b.field(operand, layout.tensor_base)
         is_first = b.eq(base, none)
         with b.if_else(is_first) as branch:
@@ -495,14 +506,14 @@ def _define_view(module: Module, layout: Layout) -> None:
                 )
         chain, base = branch.merge(step, longer), b.select(is_first, operand, base)
         _require_or_drop(b, chain, view)
-        _exchange(b, view, layout.tensor_view_chain, chain)
+        b.exchange(view, layout.tensor_view_chain, chain)
         for place, value in (
             (layout.tensor_base, base),
             (layout.tensor_epoch, b.field(base, layout.tensor_epoch)),
             (layout.tensor_guard, b.field(operand, layout.tensor_guard)),
         ):
             b.own(value)
-            _exchange(b, view, place, value)
+            b.exchange(view, place, value)
         b.answer(view)
 
 
@@ -563,7 +574,7 @@ def _define_saved(module: Module, layout: Layout) -> None:
                 for place in (layout.tensor_spot, layout.tensor_chain, layout.tensor_type):
                     value = b.field(tensor, place)
                     b.own(value)
-                    _exchange(b, alias, place, value)
+                    b.exchange(alias, place, value)
             with branch.otherwise():
                 b.own(operand)
         b.set_field(made, layout.saved_tensor, branch.merge(alias, operand))
@@ -611,13 +622,6 @@ def _define_node(module: Module, layout: Layout) -> None:
             b.api("PyDict_SetItem", kept, key, saved)
             b.drop(saved)
         b.answer(node)
-
-
-def _exchange(b: EntryBuilder, place: Val, offset: int, value: Val) -> None:
-    """Put a value that is ours in the place of one that a template has left."""
-    before = b.field(place, offset)
-    b.set_field(place, offset, value)
-    b.drop(before)
 
 
 def _leave_unless(b: EntryBuilder, plan: Val, condition: Val) -> None:

@@ -1,9 +1,10 @@
 """A call of a public function as machine code, where it comes again: the ops that it has applied.
 
-`lucid_call(function, arguments, keywords[, key])` looks up a *record* by the function, the types of
-the tensors among the arguments, and the values of the others. A record is the list of the ops that
-such a call applies, and of what it writes: what Python does between them follows from its key. What
-has no record, or isn't plain, is Python's: nothing has happened then but what can be done again.
+`lucid_call(function, arguments, keywords[, key])` looks up a *record* by the function, the types
+and strides of the tensors among the arguments, and the values of the others. A record is the list
+of the ops that such a call applies, and of what it writes: what Python does between them follows
+from its key. What has no record, or isn't plain, is Python's: nothing has happened then but what
+can be done again.
 
 A key that has come `MOST_TIMES` times, while no other one of its slot has, is to be recorded, which
 takes as long as thirty calls. Who does that asks once more, and has the key written into an array
@@ -16,6 +17,7 @@ from enum import IntEnum
 
 from lucid.codegen.llvm.builder import Module, Val, const
 from lucid.runtime.entry.common import Common
+from lucid.runtime.entry.programs import define_program
 from lucid.runtime.entry.words import CONTIGUOUS, WRITEABLE, EntryBuilder, Layout, entry_function
 
 CALL = "lucid_call"
@@ -23,6 +25,7 @@ CALL_SLOTS = 4096  # of the table of records, two of which may have a key; then 
 MOST_TIMES = 7  # that these are counted, in the last bits of hashes
 MOST_WORDS, MOST_TENSORS, MOST_VALUES = 128, 32, 128
 MOST_CALL_OPERANDS = 32
+MOST_AXES = 8  # of a tensor that isn't contiguous
 _SHIFT = 29
 
 
@@ -69,6 +72,7 @@ class CallStep(IntEnum):
     COUNT = 2  # of operands; of a write 0: the value is to be cast or refused
     # Below 0 of a callable that writes into the first operand: ATTRIBUTES does so with arrays.
     OPERANDS_AT = 3
+    PROGRAM_AT = 4  # of a callable that is a program: how machine code runs it; or 0
 
 
 def define_call(module: Module, layout: Layout) -> None:
@@ -82,6 +86,7 @@ def define_call(module: Module, layout: Layout) -> None:
         _define_plain_write,
         _define_plain_update,
         _define_tuple,
+        define_program,
         _define_step,
         _define_results,
         _define_steps,
@@ -92,7 +97,7 @@ def define_call(module: Module, layout: Layout) -> None:
 
 
 def _define_key_of_tensor(module: Module, layout: Layout) -> None:
-    """Add a tensor to the key: its type, whether it is contiguous, and wants a gradient. 0: not."""
+    """Add a tensor to the key: its type, its strides, whether it wants a gradient. 0: not."""
     with entry_function(module, "key_of_tensor", "plan", "grad", "key", "tensor") as b:
         plan, grad, key, tensor = b.args
         array = b.field(tensor, layout.tensor_array)
@@ -119,6 +124,12 @@ def _define_key_of_tensor(module: Module, layout: Layout) -> None:
         is_wanted = b.cast("zext", b.and_(b.eq(grad, true), requires), "i64")
         _push(b, key, b.field(tensor, layout.tensor_type))
         _push(b, key, b.or_(is_contiguous, b.shl(is_wanted, 1)))
+        with b.if_(b.eq(is_contiguous, 0)):
+            axes = b.cast("sext", b.field(array, layout.array_axes, "i32"), "i64")
+            b.require(b.compare("sle", axes, MOST_AXES))
+            strides = b.field(array, layout.array_strides)
+            with b.loop(0, axes) as loop:
+                _push(b, key, b.word(strides, loop.index))
         b.answer(1)
 
 
@@ -130,7 +141,7 @@ def _push(b: EntryBuilder, key: Val, word: Val) -> None:
 
 
 def _require_room(b: EntryBuilder, key: Val) -> None:
-    b.require(b.compare("sle", b.word(key, Key.WORDS), MOST_WORDS - 4))
+    b.require(b.compare("sle", b.word(key, Key.WORDS), MOST_WORDS - MOST_AXES - 4))
 
 
 def _define_key(module: Module, layout: Layout) -> None:
@@ -386,6 +397,11 @@ def _define_step(module: Module, layout: Layout) -> None:
             b.require(b.ne(written, 0))
             b.drop(written)
             b.answer(1)
+        program = b.word(step, CallStep.PROGRAM_AT)
+        with b.if_(b.ne(program, 0)):
+            made = b.call("run_program", "i64", plan, program, values)
+            with b.if_(b.ne(made, 1)):
+                b.answer(made)
         operands = b.call("tuple_of", "i64", values, numbers, count)
         b.require(b.ne(operands, 0))
         with b.if_(b.eq(attributes, 0)):

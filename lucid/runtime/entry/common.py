@@ -66,6 +66,7 @@ class Common(IntEnum):
     DERIVATIVE = 52  # the class of what a walk needs to know of an op
     UNIFORM_AT = 53  # addresses of records of ops on elements, or 0
     UNIFORM_SLOT = 54  # where that of the latest such op belongs
+    UNWATCHED_AT = 55  # names of what else must be None where a program runs
 
 
 def define_right_array(module: Module, layout: Layout) -> None:

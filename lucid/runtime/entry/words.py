@@ -8,6 +8,7 @@ from enum import IntEnum
 from lucid.codegen.llvm.builder import FunctionBuilder, Module, Val, const
 
 IMPORTS = (
+    "PyDict_Copy",
     "PyDict_DelItem",
     "PyDict_GetItemWithError",
     "PyDict_New",
@@ -41,6 +42,7 @@ IMPORTS = (
     "PyObject_GetItem",
     "PyObject_Hash",
     "PyObject_RichCompareBool",
+    "PyObject_SetAttr",
     "PyObject_SetItem",
     "PyObject_Size",
     "PyObject_Vectorcall",
@@ -277,6 +279,12 @@ class EntryBuilder(FunctionBuilder):
 
     def set_field(self, place: Val, offset: int, value: Val) -> None:
         self.store(value, self._pointer(self.add(place, offset)))
+
+    def exchange(self, place: Val, offset: int, value: Val) -> None:
+        """Put a value that is ours in the place of one that a template has left."""
+        before = self.field(place, offset)
+        self.set_field(place, offset, value)
+        self.drop(before)
 
     def api(self, name: str, *args: Val | int) -> Val:
         """Call a function of CPython; an int and a word are passed alike."""
