@@ -224,6 +224,29 @@ def test_who_writes_returns_or_keeps_what_is_drawn_has_what_is_in_the_buffer(agr
     agree(scenario)
 
 
+def test_records_that_a_call_is_given_to_write_are_drawn_as_written(agree: Any) -> None:
+    """As an argument, or as the record at a place that moves from call to call."""
+
+    def scenario(compile: Any) -> Any:
+        random.seed(1)
+        memory = [lucid.full((2,), float(i)) for i in range(6)]
+        calls: list[int] = []
+
+        def given(x: Any) -> Any:
+            x.add_(1.0)
+            return lucid.stack(random.sample(memory, 4))
+
+        def found() -> Any:
+            calls.append(0)
+            return given(memory[len(calls) % 5])
+
+        steps = compile(given), compile(found)
+        return [(steps[0](memory[i % 3]), steps[1]()) for i in range(8)]
+
+    steps = agree(scenario)
+    assert all("what it draws, by random.sample()" in str(x.stats.eager_reasons) for x in steps)
+
+
 @pytest.mark.parametrize("keep", [lambda kept, x: x, lambda kept, x: kept.append(x[0])])
 def test_records_that_are_returned_or_kept_are_those_of_the_buffer(agree: Any, keep: Any) -> None:
     def scenario(compile: Any) -> Any:
