@@ -224,6 +224,45 @@ def test_who_writes_returns_or_keeps_what_is_drawn_has_what_is_in_the_buffer(agr
     agree(scenario)
 
 
+def test_records_that_a_call_is_given_to_write_are_drawn_as_written(agree: Any) -> None:
+    """As an argument, or as the record at a place that moves from call to call."""
+
+    def scenario(compile: Any) -> Any:
+        random.seed(1)
+        memory = [lucid.full((2,), float(i)) for i in range(6)]
+        calls: list[int] = []
+
+        def given(x: Any) -> Any:
+            x.add_(1.0)
+            return lucid.stack(random.sample(memory, 4))
+
+        def found() -> Any:
+            calls.append(0)
+            return given(memory[len(calls) % 5])
+
+        steps = compile(given), compile(found)
+        return [(steps[0](memory[i % 3]), steps[1]()) for i in range(8)]
+
+    steps = agree(scenario)
+    assert all("what it draws, by random.sample()" in str(x.stats.eager_reasons) for x in steps)
+
+
+def test_a_record_that_a_call_has_put_at_a_place_of_its_own_is_drawn(agree: Any) -> None:
+    def scenario(compile: Any) -> Any:
+        random.seed(1)
+        memory = [lucid.full((2,), float(i)) for i in range(4)]
+
+        @compile
+        def step(n: int) -> Any:
+            memory[n % 4] = lucid.full((2,), float(n))
+            return lucid.stack([memory[i] for i in random.sample(range(4), 2)])
+
+        return [step(n) for n in (10, 21, 32, 43, 54, 65, 76, 87, 98)]
+
+    (step,) = agree(scenario)
+    assert not step.stats.eager_reasons  # of few records each is looked at
+
+
 @pytest.mark.parametrize("keep", [lambda kept, x: x, lambda kept, x: kept.append(x[0])])
 def test_records_that_are_returned_or_kept_are_those_of_the_buffer(agree: Any, keep: Any) -> None:
     def scenario(compile: Any) -> Any:

@@ -555,6 +555,18 @@ def test_views_of_one_batch_are_read_in_one_program() -> None:
     assert "x: f32[4,n] that isn't row-major, y: f32[4,n]" in str(step.stats)
 
 
+def test_a_write_to_a_part_of_what_is_not_row_major_shows_in_all_of_it() -> None:
+    """Though the step would get a row-major copy of what it only reads."""
+    step = lucid.compile(lambda x, part: part.mul_(2) + x.sum())
+    for size in SIZES[:8]:
+        batch = rows(4, size + 1)
+        before = batch.clone()
+        step(batch[:, :-1], batch[:, :2])
+        before[:, :2] *= 2
+        agree(batch, before)
+    assert step.stats.calls == 0
+
+
 def test_a_result_that_is_an_argument_of_any_order_is_that() -> None:
     step = lucid.compile(lambda x: (x, x[1:], x * 2))
     for size in SIZES[:8]:

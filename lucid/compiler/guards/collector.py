@@ -587,7 +587,7 @@ class Collector:
 
     def has_written_in(self, owners: Iterable[Any]) -> bool:
         """Whether the step has bound an entry, or an attribute, of some of these."""
-        written = {owner for owner, _ in self._lines}
+        written = {owner for owner, _ in self._lines} | self.stored_at_end.keys()
         holders = (holder for x in owners for holder in (x, instance_dict(x)))
         return any(id(holder) in written for holder in holders)
 

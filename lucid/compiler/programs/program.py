@@ -1111,10 +1111,10 @@ class Program:
         given: list[tuple[int, np.ndarray]] = []
         for number, position in self.arguments:
             array: Any = tensors[position]._array
+            given.append((number, array))
             if position in self._open_types and not array.flags.c_contiguous:
                 array = np.ascontiguousarray(array)  # which the step only reads
             arrays[number] = array
-            given.append((number, array))
         for number, cell in self._found:
             array = storage_of(cell, call).array
             arrays[number] = array

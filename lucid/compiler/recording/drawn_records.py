@@ -379,6 +379,9 @@ class _Draw:
         self.written = frozenset(id(owner_of(array)) for array in written)
         if any(id(owner_of(x)) in self.written for x in self._drawn):
             refuse("it writes memory of what")
+        given = [x for x in exits.recorder.cells.values() if x.kind == "arg" and x.is_written]
+        if not {x.dtype for x in self._drawn}.isdisjoint(x.value.dtype.numpy for x in given):
+            refuse("it writes what each call is given, which may be memory of what")
         for record, leaves in self.given:
             found = flatten(record)[0]
             if len(found) != len(leaves) or not all(map(operator.is_, found, leaves)):
