@@ -16,7 +16,7 @@ import operator
 import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from lucid.compiler.guards.events import ARITHMETIC, Stack
 from lucid.compiler.guards.guard import ABSENT, item_at
@@ -274,7 +274,7 @@ class GivenList(StackedList):
         part = self._as_part()
         part.extend(items)
         self._is_longer, self._size = True, None
-        self.recorder.collector.let_stand(self, part)  # type: ignore[union-attr]
+        self.recorder.collector.let_stand(self, part)
 
     def made(self, path: str, function: Callable[..., Any], *others: Any) -> Any:
         """The list that a function makes of it, in Python, before each call's step begins.
@@ -328,7 +328,7 @@ class _View:
     def __init__(self, of: GivenList, size: SymScalar, bases: Bases) -> None:
         self.view, self.of, self.bases = self, of, bases
         self.recorder, self.size_at_start = of.recorder, size
-        self.collector = cast("GuardCollector", of.recorder.collector)
+        self.collector = of.recorder.collector
         self.collector.let_stand(self, self)  # so that it looks for parts of lists
 
     def found(self, places: Sequence[tuple[int | None, Any]]) -> list[Any]:
