@@ -17,6 +17,7 @@ from lucid.runtime.entry.layout import SLOW_PATH
 
 if TYPE_CHECKING:
     from lucid.compiler.dynamic import Dynamic
+    from lucid.compiler.guards.following import Images
     from lucid.compiler.inputs.signature import Call
     from lucid.compiler.pacing import Looks
     from lucid.compiler.programs.program import Departure, Program
@@ -145,25 +146,58 @@ class ProgramCache:
             if refused or (differs is not None and not program.fits(differs)):
                 continue
             failure = program.guards.failure(call)
-            if failure is not None and self._follows(program):
+            if failure is not None and (images := program.follow()) is not None:
+                self._let_follow(images)
                 failure = program.guards.failure(call)
             if failure is None and (differs is None or program.has_sizes_of(differs, call)):
+                program.take_plain_again(call)
                 return program, None
             reason = reason or failure
-        return None, reason
+        return (self._of_others(call) if differs is None else None), reason
 
-    def _follows(self, program: Program) -> bool:
-        """Whether a program looks at other containers from now on, bound anew by Python."""
-        images = program.follow()
-        if images is None:
-            return False
+    def _of_others(self, call: Call) -> Program | None:
+        """A program whose calls were given other objects, in the place of which are this one's.
+
+        As a meter is that each epoch makes anew. Objects that take turns have programs each.
+        """
+        given, key = [x for _, x in call.known], call.key_of_others
+        for program in [x for x in reversed(self.all()) if x.key_of_others == key]:
+            if not given or self._dynamic.refuses(program) or program.has_left(given):
+                continue
+            images = program.follow(given)
+            if images is None:
+                continue
+            if program.guards.failure(call) is None:
+                program.take_plain_again(call)
+                self._leave(images)
+                return program
+            program.go_back(images)
+        return None
+
+    def _let_follow(self, images: Images) -> None:
+        """Let what later traces know be about the containers at which a program looks now."""
         sources = self._dynamic.sources
         places = [*sources.values()]
-        for place in {id(x): x for x in (*places, *program.sources.values())}.values():
+        for place in places:
             follow(place, images)
         sources.clear()
         sources.update((place.identity, place) for place in places)
-        return True
+
+    def _leave(self, images: Images) -> None:
+        """Let all programs whose calls were given what others stand in the place of follow those.
+
+        One that can't goes: calls that are given that again are told apart by a trace of their own.
+        """
+        self._let_follow(images)
+        for program in self.all():
+            given = program.given(images)
+            if program.is_given(images.identities) and program.follow(given) is None:
+                self.drop([program])
+            program.leave(images)
+        programs = sorted(self.all(), key=attrgetter("number"))
+        self._by_key.clear()
+        for program in programs:
+            self._by_key.setdefault(program.key, []).append(program)
 
     def add(self, call: Call, program: Program) -> None:
         """Have it serve calls like this one. What programs hold stays bounded.

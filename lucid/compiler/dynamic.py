@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from lucid.ir.location import Location
     from lucid.ir.types import TensorType
 
-MOST_KEPT = 16  # lists that are state, of which it holds the last ones
-SHORTEST = 4  # such a list, where there has been another one
 _EXACT = (int, bool, str, type(None))
 _EXACT_BUT_MOVING = (bool, type(None))
 _AXES, _SHAPE = attrgetter("ndim"), attrgetter("shape")  # of a type
@@ -73,7 +71,7 @@ class Dynamic:
     Attributes:
         may_open: whether sizes may be open that values decide.
         counts: ints and texts among the arguments; exact: lists among these at which it looks.
-        kept: containers among the arguments that grow, and are state, by their identity.
+        kept: containers among the arguments that grow, and are state.
         sources: places that it binds, or that move.
         fixed: those that move, and for which it is traced all the same.
         opened: axes whose sizes values decide; closed: those of them that must be known; least:
@@ -94,7 +92,7 @@ class Dynamic:
         self._earlier = [earlier] if earlier else []
         self.counts: set[str] = set()
         self.exact: set[str] = set()
-        self.kept: dict[int, Any] = {}
+        self.kept: set[str] = set()
         self.sources: dict[Identity, MutableSource] = {}
         self.fixed: set[Identity] = set()
         self.opened: set[OpenAxis] = set()
@@ -118,7 +116,11 @@ class Dynamic:
         """The call, with live numbers for ints that are read at each call; `live`: which."""
         kwargs = in_order(self._function, kwargs) if len(kwargs) > 1 else kwargs
         live = self.counts - self.exact if live is None else live
-        marked = with_live_arguments(live, self.kept, self._function, args, kwargs)
+        kept = {}
+        if self.kept:
+            named = owners_of(named_arguments(self._function, args, kwargs))
+            kept = {id(x): x for path, x in named if path in self.kept}
+        marked = with_live_arguments(live, kept, self._function, args, kwargs)
         try:
             call = Call(*marked, axes_of_arguments(self.opened - self.closed, self.least))
         except RecursionError:
@@ -159,8 +161,6 @@ class Dynamic:
         """Let the next trace know what this one has found. Raises `EagerOnlyError`."""
         if restart.kind == "sources" and not known.inside.isdisjoint(restart.found):
             raise EagerOnlyError(f"it {restart.reason}, which it knows by two names") from None
-        while restart.kind == "kept" and len(self.kept) >= MOST_KEPT:
-            del self.kept[next(iter(self.kept))]
         restart.enter(known)
 
     def find(self, call: Call, description: Description, programs: Sequence[Program]) -> None:
@@ -193,9 +193,9 @@ class Dynamic:
         """Raise `RestartTrace` for lists that have grown since the trace before was given them.
 
         Or for sets that have changed, of which the signature had what was in them. A history that
-        is handed to each call is state, as it is in a global. Where there has been another one, as
-        of an epoch, the first lengths have programs that serve all of them. Of lists that weren't
-        found to grow only those of numbers are remembered.
+        is handed to each call is state, as it is in a global; so is another one in its place, as
+        each epoch may have. Of lists that weren't found to grow only those of numbers are
+        remembered.
         """
         before = {id(known): entries for known, entries in self._lists}
         named = owners_of(named_arguments(self._function, *call.given), call.kept)
@@ -208,16 +208,13 @@ class Dynamic:
         self._lists += [(x, [*x]) for _, x in sets]
         if changed:
             raise RestartTrace("is given a set that changes", "counts", changed)
-        least = SHORTEST if self.kept else 1
         grown = {
             id(x): GrowingList(path, x)
             for path, x in lists
-            if len(x) > len(before.get(id(x), x))
-            and len(x) >= least
-            and all(map(operator.is_, x, before[id(x)]))
+            if len(x) > len(before.get(id(x), x)) and all(map(operator.is_, x, before[id(x)]))
         }
         if grown:
             of_numbers = [x for x in grown.values() if all(map(is_number, x.owner))]
             self.sources.update({source.identity: source for source in of_numbers})
-            found = {key: source.owner for key, source in grown.items()}
-            raise RestartTrace("is given a list that grows", "kept", found)
+            paths = {source.path for source in grown.values()}
+            raise RestartTrace("is given a list that grows", "kept", paths)

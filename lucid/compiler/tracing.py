@@ -355,7 +355,7 @@ class Tracer:
         program, _ = self._programs.fitting(self._dynamic.signature(args, kwargs), None)
         if program is None or program.hosts or not program.foresees():
             return None
-        sources = {place.identity: place for place in program.sources.values()}
+        sources = {place.identity: place for place in program.sources}
         if any(isinstance(x, GrowingList) and not x.owner for x in sources.values()):
             return None  # a trace of it sees less than the program has
         known = Known(set(self._dynamic.counts), dict(sources), opened={*program.places_opened})

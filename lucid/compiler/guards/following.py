@@ -70,12 +70,14 @@ class Places:
                 self._showing.append(guard)
         self._fixed = {id(x) for x in _behind((*held, *held_by(guards)))}
 
-    def images(self, *, has_moved: bool) -> Images | None:
+    def images(self, given: Sequence[tuple[Any, Any]], *, has_moved: bool) -> Images | None:
         """What stands there now; None: the same, or what can't take its place.
 
+        given: what a call was given, each with what it is given now.
         has_moved: whether guards that the epoch tells of may be about something else.
         """
         images, known = Images(), 0
+        images.begin(given)
         images.enter(guard for guard in self._showing if has_moved or not guard.gated)
         while known < len(images.pairs):
             news, known = images.pairs[known:], len(images.pairs)
@@ -86,6 +88,7 @@ class Places:
         olds = images.identities
         others = {id(now) for _, now in images.pairs if self._is_met(now)} - olds
         is_free = not others and self._fixed.isdisjoint(olds)
+        is_free = is_free and all(images.of(was) is now for was, now in given)
         return images if olds and images.are_clear and is_free else None
 
     def _is_met(self, thing: object) -> bool:
@@ -133,6 +136,17 @@ class Images:
             return thing if owner is thing.of else type(thing)(owner)
         found = self._pairs.get(id(thing))
         return thing if found is None else found[1]
+
+    def begin(self, given: Iterable[tuple[Any, Any]]) -> None:
+        """Note arguments, each with what is given for it now."""
+        for was, now in given:
+            self._note(was, now)
+
+    def back(self) -> Images:
+        """What takes all of it back."""
+        made = Images()
+        made._pairs = {id(now): (now, was) for was, now in self.pairs}
+        return made
 
     def enter(self, guards: Iterable[Guard]) -> None:
         """Note what these find."""

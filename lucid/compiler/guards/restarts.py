@@ -40,7 +40,7 @@ class Known:
         counts: ints and texts among the arguments that are read at each call, by the user's
             expressions.
         sources: the mutable ones that it binds, or that move.
-        kept: containers among the arguments that are state, by their identity.
+        kept: containers among the arguments that are state, by the user's expressions.
         inside: of the mutable sources, those in what others hold, which are known by these.
         hosts: code of the methods that run in Python in this call.
         state: memory of arguments of this call that is state of the step as well.
@@ -63,7 +63,7 @@ class Known:
 
     counts: set[str]
     sources: dict[Identity, MutableSource]
-    kept: dict[int, Any] = field(default_factory=dict)
+    kept: set[str] = field(default_factory=set)
     inside: set[Identity] = field(default_factory=set)
     opened: set[OpenAxis] = field(default_factory=set)
     closed: set[OpenAxis] = field(default_factory=set)

@@ -263,6 +263,7 @@ class Call:
         tensors: tensor arguments; NumPy arrays are among them, as tensors on their memory.
         floats: float arguments, and ints and texts that are read live.
         objects: arguments of other classes; the key holds their identity.
+        known: those that it holds nothing else of, by the numbers of its parts.
         kept: the identities of what is state in them.
         values: what the places hold; keys: for each of them, as `key`.
         given: the arguments as they are; marked: with a `LiveArgument` for each that is read live.
@@ -283,6 +284,7 @@ class Call:
         "given",
         "kept",
         "keys",
+        "known",
         "marked",
         "objects",
         "open_axes",
@@ -304,6 +306,7 @@ class Call:
         self.floats: list[Any] = []
         self.objects: list[Any] = []
         self.kept: set[int] = set()
+        self.known: list[tuple[int, Any]] = []
         self._storages: dict[Storage, int] = {}
         self._arrays: dict[int, TensorCore] = {}
         self._counts: tuple[int, ...] = ()
@@ -349,7 +352,7 @@ class Call:
         call.tensors = tensors
         call._owners = _NOTHING
         call.open_axes = {}
-        call.floats = call.objects = _NOTHING
+        call.floats = call.objects = call.known = _NOTHING
         call.values = _NOTHING
         return call
 
@@ -388,6 +391,14 @@ class Call:
         """Equal for calls that the same program may serve."""
         return tuple(self._parts)
 
+    @property
+    def key_of_others(self) -> tuple[Any, ...]:
+        """Equal for calls that differ in no more than which objects are given that are `known`."""
+        parts = [*self._parts]
+        for number, _ in self.known:
+            parts[number] = None
+        return tuple(parts)
+
     def _add(self, value: Any) -> None:
         kind = type(value)
         if kind is Tensor or isinstance(value, TensorCore):
@@ -424,7 +435,7 @@ class Call:
             self._add_owner(value, (*value, *own), [*items, *own.values()])
         elif kind is Kept:
             self._parts += (kind, id(value.value))
-            self.objects.append(value.value)
+            self._know(value.value)
             self.kept.add(id(value.value))
         elif isinstance(value, np.ndarray):
             self._parts.append(np.ndarray)
@@ -442,8 +453,18 @@ class Call:
         elif (attributes := data_of(value)) is not None:
             self._add_owner(value, tuple(attributes), attributes.values())
         else:
-            self._parts += (kind, *(identity_of_function(value) or (id(value),)))
-            self.objects.append(value)
+            identity = identity_of_function(value)
+            self._parts += (kind, *(identity or (id(value),)))
+            if identity is None:
+                self._know(value)
+            else:
+                self.objects.append(value)
+
+    def _know(self, value: Any) -> None:
+        """Note an object whose identity is the last part."""
+        self.objects.append(value)
+        if not self._in_places:
+            self.known.append((len(self._parts) - 1, value))
 
     def _add_owner(self, value: Any, shape: tuple[Any, ...], items: Iterable[Any]) -> None:
         """A container or an object; one that is met again is known by its number."""

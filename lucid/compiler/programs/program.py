@@ -6,8 +6,9 @@ import logging
 import operator
 import sys
 import weakref
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from threading import get_ident
@@ -29,7 +30,7 @@ from lucid.codegen.lower.schedule import make_program
 from lucid.compiler.guards.age import owner_of
 from lucid.compiler.guards.following import Images, is_known_by_place
 from lucid.compiler.guards.guard import ArrayGuard, ContentsGuard
-from lucid.compiler.guards.mutable_sources import AppendEffect
+from lucid.compiler.guards.mutable_sources import AppendEffect, follow
 from lucid.compiler.guards.restarts import RestartTrace, undo_all
 from lucid.compiler.inputs.cells import Cell, GradUse, SizesGuard
 from lucid.compiler.inputs.scalars import Formula
@@ -88,6 +89,7 @@ from lucid.tensor.storage import Storage
 from lucid.tensor.write_locks import Keys, held, lock, unlocked, wait_for
 
 logger = logging.getLogger("lucid")
+MOST_LEFT = 8  # objects that were given, and that others have taken the place of, are remembered
 PROGRAM_BYTES = 1 << 16  # of Python's objects, besides nodes and guards
 
 
@@ -178,7 +180,10 @@ class Program:
     ) -> None:
         self._families = families
         self._objects = call.objects  # kept alive: the signature holds their identities
-        self.key, self.used, self.number, self.served = call.key, 0, 0, 0
+        self._known = call.known
+        self._left: deque[Any] = deque(maxlen=MOST_LEFT)
+        self.key, self.key_of_others = call.key, call.key_of_others
+        self.used = self.number = self.served = 0
         self.types = call.types()
         self.seen: Sequence[Sequence[TensorType]] = ()
         self.description = description
@@ -189,7 +194,7 @@ class Program:
         self.places_opened: set[OpenAxis] = set()
         self._variants: dict[tuple[Pass, ...], Executable] = {}  # by passes at the end
         self.executable = self._compile(trace)
-        self.sources, self.outline = trace.sources, outline_of(trace)
+        self.sources, self.outline = [*map(copy, trace.sources.values())], outline_of(trace)
         self.undo, self.may_catch = trace.undo, trace.may_catch
         stages = {"trace": trace.seconds, "passes": self.pass_seconds.get("optimize", 0.0)}
         later = self.executable.stage_seconds or {"placing": self.executable.compile_seconds}
@@ -200,6 +205,7 @@ class Program:
         self._retired: list[NativeCalls] = []
         self._has_followed = False
         self._types: list[PlainType] | None = None
+        self._lacks_types = False
         self.reads: Sequence[Read] = ()
         self.gathering: Gathering | None = None
         self.names: tuple[str, ...] = ()
@@ -535,30 +541,68 @@ class Program:
 
     # ------------------------------------------------------------------ guards
 
-    def follow(self) -> Images | None:
+    def follow(self, given: Sequence[Any] | None = None) -> Images | None:
         """Look at other containers from now on, where Python has bound such anew; None: as before.
 
-        What a walk of the user's code holds is not known.
+        What a walk of the user's code holds is not known. given: what calls are given now in the
+        place of `known` objects, if not these.
         """
         rule = self.differentiable
         if rule is not None and rule.users is not None:
             return None
         with lock:
-            images = self.guards.follow(self._held)
-            if images is None:
-                return None
-            for constant in self._constants:
-                constant.value = images.of(constant.value)
-            if self._side_effects is not None:
-                self.claims = self._claimed | self._side_effects.claims
-            self._retire_native()
-            self._has_followed = True
+            known = [x for _, x in self._known]
+            pairs = [*zip(known, known if given is None else given, strict=True)]
+            images = self.guards.follow(pairs, self._held)
+            if images is not None:
+                self._take(images)
         return images
+
+    def go_back(self, images: Images) -> None:
+        """Look at what was there before `follow`."""
+        with lock:
+            self.guards.take(images.back())
+            self._take(images.back())
+
+    def _take(self, images: Images) -> None:
+        """Let what it holds be what stands there now."""
+        for place in self.sources:
+            follow(place, images)
+        for constant in self._constants:
+            constant.value = images.of(constant.value)
+        self._objects = [*map(images.of, self._objects)]
+        if self.is_given(images.identities):
+            self._known, parts = [(n, images.of(x)) for n, x in self._known], [*self.key]
+            for number, x in self._known:
+                parts[number] = id(x)
+            self.key = tuple(parts)
+            self._types, self._lacks_types = None, self._lacks_types or self._types is not None
+        if self._side_effects is not None:
+            self.claims = self._claimed | self._side_effects.claims
+        self._retire_native()
+        self._has_followed = True
+
+    def is_given(self, things: Collection[int]) -> bool:
+        """Whether its calls are given one of these objects, by their identities."""
+        return any(id(x) in things for _, x in self._known)
+
+    def given(self, images: Images) -> list[Any]:
+        """What calls are given where others stand in the place of its objects."""
+        return [images.of(x) for _, x in self._known]
+
+    def leave(self, images: Images) -> None:
+        """Remember the objects that calls are given no more."""
+        self._left.extend(was for was, now in images.pairs if self.is_given({id(now)}))
+
+    def has_left(self, given: Iterable[Any]) -> bool:
+        """Whether calls were given one of these earlier, and then others: they take turns."""
+        return any(x is y for x in given for y in self._left)
 
     def _held(self) -> list[Any]:
         """What it holds besides its guards and the places that it reads or binds."""
+        known = {id(x) for _, x in self._known if is_known_by_place(x)}
         held = [
-            *self._objects,
+            *(x for x in self._objects if id(x) not in known),
             *self.hosts,
             *(x for deferred in self._deferred for x in deferred.functions),
         ]
@@ -569,6 +613,12 @@ class Program:
         """Have the short way made anew; what another thread is in stays until it has left."""
         native, self.native, self.enter = self.native, None, None
         self._retired = [x for x in (*self._retired, native) if x is not None and x.is_running()]
+
+    def take_plain_again(self, call: Call) -> None:
+        """The same for a call that is served, where calls before were given other objects."""
+        if self._lacks_types:
+            self._lacks_types = False
+            self.take_plain(call, self.counted)
 
     def take_plain(self, call: Call, counted: np.ndarray) -> None:
         """Note that calls like this one, if it is a plain one, are calls of this program.

@@ -293,7 +293,7 @@ class StandIns:
         args, kwargs = self._call.given
         given = owners_of([("", x) for x in (*args, *kwargs.values())], self._call.kept)
         if number < len(given):
-            raise RestartTrace(f"changes {path} by another name", "kept", {id(owner): owner})
+            raise RestartTrace(f"changes {path} by another name", "kept", {path})
         self._recorder.run_op_by_op(
             f"it changes the {type(owner).__name__} {path} by another name as well\n"
             "hint: use it by one of its names"

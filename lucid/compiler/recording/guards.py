@@ -91,25 +91,33 @@ class Guards:
             or self._gated_failure()
         )
 
-    def follow(self, held: Callable[[], Iterable[Any]]) -> Images | None:
+    def follow(
+        self, given: Sequence[tuple[Any, Any]], held: Callable[[], Iterable[Any]]
+    ) -> Images | None:
         """What guards and sources look at from now on, after a failure; None: as before.
 
-        held: gives what the program holds besides these.
+        given: objects that a call was given, each with that of the call now.
+        held: gives what the program holds besides these and guards.
         """
-        if self.failed is None or not has_another(self.failed):
+        is_moved = any(was is not now for was, now in given)
+        if not is_moved and (self.failed is None or not has_another(self.failed)):
             return None
         if self.places is None:
             self.places = Places(self.guards, held())
-        images = self.places.images(has_moved=self.epoch != epoch.count)
-        if images is None:
-            return None
+        images = self.places.images(given, has_moved=self.epoch != epoch.count)
+        if images is not None:
+            self.take(images)
+        return images
+
+    def take(self, images: Images) -> None:
+        """Have guards and sources look at these from now on."""
+        assert self.places is not None
         self.places.take(images)
         self.watched, self.gated = map(GuardTable, (self.watched.guards, self.gated.guards))
         places: list[MutableSource | MovingEntry] = [*self.sources, *self.moving]
         for place in {id(x): x for x in places}.values():  # once: objects may change places
             follow(place, images)
         self.apart = None
-        return images
 
     def move(self) -> None:
         """Know no more where lists have been at whose places a call has left others."""
