@@ -72,7 +72,7 @@ def tensor(
         data = range(0) if is_empty else data.as_tensor()
     if isinstance(data, Tensor):
         result = clone(cast(data.detach(), wanted or data._type.dtype)).detach()
-    elif _is_of_call(data):
+    elif shown is not list and _is_of_call(data):
         result = constant(data, wanted or _dtype_of_number(data))
     else:
         if hasattr(data, "__array__") and not isinstance(data, np.generic):

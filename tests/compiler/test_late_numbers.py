@@ -1352,3 +1352,11 @@ def test_rounds_whose_length_a_value_decides(agree: Any) -> None:
     y = lucid.tensor([1.0, 2.0], dtype=lucid.float64)
     steps = agree(calling(body, [(y, tolerance) for tolerance in (1e-2, 1e-2, 3e-3)]), traces=2)
     assert len(str(steps[0].stats).splitlines()[-1]) < 400
+
+
+def test_rows_that_have_been_lists_are_a_tensor_of_the_dtype_that_is_asked_for() -> None:
+    step = lucid.compile(lambda x: lucid.tensor((x * 2).tolist(), dtype=lucid.float64))
+    for i in range(3):
+        found = step(lucid.full((3, 4), i + 0.5))
+        assert found.dtype is lucid.float64
+        assert found.tolist() == [[2 * i + 1.0] * 4] * 3
