@@ -786,7 +786,7 @@ def call_natively(cls: type[Function], inputs: tuple[Any, ...]) -> Any:
 
 @contextmanager
 def op_by_op() -> Iterator[None]:
-    """In the block this thread's calls of Functions run op by op, to be compared with."""
+    """In the block this thread's Functions and compiled functions run op by op, to compare with."""
     before = context.saving
     context.saving = 1
     try:

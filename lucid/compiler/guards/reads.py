@@ -492,10 +492,10 @@ class Reads(Collector):
             self._note_change(owner)
         return None
 
-    def delete_item(self, owner: Any, key: Any) -> None:
+    def delete_item(self, owner: Any, key: Any, *, in_c: bool = False) -> None:
         if isinstance(owner, PLAIN) and not isinstance(key, slice):
-            self.load_item(owner, key)  # which must be there
-        self.store_item(owner, key)
+            self.load_item(owner, key, in_c=in_c)  # which must be there
+        self.store_item(owner, key, in_c=in_c)
         if isinstance(owner, PLAIN) and not is_librarys(type(owner)):
             self.contents(self.path_of(owner), owner, write=True)  # others may have moved
 
