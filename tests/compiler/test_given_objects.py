@@ -212,7 +212,7 @@ def test_each_epoch_may_give_a_list_of_its_own_to_fill(agree):
             found += [step(ROWS[0], losses).item() for _ in range(4)]
         return found, lists
 
-    agree(scenario, traces=4)
+    agree(scenario, traces=2)
 
 
 def test_an_object_that_python_changes_between_calls_is_read_anew(agree):

@@ -403,9 +403,12 @@ class NativeCalls(_CallTables):
         if plan[Word.THREAD_ITEMS]:
             _drop(int(plan[Word.THREAD_ITEMS]))
 
-    def is_running(self) -> bool:
-        """Whether somebody has got hold of the function, perhaps to call it."""
-        return sys.getrefcount(self.function) > 2  # this object's and the call's own
+    def is_running(self, *, is_entered: bool = False) -> bool:
+        """Whether somebody has got hold of the function, perhaps to call it.
+
+        is_entered: whether its program has it, for who calls it next.
+        """
+        return sys.getrefcount(self.function) > 2 + is_entered  # this object's, the call's own
 
     def on_arrays(self) -> NativeCalls | None:
         """The form that takes arrays, and returns those of the results; None: none."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
-from threading import get_ident
+from threading import active_count, get_ident
 from typing import Any
 
 import numpy as np
@@ -89,7 +89,7 @@ from lucid.tensor.storage import Storage
 from lucid.tensor.write_locks import Keys, held, lock, unlocked, wait_for
 
 logger = logging.getLogger("lucid")
-MOST_LEFT = 8  # objects that were given, and that others have taken the place of, are remembered
+MOST_LEFT = 8  # objects in whose place others are given now are remembered
 PROGRAM_BYTES = 1 << 16  # of Python's objects, besides nodes and guards
 
 
@@ -181,7 +181,8 @@ class Program:
         self._families = families
         self._objects = call.objects  # kept alive: the signature holds their identities
         self._known = call.known
-        self._left: deque[Any] = deque(maxlen=MOST_LEFT)
+        self._left: deque[weakref.ref[Any]] = deque(maxlen=MOST_LEFT)
+        self._last_left: Any = None  # of containers, which nobody can refer to weakly
         self.key, self.key_of_others = call.key, call.key_of_others
         self.used = self.number = self.served = 0
         self.types = call.types()
@@ -551,12 +552,24 @@ class Program:
         if rule is not None and rule.users is not None:
             return None
         with lock:
+            if held:
+                wait_for(self.claims)
+            if given is not None and self._is_in_use():
+                return None
             known = [x for _, x in self._known]
             pairs = [*zip(known, known if given is None else given, strict=True)]
             images = self.guards.follow(pairs, self._held)
             if images is not None:
                 self._take(images)
         return images
+
+    def _is_in_use(self) -> bool:
+        """Whether another thread may be in native code, which binds what calls were given."""
+        if active_count() == 1:  # then who has got hold of it is this call, which left it
+            return False
+        native = self.native
+        is_running = native is not None and native.is_running(is_entered=self.enter is not None)
+        return is_running or any(x.is_running() for x in self._retired)
 
     def go_back(self, images: Images) -> None:
         """Look at what was there before `follow`."""
@@ -592,11 +605,17 @@ class Program:
 
     def leave(self, images: Images) -> None:
         """Remember the objects that calls are given no more."""
-        self._left.extend(was for was, now in images.pairs if self.is_given({id(now)}))
+        for was, now in images.pairs:
+            if self.is_given({id(now)}):
+                try:
+                    self._left.append(weakref.ref(was))
+                except TypeError:
+                    self._last_left = was
 
     def has_left(self, given: Iterable[Any]) -> bool:
         """Whether calls were given one of these earlier, and then others: they take turns."""
-        return any(x is y for x in given for y in self._left)
+        left = [self._last_left, *(x() for x in self._left)]
+        return any(x is y for x in given for y in left)
 
     def _held(self) -> list[Any]:
         """What it holds besides its guards and the places that it reads or binds."""
@@ -852,13 +871,15 @@ class Program:
         is_fit: whether the guards are known to hold, unless another step may be waited for.
         """
         if not self.is_claiming:
-            if is_fit or self.guards.failure(call) is None:
+            is_fit = is_fit and not self._known
+            if is_fit or (self.key == call.key and self.guards.failure(call) is None):
                 return self._run(Run(call, self.output_count, Results()))
             return SLOW_PATH
         with lock:
             if held:
                 wait_for(self._claims_of(call))
-            if self.guards.failure(call) is not None:
+            # Another thread's call may have been given other objects meanwhile.
+            if self.key != call.key or self.guards.failure(call) is not None:
                 return SLOW_PATH
             return self._run(Run(call, self.output_count, Results()))
 
