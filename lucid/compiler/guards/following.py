@@ -2,9 +2,9 @@
 
 A step that appends to `self.log` means the list that is there then. So `self.log = []` at each
 epoch is no reason for another trace, and neither is a new meter among the arguments: a program
-knows containers, and objects of the user's, by where it has found them. Where others stand there now, of the same classes, and two places show one
-object only if they did so before, its guards and sources look at those from then on. What is in
-them is compared as it was before.
+knows containers, and objects of the user's, by where it has found them. Where others stand there
+now, of the same classes, and two places show one object only if they did so before, its guards and
+sources look at those from then on. What is in them is compared as it was before.
 """
 
 from __future__ import annotations
