@@ -119,6 +119,7 @@ class Dynamic:
         kept = {}
         if self.kept:
             named = owners_of(named_arguments(self._function, args, kwargs))
+            named = [(path, x) for path, x in named if not isinstance(x, tuple)]
             kept = {id(x): x for path, x in named if path in self.kept}
         marked = with_live_arguments(live, kept, self._function, args, kwargs)
         try:
