@@ -27,7 +27,8 @@ Made = TypeVar("Made")
 NOWHERE = Node((), ())  # the end of an edge whose gradient leaves the host
 
 
-_NEW_THREAD = {x: y for x, y in vars(_Context()).items() if x not in ("lent", "repeats")}
+_KEPT = "lent", "repeats", "compared"
+_NEW_THREAD = {x: y for x, y in vars(_Context()).items() if x not in _KEPT}
 _LISTS = [key for key, x in _NEW_THREAD.items() if isinstance(x, list)]
 
 

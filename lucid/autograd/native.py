@@ -713,6 +713,7 @@ def _is_plain() -> bool:
         or state["lent"] is not None
         or state["anomaly"] is not None
         or state["saving"] is not None
+        or state["compared"] is not None
     )
 
 
@@ -786,13 +787,15 @@ def call_natively(cls: type[Function], inputs: tuple[Any, ...]) -> Any:
 
 @contextmanager
 def op_by_op() -> Iterator[None]:
-    """In the block this thread's Functions and compiled functions run op by op, to compare with."""
-    before = context.saving
-    context.saving = 1
+    """In the block this thread's calls of Functions run op by op, to be compared with.
+
+    Compiled functions run as they do outside of it.
+    """
+    before, context.compared = context.compared, True
     try:
         yield
     finally:
-        context.saving = before
+        context.compared = before
 
 
 def _enter(

@@ -13,7 +13,7 @@ from lucid.compiler.guards.events import unheard
 from lucid.compiler.recording import hooks
 from lucid.functions.arguments import kind_of
 from lucid.ir import memory
-from lucid.ir.errors import ArgumentError, LucidError, MissingRuleError, OptionError
+from lucid.ir.errors import ArgumentError, LucidError, MissingRuleError, OptionError, ShapeError
 from lucid.ir.types import f32
 from lucid.ir.whose_code import is_librarys
 from lucid.nn.gradients import reset_gradients
@@ -405,6 +405,7 @@ class Optimizer(Hooked):
         Raises:
             ArgumentError: it isn't a state dict, or something in it is of another kind.
             OptionError: the groups differ in number or size, or a hyper-parameter makes no sense.
+            ShapeError: a moment has another shape than its parameter.
 
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=0.1)
         >>> state = opt.state_dict()
@@ -434,7 +435,7 @@ class Optimizer(Hooked):
                 raise OptionError("load_state_dict: a group has another number of parameters")
             by_number.update(zip(values["params"], group["params"], strict=True))
         settings, states = [*map(self._settings_in, saved)], state_dict["state"]
-        loaded = {x: self._state_in(n, states.get(n, {})) for n, x in by_number.items()}
+        loaded = {x: self._state_in(n, states.get(n, {}), x) for n, x in by_number.items()}
         for group, values in zip(self.param_groups, settings, strict=True):
             group.update(values)
         for parameter, values in loaded.items():
@@ -450,14 +451,17 @@ class Optimizer(Hooked):
     def _settings_in(self, saved: dict[str, Any]) -> dict[str, Any]:
         """The hyper-parameters of a saved group. Raises for those that make no sense."""
         found = {key: value for key, value in saved.items() if key != "params"}
-        checked = {key: value for key, value in found.items() if key != "lr"}
+        rate, checked = found.get("lr"), dict(found)
+        if type(rate) is float and rate < 0:
+            del checked["lr"]  # a schedule may leave one that is a hair below 0
         self._check_values(checked)
-        return found | checked  # a schedule may leave a rate that is a hair below 0
+        return found | checked
 
-    def _state_in(self, number: int, saved: Any) -> dict[str, Any]:
+    def _state_in(self, number: int, saved: Any, parameter: Tensor) -> dict[str, Any]:
         """The saved state of a parameter, its arrays as tensors; a count may be a plain number.
 
-        Raises `ArgumentError` for what can't be that. A tensor that is None isn't there yet.
+        Raises `ArgumentError` for what can't be that, `ShapeError` for a moment of another shape.
+        A tensor that is None isn't there yet.
         """
         if not isinstance(saved, dict):
             kind = kind_of(saved)
@@ -478,6 +482,10 @@ class Optimizer(Hooked):
                 raise ArgumentError(
                     f"load_state_dict: {key!r} of {number} must be a tensor, not {kind}"
                 )
+            is_moment = self._state.get(key) is zeros_like and value is not None
+            if is_moment and found[key].shape != parameter.shape:
+                shapes = f"{[*found[key].shape]}, its parameter {[*parameter.shape]}"
+                raise ShapeError(f"load_state_dict: {key!r} of {number} has shape {shapes}")
         return found
 
     def __repr__(self) -> str:

@@ -53,6 +53,8 @@ class _Context(threading.local):
         backward_run: the backward walk that is going on, the innermost one.
         backward_depth: how many of them are inside one another.
         anomaly: whether backwards are watched for NaN; None outside of anomaly mode.
+        compared: whether Functions of the library run op by op, to be compared with; None: as they
+            always do.
         lent: in a host call, or a checkpointed block, what keeps tensors from outside as they were.
         contexts: what host calls of a compiled call leave for its backward; None: nobody asks.
         replay: what host calls of an earlier run did, and those of this run need not do.
@@ -78,6 +80,7 @@ class _Context(threading.local):
         self.backward_run: BackwardRun | None = None
         self.backward_depth = 0
         self.anomaly: bool | None = None
+        self.compared: bool | None = None
         self.lent: Lending | None = None
         self.contexts: dict[Any, Any] | None = None
         self.replay: list[MadeHostCall] | None = None

@@ -320,6 +320,15 @@ def test_special_values_are_those_of_the_ops(name: str, special: float) -> None:
         np.testing.assert_allclose(ours, results(call, arrays)[0], rtol=2e-5, atol=2e-5)  # type: ignore[arg-type]
 
 
+def test_compiled_functions_stay_compiled_where_functions_run_op_by_op() -> None:
+    """Else what compares the two would compare eager mode with itself."""
+    step = lucid.compile(lambda x: F.softmax(x, 0) * 2)
+    with native.op_by_op():
+        for _ in range(3):
+            step(lucid.ones(3))
+    assert (step.stats.traces, step.stats.calls, step.stats.eager_reasons) == (1, 3, [])
+
+
 def test_other_layouts_of_memory_are_taken() -> None:
     x = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
     right = F.softmax(lucid.tensor(x.T.copy()), 1)

@@ -86,8 +86,8 @@ def agree() -> Callable[..., list[Any]]:
         with op_by_op():  # eager mode by NumPy alone, which knows nothing of kernels
             lucid.manual_seed(3)
             expected = observed(scenario(eager))
-        lucid.manual_seed(3)
-        found = observed(scenario(native))
+            lucid.manual_seed(3)
+            found = observed(scenario(native))
         assert_same(found, expected)
         if traces is not None:
             reasons = [reason for step in made for reason in step.stats.retrace_reasons]

@@ -431,7 +431,8 @@ def delete_rest(entries):
 
 
 COPIES = [
-    list, lambda found: found[:], lambda found: found[::-1], lambda found: found.copy(), copy.copy
+    list, lambda found: found[:], lambda found: found[::-1], lambda found: found.copy(), copy.copy,
+    sorted, lambda found: found + [5.0],
 ]  # fmt: skip
 CHANGES = [
     lambda entries: entries.remove(max(entries)), lambda entries: entries.append(9.0),
@@ -441,7 +442,9 @@ CHANGES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("copied", COPIES, ids=["list", "slice", "reversed", "method", "copy"])
+@pytest.mark.parametrize(
+    "copied", COPIES, ids=["list", "slice", "reversed", "method", "copy", "sorted", "joined"]
+)
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_copy_that_the_step_changes_is_what_it_has_made_of_it(agree, copied, change):
     """The list itself, which others make longer, is none of its business."""
@@ -454,7 +457,8 @@ def test_a_copy_that_the_step_changes_is_what_it_has_made_of_it(agree, copied, c
             entries = copied(found)
             change(entries)
             seen = [x * len(entries) + sum(entries), list(entries), entries[-2:], bool(entries)]
-            return *seen, f"{entries}", 9.0 in entries, tuple(entries), len(found)
+            shown = f"{entries}", 9.0 in entries, tuple(entries), len(found)
+            return *seen, *shown, entries
 
         for i in range(6):
             results.append(step(lucid.ones(1)))

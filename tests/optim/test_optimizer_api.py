@@ -484,10 +484,12 @@ def test_what_is_no_state_dict_and_no_shape_is_refused(load: Any, message: str) 
     [
         ("exp_avg", 5, "'exp_avg' of 1 must be a tensor, not int"),
         ("exp_avg", np.array([None, 1]), "arrays of dtype object"),
+        ("exp_avg", lucid.ones(3), r"'exp_avg' of 1 has shape \[3\], its parameter \[2\]"),
         ("step", "x", "'step' of 1 must be a tensor, not str"),
         (None, 5, "the state of 1 must be a dict, not int"),
         ("betas", None, "betas can't be None"),
         ("betas", (0.9,), "betas must be two numbers"),
+        ("lr", "x", "learning rate must be a number, not str"),
         ("eps", "x", "epsilon value must be a number, not str"),
     ],
 )

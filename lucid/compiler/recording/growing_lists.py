@@ -716,7 +716,7 @@ def settled(value: Any) -> Any:
         return value
     if type(value) in (GrowingView, LateArray) and value.owner is not None:
         return value.owner
-    if type(value) is ListPart and not value.is_of_numbers():
+    if issubclass(type(value), ListPart) and not value.is_of_numbers():
         return value.listed()
     return value
 
