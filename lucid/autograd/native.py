@@ -713,6 +713,7 @@ def _is_plain() -> bool:
         or state["lent"] is not None
         or state["anomaly"] is not None
         or state["saving"] is not None
+        or state["by_numpy"] is not None
     )
 
 
@@ -787,12 +788,12 @@ def call_natively(cls: type[Function], inputs: tuple[Any, ...]) -> Any:
 @contextmanager
 def op_by_op() -> Iterator[None]:
     """In the block this thread's calls of Functions run op by op, to be compared with."""
-    before = context.saving
-    context.saving = 1
+    before = context.by_numpy
+    context.by_numpy = True
     try:
         yield
     finally:
-        context.saving = before
+        context.by_numpy = before
 
 
 def _enter(

@@ -47,6 +47,7 @@ class _Context(threading.local):
         saved_hooks_refused: why no such hooks may be set; None: they may.
         mutation_guard: keeps saved tensors as they were when somebody writes to them in place.
         saving: how many blocks say what becomes of saved tensors; None: none.
+        by_numpy: whether Functions run op by op, to be compared with; None: they may be programs.
         levels: the transformations that run (vmap, forward-mode derivatives), innermost last.
         visible: how many of the levels' tangents ops see: the rule of a level's tangents computes
             with what is outside of it.
@@ -73,6 +74,7 @@ class _Context(threading.local):
         self.saved_hooks_refused: str | None = None
         self.mutation_guard: MutationGuard | None = None
         self.saving: int | None = None
+        self.by_numpy: bool | None = None
         self.levels: list[Level] = []
         self.visible = sys.maxsize
         self.backward_run: BackwardRun | None = None

@@ -13,7 +13,7 @@ from lucid.runtime.entry.words import EntryBuilder, Layout, entry_function
 
 MOST_OPERANDS, MOST_OUTPUTS = 32, 16
 NOTHING = -MOST_OUTPUTS - 1  # in the place of a number: None is saved
-UNWATCHED = "lent", "anomaly", "saving"  # None in the context, besides what ops ask for
+UNWATCHED = "lent", "anomaly", "saving", "by_numpy"  # None, besides what ops ask for
 
 
 class Program(IntEnum):
