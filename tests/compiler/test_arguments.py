@@ -459,6 +459,20 @@ def test_what_is_written_shows_in_the_other_parts_of_its_memory_op_by_op(agree, 
     assert step.stats.eager_reasons[0].startswith("two inputs of the step share memory")
 
 
+def test_a_loop_that_ends_by_a_value_whose_memory_it_writes_ends(agree):
+    def scenario(compile):
+        def body(x, y):
+            while y.sum() < 30:
+                x.add_(1)
+            return x * 2
+
+        step, x = compile(body), lucid.ones(4, 3)
+        return step(x, x[:2]), x
+
+    (step,) = agree(scenario)
+    assert step.stats.eager_reasons[0].startswith("two inputs of the step share memory")
+
+
 def test_parts_of_one_memory_that_lie_apart_are_written_natively(agree):
     def scenario(compile):
         step, stream = compile(lambda x, y: [x.mul_(y), y.add_(x)]), lucid.arange(12.0)

@@ -263,6 +263,22 @@ def test_a_record_that_a_call_has_put_at_a_place_of_its_own_is_drawn(agree: Any)
     assert not step.stats.eager_reasons  # of few records each is looked at
 
 
+def test_one_record_that_is_chosen_is_what_the_call_has_put_there(agree: Any) -> None:
+    def scenario(compile: Any) -> Any:
+        generator = random.Random(1)
+        memory = [lucid.full((2,), float(i + 1)) for i in range(4)]
+
+        @compile
+        def step(n: int) -> Any:
+            memory[n] = memory[0] * 2
+            return generator.choice(memory) * 2
+
+        return [step(n) for n in (0, 1, 2, 3, 1, 2, 0, 3, 2, 1, 0, 3)]
+
+    (step,) = agree(scenario)
+    assert not step.stats.eager_reasons
+
+
 @pytest.mark.parametrize("keep", [lambda kept, x: x, lambda kept, x: kept.append(x[0])])
 def test_records_that_are_returned_or_kept_are_those_of_the_buffer(agree: Any, keep: Any) -> None:
     def scenario(compile: Any) -> Any:

@@ -565,6 +565,42 @@ def test_a_tensor_on_the_memory_of_an_array_that_is_written_makes_the_call_op_by
     assert "share memory" in step.stats.eager_reasons[0]
 
 
+def test_a_branch_on_a_tensor_whose_memory_an_array_has_written_sees_that(agree):
+    def scenario(compile):
+        base = np.zeros((2, 3))
+        rows = [*lucid.from_numpy(base)]
+
+        def body(i):
+            base[i] += 1
+            return [row for row in rows if float(row.sum()) > 2][-1] * 2
+
+        step = compile(body)
+        return [step(i % 2) for i in range(4)]
+
+    (step,) = agree(scenario)
+    assert "share memory" in step.stats.eager_reasons[0]
+
+
+def test_python_that_reads_an_array_whose_memory_a_tensor_has_written_sees_that(agree):
+    def scenario(compile):
+        base = np.zeros((2, 3))
+        whole = lucid.from_numpy(base)
+
+        def waits():
+            while base.sum() < 20:
+                whole.add_(1)
+            return whole * 2
+
+        def looks():
+            whole.add_(1)
+            return whole * [row for row in base if row.sum() > 2][-1][0]
+
+        return [compile(waits)(), compile(looks)(), base]
+
+    for step in agree(scenario):
+        assert step.stats.eager_reasons[0].startswith("it reads base in Python, and writes")
+
+
 def test_arrays_that_the_graph_can_not_have_are_written_op_by_op():
     small, rows = np.zeros(2, np.float16), np.zeros(3, [("r", "f8"), ("n", "i4")])
 

@@ -333,7 +333,9 @@ class GuardCollector(Reads):
                 self.may_call(value, *_methods_for(function))
             kinds = (*PLAIN, tuple, np.ndarray)
             data = [x for x in (*args, *kwargs.values()) if isinstance(x, kinds)]
-            self._look_at_all([x for x in data if id(x) not in self.stored_at_end], {})
+            if type(function) is types.MethodDescriptorType and id(args[0]) in self.stored_at_end:
+                data = [x for x in data if x is not args[0]]  # which it fills
+            self._look_at_all(data, {})
         return instead
 
     def _note_call(self, function: Any, args: Sequence[Any]) -> None:

@@ -152,6 +152,7 @@ class Collector:
             self._apart_of.setdefault(owner, set()).add(key)
         self.at: tuple[types.CodeType, int] | None = None
         self.is_gradient: Callable[[TensorCore], bool] = lambda tensor: False
+        self.written_arrays: Callable[[], Sequence[np.ndarray]] = lambda: ()  # of tensors
         self._paths: dict[int, str] = {}
         self._held: list[Any] = []  # so that identities stay what they are
         self._holders: dict[int, Any] = {}  # of what the collector doesn't track: where it was read
@@ -497,6 +498,8 @@ class Collector:
             guard.was_read = True
         assert isinstance(guard, ArrayGuard)
         guard.is_given = guard.is_given and given
+        if not (write or given):
+            self._refuse_stale(guard, self.written_arrays())
         if write:
             self._lines.setdefault((id(array), "array"), here())
 
@@ -929,11 +932,20 @@ class Collector:
         held = guard.owner if isinstance(guard, (EntryGuard, ContentsGuard)) else owner
         return held is not owner and self.was_there(held)  # an older dict, its `__dict__` by now
 
-    def depended_on(self, live: Set[int], written: Sequence[np.ndarray]) -> list[Guard]:
+    def _refuse_stale(self, guard: ArrayGuard, written: Sequence[np.ndarray]) -> None:
+        """Give up when tensors write an array, which shows that while the step runs, not before."""
+        if any(np.may_share_memory(guard.owner, array) for array in written):
+            self._op_by_op(
+                f"it reads {guard.path} in Python, and writes a tensor on its memory",
+                line=guard.place(),
+            )
+
+    def depended_on(self, live: Set[int]) -> list[Guard]:
         """What the step has read of what was there before.
 
-        live: owners of memory that the program reads itself; written: what tensors write of it.
+        live: owners of memory that the program reads itself.
         """
+        written = self.written_arrays()
         found: list[Guard] = []
         for reason, line in self._refusals:
             self._op_by_op(reason, line=line)
@@ -941,11 +953,7 @@ class Collector:
             if type(guard) is ArrayGuard and guard.was_read:
                 if guard.is_given and id(owner_of(guard.owner)) in live:
                     continue
-                if any(np.may_share_memory(guard.owner, array) for array in written):
-                    self._op_by_op(
-                        f"it reads {guard.path} in Python, and writes a tensor on its memory",
-                        line=guard.place(),
-                    )
+                self._refuse_stale(guard, written)
                 if guard.expected.nbytes > MOST_COMPARED:
                     self._restart_with(guard.source, "computes with")
                     self._op_by_op(

@@ -154,6 +154,8 @@ class PresentValues:
             or a row of it.
         run: evaluates loops and branches, which may call Python.
         refuse_unknown: called where a value has no data now, as that of each round of a loop.
+        refuse_shared: called before anything is evaluated, to raise where that isn't what it is in
+            eager mode, since a write to one input shows in another one.
     """
 
     def __init__(
@@ -166,6 +168,7 @@ class PresentValues:
         self.run: Run | None = None
         self._cells, self._live_inputs, self._sizes = cells, live_inputs, sizes
         self.refuse_unknown: Callable[[], object] = lambda: None
+        self.refuse_shared: Callable[[], object] = lambda: None
         self._known: dict[Value, np.ndarray] = {}
         self._is_refused = False
 
@@ -183,6 +186,7 @@ class PresentValues:
             raise NotOpenError(
                 "values of a call are needed, for a trace that is for others as well"
             )
+        self.refuse_shared()
         known = self._known
         known.update(self._inputs())
         if not self.stand_ins and not self._sizes.symbols:
@@ -202,6 +206,7 @@ class PresentValues:
 
         In eager mode it would have stood before what has failed in the trace.
         """
+        self.refuse_shared()
         self._known.update(self._inputs())
         for node in graph.nodes:
             if node.op.kind == "check" and node.attributes["error"] != "exit":

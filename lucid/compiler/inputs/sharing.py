@@ -40,7 +40,7 @@ class Sharing:
         read: set[Value],
         guarded: Sequence[tuple[str, np.ndarray]] = (),
     ) -> None:
-        self._names = [entry.source or entry.value.name for entry in entries]
+        self._names = [entry.source or entry.value.name or "an input" for entry in entries]
         self._names += [name for name, _ in guarded]
         self._written = frozenset(i for i, e in enumerate(entries) if e.value in written)
         used = written | read

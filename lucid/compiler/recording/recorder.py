@@ -24,6 +24,7 @@ from lucid.compiler.hosts.recording import HostRecording
 from lucid.compiler.inputs.late import now_of
 from lucid.compiler.inputs.present import evaluate
 from lucid.compiler.inputs.scalars import SymScalar, is_live, seen
+from lucid.compiler.inputs.sharing import Sharing
 from lucid.compiler.recording import texts
 from lucid.compiler.recording.deferred_calls import DeferredCalls
 from lucid.compiler.recording.drawn_records import all_stacked
@@ -125,6 +126,8 @@ class Recorder(TracedMemory):
         self.constant_arrays: list[tuple[Storage, np.ndarray, Location | None]] = []
         self.hosts.present.run = self.loops.run
         self.hosts.present.refuse_unknown = lambda: self.loops.unroll("looks at a value")
+        self.hosts.present.refuse_shared = self._refuse_shared
+        self._apart: tuple[int, set[Value]] = 0, set()  # inputs, and those of them that are written
         self.outside = DeferredCalls(self.exits, self.collector)
         self.effects: list[ReplayedEffect] = []
         self.foreseen = Foreseen(self)
@@ -616,6 +619,28 @@ class Recorder(TracedMemory):
             if self.may_catch:
                 self.run_op_by_op(f"its run raises {type(error).__name__}, which it may handle")
             raise error from None
+
+    def _refuse_shared(self) -> None:
+        """Give up when the step has written an input, and another one shows the same memory.
+
+        What a trace computes of that one isn't what eager mode has, which a branch would go by.
+        """
+        written = {cell.value for cell in self.cells.values() if cell.is_written}
+        looked_at = len(self.graph.inputs), written
+        if not written or looked_at == self._apart:
+            return
+        found = {cell.value: cell.storage.array for cell in self.cells.values()}
+        entries = self.graph.inputs
+        arrays = [found.get(entry.value) for entry in entries]
+        try:
+            Sharing(entries, arrays, written, {*found})
+            self._apart = looked_at
+        except EagerOnlyError:  # unless it does nothing with the other one
+            read = {value for node in self.graph.nodes for value in node.operands}
+            try:
+                Sharing(entries, arrays, written, read)
+            except EagerOnlyError as error:
+                self.run_op_by_op(str(error))
 
     def raise_caught(self) -> None:
         """The same, and give the trace up if an error has been handled that values cause.

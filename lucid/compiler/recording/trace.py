@@ -277,6 +277,8 @@ def _run(
         collector.given_cells = cells_in(call.given, but=call.objects)
         collector.call(function, (), {})
         collector.take_entry = stand_ins.take_entry
+        in_graph = [changes.owner for changes in side_effects.arrays]
+        collector.written_arrays = functools.partial(recorder.written_arrays, in_graph)
         try:
             with recording(recorder), listening(collector):
                 result = function(*stand_ins.args, **stand_ins.kwargs)
@@ -307,8 +309,7 @@ def _run(
             of_arguments = stand_ins.changes()
             finals = side_effects.leave(collector, recorder, of_arguments)
         stand_ins.check_apart(side_effects.bound_elsewhere)
-        written = recorder.written_arrays([changes.owner for changes in side_effects.arrays])
-        guards = collector.depended_on(recorder.array_owners, written)
+        guards = collector.depended_on(recorder.array_owners)
         guards += recorder.guards.values()
         stand_ins.put_back()
         collector.look_again()
