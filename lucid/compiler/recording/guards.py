@@ -134,7 +134,7 @@ class Guards:
     def _failure_of_places(self, call: Call) -> str | None:
         effects = self.side_effects
         read = [] if effects is None else effects.read
-        if read or self.moving:
+        if read or self.moving or call.values:  # of the places of another program
             call.take([] if effects is None else effects.values())
         places: list[MutableSource | MovingEntry] = [*read, *self.moving]
         for number, place in enumerate(places):
