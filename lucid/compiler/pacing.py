@@ -110,13 +110,14 @@ class TracePace:
         stats, is_path = self._stats, kind == "path"
         traces = stats.paths + 1 if is_path else stats.traces - stats.paths  # one was left first
         returned = stats.calls >= CALLS_PER_RETURN.get(kind, inf) * traces
-        is_vain = is_path and not returned and stats.compile_seconds >= FREE_SECONDS
+        none_returned = stats.calls < CALLS_PER_RETURN["path"] * stats.traces
+        is_vain = is_path and none_returned and stats.compile_seconds >= FREE_SECONDS
         if (
             traces < (MOST_PATHS if is_vain else MOST_FREE)
             or stats.calls >= CALLS_PER_TRACE * traces
             or (returned and stats.compile_seconds < FREE_SECONDS)
             or (not is_path and self._is_faster())
-            or self._is_paid_for(reason)
+            or self._is_paid_for(reason, STAYS if is_vain else 1)
         ):
             return
         raise NotPaidForError(
@@ -124,15 +125,18 @@ class TracePace:
             f"traced again now: {reason}{line()}\nhint: {PATH_REMEDY if is_path else _REMEDY}"
         )
 
-    def _is_paid_for(self, reason: str) -> bool:
-        """Whether enough calls in turn ran op by op for one reason, which has come to stay."""
+    def _is_paid_for(self, reason: str, times: int) -> bool:
+        """Whether enough calls in turn ran op by op for one reason, which has come to stay.
+
+        times: as many as otherwise.
+        """
         stats = self._stats
         if self._paid is not None and self._paid[1] != stats.traces:
             self._settle()
         if reason != self._asked:
             self._asked, self._times = reason, 0
         self._is_new = True
-        if self._times < self._needed:
+        if self._times < self._needed * times:
             return False
         self._paid = stats.calls, stats.traces  # a trace may ask again when it begins again
         return True
