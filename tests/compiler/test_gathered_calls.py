@@ -412,8 +412,8 @@ def test_gradients_that_others_have_set_are_seen(agree, kind):
 
 def _read_only(first, second, x):
     array = np.ones((2, 2), np.float32)
-    first.grad = lucid.from_numpy(array)
     array.flags.writeable = False
+    first.grad = lucid.from_numpy(array)
 
 
 # Whose memory a gradient is on that a step would write.

@@ -194,7 +194,7 @@ def test_a_gradient_dies_with_its_last_holder() -> None:
     step(number(1))
     step(number(1))
     watched = weakref.ref(parameters[0].grad)  # type: ignore[arg-type, var-annotated]
-    array = weakref.ref(parameters[1].grad.numpy())  # type: ignore[union-attr]
+    array = weakref.ref(parameters[1].grad.numpy().base)  # type: ignore[union-attr, var-annotated]
     parameters[0].grad = None
     gc.collect()
     assert watched() is None
