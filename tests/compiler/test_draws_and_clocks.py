@@ -257,6 +257,13 @@ def test_a_generator_of_the_system_runs_op_by_op():
     assert "it draws random numbers, by SystemRandom.random()" in step.stats.eager_reasons[0]
 
 
+def test_a_generator_of_the_steps_own_draws_by_what_the_step_computes():
+    step = lucid.compile(lambda x: np.random.default_rng(3).normal(x.sum().item()))
+    for i in range(3):
+        expected = np.random.default_rng(3).normal(2.0 * i)
+        assert step(lucid.full((2,), float(i))) == expected
+
+
 def test_a_generator_of_the_steps_own_gives_the_same_numbers_at_each_call():
     step = lucid.compile(lambda x: x * np.random.default_rng(3).normal())
     expected = np.random.default_rng(3).normal()

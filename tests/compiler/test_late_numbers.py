@@ -12,7 +12,9 @@ import math
 import pickle
 import pprint
 import queue
+import random
 import re
+import statistics
 import string
 import sys
 import textwrap
@@ -1360,3 +1362,26 @@ def test_rows_that_have_been_lists_are_a_tensor_of_the_dtype_that_is_asked_for()
         found = step(lucid.full((3, 4), i + 0.5))
         assert found.dtype is lucid.float64
         assert found.tolist() == [[2 * i + 1.0] * 4] * 3
+
+
+READERS: list[Callable[[list[int]], Any]] = [
+    max, statistics.mean, math.fsum, np.mean, np.array, json.dumps, "{}".format,
+    random.Random(1).choice, lambda values: random.Random(1).choices("abcd", weights=values),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("read", READERS)
+def test_who_reads_a_list_finds_what_the_call_has_put_at_a_place_of_its_own(read: Any) -> None:
+    def called(compile: Any) -> list[str]:
+        values = [1, 2, 3, 4]
+
+        def body(n: int) -> Any:
+            values[n] = n * 3 + 1
+            return read(values)
+
+        step, state = compile(body), getattr(read, "__self__", None)
+        if isinstance(state, random.Random):
+            state.seed(1)
+        return [repr(step(n)) for n in (0, 1, 2, 3, 1, 2, 0, 3)]
+
+    assert called(lucid.compile) == called(lambda function: function)

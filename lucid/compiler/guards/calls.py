@@ -333,7 +333,8 @@ class GuardCollector(Reads):
                 self.may_call(value, *_methods_for(function))
             kinds = (*PLAIN, tuple, np.ndarray)
             data = [x for x in (*args, *kwargs.values()) if isinstance(x, kinds)]
-            if type(function) is types.MethodDescriptorType and id(args[0]) in self.stored_at_end:
+            is_method = type(function) is types.MethodDescriptorType and len(args) > 0
+            if is_method and id(args[0]) in self.stored_at_end:
                 data = [x for x in data if x is not args[0]]  # which it fills
             self._look_at_all(data, {})
         return instead

@@ -271,8 +271,11 @@ class StandInFunctions:
         if function is json.dumps or (is_whole and holds(given, is_in_text)):
             return functools.partial(self._outside.text, function)
         only_computes = function in ONLY_COMPUTE or function in _OF_STATISTICS
-        if _is_numpys(function) and (
-            holds(given, self._is_data) or (only_computes and holds(given, is_live))
+        is_drawn = isinstance(owner, GENERATORS)  # of one that each call makes
+        if (
+            _is_numpys(function)
+            and not is_drawn
+            and (holds(given, self._is_data) or (only_computes and holds(given, is_live)))
         ):
             name = _name_of_numpys(function)
             if _asks_for_method(function, args):
