@@ -150,7 +150,6 @@ class ProgramCache:
                 self._let_follow(images)
                 failure = program.guards.failure(call)
             if failure is None and (differs is None or program.has_sizes_of(differs, call)):
-                program.take_plain_again(call)
                 return program, None
             reason = reason or failure
         return (self._of_others(call) if differs is None else None), reason
@@ -168,7 +167,6 @@ class ProgramCache:
             if images is None:
                 continue
             if program.guards.failure(call) is None:
-                program.take_plain_again(call)
                 self._leave(images)
                 return program
             program.go_back(images)

@@ -633,8 +633,8 @@ class Program:
         native, self.native, self.enter = self.native, None, None
         self._retired = [x for x in (*self._retired, native) if x is not None and x.is_running()]
 
-    def take_plain_again(self, call: Call) -> None:
-        """The same for a call that is served, where calls before were given other objects."""
+    def _take_plain_again(self, call: Call) -> None:
+        """Note it anew, with the objects of this call, where earlier ones were given others."""
         if self._lacks_types:
             self._lacks_types = False
             self.take_plain(call, self.counted)
@@ -873,6 +873,7 @@ class Program:
         if not self.is_claiming:
             is_fit = is_fit and not self._known
             if is_fit or (self.key == call.key and self.guards.failure(call) is None):
+                self._take_plain_again(call)
                 return self._run(Run(call, self.output_count, Results()))
             return SLOW_PATH
         with lock:
@@ -881,6 +882,7 @@ class Program:
             # Another thread's call may have been given other objects meanwhile.
             if self.key != call.key or self.guards.failure(call) is not None:
                 return SLOW_PATH
+            self._take_plain_again(call)
             return self._run(Run(call, self.output_count, Results()))
 
     def run_of_any_size(self, tensors: Sequence[TensorCore]) -> Any:
