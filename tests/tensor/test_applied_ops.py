@@ -1015,7 +1015,7 @@ ROWS, COLUMNS, CHOSEN = lucid.arange(16), lucid.arange(16).flip(0), lucid.randn(
         (lambda: F.normalize(X), 16),
         (lambda: X.topk(3), 50),
         (lambda: X.unbind(), 160),
-        (lambda: X.lerp(X, 0.9), 30),
+        (lambda: X.lerp(X, 0.9), 36),
         (lambda: X.roll(1, 0), 45),
         (lambda: lucid.randint(0, 9, (4,)), 65),
         (lambda: F.one_hot(ROWS, 16), 32),
