@@ -154,6 +154,7 @@ class Compiled:
                             if looks is not None and first is not latest:
                                 programs.begin_with(first, looks)
                             return result
+                    enter = None  # who still has it may be in it: see `Program.follow`
                     if result is SLOW_PATH and differs is None:
                         result, differs = programs.enter_recent(args, kwargs, first)
                     if result is not SLOW_PATH:

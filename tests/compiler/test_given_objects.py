@@ -59,6 +59,18 @@ def test_each_epoch_may_have_a_meter_of_its_own(agree):
     agree(scenario, traces=1)
 
 
+def test_other_threads_are_no_reason_for_another_trace(agree):
+    """A program that none of them is in follows as it does where there are none."""
+    done = threading.Event()
+    waiting = threading.Thread(target=done.wait)
+    waiting.start()
+    try:
+        test_each_epoch_may_have_a_meter_of_its_own(agree)
+    finally:
+        done.set()
+        waiting.join()
+
+
 def test_a_meter_of_an_earlier_epoch_is_the_one_that_is_given(agree):
     """The short way, too, tells it from the one that the latest calls were given."""
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
-from threading import active_count, get_ident
+from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -565,8 +565,6 @@ class Program:
 
     def _is_in_use(self) -> bool:
         """Whether another thread may be in native code, which binds what calls were given."""
-        if active_count() == 1:  # then who has got hold of it is this call, which left it
-            return False
         native = self.native
         is_running = native is not None and native.is_running(is_entered=self.enter is not None)
         return is_running or any(x.is_running() for x in self._retired)
