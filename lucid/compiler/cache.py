@@ -166,10 +166,16 @@ class ProgramCache:
             images = program.follow(given)
             if images is None:
                 continue
-            if program.guards.failure(call) is None:
-                self._leave(images)
-                return program
-            program.go_back(images)
+            if program.guards.failure(call) is not None:
+                program.go_back(images)
+                continue
+            self._let_follow(images)
+            program.leave(images)
+            programs = self.all()
+            self._by_key.clear()
+            for each in programs:
+                self._by_key.setdefault(each.key, []).append(each)
+            return program
         return None
 
     def _let_follow(self, images: Images) -> None:
@@ -180,22 +186,6 @@ class ProgramCache:
             follow(place, images)
         sources.clear()
         sources.update((place.identity, place) for place in places)
-
-    def _leave(self, images: Images) -> None:
-        """Let all programs whose calls were given what others stand in the place of follow those.
-
-        One that can't goes: calls that are given that again are told apart by a trace of their own.
-        """
-        self._let_follow(images)
-        for program in self.all():
-            given = program.given(images)
-            if program.is_given(images.identities) and program.follow(given) is None:
-                self.drop([program])
-            program.leave(images)
-        programs = sorted(self.all(), key=attrgetter("number"))
-        self._by_key.clear()
-        for program in programs:
-            self._by_key.setdefault(program.key, []).append(program)
 
     def add(self, call: Call, program: Program) -> None:
         """Have it serve calls like this one. What programs hold stays bounded.

@@ -129,6 +129,37 @@ def test_trainers_that_hold_modules_and_optimizers_are_told_apart(agree):
     agree(scenario, traces=3)
 
 
+def test_a_model_that_comes_with_a_new_object_is_the_one_that_is_given(agree):
+    def scenario(compile):
+        @compile
+        def step(x, model, meter):
+            loss = model(x).mean()
+            meter.update(loss.item())
+            return loss
+
+        models, meters = [nn.Linear(3, 1) for _ in range(2)], [Meter() for _ in range(5)]
+        places = [(0, 0), (0, 0), (0, 1), (1, 2), (1, 2), (0, 3), (1, 4), (0, 0)]
+        return [step(ROWS[0], models[i], meters[j]).item() for i, j in places], seen(*meters)
+
+    agree(scenario)
+
+
+def test_programs_that_know_other_places_of_objects_take_turns(agree):
+    def scenario(compile):
+        @compile
+        def step(x, meter):
+            meter.history.append(1.0)
+            meter.extra = getattr(meter, "extra", 0) + 1
+            return x * meter.scale
+
+        meters, found = [Meter() for _ in range(6)], []
+        for i in (0, 0, 0, 0, 0, 1, 1, 0, 2, 3, 1, 4, 4, 3, 3, 3, 5):
+            found.append(step(ROWS[0], meters[i]).sum().item())
+        return found, seen(*meters), [m.extra for m in meters]
+
+    agree(scenario)
+
+
 def test_an_object_that_has_another_name_is_not_taken_for_the_given_one(agree):
     def scenario(compile):
         held = SimpleNamespace(meter=Meter())

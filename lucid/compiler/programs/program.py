@@ -597,10 +597,6 @@ class Program:
         """Whether its calls are given one of these objects, by their identities."""
         return any(id(x) in things for _, x in self._known)
 
-    def given(self, images: Images) -> list[Any]:
-        """What calls are given where others stand in the place of its objects."""
-        return [images.of(x) for _, x in self._known]
-
     def leave(self, images: Images) -> None:
         """Remember the objects that calls are given no more."""
         for was, now in images.pairs:
