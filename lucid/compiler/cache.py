@@ -159,9 +159,12 @@ class ProgramCache:
 
         As a meter is that each epoch makes anew. Objects that take turns have programs each.
         """
-        given, key = [x for _, x in call.known], call.key_of_others
+        given = [x for _, x in call.known]
+        if not given:
+            return None
+        key = call.key_of_others
         for program in [x for x in reversed(self.all()) if x.key_of_others == key]:
-            if not given or self._dynamic.refuses(program) or program.has_left(given):
+            if self._dynamic.refuses(program) or program.has_left(given):
                 continue
             images = program.follow(given)
             if images is None:
