@@ -8,6 +8,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import active_count
 from typing import TYPE_CHECKING, Any
 
 from lucid.autograd.host_replay import replaying
@@ -177,7 +178,8 @@ class Tracer:
                 WriteLock(frozenset((id(self), TRACING))) as claim,
             ):
                 program = None
-                if traces != self._stats.traces:  # another thread may have traced it meanwhile
+                # Another thread may have traced it meanwhile, or read places while one traced.
+                if traces != self._stats.traces or active_count() > 1:
                     program, reason = self._programs.fitting(call, differs)
                 if program is None:
                     program = self._trace(call, known, differs, reason, claim)
