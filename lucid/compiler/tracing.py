@@ -30,7 +30,7 @@ from lucid.ir.passes.finite import check_finite, check_finite_exactly
 from lucid.ir.passes.pipeline import optimizing
 from lucid.runtime.progress import Progress
 from lucid.tensor.context import context
-from lucid.tensor.write_locks import TRACING, WriteLock
+from lucid.tensor.write_locks import TRACING, WriteLock, held, lock, wait_for
 
 if TYPE_CHECKING:
     from lucid.compiler.compiled import Compiled
@@ -126,6 +126,9 @@ class Tracer:
         self, call: Call, undo: list[Callable[[], object]], differs: Departure | None = None
     ) -> tuple[Call, Program]:
         """The call as a program sees it that serves it, which is traced if there is none."""
+        with lock:  # places hold stand-ins while another thread traces the function
+            if held:
+                wait_for(frozenset((id(self),)))
         dynamic, traces = self._dynamic, self._stats.traces
         program, why = self._programs.fitting(call, differs)
         if program is None and dynamic.counts and differs is None:
