@@ -387,6 +387,8 @@ class Tracer:
                         continue
                     return f"  traced: a graph\n  now:    {type(error).__name__}: {error}"
                 undo_all(undo)
+            if isinstance(failed, TraceError):
+                return None  # another thread's step was at the places that the trace has read
             if failed is not None:
                 raise failed  # by somebody else, such as the handler of a signal
             self._stats.audits += 1
