@@ -522,3 +522,20 @@ def test_a_list_that_grows_before_it_is_traced(monkeypatch: pytest.MonkeyPatch) 
     assert step.stats.eager_reasons == ["another thread changes its arguments meanwhile"]
     monkeypatch.undo()
     assert step(items).tolist() == [3.0] and step.stats.traces == 1
+
+
+def test_an_audit_that_another_thread_s_step_has_disturbed_once_says_nothing(monkeypatch):
+    """It met what stood in a place for a moment, and has nothing to say of the call."""
+    from lucid.compiler.recording import trace as tracing
+
+    step, x, failures = lucid.compile(lambda x: x * 2), lucid.ones(3), [lucid.TraceError("escaped")]
+    step(x)
+    trace = tracing.trace
+
+    def disturbed(*args):
+        if failures:
+            raise failures.pop()
+        return trace(*args)
+
+    monkeypatch.setattr(tracing, "trace", disturbed)
+    assert step._tracer.audit((x,), {}, []) is None and not failures
