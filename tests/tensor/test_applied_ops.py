@@ -21,6 +21,7 @@ from lucid.autograd.node import OpNode
 from lucid.autograd.rules import Derivative
 from lucid.autograd.saved import SavedTensor
 from lucid.ir import ops
+from lucid.ir.inference import application
 from lucid.ir.op import OPS, Op, Sample, Trait, ops_with
 from lucid.nn import functional as F
 from lucid.runtime.entry.common import Common
@@ -124,9 +125,12 @@ def test_two_ops_with_one_slot_are_both_known() -> None:
         other = known.setdefault(int(found._plan[Common.SLOT]), x)
         if other is not x:
             break
-    for _ in range(applied_ops.APART):
-        for each in other, x:
-            core.apply_op(ops.neg, (each,), {})
+    assert other is not x
+    for each in other, x, other, x:
+        core.apply_op(ops.neg, (each,), {})
+    slot = int(found._plan[Common.SLOT])
+    there = {found._records[slot], found._records[slot ^ 1]}
+    assert there == {application(ops.neg, (each,), {}).native for each in (other, x)}
     assert is_native(ops.neg, (other,), {})
     assert is_native(ops.neg, (x,), {})
 
