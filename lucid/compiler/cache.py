@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lucid.autograd.host_replay import HostCallMismatch
 from lucid.compiler.guards.mutable_sources import follow
+from lucid.compiler.guards.restarts import undo_all
 from lucid.compiler.reports.statistics import Served, Stats, signature_text
 from lucid.ir.classes import isinstance
 from lucid.ir.errors import LeavesPath
@@ -152,7 +153,8 @@ class ProgramCache:
             if failure is None and (differs is None or program.has_sizes_of(differs, call)):
                 return program, None
             reason = reason or failure
-        return (self._of_others(call) if differs is None else None), reason
+        found = self._of_others(call) if differs is None else None
+        return found or self._twin(call, differs), reason
 
     def _of_others(self, call: Call) -> Program | None:
         """A program whose calls were given other objects, in the place of which are this one's.
@@ -179,6 +181,30 @@ class ProgramCache:
             for each in programs:
                 self._by_key.setdefault(each.key, []).append(each)
             return program
+        return None
+
+    def _twin(self, call: Call, differs: Departure | None) -> Program | None:
+        """A program for other modules, optimizers and what holds such, than earlier calls had.
+
+        It takes the place of the earlier one, unless calls come back to what they were given then.
+        """
+        key, tried = call.key_of_others, set()
+        for program in [x for x in reversed(self.all()) if x.key_of_others == key]:
+            is_other = differs is not None and not program.fits(differs)
+            if is_other or self._dynamic.refuses(program) or program.recorded in tried:
+                continue
+            tried.add(program.recorded)  # the graph of all its twins
+            found = program.twin(call)
+            if found is None:
+                continue
+            made, roots = found
+            if differs is not None and not made.has_sizes_of(differs, call):
+                undo_all(made.undo)
+                continue
+            if not program.has_left_for(roots):
+                self.drop([program])
+            self.add(call, made)
+            return made
         return None
 
     def _let_follow(self, images: Images) -> None:

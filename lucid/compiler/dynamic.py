@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
@@ -26,6 +27,7 @@ from lucid.compiler.inputs.signature import (
 )
 from lucid.ir.classes import isinstance
 from lucid.ir.errors import EagerOnlyError
+from lucid.tensor.context import epoch
 from lucid.tensor.core import TensorCore
 
 if TYPE_CHECKING:
@@ -52,10 +54,24 @@ def looks_of(
     look = _AXES if of_any_size else _SHAPE
     return tuple(
         [
-            look(x._type) if isinstance(x, TensorCore) else x if type(x) in exact else type(x)
+            look(x._type) if isinstance(x, TensorCore) else x if type(x) in exact else _which(x)
             for x in args
         ]
     )
+
+
+def _which(thing: Any) -> object:
+    """The class of an argument; of a Module or an optimizer, of which each has a program, itself.
+
+    Nobody holds it: another one may have its number later.
+    """
+    kind: Any = type(thing)
+    return id(thing) if _is_model(kind) else kind
+
+
+@functools.cache
+def _is_model(kind: type) -> bool:
+    return issubclass(kind, epoch.movers) or hasattr(kind, "_state_like")
 
 
 class Dynamic:

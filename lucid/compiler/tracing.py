@@ -136,6 +136,9 @@ class Tracer:
             program, _ = self._programs.fitting(as_given, None)
             call = call if program is None else as_given
         if program is not None:
+            if program.undo and program.undo is not undo:
+                undo += program.undo
+                program.undo = undo
             return call, program
         if self._untraceable:
             self._refuse_untraceable(call.key)

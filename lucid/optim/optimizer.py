@@ -319,6 +319,37 @@ class Optimizer(Hooked):
             if key not in entry:
                 entry.create(key, needed[key](parameter))
 
+    def _state_like(
+        self, other: Optimizer, is_written: Callable[[Tensor], bool]
+    ) -> list[Callable[[], object]]:
+        """Make the state that the first step would, where another one has it; what takes it back.
+
+        So a compiled step goes on with this one, which begins where the other has begun.
+
+        is_written: whether the step writes a tensor of the other one.
+        """
+        undo: list[Callable[[], object]] = []
+        if self._has_stepped or type(self).step is not Optimizer.step or self.state:
+            return undo
+        for group, like in zip(self.param_groups, other.param_groups, strict=False):
+            for parameter, p in zip(group.raw("params"), like.raw("params"), strict=False):
+                known: Any = dict.get(other.state, p, {})
+                makers = self._state_makers(group, parameter)
+                if not is_written(p) or known.keys() != makers.keys():
+                    continue
+                if not self._has_stepped:
+                    self._has_stepped = True
+                    undo.append(partial(vars(self).pop, "_has_stepped", None))
+                if makers and all(map(is_written, known.values())):
+                    entry = StateEntry()
+                    dict.update(entry, {key: make(parameter) for key, make in makers.items()})
+                    dict.__setitem__(self.state, parameter, entry)
+                    undo.append(partial(dict.pop, self.state, parameter, None))
+        if undo:
+            note_change()
+            undo.append(note_change)
+        return undo
+
     def guard(self) -> None:
         """Make the running trace depend on all of the groups but their floats."""
         recorder = hooks.running.recorder

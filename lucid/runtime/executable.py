@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
@@ -168,6 +169,13 @@ class Executable:
         self.kernel_count = emitted.calls
         self.function_count = len(emitted.functions)
         self.shared_count = emitted.shared
+
+    def twin(self) -> Executable:
+        """The same code for calls on other state, whose contexts are its own."""
+        made = copy(self)
+        made.is_open = (ctypes.c_int64 * 1)(1)
+        made.free, made._replacing = IdleContexts(), threading.RLock()
+        return made
 
     @property
     def outputs(self) -> Sequence[tuple[Shape, np.dtype[Any], int]]:

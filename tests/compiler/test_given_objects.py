@@ -126,7 +126,7 @@ def test_trainers_that_hold_modules_and_optimizers_are_told_apart(agree):
         losses = [step(ROWS[0], t).item() for t in (a, a, b, b, a, b, a, c, c, b)]
         return losses, [[t.steps, t.model.weight] for t in (a, b, c)]
 
-    agree(scenario, traces=3)
+    agree(scenario, traces=1)
 
 
 def test_a_model_that_comes_with_a_new_object_is_the_one_that_is_given(agree):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from copy import copy
 from typing import Any, NoReturn
 
 import numpy as np
@@ -47,13 +48,24 @@ class Sharing:
         self._idle = frozenset(i for i, e in enumerate(entries) if e.value not in used)
         bound = [(i, array) for i, array in enumerate(arrays) if array is not None]
         bound = [(i, array) for i, array in bound if i not in self._idle]
+        self._guarded = [(len(entries) + i, array) for i, (_, array) in enumerate(guarded)]
+        self._take(bound)
+        self.writes_arguments = any(arrays[i] is None for i in self._written)
+
+    def on(self, arrays: Sequence[Any]) -> Sharing:
+        """The same of a step on other state. Raises `EagerOnlyError` as the class does."""
+        made = copy(self)
+        bound = [(i, x) for i, x in enumerate(arrays) if x is not None and i not in self._idle]
+        made._take(bound)
+        return made
+
+    def _take(self, bound: Sequence[tuple[int, np.ndarray]]) -> None:
         self._refuse_overlaps([(*_span(array), i) for i, array in bound if array.size])
-        bound += [(len(entries) + i, array) for i, (_, array) in enumerate(guarded)]
+        bound = [*bound, *self._guarded]
         spans = sorted((*_span(array), i) for i, array in bound if array.size)
         self._spans = spans
         self.written_spans = [entry for entry in spans if entry[2] in self._written]
         self._starts = [low for low, _, _ in self.written_spans]
-        self.writes_arguments = any(arrays[i] is None for i in self._written)
 
     def is_written(self, number: int) -> bool:
         """Whether the step writes the input of this number."""

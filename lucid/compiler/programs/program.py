@@ -8,6 +8,7 @@ import sys
 import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
@@ -40,6 +41,7 @@ from lucid.compiler.programs.audits import outline_of
 from lucid.compiler.programs.backward import CallRecord, CompileWalk, Differentiable
 from lucid.compiler.programs.gathering import Gathering, NotReadableError, Read
 from lucid.compiler.programs.native import NativeCalls, is_measured, native_calls, plain_reads
+from lucid.compiler.programs.twins import Counterparts, Rebinding, UnlikeError, replaced, works_with
 from lucid.compiler.recording.names import name_values
 from lucid.compiler.recording.trace import Trace
 from lucid.compiler.results.gradients import Gradients
@@ -59,7 +61,7 @@ from lucid.dtypes import get_default_dtype
 from lucid.ir import ops
 from lucid.ir.clone import Snapshot, copy_graph, rewritten
 from lucid.ir.environment import VERIFY
-from lucid.ir.errors import LeavesPath, LucidError, NotFinite
+from lucid.ir.errors import EagerOnlyError, LeavesPath, LucidError, NotFinite
 from lucid.ir.extents import NotOpenError, Sizes, hint, is_open, symbol_of
 from lucid.ir.graph import Graph, Node
 from lucid.ir.non_finite import first_non_finite
@@ -89,7 +91,12 @@ from lucid.tensor.storage import Storage
 from lucid.tensor.write_locks import Keys, held, lock, unlocked, wait_for
 
 logger = logging.getLogger("lucid")
-MOST_LEFT = 8  # objects in whose place others are given now are remembered
+MOST_LEFT = 256  # objects in whose place others are given now are remembered
+# What a program for other objects has for itself.
+_BOUND = (
+    *("guards", "_side_effects", "sources", "_found", "numbers", "readers", "counters", "grads"),
+    *("_written", "result", "_finals", "tensors", "early", "_constants", "_deferred", "_leaves"),
+)
 PROGRAM_BYTES = 1 << 16  # of Python's objects, besides nodes and guards
 
 
@@ -462,6 +469,7 @@ class Program:
         cells = {cell.value: cell for cell, _ in trace.cells}
         live = dict(trace.live)
         self.inputs: list[Any] = []
+        self._state: list[tuple[int, Storage]] = []
         self.arguments: list[tuple[int, int]] = []
         self._open_types: dict[int, TensorType] = {}
         self._found: list[tuple[int, Cell]] = []
@@ -485,6 +493,7 @@ class Program:
                 self._found.append((number, cell))
             else:
                 self.inputs[number] = cell.storage.array
+                self._state.append((number, cell.storage))
         written, read = {cell for cell, _ in trace.graph.writes}, {*trace.graph.results()}
         read.update(*[node.operands for node in trace.graph.nodes])
         if trace.epilogue.history is not None:  # a backward reads what its calls were given
@@ -495,7 +504,11 @@ class Program:
     def _take_claims(self, trace: Trace) -> None:
         """Note what other threads' steps may not work with meanwhile."""
         written = {value for value, _ in trace.graph.writes}
-        cells = [cell for cell, _ in trace.cells if cell.value in written]
+        self._written = [cell for cell, _ in trace.cells if cell.value in written]
+        self._claim()
+
+    def _claim(self) -> None:
+        cells = self._written
         uses = [*self.guards.grads_read, *(use for use, _ in self.grads)]
         owners = [_owner(cell.storage) for cell in cells if cell.kind == "state"]
         leaves = [use.leaf for use in uses if use.leaf is not None]
@@ -503,7 +516,6 @@ class Program:
         self.claims = self._claimed
         if self._side_effects is not None:
             self.claims |= self._side_effects.claims
-        self._written = cells
         self._claimed_memory = [cell.position for cell in cells if cell.kind == "arg"]
         self._claimed_leaves = [use.position for use in uses if use.leaf is None]
         self.is_claiming = bool(self.claims or self._claimed_memory or self._claimed_leaves)
@@ -538,6 +550,7 @@ class Program:
         found = [leaf for leaf in epilogue.leaves if isinstance(leaf, Found)]
         self._has_given = any(leaf.what == "container" for leaf in found)
         specs = (*epilogue.leaves, *(spec for _, spec in self.grads if spec is not None))
+        self._leaves = epilogue.leaves
         self.gradients = Gradients(self.executable, epilogue.grads, specs)
 
     # ------------------------------------------------------------------ guards
@@ -551,6 +564,9 @@ class Program:
         rule = self.differentiable
         if rule is not None and rule.users is not None:
             return None
+        moved = [] if given is None else zip(given, self._known, strict=True)
+        if any(now is not was and not is_known_by_place(was) for now, (_, was) in moved):
+            return None
         with lock:
             if held:
                 wait_for(self.claims)
@@ -562,6 +578,66 @@ class Program:
             if images is not None:
                 self._take(images)
         return images
+
+    def twin(self, call: Call) -> tuple[Program, Sequence[tuple[Any, Any]]] | None:
+        """A program for other modules and optimizers of the same structure; None: there is none.
+
+        They are given to a call in the place of `known` objects, or stand at places that it reads.
+        It is this program, bound to their parts. What was made for it is in its `undo`. Comes with
+        these objects: what was there, and what is.
+        """
+        are_rare = self.differentiable, self.hosts, self._effects, self.guards.pinned
+        if any(are_rare) or self.around not in (None, Program.interpret):
+            return None
+        with lock:
+            if held:
+                wait_for(self.claims)
+            return self._twin(call)
+
+    def _twin(self, call: Call) -> tuple[Program, Sequence[tuple[Any, Any]]] | None:
+        written = {id(cell.storage) for cell in self._written}
+        images, guards = Counterparts(lambda x: id(x._storage) in written), self.guards.guards
+        given = [(was, now) for (_, was), (_, now) in zip(self._known, call.known, strict=True)]
+        images.pair(given)
+        images.pair([*replaced(guards, images)])
+        try:
+            met = works_with(guards) - images.identities
+            are_found = all(images.of(was) is now for was, now in given)
+            is_clear = images.are_clear and are_found and images.news.isdisjoint(met)
+            if is_clear and images.are_models:
+                made = copy(self)
+                made._bind(Rebinding(images), call)
+                made.undo = images.undo
+                if made.guards.failure(call) is None:
+                    return made, images.roots
+        except (UnlikeError, EagerOnlyError):  # memory is shared otherwise
+            pass
+        undo_all(images.undo)
+        return None
+
+    def _bind(self, anew: Rebinding, call: Call) -> None:
+        """Be bound to other objects. Raises `UnlikeError` where there are none for some."""
+        self._objects, self._known, self.key = call.objects, call.known, call.key
+        self.executable = self.executable.twin()
+        before, self._state = self._state, [(n, anew.of(x)) for n, x in self._state]
+        self.inputs = self.inputs.copy()
+        for number, storage in self._state:
+            self.inputs[number] = storage.array
+        self.sharing = self.sharing.on(self.inputs)
+        for name in _BOUND:
+            setattr(self, name, anew.of(getattr(self, name)))
+        self.guards.places = self.guards.apart = None
+        self.guards.epoch = -1
+        self._claim()
+        specs = (*self._leaves, *(spec for _, spec in self.grads if spec is not None))
+        self.gradients = Gradients(self.executable, self.grads, specs)
+        self.links, self._variants, self._untold, self._retired = {}, {}, {}, []
+        self.native, self.enter, self._begun, self._has_followed = None, None, None, True
+        self._types, self._lacks_types = None, self._lacks_types or self._types is not None
+        self.served = 0
+        memory = sum(x.nbytes for x in self.inputs if x is not None)
+        self._fixed_bytes += memory  # others' models may be gone, and this one's is kept
+        anew.check([x for _, x in before])
 
     def _is_in_use(self) -> bool:
         """Whether another thread may be in native code, which binds what calls were given."""
@@ -605,6 +681,14 @@ class Program:
                     self._left.append(weakref.ref(was))
                 except TypeError:
                     self._last_left = was
+
+    def has_left_for(self, roots: Sequence[tuple[Any, Any]]) -> bool:
+        """Whether such objects take turns, as `has_left`; what was there is remembered for it."""
+        are_back = self.has_left([now for _, now in roots])
+        for was, _ in roots:
+            with suppress(TypeError):
+                self._left.append(weakref.ref(was))
+        return are_back
 
     def has_left(self, given: Iterable[Any]) -> bool:
         """Whether calls were given one of these earlier, and then others: they take turns."""

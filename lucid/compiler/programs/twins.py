@@ -1,0 +1,359 @@
+"""Programs for modules and optimizers that take the place of others of the same structure.
+
+What a program knows of a model – parameters, moments, the numbers of groups, guards – it knows by
+what these are, not by paths. Where a call is given another model, its parts are found beside those
+of the earlier one, and a copy of the program gets them in their place; the code is shared. Guards
+then compare the other model as they did the first one, so that one that differs has no twin.
+"""
+
+from __future__ import annotations
+
+import gc
+import types
+import weakref
+from collections import OrderedDict, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Set
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from lucid.compiler.guards.following import Images, is_known_by_place, looked_into
+from lucid.compiler.guards.guard import (
+    AnswerGuard,
+    Attributes,
+    ContentsGuard,
+    EntryGuard,
+    FieldGuard,
+    Guard,
+    Progress,
+    TensorGuard,
+    copy_of,
+    instance_dict,
+    item_at,
+)
+from lucid.compiler.guards.moving_entries import MovingEntry
+from lucid.compiler.guards.mutable_sources import MutableSource
+from lucid.compiler.guards.table import GuardTable
+from lucid.compiler.inputs.objects import SCALARS
+from lucid.compiler.results.output_specs import Constant
+from lucid.ir.classes import isinstance
+from lucid.ir.graph import Graph, Node, Value
+from lucid.ir.types import DType, TensorType
+from lucid.ir.whose_code import is_users
+from lucid.tensor.context import epoch
+from lucid.tensor.core import TensorCore
+from lucid.tensor.storage import Storage, VersionCounter
+
+_PLAIN = (*SCALARS, type, types.ModuleType, types.CodeType, np.ndarray, np.generic, DType)
+_SHARED = (*_PLAIN, TensorType, TensorCore, Storage, VersionCounter, Graph, Node, Value)
+_OURS = ("guards", "inputs", "results", "recording.guards", "recording.deferred_calls")
+_MODULES = tuple(f"lucid.compiler.{name}" for name in _OURS)
+_CODE = (type, types.FunctionType)
+# Of what these say the user's objects are told apart from the compiler's own lists and dicts.
+_USERS_FIELDS = frozenset(("owner", "holder", "value", "hooks", "key"))
+
+
+class UnlikeError(Exception):
+    """There is something of an earlier model for which another one has no counterpart."""
+
+
+def _is_model(thing: Any) -> bool:
+    """Whether it is a Module or an optimizer."""
+    return isinstance(thing, epoch.movers) or hasattr(type(thing), "_state_like")
+
+
+def holds_parts(thing: Any) -> bool:
+    """Whether all that matters of an object is in it as entries and attributes."""
+    if _is_model(thing):
+        return instance_dict(thing) is not None
+    kind = type(thing)
+    return is_known_by_place(thing) or (
+        issubclass(kind, (dict, list)) and kind.__module__.startswith("lucid.")
+    )
+
+
+class Counterparts(Images):
+    """What stands now in the place of earlier objects, and their parts beside those of these.
+
+    Args:
+        is_written: whether the program writes a tensor that it has found.
+
+    Attributes:
+        undo: takes back what was made for it: the state that an optimizer has after its first step.
+        are_models: whether there are modules or optimizers among them.
+        roots: what was noted as such, not as parts.
+    """
+
+    def __init__(self, is_written: Callable[[TensorCore], bool]) -> None:
+        super().__init__()
+        self._is_written = is_written
+        self.undo: list[Callable[[], object]] = []
+        self.are_models = False
+        self.roots: list[tuple[Any, Any]] = []
+        self._same: dict[int, Any] = {}
+
+    def pair(self, given: Iterable[tuple[Any, Any]]) -> None:
+        """Note objects, each with what stands there now, and all of their parts."""
+        waiting = deque(given)
+        later: list[tuple[Any, Any]] = []
+        self.roots += [(was, now) for was, now in waiting if was is not now]
+        while waiting or later:
+            if not waiting:  # keys are known by now
+                waiting += self._entries(*later.pop())
+                continue
+            was, now = waiting.popleft()
+            if was is now:
+                if not isinstance(was, _PLAIN):
+                    self._same[id(was)] = was
+                continue
+            if type(was) is not type(now) or isinstance(was, _PLAIN):
+                continue
+            if isinstance(was, tuple):
+                waiting += zip(was, now, strict=True) if len(was) == len(now) else ()
+                continue
+            known = self._pairs.get(id(was))
+            if known is not None:
+                self.are_clear &= known[1] is now
+            elif isinstance(was, TensorCore):
+                if _are_like_tensors(was, now):
+                    self._pair(was, now)
+                    self._pair(was._storage, now._storage)
+                    self._pair(was._counter, now._counter)
+                    waiting.append((instance_dict(was), instance_dict(now)))
+            elif holds_parts(was):
+                self._pair(was, now)
+                attributes = instance_dict(was)
+                self.are_models |= _is_model(was)
+                if hasattr(type(was), "_state_like"):
+                    self.undo += now._state_like(was, self._is_written)
+                if attributes is not None:
+                    waiting.append((attributes, instance_dict(now)))
+                if isinstance(was, dict):
+                    later.append((was, now))
+                elif isinstance(was, (list, deque)) and len(was) == len(now):
+                    waiting += zip(was, now, strict=True)
+        self.are_clear &= self._same.keys().isdisjoint(self._pairs)
+
+    def _entries(self, was: Any, now: Any) -> Iterator[tuple[Any, Any]]:
+        for key, value in dict.items(was):
+            found = dict.get(now, self.of(key), self)
+            if found is not self:
+                yield value, found
+
+    def _pair(self, was: Any, now: Any) -> None:
+        known = self._pairs.get(id(was))
+        if known is None:
+            self.are_clear &= id(now) not in self._images
+            self._pairs[id(was)] = was, now
+            self._images.add(id(now))
+        else:
+            self.are_clear &= known[1] is now
+
+    @property
+    def news(self) -> Set[int]:
+        """The identities of what is given now."""
+        return self._images
+
+
+def _are_like_tensors(was: Any, now: Any) -> bool:
+    """Whether a step sees no difference between two leaves but their elements."""
+    one, other = was._storage, now._storage
+    return (
+        was._type == now._type
+        and was._requires_grad == now._requires_grad
+        and was._base is was._grad_fn is now._base is now._grad_fn is None
+        and not was._chain
+        and not now._chain
+        and one.array is not None
+        and other.array is not None
+        and one.root_type == other.root_type
+        and one.array.strides == other.array.strides
+        and other.array.flags.writeable == one.array.flags.writeable
+        and other.array.flags.aligned
+    )
+
+
+class Rebinding:
+    """Copies what the compiler has noted for a program, with other objects in the place of some.
+
+    What it doesn't know is shared, and may not lead to those (`check`).
+    """
+
+    def __init__(self, images: Counterparts) -> None:
+        self.images = images
+        self._made: dict[int, tuple[Any, Any]] = {}
+        self._shared: list[Any] = []
+
+    def of(self, value: Any) -> Any:
+        """What the copy has for it."""
+        if isinstance(value, SCALARS):
+            return value
+        image = self.images.of(value)
+        if image is not value:
+            return image
+        known = self._made.get(id(value))
+        if known is not None:
+            return known[1]
+        kind = type(value)
+        if isinstance(value, _SHARED) or id(value) in self.images.news:
+            return value
+        self._made[id(value)] = value, value
+        made = self._copy(value, kind)
+        self._made[id(value)] = value, made
+        return made
+
+    def _copy(self, value: Any, kind: Any) -> Any:
+        if isinstance(value, tuple):
+            parts = [self.of(x) for x in value]
+            if all(x is y for x, y in zip(parts, value, strict=True)):
+                return value
+            return kind._make(parts) if hasattr(kind, "_make") else kind(parts)
+        if kind in (list, set, frozenset, deque):
+            return kind(map(self.of, value))
+        if kind in (dict, OrderedDict):
+            return kind((self.of(k), self.of(x)) for k, x in value.items())
+        if isinstance(value, weakref.ReferenceType):
+            target = self.images.of(value())
+            return value if target is value() else weakref.ref(target)
+        if kind is partial:
+            keywords = {name: self.of(x) for name, x in value.keywords.items()}
+            return partial(self.of(value.func), *map(self._argument, value.args), **keywords)
+        if kind is types.MethodType:
+            return types.MethodType(value.__func__, self.of(value.__self__))
+        if kind is types.FunctionType:
+            return self._function(value)
+        if issubclass(kind, Attributes):
+            return value if kind is Progress else kind(self.images.of(value.of))
+        if isinstance(value, FieldGuard) and isinstance(value.owner.of, _CODE):
+            return value  # which stays what it is
+        if kind.__module__.startswith(_MODULES):
+            return self._object(value, kind)
+        self._shared.append(value)
+        return value
+
+    def _argument(self, value: Any) -> Any:
+        """Of a partial, which may have containers of the user's."""
+        return self.images.of(value) if type(value) in (list, dict) else self.of(value)
+
+    def _function(self, function: Any) -> Any:
+        if is_users(function):  # which guards follow, up to what is in its cells
+            return function
+        cells = function.__closure__ or ()
+        found = [self.of(x.cell_contents) for x in cells]
+        if all(x is cell.cell_contents for x, cell in zip(found, cells, strict=True)):
+            return function
+        made = types.FunctionType(
+            function.__code__,
+            function.__globals__,
+            function.__name__,
+            function.__defaults__,
+            tuple(map(types.CellType, found)),
+        )
+        made.__kwdefaults__ = function.__kwdefaults__
+        return made
+
+    def _object(self, value: Any, kind: Any) -> Any:
+        if kind is GuardTable:
+            return GuardTable([self.of(x) for x in value.guards])
+        made: Any = object.__new__(kind)
+        self._made[id(value)] = value, made
+        names = [x for each in kind.__mro__ for x in vars(each).get("__slots__", ())]
+        names += getattr(value, "__dict__", ())
+        for name in names:
+            if name in ("__dict__", "__weakref__") or not hasattr(value, name):
+                continue
+            object.__setattr__(made, name, self._field(value, name))
+        if isinstance(made, TensorGuard):
+            made.__post_init__()
+        return made
+
+    def _field(self, holder: Any, name: str) -> Any:
+        found = getattr(holder, name)
+        if isinstance(holder, Guard) and name == "expected":
+            return self._expected(holder, found)
+        if not isinstance(holder, (Guard, MutableSource, MovingEntry, Constant)):
+            return self.of(found)
+        if isinstance(holder, AnswerGuard) and name == "args":
+            return type(found)(map(self.images.of, found))
+        if name in _USERS_FIELDS and not isinstance(found, Attributes):
+            return self.images.of(found)
+        return self.of(found)
+
+    def _expected(self, guard: Guard, found: Any) -> Any:
+        of = self.images.of
+        if isinstance(guard, ContentsGuard):
+            if guard.apart and of(guard.owner) is not guard.owner:
+                raise UnlikeError
+            if isinstance(found, dict):
+                keys = {key: key for key in copy_of(of(guard.owner))}  # native code compares these
+                return {keys.get(of(key), of(key)): of(x) for key, x in found.items()}
+            return type(found)(map(of, found)) if isinstance(found, (list, frozenset)) else found
+        return self.of(found) if isinstance(found, tuple) else of(found)
+
+    def check(self, state: Collection[Storage]) -> None:
+        """Raise `UnlikeError` where the copy would go on with something of the earlier objects.
+
+        state: the memory that the program is bound to.
+        """
+        olds = [was for was, _ in self.images.pairs]
+        behind = _behind(olds, lambda _: False)
+        kept = [x for x in state if id(x) in behind and self.images.of(x) is x]
+        if kept or not self.images.identities.isdisjoint(
+            _behind(self._shared, lambda x: id(x) in self.images.news)
+        ):
+            raise UnlikeError
+
+
+def _behind(things: Iterable[Any], ends: Callable[[Any], bool]) -> dict[int, Any]:
+    """All that some objects lead to, by identity; not through classes, modules and functions."""
+    seen: dict[int, Any] = {}
+    waiting = [*things]
+    while waiting:
+        thing = waiting.pop()
+        if id(thing) in seen or isinstance(thing, _PLAIN) or ends(thing):
+            continue
+        seen[id(thing)] = thing
+        if isinstance(thing, types.FunctionType):
+            waiting += [x.cell_contents for x in thing.__closure__ or () if _is_full(x)]
+        elif not isinstance(thing, (Graph, Node, Value)):
+            waiting += gc.get_referents(thing)
+    return seen
+
+
+def _is_full(cell: types.CellType) -> bool:
+    try:
+        _ = cell.cell_contents
+    except ValueError:
+        return False
+    return True
+
+
+def works_with(guards: Iterable[Guard]) -> set[int]:
+    """The identities of the objects that guards look at."""
+    found: set[int] = set()
+    for guard in guards:
+        found.update(map(id, looked_into(guard)))
+        if isinstance(guard, TensorGuard):
+            found.update((id(guard.tensor), id(guard.tensor._storage)))
+        elif isinstance(guard, AnswerGuard) or not isinstance(guard.expected, (list, dict)):
+            found.add(id(guard.expected))
+    return found
+
+
+def replaced(guards: Iterable[Guard], images: Images) -> Iterator[tuple[Any, Any]]:
+    """Where guards find another object of the same class, at places that weren't left as a whole.
+
+    Gives what was there and what is.
+    """
+    for guard in guards:
+        pairs: Iterable[tuple[Any, Any]] = ()
+        if isinstance(guard, EntryGuard) and type(guard) is not FieldGuard:
+            pairs = ((guard.expected, guard.found()),)
+        elif isinstance(guard, ContentsGuard) and not isinstance(guard.owner, set):
+            pairs = ((was, item_at(guard.owner, key)) for key, was in guard.changed())
+        for was, now in pairs:
+            if was is now or type(was) is not type(now) or not holds_parts(was):
+                continue
+            if all(images.of(x) is x for x in looked_into(guard)):
+                yield was, now
