@@ -48,6 +48,41 @@ def test_scheduled_sampling():
     assert stats.traces == 2 and stats.exits and not stats.eager_reasons
 
 
+def test_rounds_that_branch_on_a_draw_are_one_loop():
+    """Scheduled sampling: of the first rounds, which are watched, each outcome has a path."""
+
+    def make(rng):
+        weights = lucid.tensor(rng.standard_normal((3, 3)), requires_grad=True)
+
+        def step(x):
+            weights.grad, given, scores = None, x, []
+            for t in range(12):
+                scores.append(lucid.tanh(given @ weights))
+                teacher = random.random() < 0.5
+                given = x * t if teacher else scores[-1].detach() * 2
+            lucid.stack(scores).sum().backward()
+            return weights.grad
+
+        return step
+
+    stats = agrees(make)
+    assert stats.traces <= 8 and not stats.eager_reasons
+
+
+def test_rounds_of_which_one_way_draws_more_have_paths():
+    """Which are the same numbers, in the same order, as eager mode draws."""
+
+    def make(_):
+        def step(x):
+            for _ in range(9):
+                x = x + (random.randint(1, 5) if random.random() < 0.9 else 1)
+            return x
+
+        return step
+
+    agrees(make)
+
+
 def test_lists_of_numbers_are_shuffled_at_each_call():
     """Those that the step makes, and one from outside, which each call leaves in its order."""
 

@@ -33,11 +33,12 @@ import os
 import sys
 import types
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from lucid.autograd.host_finding import Finding
 from lucid.autograd.modes import no_grad
 from lucid.autograd.node import Edge, Node, OpNode, edge_of
 from lucid.compiler.guards.events import Stack
@@ -45,6 +46,7 @@ from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.recording.calls_of_rounds import CallsOfRounds
 from lucid.compiler.recording.filled_lists import FilledList
 from lucid.compiler.recording.iterables import LateIterable
+from lucid.compiler.recording.late_numbers import LateScalar
 from lucid.compiler.recording.loop_code import (
     LookCode,
     LoopCode,
@@ -55,7 +57,7 @@ from lucid.compiler.recording.loop_state import LoopState, number_of
 from lucid.compiler.recording.loops import Frame, Loops, Scan, loops_here, unrolling
 from lucid.ir import ops
 from lucid.ir.extents import hint
-from lucid.ir.graph import Value
+from lucid.ir.graph import Node as GraphNode, Value
 from lucid.ir.location import LIBRARY, USERS, Location, here, user_frame
 from lucid.ir.passes.cse import value_number
 from lucid.ir.region_ops import CONTROL
@@ -73,10 +75,12 @@ _LEFT, _OVER, _UNDONE = 0, 1, 2
 """How a loop ends: by the look, as there are no more rounds, or by another look: the first one."""
 _MOST_LOOKS = 4  # at rounds, until one is like the next one
 _LEAST_NODES = 2500  # that needn't be recorded, of a `for` that no look ends
+_OF_DRAWS = (str, int, float, bool, type(None))
 _LITTLE = 2**14  # bytes that may be computed for nothing in each round
 _MOST_ROUNDS = 2**20  # of a `while`, until Python looks for signals again
 _MOST_BRANCHES = 3  # in a round, of each of which both sides are computed
 _MOST_STATES = 256  # of what shares memory behind the rounds of a loop
+_DRAWS_OTHERWISE = "branches, and draws random numbers on one way alone"
 _MOST_UNDONE = 2  # in one frame, of loops that go on then
 # Of the library, what only looks: nothing else may be done between the user's code and the look.
 _LOOKING = tuple(
@@ -225,6 +229,8 @@ class _Recorded:
         holds: the answer of the look, where the loop may go on with either.
         ways: those that it has gone; plan: the answers where the next one branches.
         work: the bytes that each of these has computed, of the nodes up to the last one of `seen`.
+        drawn: what the first way draws, and what it has got, by the nodes that are `draws`; again:
+            what is left of it for another way.
     """
 
     watched: _Watched
@@ -246,6 +252,9 @@ class _Recorded:
     plan: list[bool] = field(default_factory=list)
     work: list[int] = field(default_factory=list)
     seen: int = 0
+    drawn: list[tuple[tuple[Any, ...], Any]] = field(default_factory=list)
+    draws: set[GraphNode] = field(default_factory=set)
+    again: Iterator[tuple[Any, Any]] = field(default_factory=lambda: iter(()))
 
 
 class EndedLoops:
@@ -265,6 +274,7 @@ class EndedLoops:
         self._branching: set[tuple[types.CodeType, int]] = set()
         self._telling: dict[tuple[types.CodeType, int], int] = {}
         self._undone: dict[tuple[types.CodeType, int], int] = {}
+        self._drawing: set[tuple[types.CodeType, int]] = set()
 
     def end(self) -> None:
         """Let go of the user's frames; a round that didn't come to its look is no body."""
@@ -292,11 +302,32 @@ class EndedLoops:
         look = _Look(frame, code, (frame.f_code,), object(), is_between=True)
         watched, iteration = self._watched.get(look.loop), self._iteration(look)
         is_between = watched is not None and watched.look.is_between
+        is_between = is_between and look.source not in self._drawing
         if is_between and watched and iteration is not None and type(iteration.begun) is int:
             nodes = len(self._loops.recorder.graph.nodes) - watched.noted.start
             if nodes * (things.length - iteration.begun) < _LEAST_NODES:
                 self._refused.add(look.source)
         self._ask(look, None, lambda: True)
+
+    def draws(self, frame: types.FrameType, code: LookCode) -> bool:
+        """Whether rounds of a loop branch on what they draw, each way of which would be a path."""
+        return (frame.f_code, code.header) in self._drawing
+
+    def draw(self, what: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+        """What is drawn: a round that branches draws the same on each way, and that once."""
+        recorded, nodes = self._recorded, self._loops.recorder.graph.nodes
+        if recorded is None or self._loops.frames[-1:] != [recorded.frame]:
+            return make()
+        if recorded.ways:
+            known, found = next(recorded.again, ((), None))
+            if type(found) is not LateScalar or not _are_one_draw(what, known):
+                raise unrolling(_DRAWS_OTHERWISE, [recorded.place])
+            return found
+        start = len(nodes)
+        found = make()
+        recorded.drawn.append((what, found))
+        recorded.draws.update(node for node in nodes[start:] if node.has_effect)
+        return found
 
     def _ask(self, look: _Look, condition: Value | None, find: Any) -> bool:
         if self._told and self._told[0][0] == look.at:
@@ -311,6 +342,8 @@ class EndedLoops:
         watched = self._watched.get(look.loop)
         if look.code.stays is None:
             self._branching.add(look.source)
+            if condition is not None and _is_drawn(loops.recorder, condition):
+                self._drawing.add(look.source)
         if watched is not None and watched.look.at != look.at:
             watched.branches |= look.code.stays is None
             if look.tells <= watched.look.tells:
@@ -471,7 +504,7 @@ class EndedLoops:
         frame = watched.look.frame
         recorded.entered = state.enter(frame, recorded.carry, recorded.stand_ins)
         recorded.entered.take_history(state, recorded.carry, recorded.stand_ins)
-        recorded.asked = []
+        recorded.asked, recorded.again = [], iter(recorded.drawn)
         recorded.entered.count_items(number_of(self._loops, recorded.scan.carry[1], (0, math.inf)))
         if iteration is not None:
             iteration.begun = recorded.begun
@@ -546,6 +579,8 @@ class EndedLoops:
                 made = [self._as_it_is(recorded, x) for x in made]
                 items = [x if x is None else self._as_it_is(recorded, x) for x in items]
                 written = self._take_back(recorded)
+            if recorded.ways and next(recorded.again, None) is not None:
+                raise unrolling(_DRAWS_OTHERWISE, [recorded.place])
             told = recorded.frame.take_told()
             leaves = held, told, memory, new, written, entered, with_history
             way = _Way(recorded.asked, stays, begun, holds, made, items, *leaves)
@@ -721,7 +756,7 @@ class EndedLoops:
         one, states = constant(1, i64), list[Storage]()
         ended = [x for way in ways for x in way.asked if x.ends]
         if len(ways) > 1 or ended:
-            self._loops.refuse_effects(recorded.frame)
+            self._loops.refuse_effects(recorded.frame, () if ended else recorded.draws)
             states = self._states(recorded)
         known = {x: self._tensor(recorded.frame.written[x][0]) for x in states}
         number, counted = ops.add(scan.carry[1], one), ops.add(scan.carry[3], one)
@@ -896,6 +931,27 @@ class EndedLoops:
     def _end(self, stays: TensorCore) -> TensorCore:
         """How the loop has ended if it has, as a number."""
         return ops.where(stays, constant(_OVER, i64), constant(_LEFT, i64))
+
+
+def _is_drawn(recorder: Recorder, condition: Value) -> bool:
+    """Whether a value is computed of what a generator of Python's or NumPy's gives."""
+    pending, seen = [condition], set[Value]()
+    while pending:
+        value = pending.pop()
+        if value.producer is None or value.shape or value in seen:
+            continue
+        seen.add(value)
+        host = recorder.graph.hosts.get(value.producer.attributes.get("function", ""))
+        if isinstance(host, Finding) and host.generator is not None:
+            return True
+        pending += value.producer.operands
+    return False
+
+
+def _are_one_draw(what: tuple[Any, ...], known: tuple[Any, ...]) -> bool:
+    """Whether two calls of a generator have arguments of Python's own that are the same."""
+    parts = [*what, *known]
+    return repr(what) == repr(known) and all(type(x) in _OF_DRAWS for x in parts)
 
 
 class _Equality:

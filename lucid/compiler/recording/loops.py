@@ -1059,10 +1059,12 @@ class Loops:
                 found.append((storage, before, storage.value))
         return found
 
-    def refuse_effects(self, frame: Frame) -> None:
+    def refuse_effects(self, frame: Frame, draws: Collection[GraphNode]) -> None:
         """Begin again where a round does more than to compute, of which not all is to be done.
 
         A check, or a factorization, may fail on a way that eager mode doesn't go: it is asked then.
+
+        draws: what all rounds do, whichever way they go.
         """
         ranges, nodes = Ranges(frame.ranges), self.recorder.graph.nodes
         known = [_what_is_checked(node) for node in nodes[: frame.start] if node.op is ops.check]
@@ -1070,7 +1072,7 @@ class Loops:
             is_check = node.op is ops.check
             if is_check and node not in frame.checked and not ranges.is_satisfied(node):
                 self.recorder.may_catch |= _what_is_checked(node) not in known
-            elif node.has_effect and not is_check:
+            elif node.has_effect and not is_check and node not in draws:
                 if not self.is_own(node):
                     self.unroll("branches, and calls Python,")
                 self.recorder.may_catch = True

@@ -104,10 +104,13 @@ def _rounds(
         done, state = yield from _looked_at(loops, code, iteration)
     has_told = len(outside.deferred) > told
     if state is None and not is_live(count):
+        frame, ended = sys._getframe(1), loops.recorder.ended_loops
+        if between is not None and ended.draws(frame, between):
+            ended.end_round(frame, between, things)
         for item in iteration.rest():
             yield item
-            if between is not None and (code.differs or has_told):
-                loops.recorder.ended_loops.end_round(sys._getframe(1), between, things)
+            if between is not None and (code.differs or has_told or ended.draws(frame, between)):
+                ended.end_round(frame, between, things)
     elif is_live(count) and done == count.now - 1:
         yield (things.at(start + step * (count - 1)),)
     else:

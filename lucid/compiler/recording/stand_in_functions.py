@@ -660,7 +660,10 @@ class StandInFunctions:
                 found = computed(exits, name, draw, args, kwargs, generator=generator)
                 return [items[i] for i in found] if type(found) is list else items[found]
             args = (items, *args[1:])
-        return computed(exits, name, draw, args, kwargs, generator=generator)
+        return self._recorder.ended_loops.draw(
+            (id(generator), name, *args, *itertools.chain.from_iterable(kwargs.items())),
+            lambda: computed(exits, name, draw, args, kwargs, generator=generator),
+        )
 
     def _shuffle(self, name: str, draw: Any, items: list[Any]) -> None:
         """Bring numbers in another order at each call."""
