@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import copy
 import dataclasses
+import itertools
 import random
 import types
 
@@ -565,6 +566,9 @@ def test_a_way_that_can_not_be_traced_is_tried_less_and_less_beside_one_that_can
 
 
 def test_calls_that_no_program_serves_soon_take_no_longer_than_op_by_op(monkeypatch):
+    """A look for a program takes as long as a call op by op here, whatever the machine does."""
+    clock = types.SimpleNamespace(perf_counter=itertools.count(0.0, 1e-6).__next__)
+    monkeypatch.setattr("lucid.compiler.compiled.time", clock)
     state = types.SimpleNamespace(text="a")  # whose length isn't read live
     looks = []
     signature = Dynamic.signature
@@ -577,12 +581,11 @@ def test_calls_that_no_program_serves_soon_take_no_longer_than_op_by_op(monkeypa
         state.text = "a" * size
         assert step(x).tolist()[-1] == size
     assert len(step.stats.eager_reasons) > 200
-    assert len(looks) < 150
-    state.text, before, count = "aaa", step.stats.calls, 0
-    while step.stats.calls < before + 20 and count < 20_000:  # there is a program for it
+    assert len(looks) < 100
+    state.text, before = "aaa", step.stats.calls
+    for _ in range(100):  # there is a program for it
         assert step(x).tolist() == [1.0, 2.0, 3.0]
-        count += 1
-    assert step.stats.calls == before + 20
+    assert step.stats.calls >= before + 20
 
 
 # ------------------------------------------------------------------ what crashed on the way
