@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 import lucid
+from lucid import nn
 
 F64 = lucid.float64
 CALLS = 24
@@ -62,6 +63,35 @@ def test_rounds_that_branch_on_a_draw_are_one_loop():
                 given = x * t if teacher else scores[-1].detach() * 2
             lucid.stack(scores).sum().backward()
             return weights.grad
+
+        return step
+
+    stats = agrees(make)
+    assert stats.traces <= 8 and not stats.eager_reasons
+
+
+@pytest.mark.parametrize("kind", [nn.GRU, nn.LSTM])
+def test_decoders_that_are_called_for_each_token_are_in_one_loop_with_what_teaches_them(kind):
+    """The layer's one step is no loop of its own."""
+
+    def make(rng):
+        decoder, head = kind(3, 3).double(), nn.Linear(3, 3).double()
+        for weight in [*decoder.parameters(), *head.parameters()]:
+            weight.data = lucid.tensor(rng.standard_normal(weight.shape))
+        optimizer = lucid.optim.SGD([*decoder.parameters(), *head.parameters()], 0.1)
+
+        def step(x):
+            optimizer.zero_grad()
+            state, given, loss = None, x[None, None], 0.0
+            for t in range(9):
+                out, state = decoder(given, state)
+                out = head(out)
+                loss = loss + ((out - x * t) ** 2).mean()
+                teacher = random.random() < 0.5
+                given = x[None, None] * t if teacher else out.detach()
+            loss.backward()
+            optimizer.step()
+            return loss.detach().float()  # the sums of one call are rounded in another order
 
         return step
 
