@@ -19,6 +19,7 @@ from lucid.ir.op import Attributes, Op
 from lucid.tensor.context import context
 
 if TYPE_CHECKING:
+    from lucid.ir.inference import Application
     from lucid.tensor.core import TensorCore, ViewChain
 
 
@@ -122,12 +123,16 @@ def recorded_edge(tensor: TensorCore) -> Edge | None:
 
 
 def record_op(
-    op: Op, operands: Sequence[TensorCore], attributes: Attributes, result: TensorCore
+    op: Op,
+    operands: Sequence[TensorCore],
+    attributes: Attributes,
+    result: TensorCore,
+    known: Application | None = None,
 ) -> None:
     """Note that a forward computed `result`."""
     edges = tuple(map(private_edge, operands))
     if result._type.dtype.is_floating_point and any(edge is not None for edge in edges):
-        node = OpNode(op, operands, attributes, result, edges, is_private=True)
+        node = OpNode(op, operands, attributes, result, edges, known, is_private=True)
         forward = context.forward
         assert forward is not None
         base = None if result._base is None else _active_note(result._base)

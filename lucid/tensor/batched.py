@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from lucid.ir import ops
 from lucid.ir.errors import ExampleDataError, LucidError, MissingRuleError
-from lucid.ir.inference import result_type
+from lucid.ir.inference import application, result_type
 from lucid.ir.op import Attributes, Op
 from lucid.ir.types import shared_type
 from lucid.tensor.context import context
@@ -157,22 +157,30 @@ class BatchLevel(Level):
     ) -> TensorCore:
         if op.kind == "random":
             return self._draw(op, operands, attributes, position)
+        known = None
         try:
-            result_type(op, [operand._type for operand in operands], attributes)
+            if context.recorder is None:
+                known = application(op, operands, attributes)
+            else:
+                result_type(op, [operand._type for operand in operands], attributes)
         except LucidError as error:
             raise with_origins(error, operands) from None
         assert op.batch is not None, f"{op.name} has no batching rule"
-        batched = tuple(map(self.owns, operands))
+        batched = tuple([x.__class__ is Batched and x._level is self for x in operands])
+        inner = [
+            cast(Batched, x)._inner if is_own else x
+            for x, is_own in zip(operands, batched, strict=True)
+        ]
         levels = context.levels
         context.levels = levels[:position]  # nobody further in knows of these operands
         try:
-            result = op.batch(op, self.size, batched, *map(self.inner, operands), **attributes)
+            result = op.batch(op, self.size, batched, *inner, **attributes)
         finally:
             context.levels = levels
         handle = self.wrap(result)
-        if op.is_view and result._storage is self.inner(operands[0])._storage:
+        if op.is_view and result._storage is inner[0]._storage:
             link_view(handle, operands[0], op, attributes)
-        keep_history(op, operands, attributes, handle)
+        keep_history(op, operands, attributes, handle, known)
         return handle
 
     def _draw(

@@ -748,7 +748,7 @@ def apply_op(op: Op, operands: Sequence[Operand], attributes: Attributes) -> Ope
         if state["grad_enabled"]:
             _record_history(op, tensors, attributes, result, known)
         elif state["forward"] is not None:
-            record_op(op, tensors, attributes, result)
+            record_op(op, tensors, attributes, result, known)
     if made is MISSED:
         _enter(known, tensors)
     return result
@@ -984,7 +984,7 @@ def keep_history(
         if context.grad_enabled:
             _record_history(op, operands, attributes, result, known)
         elif context.forward is not None:
-            record_op(op, operands, attributes, result)
+            record_op(op, operands, attributes, result, known)
 
 
 def _record_history(
