@@ -96,6 +96,8 @@ STEPS: dict[str, tuple[Callable[..., Any], Callable[[int], Any]]] = {
     "a half": (lambda x: EMBEDDING[lucid.tensor(x[: len(x) // 2])].cumsum(0), lambda n: ids(n + 4)),
     "the other way round": (lambda x: EMBEDDING[lucid.tensor(x[::-1])].cumsum(0), ids),
     "joined": (lambda x: EMBEDDING[lucid.tensor([1] + x + [2])].cumsum(0), ids),
+    "in a display": (lambda x: EMBEDDING[lucid.tensor([1, *x, 2])].cumsum(0), ids),
+    "words in a display": (lambda x: lucid.tensor([WORDS[w] for w in [*x, "w1"]]), words),
     "joined words": (lambda x: lucid.tensor([WORDS[w] for w in ["w1"] + x]), words),
     "of letters": (lambda x: EMBEDDING[lucid.tensor([WORDS["w" + str(i)] for i in x])].sum(), ids),
 }
@@ -318,6 +320,17 @@ def test_what_else_is_done_with_a_list_is_as_in_eager_mode(function: Callable[..
     for size in (1, 2, 3, 6, 4, 6, 30):
         given = [0, 5, *ids(size)]
         assert step([*given]).tolist() == function(given).tolist()
+
+
+def test_a_display_of_a_list_and_of_other_things_has_them_as_in_eager_mode() -> None:
+    @lucid.compile
+    def step(x: lucid.Tensor, numbers: list[int]) -> Any:
+        made = [*numbers, x.sum().item(), x]
+        return len(made), made[0], made[-1] + made[-2]
+
+    for size in range(1, 6):
+        length, first, last = step(lucid.ones(2), [*range(size)])
+        assert (length, first, last.tolist()) == (size + 2, 0, [3.0, 3.0])
 
 
 def test_a_list_that_the_step_changes_is_changed() -> None:

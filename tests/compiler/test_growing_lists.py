@@ -190,6 +190,11 @@ def smoothed(found):
     return average
 
 
+def in_displays(found):
+    joined = bool(found) and [0.0, *found, (found[-1] if len(found) > 1 else 1.0), *(2.0, 3.0)]
+    return joined, (*found[-3:], 2.0), max(*found[-2:], 0.5), sum([*found, 2.0])
+
+
 LOOKS = {
     "sorted": (lambda x: (sorted(x)[:3], sorted(x, reverse=True)[0], sorted(x)[len(x) // 2]), 2),
     "places": (lambda x: (x[0], x[len(x) // 2], x[1:][0] if len(x) > 1 else 0.0), 2),
@@ -198,6 +203,7 @@ LOOKS = {
     "a loop": (smoothed, 6),
     "numbered": (lambda x: [i * number for i, number in enumerate(x)], 6),
     "pairs": (lambda x: sum(abs(b - a) for a, b in zip(x[:-1], x[1:], strict=True)), 6),  # noqa: RUF007
+    "displays": (in_displays, 4),
     "looks": (lambda x: sum(int(number) % 7 for number in x[-5:]), 8),
 }
 
@@ -206,7 +212,7 @@ LOOKS = {
 @pytest.mark.parametrize("given", [list, lambda: deque(maxlen=7)])
 def test_numbers_of_a_list_that_grows_are_ordered_and_gone_over(agree, name, given):
     look, traces = LOOKS[name]
-    if name in ("places", "a loop", "pairs", "looks"):
+    if name in ("places", "a loop", "pairs", "displays", "looks"):
         given = list  # of which there are slices
 
     def scenario(compile):
@@ -989,14 +995,23 @@ def deleted_in_front(self, loss):
     del self.last[:-5]
 
 
+def starred(self, loss):
+    self.last = [*self.last[-5:], loss]
+
+
+def starred_behind(self, loss):
+    self.last = [loss, *self.last, loss / 2][:5]
+
+
 def replaced_in_place(self, loss):
     self.last.append(loss)
     self.last[:] = self.last[-5:]
 
 
 WINDOWS = [
-    cut_behind, joined_and_cut, longer_part, newest_first, deleted_in_front, replaced_in_place
-]  # fmt: skip
+    *(cut_behind, joined_and_cut, longer_part, newest_first, deleted_in_front, replaced_in_place),
+    *(starred, starred_behind),
+]
 
 
 def windowed(compile, keep, between):
