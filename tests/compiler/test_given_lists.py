@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -55,6 +56,15 @@ def of_pairs(numbers: list[int]) -> lucid.Tensor:
     return h
 
 
+def of_following(numbers: list[int]) -> lucid.Tensor:
+    h = lucid.zeros(3)
+    for number, following in itertools.pairwise(numbers):
+        h = (EMBEDDING[number] + 2 * h) % 31 + following
+    for number, following in zip(numbers, numbers[1:]):  # noqa: B905, RUF007
+        h = (EMBEDDING[number] + 2 * h) % 31 + following
+    return h
+
+
 def numbered(numbers: list[int]) -> lucid.Tensor:
     h = lucid.zeros(3)
     for i, number in enumerate(reversed(numbers)):
@@ -89,6 +99,7 @@ STEPS: dict[str, tuple[Callable[..., Any], Callable[[int], Any]]] = {
     "a loop": (chained, ids),
     "a loop over words": (chained_words, words),
     "pairs": (of_pairs, ids),
+    "those that follow": (of_following, ids),
     "numbered": (numbered, ids),
     "a slice": (lambda x: (EMBEDDING[x[:-1]] * EMBEDDING[x[1:]]).sum(0), ids),
     "a slice of words": (lambda x: lucid.tensor([WORDS[w] for w in x[1:]]), words),
@@ -96,6 +107,8 @@ STEPS: dict[str, tuple[Callable[..., Any], Callable[[int], Any]]] = {
     "a half": (lambda x: EMBEDDING[lucid.tensor(x[: len(x) // 2])].cumsum(0), lambda n: ids(n + 4)),
     "the other way round": (lambda x: EMBEDDING[lucid.tensor(x[::-1])].cumsum(0), ids),
     "joined": (lambda x: EMBEDDING[lucid.tensor([1] + x + [2])].cumsum(0), ids),
+    "in a display": (lambda x: EMBEDDING[lucid.tensor([1, *x, 2])].cumsum(0), ids),
+    "words in a display": (lambda x: lucid.tensor([WORDS[w] for w in [*x, "w1"]]), words),
     "joined words": (lambda x: lucid.tensor([WORDS[w] for w in ["w1"] + x]), words),
     "of letters": (lambda x: EMBEDDING[lucid.tensor([WORDS["w" + str(i)] for i in x])].sum(), ids),
 }
@@ -318,6 +331,20 @@ def test_what_else_is_done_with_a_list_is_as_in_eager_mode(function: Callable[..
     for size in (1, 2, 3, 6, 4, 6, 30):
         given = [0, 5, *ids(size)]
         assert step([*given]).tolist() == function(given).tolist()
+
+
+def test_a_display_of_a_list_and_of_other_things_has_them_as_in_eager_mode() -> None:
+    @lucid.compile
+    def step(x: lucid.Tensor, numbers: list[int]) -> Any:
+        try:
+            made = [*numbers, x.sum().item(), x]
+        finally:
+            x = 2 * x
+        return len(made), made[0], made[-1] + made[-2]
+
+    for size in range(1, 6):
+        length, first, last = step(lucid.ones(2), [*range(size)])
+        assert (length, first, last.tolist()) == (size + 2, 0, [3.0, 3.0])
 
 
 def test_a_list_that_the_step_changes_is_changed() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 import re
 import statistics
@@ -183,11 +184,24 @@ def test_a_list_that_grows_is_read_at_each_call(agree, capsys, program, traces):
     assert not step.stats.eager_reasons
 
 
-def smoothed(found):
-    average = found[0]
-    for number in found[1:]:
+def smoothed(found, average):
+    for number in found:
         average = 0.9 * average + 0.1 * number
     return average
+
+
+def discounted(found):
+    total, last = 0.0, 0
+    for i, number in enumerate(reversed(found)):
+        total, last = 0.9 * total + number, i
+    for number in reversed(found):
+        total = 0.5 * total + number
+    return total, last
+
+
+def in_displays(found):
+    joined = bool(found) and [0.0, *found, (found[-1] if len(found) > 1 else 1.0), *(2.0, 3.0)]
+    return joined, (*found[-3:], 2.0), max(*found[-2:], 0.5), sum([*found, 2.0])
 
 
 LOOKS = {
@@ -195,18 +209,33 @@ LOOKS = {
     "places": (lambda x: (x[0], x[len(x) // 2], x[1:][0] if len(x) > 1 else 0.0), 2),
     "a tensor": (lambda x: lucid.tensor(x).mean(), 3),
     "an array": (lambda x: (np.array(x), np.diff(x)), 4),
-    "a loop": (smoothed, 6),
+    "a loop": (lambda x: smoothed(x[1:], x[0]), 6),
     "numbered": (lambda x: [i * number for i, number in enumerate(x)], 6),
     "pairs": (lambda x: sum(abs(b - a) for a, b in zip(x[:-1], x[1:], strict=True)), 6),  # noqa: RUF007
+    "displays": (in_displays, 4),
+    "following": (lambda x: sum(abs(b - a) for a, b in zip(x, x[1:])), 7),  # noqa: B905, RUF007
+    "pairwise": (lambda x: sum(abs(b - a) for a, b in itertools.pairwise(x)), 7),
+    "of some": (lambda x: sum(i * number for i, number in zip(range(40), x)), 6),  # noqa: B905
+    "backwards": (discounted, 6),
     "looks": (lambda x: sum(int(number) % 7 for number in x[-5:]), 8),
 }
+
+
+GONE_OVER = ("a loop", "numbered", "following", "pairwise", "of some", "backwards", "displays")
+
+
+def strictly(found):
+    total = 0.0
+    for one, other in zip(found, found[len(found) % 2 :], strict=True):
+        total = 0.5 * total + one * other
+    return total
 
 
 @pytest.mark.parametrize("name", LOOKS)
 @pytest.mark.parametrize("given", [list, lambda: deque(maxlen=7)])
 def test_numbers_of_a_list_that_grows_are_ordered_and_gone_over(agree, name, given):
     look, traces = LOOKS[name]
-    if name in ("places", "a loop", "pairs", "looks"):
+    if name in ("places", "a loop", "pairs", "displays", "following", "looks"):
         given = list  # of which there are slices
 
     def scenario(compile):
@@ -222,6 +251,32 @@ def test_numbers_of_a_list_that_grows_are_ordered_and_gone_over(agree, name, giv
     (step,) = agree(scenario)
     assert step.stats.traces <= traces + (given is not list), step.stats.retrace_reasons
     assert not step.stats.eager_reasons
+
+
+@pytest.mark.parametrize("look", [strictly, *(LOOKS[x][0] for x in GONE_OVER)])
+def test_numbers_are_gone_over_as_far_as_eager_mode_does(agree, look):
+    """Others change the list in between, and the step goes on in the way that eager mode does."""
+
+    def scenario(compile):
+        found, results = [3.0, 1.0, 2.0], []
+
+        @compile
+        def step(x):
+            found.append(x.sum().item())
+            try:
+                return look(found)
+            except (TypeError, ValueError) as error:
+                return type(error).__name__
+
+        changes = [[5.0], [], [1, 2], [None], ["a"], [1.0], [lucid.ones(2)], [1.0] * 9]
+        for number in range(2 * CALLS):
+            results.append(step(lucid.ones(2, dtype=lucid.float64) * number))
+            if number % 6 == 5:
+                found[0] = 7.0
+                found[: len(found) // (1 + number % 4)] = changes[number // 6]
+        return results
+
+    agree(scenario)
 
 
 @pytest.mark.parametrize("kind", [int, np.float32, np.float64, bool])
@@ -989,14 +1044,23 @@ def deleted_in_front(self, loss):
     del self.last[:-5]
 
 
+def starred(self, loss):
+    self.last = [*self.last[-5:], loss]
+
+
+def starred_behind(self, loss):
+    self.last = [loss, *self.last, loss / 2][:5]
+
+
 def replaced_in_place(self, loss):
     self.last.append(loss)
     self.last[:] = self.last[-5:]
 
 
 WINDOWS = [
-    cut_behind, joined_and_cut, longer_part, newest_first, deleted_in_front, replaced_in_place
-]  # fmt: skip
+    *(cut_behind, joined_and_cut, longer_part, newest_first, deleted_in_front, replaced_in_place),
+    *(starred, starred_behind),
+]
 
 
 def windowed(compile, keep, between):

@@ -660,6 +660,13 @@ def numbered_rows(w: Any, x: Any) -> Any:
     return x, t
 
 
+def pairs_of_other_lengths(w: Any, x: Any) -> Any:
+    for row, other in zip(XS, XS[:9], strict=False):
+        x = lucid.tanh(w @ x + row - other)
+    x.sum().backward()
+    return x
+
+
 def pairs_of_rows(w: Any, x: Any) -> Any:
     loss = 0
     for i, (row, following) in enumerate(zip(XS[:8], XS[8:], strict=True)):
@@ -758,7 +765,13 @@ def a_comparison_with_its_number(w: Any, x: Any) -> Any:
         ),
         *(a_variable_of_an_inner_function, a_comprehension_in_a_round, its_number),
         *(a_sum_that_was_there_before, rows_of_a_class_of_its_own, a_list, rows_one_by_one),
-        *(numbered_rows, pairs_of_rows, other_rows, from_the_last_to_the_first),
+        *(
+            numbered_rows,
+            pairs_of_rows,
+            pairs_of_other_lengths,
+            other_rows,
+            from_the_last_to_the_first,
+        ),
         *(what_is_written_at_its_number, a_comparison_with_its_number),
         *(a_number_that_grows, ranges_at_its_number, a_number_that_an_inner_function_reads),
         *(
@@ -927,13 +940,6 @@ def a_carry_that_the_next_round_writes(w: Any, x: Any) -> Any:
 def a_branch_on_its_number(w: Any, x: Any) -> Any:
     for i in range(ROUNDS):
         x = lucid.tanh(w @ x) if i % 3 == 0 else lucid.sin(w @ x)
-    x.sum().backward()
-    return x
-
-
-def pairs_of_other_lengths(w: Any, x: Any) -> Any:
-    for row, other in zip(XS, XS[:9], strict=False):
-        x = lucid.tanh(w @ x + row - other)
     x.sum().backward()
     return x
 
@@ -1414,7 +1420,7 @@ def a_comprehension(w: Any, x: Any) -> Any:
             a_generator_of_its_own,
         ),
         *(memory_that_is_shared_and_written, rows_at_other_numbers),
-        *(a_carry_that_is_written_behind_a_list, a_branch_on_its_number, pairs_of_other_lengths),
+        *(a_carry_that_is_written_behind_a_list, a_branch_on_its_number),
         *(keys_that_come, a_list_that_another_list_has),
         *(an_object_that_is_a_list_as_well, the_item_before_the_last),
         *(a_list_that_an_iterator_has, a_table_that_is_comprehended, all_pairs_comprehended),

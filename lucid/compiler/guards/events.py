@@ -67,7 +67,7 @@ _TRUTHS = ("TRUE", "FALSE")
 _GETS_ATTRIBUTE = ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM")
 _ITERATES = (
     *("GET_ITER", "GET_YIELD_FROM_ITER", "UNPACK_SEQUENCE", "UNPACK_EX"),
-    *("LIST_EXTEND", "SET_UPDATE", "DICT_UPDATE", "DICT_MERGE"),
+    *("SET_UPDATE", "DICT_UPDATE", "DICT_MERGE"),
 )
 _TESTS = (
     *("GET_LEN", "UNARY_NOT", "TO_BOOL", "JUMP_IF_TRUE_OR_POP", "JUMP_IF_FALSE_OR_POP"),
@@ -80,7 +80,8 @@ _LOADS_GLOBAL = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
 _LOADS_CELL = ("LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF")
 
 _OF_ONE = {"UNARY_NEGATIVE": "__neg__", "UNARY_INVERT": "__invert__", "UNARY_POSITIVE": "__pos__"}
-_POSITIVE = ("CALL_INTRINSIC_1", 5)  # what UNARY_POSITIVE has become
+# What UNARY_POSITIVE and LIST_TO_TUPLE have become.
+_INTRINSICS = {5: "UNARY_POSITIVE", 6: "LIST_TO_TUPLE"}
 
 # What an instruction does, and which operands it does it with: 1 is the top of the stack. `name` is
 # the instruction's own: an attribute's or a variable's; `cell` the place of a variable's cell in
@@ -92,6 +93,9 @@ _READS_AND_WRITES: dict[str, tuple[str, Sequence[int | str]]] = {
     "STORE_SUBSCR": ("assign_item", (2, 1, 3)),
     "DELETE_SUBSCR": ("delete_item", (2, 1)),
     **dict.fromkeys(_ITERATES, ("iterate", (1,))),
+    "LIST_EXTEND": ("extend_display", (1, 2)),
+    "LIST_APPEND": ("fill_display", (2,)),
+    "LIST_TO_TUPLE": ("fill_display", (1,)),
     **dict.fromkeys(_TESTS, ("measure", (1,))),
     **dict.fromkeys(_TESTS_NONE, ("test_none", (1,))),
     **dict.fromkeys(("COMPARE_OP", "BINARY_OP"), ("operate", (2, 1, "methods"))),
@@ -115,6 +119,7 @@ _READS_AND_WRITES: dict[str, tuple[str, Sequence[int | str]]] = {
     "RETURN_VALUE": ("give_back", (1,)),
 }
 _TOLD_AFTER = {"BUILD_STRING": "joined", "IS_OP": "identified"}  # of the result, to a method
+_TOLD_AFTER |= dict.fromkeys(("LIST_EXTEND", "LIST_APPEND", "LIST_TO_TUPLE"), "displayed")
 _CHANGES = ("assign_item", "store_contents", "operate_in_place")  # the first operand
 _ARRAYS = (np.ndarray, np.generic, TensorCore)
 _CALLS = ("CALL_KW", "CALL_FUNCTION_EX", "CALL" if _MONITORS else "PRECALL")
@@ -179,8 +184,10 @@ def _rows(code: types.CodeType) -> _Rows:
     after, first = "", None
     for instruction in dis.get_instructions(code):
         kind, offset = instruction.opname, instruction.offset
-        if (kind, instruction.arg) == _POSITIVE:
-            kind = "UNARY_POSITIVE"
+        if kind == "CALL_INTRINSIC_1":
+            kind = _INTRINSICS.get(instruction.arg or 0, kind)
+        if kind == "LIST_APPEND" and instruction.arg != 1:
+            kind = "a comprehension's"
         if kind == "EXTENDED_ARG" and first is None:
             first = offset
         top = variables + at.get(offset, 0)
@@ -222,6 +229,15 @@ def _methods_of(kind: str, symbol: str) -> tuple[str, ...]:
         return (_OF_ONE[kind],)
     name = COMPARISONS.get(symbol) or ARITHMETIC.get(symbol.rstrip("="), "")
     return (f"__{name}__", f"__r{name}__", f"__i{name}__") if name else ()
+
+
+class Starred(NamedTuple):
+    """In the list of a display, `[*a, b]`: all entries of what stands for a list.
+
+    Instructions of displays take Python's own lists alone, and so this is there while one runs.
+    """
+
+    part: Any
 
 
 class Step(NamedTuple):
@@ -353,6 +369,17 @@ def _tell(listener: GuardCollector, frame: types.FrameType, row: _Row) -> None:
             stack[before.operands[0]] = instead
     if not method:
         return
+    if method in ("extend_display", "fill_display"):
+        made = operands[-1]
+        if type(stack[made]) is not list:
+            stack[made] = [Starred(stack[made])]
+        if method == "fill_display":
+            return
+        part = listener.copied(stack[operands[0]])
+        if part is not None:
+            stack[operands[0]] = (Starred(part),)
+            return
+        method, operands = "iterate", operands[:1]
     if argument is not None:
         assert isinstance(operands[0], int)
         place, function, args, kwargs = _called(stack, method, operands[0], *argument)
@@ -717,7 +744,7 @@ for _name in (*ARITHMETIC.values(), *COMPARISONS.values()):
 _ASKS = (  # its first operand
     *("load_attribute", "store_attribute", "delete_attribute", "assign_item", "delete_item"),
     *("load_item", "operate", "operate_in_place", "enter", "iterate", "contains", "show"),
-    "measure",
+    *("measure", "extend_display"),
 )
 
 

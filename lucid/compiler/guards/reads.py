@@ -10,6 +10,7 @@ import abc
 import builtins
 import decimal
 import functools
+import itertools
 import operator
 import sys
 import threading
@@ -21,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from lucid.compiler.guards.collector import PLAIN, VIEWS, Collector
-from lucid.compiler.guards.events import COMPARISONS
+from lucid.compiler.guards.events import COMPARISONS, Starred
 from lucid.compiler.guards.guard import (
     ABSENT,
     CONTENTS,
@@ -31,6 +32,7 @@ from lucid.compiler.guards.guard import (
 )
 from lucid.compiler.guards.moving_entries import HOLDERS, MovingEntry
 from lucid.compiler.guards.mutable_sources import identity_of
+from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.late import bases_of, early_formula, is_late
 from lucid.compiler.inputs.objects import SCALARS
 from lucid.compiler.inputs.scalars import WHOLE, is_known_before, is_live, seen
@@ -541,6 +543,25 @@ class Reads(Collector):
             elif is_unknown(iterates):
                 self.hand_over(owner)
         return None
+
+    def copied(self, items: Any) -> Any:
+        """A copy of what stands for a list, for `[*items]`; None: nothing does."""
+        return self.substitutes.copied(self.stand_in_for(items))
+
+    def displayed(self, made: Any) -> Any:
+        """What takes the place of `[*a, b]`, where something stands for `a`; None: it stays."""
+        if type(made) not in (list, tuple) or not any(type(x) is Starred for x in made):
+            return None
+        parts: list[Any] = []
+        for is_starred, items in itertools.groupby(made, lambda x: type(x) is Starred):
+            group = [*items]
+            parts += [x.part for x in group] if is_starred else [group]
+        try:
+            found = functools.reduce(operator.add, parts)
+            return tuple(found) if type(made) is tuple else found
+        except RestartTrace as restart:  # nothing can raise here: it is met behind the step
+            self.restart = restart
+            return None
 
     def advance(self, iterator: Any) -> None:
         """An iterator is about to give an item."""

@@ -333,6 +333,9 @@ class NumberRows(LateIterable):
     def at(self, number: Any) -> Any:
         return self._rows()[number].item()
 
+    def backwards(self) -> LateIterable | None:
+        return self._part.part(slice(None, None, -1)).rows()  # type: ignore[no-any-return]
+
     def rest(self, first: int, end: int) -> Iterable[Any]:
         if is_live(self.length):  # Python's rounds: the list has its entries for these
             raise RestartTrace("goes over a list by rounds that differ", "looked_at", [here()])

@@ -8,6 +8,7 @@ anything else looks at how many there are.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from lucid.compiler.guards.mutable_sources import stands_for_list
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from lucid.compiler.recording.exits import Exits
     from lucid.tensor.tensor import Tensor
 
-MAKERS = frozenset({range, reversed, enumerate, zip})
+MAKERS = frozenset({range, reversed, enumerate, zip, pairwise})
 
 
 class LateIterable(Applied):
@@ -154,19 +155,27 @@ class LateRows(LateIterable):
 
 
 class LateZip(LateIterable):
-    """What `zip` and `enumerate` give of others, for a loop to go over."""
+    """What `zip`, `pairwise` and `enumerate` give of others, for a loop to go over."""
 
     __slots__ = ("_begin", "_made", "_parts")
 
     def __init__(
-        self, function: Any, args: Sequence[Any], parts: Sequence[LateIterable], first: int | None
+        self,
+        function: Any,
+        args: Sequence[Any],
+        parts: Sequence[LateIterable],
+        length: Any,
+        first: int | None = None,
     ) -> None:
-        super().__init__(function, args, parts[0].length)
-        self._parts, self._begin, self._made = parts, first, None
+        super().__init__(function, args, length)
+        self._parts, self._begin = parts, first
+        self._made: Iterable[Any] | None = None
 
     def _look(self) -> Any:
         if self._made is None:  # an iterator, which knows how far it is
-            self._made = super()._look()
+            kinds = {type(x.length) for x in self._parts}
+            is_short = type(self.length) is int and LateSize in kinds
+            self._made = self.rest(0, self.length) if is_short else super()._look()
         return self._made
 
     @property
@@ -212,10 +221,25 @@ def iterable_made(
         return found[0].backwards()
     if function is enumerate:
         first = [*args[1:], *kwargs.values(), 0][0]
-        return LateZip(enumerate, (args[0], first), found, first) if type(first) is int else None
-    counts = [extent_of(x.length) for x in found]
-    is_same = all(type(x) is type(counts[0]) and x == counts[0] for x in counts)
-    return LateZip(zip, args, found, None) if is_same and {*kwargs} <= {"strict"} else None
+        given = (args[0], first), found, found[0].length, first
+        return LateZip(enumerate, *given) if type(first) is int else None
+    if function is pairwise:
+        parts.append(iterable_of(args[0][1:], exits))
+    found = [x for x in parts if x is not None]
+    if {*kwargs} - {"strict"} or len(found) < len(parts):
+        return None
+    length = _least(found, is_same=bool(kwargs.get("strict")))
+    return None if length is None else LateZip(function, args, found, length)
+
+
+def _least(parts: Sequence[LateIterable], *, is_same: bool) -> Any:
+    """How many things all parts have; None: that isn't known, or not the same where it must be."""
+    lengths = [x.length for x in parts]
+    counts = [*map(extent_of, lengths)]
+    if all(type(x) is type(counts[0]) and x == counts[0] for x in counts):
+        return lengths[0]
+    is_known = not is_same and all(type(x) in (int, LateSize) for x in lengths)
+    return min(lengths) if is_known else None
 
 
 def _range_of(args: Sequence[Any], *, is_looped: bool) -> LateRange | None:

@@ -37,6 +37,7 @@ from lucid.compiler.guards.calls import GuardCollector, is_heard, written_by
 from lucid.compiler.guards.collector import PLAIN
 from lucid.compiler.guards.events import used_in, without_first
 from lucid.compiler.guards.guard import ITERATORS, Progress, counts_by_ones, is_exhausted
+from lucid.compiler.guards.mutable_sources import stands_for_list
 from lucid.compiler.guards.reads import part_of
 from lucid.compiler.inputs.late import is_late
 from lucid.compiler.inputs.scalars import (
@@ -359,6 +360,12 @@ class StandInFunctions:
         """What a function gives of lists that grow, or parts of them."""
         made = self._iterable(function, [*map(self._collector.stand_in_for, args)], kwargs)
         return of_lists(self._collector, function, args, kwargs) if made is None else made
+
+    def copied(self, items: Any) -> Any:
+        """A copy of what stands for a list, for `[*items]`; None: nothing does."""
+        if stands_for_list(items):
+            return items.part(slice(None))
+        return items.made(f"[*{items.path}]", list) if type(items) is GivenList else None
 
     def rounds(self, things: Any) -> Iterator[Any] | None:
         """What a loop is to go over instead, so that perhaps one of its rounds is recorded."""
