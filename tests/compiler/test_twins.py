@@ -158,6 +158,38 @@ def test_a_target_that_is_copied_anew_is_the_one_that_is_read(agree):
     agree(scenario)
 
 
+GIVEN: dict[str, Any] = {
+    "a method": lambda m: m.forward,
+    "a method in C": lambda m: [m].__getitem__,
+    "a weak reference": lambda m: weakref.ref(m),
+    "a dict by models": lambda m: {m: 1},
+    "a list": lambda m: [m, m[0].weight],
+}
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_what_a_step_gives_of_a_model_is_of_the_one_that_it_was_given(name):
+    def step(model, optimizer):
+        train(model, optimizer, X, Y)
+        model.held = give(model)
+        return give(model)
+
+    def of(given: Any) -> Any:
+        if isinstance(given, weakref.ref):
+            return given()
+        if callable(given):
+            return given(0) if name == "a method in C" else given.__self__
+        return next(iter(given))
+
+    give, step = GIVEN[name], lucid.compile(step)
+    models = [network() for _ in range(3)]
+    optimizers = [adam(m) for m in models]
+    for i in (0, 0, 1, 1, 2, 0, 1):
+        given = step(models[i], optimizers[i])
+        assert of(given) is models[i]
+        assert of(vars(models[i]).pop("held")) is models[i]
+
+
 def test_an_optimizer_that_only_looks_on_has_no_state():
     models = [network() for _ in range(3)]
     optimizers = [adam(m) for m in models]
