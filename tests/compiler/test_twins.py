@@ -12,6 +12,7 @@ import pytest
 
 import lucid
 from lucid import nn, optim
+from lucid.compiler.programs import twins
 
 X, Y = lucid.linspace(-1, 1, 12).reshape(4, 3), lucid.ones(4, 1)
 
@@ -218,6 +219,25 @@ def test_a_call_that_raises_leaves_another_optimizer_as_it_was():
     assert models[1][0].weight.tolist() == before
     step(models[1], optimizers[1], X, Y, index)
     assert len(optimizers[1].state) == 4
+
+
+@pytest.mark.parametrize("method", ["of", "check"])
+def test_one_that_is_interrupted_leaves_another_optimizer_as_it_was(monkeypatch, method):
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    step, models = lucid.compile(train), [network() for _ in range(2)]
+    optimizers = [adam(m) for m in models]
+    for _ in range(2):
+        step(models[0], optimizers[0], X, Y)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(twins.Rebinding, method, interrupt)
+        step(models[1], optimizers[1], X, Y)
+    assert not optimizers[1].state
+    assert not optimizers[1]._has_stepped
+    step(models[1], optimizers[1], X, Y)
+    assert [x["step"].item() for x in optimizers[1].state.values()] == [1] * 4
+    assert step.stats.traces == 1
 
 
 def test_models_of_earlier_folds_are_freed():
