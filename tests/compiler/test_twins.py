@@ -12,6 +12,7 @@ import pytest
 
 import lucid
 from lucid import nn, optim
+from lucid.compiler.programs import twins
 
 X, Y = lucid.linspace(-1, 1, 12).reshape(4, 3), lucid.ones(4, 1)
 
@@ -158,6 +159,38 @@ def test_a_target_that_is_copied_anew_is_the_one_that_is_read(agree):
     agree(scenario)
 
 
+GIVEN: dict[str, Any] = {
+    "a method": lambda m: m.forward,
+    "a method in C": lambda m: [m].__getitem__,
+    "a weak reference": lambda m: weakref.ref(m),
+    "a dict by models": lambda m: {m: 1},
+    "a list": lambda m: [m, m[0].weight],
+}
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_what_a_step_gives_of_a_model_is_of_the_one_that_it_was_given(name):
+    def step(model, optimizer):
+        train(model, optimizer, X, Y)
+        model.held = give(model)
+        return give(model)
+
+    def of(given: Any) -> Any:
+        if isinstance(given, weakref.ref):
+            return given()
+        if callable(given):
+            return given(0) if name == "a method in C" else given.__self__
+        return next(iter(given))
+
+    give, step = GIVEN[name], lucid.compile(step)
+    models = [network() for _ in range(3)]
+    optimizers = [adam(m) for m in models]
+    for i in (0, 0, 1, 1, 2, 0, 1):
+        given = step(models[i], optimizers[i])
+        assert of(given) is models[i]
+        assert of(vars(models[i]).pop("held")) is models[i]
+
+
 def test_an_optimizer_that_only_looks_on_has_no_state():
     models = [network() for _ in range(3)]
     optimizers = [adam(m) for m in models]
@@ -186,6 +219,25 @@ def test_a_call_that_raises_leaves_another_optimizer_as_it_was():
     assert models[1][0].weight.tolist() == before
     step(models[1], optimizers[1], X, Y, index)
     assert len(optimizers[1].state) == 4
+
+
+@pytest.mark.parametrize("method", ["of", "check"])
+def test_one_that_is_interrupted_leaves_another_optimizer_as_it_was(monkeypatch, method):
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    step, models = lucid.compile(train), [network() for _ in range(2)]
+    optimizers = [adam(m) for m in models]
+    for _ in range(2):
+        step(models[0], optimizers[0], X, Y)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(twins.Rebinding, method, interrupt)
+        step(models[1], optimizers[1], X, Y)
+    assert not optimizers[1].state
+    assert not optimizers[1]._has_stepped
+    step(models[1], optimizers[1], X, Y)
+    assert [x["step"].item() for x in optimizers[1].state.values()] == [1] * 4
+    assert step.stats.traces == 1
 
 
 def test_models_of_earlier_folds_are_freed():

@@ -598,22 +598,24 @@ class Program:
         written = {id(cell.storage) for cell in self._written}
         images, guards = Counterparts(lambda x: id(x._storage) in written), self.guards.guards
         given = [(was, now) for (_, was), (_, now) in zip(self._known, call.known, strict=True)]
-        images.pair(given)
-        images.pair([*replaced(guards, images)])
+        made: Program | None = None
         try:
+            images.pair(given)
+            images.pair([*replaced(guards, images)])
             met = works_with(guards) - images.identities
             are_found = all(images.of(was) is now for was, now in given)
             is_clear = images.are_clear and are_found and images.news.isdisjoint(met)
             if is_clear and images.are_models:
-                made = copy(self)
-                made._bind(Rebinding(images), call)
-                made.undo = images.undo
-                if made.guards.failure(call) is None:
-                    return made, images.roots
+                twin = copy(self)
+                twin._bind(Rebinding(images), call)
+                twin.undo = images.undo
+                made = twin if twin.guards.failure(call) is None else None
         except (UnlikeError, EagerOnlyError):  # memory is shared otherwise
             pass
-        undo_all(images.undo)
-        return None
+        finally:  # also where Ctrl-C comes in between
+            if made is None:
+                undo_all(images.undo)
+        return None if made is None else (made, images.roots)
 
     def _bind(self, anew: Rebinding, call: Call) -> None:
         """Be bound to other objects. Raises `UnlikeError` where there are none for some."""

@@ -50,6 +50,7 @@ _SHARED = (*_PLAIN, TensorType, TensorCore, Storage, VersionCounter, Graph, Node
 _OURS = ("guards", "inputs", "results", "recording.guards", "recording.deferred_calls")
 _MODULES = tuple(f"lucid.compiler.{name}" for name in _OURS)
 _CODE = (type, types.FunctionType)
+_CONTAINERS = (list, dict, set, deque)
 # Of what these say the user's objects are told apart from the compiler's own lists and dicts.
 _USERS_FIELDS = frozenset(("owner", "holder", "value", "hooks", "key"))
 
@@ -218,7 +219,7 @@ class Rebinding:
             return value if target is value() else weakref.ref(target)
         if kind is partial:
             keywords = {name: self.of(x) for name, x in value.keywords.items()}
-            return partial(self.of(value.func), *map(self._argument, value.args), **keywords)
+            return partial(self.of(value.func), *map(self._held, value.args), **keywords)
         if kind is types.MethodType:
             return types.MethodType(value.__func__, self.of(value.__self__))
         if kind is types.FunctionType:
@@ -232,15 +233,22 @@ class Rebinding:
         self._shared.append(value)
         return value
 
-    def _argument(self, value: Any) -> Any:
-        """Of a partial, which may have containers of the user's."""
-        return self.images.of(value) if type(value) in (list, dict) else self.of(value)
+    def _held(self, value: Any) -> Any:
+        """Of a partial or in a cell, where containers may be the user's: these aren't copied."""
+        return self._users(value) if isinstance(value, _CONTAINERS) else self.of(value)
+
+    def _users(self, value: Any) -> Any:
+        """What stands for a thing of the user's, which is shared if it is the same as before."""
+        image = self.images.of(value)
+        if image is value:
+            self._shared.append(value)
+        return image
 
     def _function(self, function: Any) -> Any:
         if is_users(function):  # which guards follow, up to what is in its cells
             return function
         cells = function.__closure__ or ()
-        found = [self.of(x.cell_contents) for x in cells]
+        found = [self._held(x.cell_contents) for x in cells]
         if all(x is cell.cell_contents for x, cell in zip(found, cells, strict=True)):
             return function
         made = types.FunctionType(
@@ -276,6 +284,8 @@ class Rebinding:
             return self.of(found)
         if isinstance(holder, AnswerGuard) and name == "args":
             return type(found)(map(self.images.of, found))
+        if isinstance(holder, Constant) and not holds_parts(found):  # a method, a weak reference
+            return self._users(found)
         if name in _USERS_FIELDS and not isinstance(found, Attributes):
             return self.images.of(found)
         return self.of(found)
@@ -316,6 +326,8 @@ def _behind(things: Iterable[Any], ends: Callable[[Any], bool]) -> dict[int, Any
         seen[id(thing)] = thing
         if isinstance(thing, types.FunctionType):
             waiting += [x.cell_contents for x in thing.__closure__ or () if _is_full(x)]
+        elif isinstance(thing, weakref.ReferenceType):
+            waiting.append(thing())
         elif not isinstance(thing, (Graph, Node, Value)):
             waiting += gc.get_referents(thing)
     return seen
