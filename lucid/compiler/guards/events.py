@@ -20,7 +20,7 @@ import sys
 import threading
 import types
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, ParamSpec, TypeVar
 
@@ -93,9 +93,7 @@ _READS_AND_WRITES: dict[str, tuple[str, Sequence[int | str]]] = {
     "STORE_SUBSCR": ("assign_item", (2, 1, 3)),
     "DELETE_SUBSCR": ("delete_item", (2, 1)),
     **dict.fromkeys(_ITERATES, ("iterate", (1,))),
-    "LIST_EXTEND": ("extend_display", (1, 2)),
-    "LIST_APPEND": ("fill_display", (2,)),
-    "LIST_TO_TUPLE": ("fill_display", (1,)),
+    "LIST_EXTEND": ("extend_display", (1,)),
     **dict.fromkeys(_TESTS, ("measure", (1,))),
     **dict.fromkeys(_TESTS_NONE, ("test_none", (1,))),
     **dict.fromkeys(("COMPARE_OP", "BINARY_OP"), ("operate", (2, 1, "methods"))),
@@ -119,7 +117,8 @@ _READS_AND_WRITES: dict[str, tuple[str, Sequence[int | str]]] = {
     "RETURN_VALUE": ("give_back", (1,)),
 }
 _TOLD_AFTER = {"BUILD_STRING": "joined", "IS_OP": "identified"}  # of the result, to a method
-_TOLD_AFTER |= dict.fromkeys(("LIST_EXTEND", "LIST_APPEND", "LIST_TO_TUPLE"), "displayed")
+# What makes `[*a, b]`, and how far from the top the list is; the last one is told of.
+_DISPLAYS = {"LIST_EXTEND": 2, "LIST_APPEND": 2, "LIST_TO_TUPLE": 1}
 _CHANGES = ("assign_item", "store_contents", "operate_in_place")  # the first operand
 _ARRAYS = (np.ndarray, np.generic, TensorCore)
 _CALLS = ("CALL_KW", "CALL_FUNCTION_EX", "CALL" if _MONITORS else "PRECALL")
@@ -181,18 +180,16 @@ def _rows(code: types.CodeType) -> _Rows:
     variables = len(dict.fromkeys((*code.co_varnames, *code.co_cellvars))) + len(code.co_freevars)
     names: tuple[str, ...] = ()
     rows: _Rows = {}
-    after, first = "", None
+    after, first, ends = "", None, _ends_of_displays(code, at)
     for instruction in dis.get_instructions(code):
         kind, offset = instruction.opname, instruction.offset
         if kind == "CALL_INTRINSIC_1":
             kind = _INTRINSICS.get(instruction.arg or 0, kind)
-        if kind == "LIST_APPEND" and instruction.arg != 1:
-            kind = "a comprehension's"
         if kind == "EXTENDED_ARG" and first is None:
             first = offset
         top = variables + at.get(offset, 0)
         before = _Row(after, [top - 1]) if after else None
-        after = _TOLD_AFTER.get(kind, "")
+        after = "displayed" if offset in ends else _TOLD_AFTER.get(kind, "")
         if kind == "KW_NAMES":
             assert instruction.arg is not None
             names = code.co_consts[instruction.arg]
@@ -223,6 +220,27 @@ def _rows(code: types.CodeType) -> _Rows:
     return rows
 
 
+def _ends_of_displays(code: types.CodeType, at: Mapping[int, int]) -> set[int]:
+    """The last instruction of each `[*a, b]` and `(*a, b)`: the list was Python's own up to there.
+
+    Instructions that fill it don't look whether it is.
+    """
+    ends: set[int] = set()
+    last: dict[int, int] = {}  # by the place of the list on the stack
+    for instruction in dis.get_instructions(code):
+        kind, top = instruction.opname, at.get(instruction.offset, 0)
+        if kind == "CALL_INTRINSIC_1":
+            kind = _INTRINSICS.get(instruction.arg or 0, kind)
+        if kind == "BUILD_LIST":
+            last.pop(top - (instruction.arg or 0), None)
+        elif kind in _DISPLAYS and (kind != "LIST_APPEND" or instruction.arg == 1):
+            place = top - _DISPLAYS[kind]
+            ends.discard(last.get(place, -1))
+            ends.add(instruction.offset)
+            last[place] = instruction.offset
+    return ends
+
+
 def _methods_of(kind: str, symbol: str) -> tuple[str, ...]:
     """The special methods by which a class answers for an operator."""
     if kind.startswith("UNARY"):
@@ -234,7 +252,7 @@ def _methods_of(kind: str, symbol: str) -> tuple[str, ...]:
 class Starred(NamedTuple):
     """In the list of a display, `[*a, b]`: all entries of what stands for a list.
 
-    Instructions of displays take Python's own lists alone, and so this is there while one runs.
+    Instructions of displays take Python's own lists alone, so this is there up to the last one.
     """
 
     part: Any
@@ -369,17 +387,12 @@ def _tell(listener: GuardCollector, frame: types.FrameType, row: _Row) -> None:
             stack[before.operands[0]] = instead
     if not method:
         return
-    if method in ("extend_display", "fill_display"):
-        made = operands[-1]
-        if type(stack[made]) is not list:
-            stack[made] = [Starred(stack[made])]
-        if method == "fill_display":
-            return
+    if method == "extend_display":
         part = listener.copied(stack[operands[0]])
         if part is not None:
             stack[operands[0]] = (Starred(part),)
             return
-        method, operands = "iterate", operands[:1]
+        method = "iterate"
     if argument is not None:
         assert isinstance(operands[0], int)
         place, function, args, kwargs = _called(stack, method, operands[0], *argument)
