@@ -113,6 +113,18 @@ def test_rounds_of_which_one_way_draws_more_have_paths():
     agrees(make)
 
 
+def test_rounds_of_which_each_way_draws_from_its_own_bounds_have_paths():
+    def make(_):
+        def step(x):
+            for _ in range(9):
+                x = x * (random.uniform(1, 2) if random.random() < 0.5 else random.uniform(3, 4))
+            return x
+
+        return step
+
+    agrees(make)
+
+
 def test_lists_of_numbers_are_shuffled_at_each_call():
     """Those that the step makes, and one from outside, which each call leaves in its order."""
 

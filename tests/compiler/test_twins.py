@@ -52,6 +52,23 @@ def test_clients_that_take_turns_share_one_trace(agree):
     agree(scenario, traces=1)
 
 
+def test_a_model_that_differed_before_the_first_call_is_seen_to(agree):
+    """Nothing has changed since, so that no epoch tells of it."""
+
+    def scenario(compile):
+        models = [nn.Sequential(nn.Linear(3, 1), nn.BatchNorm1d(1)) for _ in range(3)]
+        models[1].eval()
+        models[2][1].momentum = 0.5
+        optimizers = [optim.SGD(m.parameters(), lr=0.01) for m in models]
+        for model, optimizer in zip(models, optimizers, strict=True):
+            train(model, optimizer, X, Y)  # so none needs the state of a first step
+        step = compile(train)
+        losses = [step(models[i], optimizers[i], X, Y).item() for i in (0, 0, 1, 2, 1, 0)]
+        return losses, state(models, optimizers)
+
+    agree(scenario)
+
+
 @pytest.mark.parametrize("place", ["global", "closure", "attribute", "list"])
 def test_each_fold_may_put_a_model_of_its_own_at_a_place(agree, place):
     def scenario(compile):

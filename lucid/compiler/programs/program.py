@@ -925,7 +925,8 @@ class Program:
         if native is not None and self._decided is not None:
             native.know_sizes(self._decided)
         is_fit, self._has_followed = not self._has_followed, False
-        if not is_fit or self._types is None or self.native is not None:
+        types = self._types
+        if not is_fit or types is None or self.native is not None:
             return
         if self.gradients.are_promised and not self.gradients.is_kept:
             return
@@ -933,8 +934,8 @@ class Program:
             return
         is_measured()  # which may compile: no other step is to wait for that
         with lock:  # one that threads run is never replaced: it would end under them
-            if self.native is None:
-                self.native = native_calls(self, self._types)
+            if self._types is types and self.native is None:  # none has followed meanwhile
+                self.native = native_calls(self, types)
                 self.enter = None if self.native is None else self.native.function
 
     def backward_outside(self) -> Program | None:
