@@ -313,6 +313,9 @@ def _scan(
         found = f.run(carry.tensors, rows.tensors, reverse)
         if found is not None:
             return carry.like(found[0]), tuple(found[1])
+        if type(count) is int and count == 1:  # a decoder's step, which a Python loop calls
+            state, ys = one_by_one(step, carry.tensors, rows.tensors, 1, reverse)
+            return carry.like(state), kept[0].like(ys)
     name = _name_of(f, api)
     state, ys = _rounds(step, carry.tensors, rows.tensors, count, reverse, checkpoint_every, name)
     return carry.like(state), kept[0].like(ys)

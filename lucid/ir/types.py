@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from math import prod
 from typing import Literal
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -120,7 +121,7 @@ MOST_BYTES = 2**63 - 1
 _SMALL = 2**60  # elements of 8 bytes are fewer than that
 
 
-@dataclass(frozen=True, slots=True, init=False)
+@dataclass(frozen=True, slots=True, init=False, weakref_slot=True)
 class TensorType:
     """Element type and static shape: `f32[64,128]`, `i64[]`.
 
@@ -196,7 +197,12 @@ def type_of_array(array: np.ndarray) -> TensorType:
 
 @lru_cache(maxsize=4096)
 def shared_type(dtype: DType, shape: Shape) -> TensorType:
-    """One object for equal types, so that most comparisons end at once."""
-    return TensorType(
-        dtype, tuple([n if n.__class__ is int or is_open(n) else int(n) for n in shape])
-    )
+    """One object for equal types, so that most comparisons end at once.
+
+    It stays the one as long as anything holds it, such as what is known of an op on it.
+    """
+    sizes = tuple([n if n.__class__ is int or is_open(n) else int(n) for n in shape])
+    return _in_use.setdefault((dtype, sizes), TensorType(dtype, sizes))
+
+
+_in_use: WeakValueDictionary[tuple[DType, Shape], TensorType] = WeakValueDictionary()

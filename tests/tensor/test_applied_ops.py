@@ -23,6 +23,7 @@ from lucid.autograd.saved import SavedTensor
 from lucid.ir import ops
 from lucid.ir.inference import application
 from lucid.ir.op import OPS, Op, Sample, Trait, ops_with
+from lucid.ir.types import f32, shared_type
 from lucid.nn import functional as F
 from lucid.runtime.entry.common import Common
 from lucid.tensor import applied as applied_ops, core, slow_ops
@@ -133,6 +134,18 @@ def test_two_ops_with_one_slot_are_both_known() -> None:
     assert there == {application(ops.neg, (each,), {}).native for each in (other, x)}
     assert is_native(ops.neg, (other,), {})
     assert is_native(ops.neg, (x,), {})
+
+
+def test_an_op_stays_known_though_many_other_shapes_came_between() -> None:
+    first = lucid.ones(25)
+    warm(ops.neg, (first,), {})
+    assert is_native(ops.neg, (first,), {})
+    del first
+    for size in range(5000):
+        shared_type(f32, (size, 3))
+    again = lucid.ones(25)
+    warm(ops.neg, (again,), {})
+    assert is_native(ops.neg, (again,), {})
 
 
 APPLIED = [op for op in OPS.values() if op.samples and op.kind not in ("host", "region")]

@@ -1640,8 +1640,7 @@ def record_scan(
     every: a checkpoint is made of the carry before so many rounds.
     """
     loops = loops_here()
-    is_one_round = type(length) is int and length == 1  # a decoder's, which a Python loop calls
-    if loops is None or is_one_round:
+    if loops is None:
         return None
     if every is None or every >= length or not context.grad_enabled:
         return loops.scan(step, carry, xs, length, reverse, name)
