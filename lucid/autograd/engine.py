@@ -83,7 +83,6 @@ class BackwardRun:
         self.queue: list[tuple[int, Node]] = []  # by the order of recording
         self.needed: set[Node] | None = None
         self.reached: Set[Node] | None = None
-        self.roots: list[Node] = []
         self.root_edges: list[Edge] = []
         self.spent: list[Node] = []
         self.unshared: TensorCore | None = None
@@ -91,12 +90,11 @@ class BackwardRun:
         is_watched = create_graph or context.anomaly is not None or context.levels
         self.recorder = None if is_watched else recorder
         self.is_plain = not (is_watched or is_part or recorder is not None)
-        self.targets = frozenset([node for node, _ in wanted or ()])
+        self.targets = frozenset([node for node, _ in wanted] if wanted else ())
         self.spot: Spot = None
         self.location: Location | None = None
 
     def run(self, roots: Sequence[tuple[Edge, Gradient | None]]) -> None:
-        self.roots = [edge[0] for edge, _ in roots]
         self.root_edges = [edge for edge, _ in roots]
         if self.wanted is not None:
             self.needed = self._unheard(self._needed_nodes)(self.roots)
@@ -119,6 +117,10 @@ class BackwardRun:
         if not self.retain_graph:  # only now: after an exception the walk can be repeated
             self._unheard(self._release)()
 
+    @property
+    def roots(self) -> list[Node]:
+        return [node for node, _ in self.root_edges]
+
     def _release(self) -> None:
         for node in self.spent:
             node._release()
@@ -129,13 +131,12 @@ class BackwardRun:
 
     def _walk(self, roots: Sequence[tuple[Edge, Gradient | None]]) -> None:
         for edge, gradient in roots:
-            self.send(edge, gradient)
+            if self.reached is None or edge[0] in self.reached:
+                self._add(edge, gradient)
         from lucid.tensor.core import machine_code
 
         natively = machine_code() if self.is_plain else None
-        run_librarys = self._run_librarys
-        if natively is None:
-            run_librarys = self._unheard(run_librarys)
+        run_librarys = self._unheard(self._run_librarys)
         while self.queue:
             if natively is not None:
                 state = self.queue, self.arrived, self.spent, self._sum_of
@@ -181,7 +182,11 @@ class BackwardRun:
 
     def one(self, type: TensorType) -> Gradient:
         """The gradient of what is differentiated."""
-        return np.ones(type.shape, type.dtype.numpy) if self.is_plain else ones(type)
+        if not self.is_plain:
+            return ones(type)
+        made = np.empty(type.shape, type.dtype.numpy)
+        made.fill(1)
+        return made
 
     def _needed_nodes(self, roots: Sequence[Node]) -> set[Node]:
         """Nodes from which a wanted edge can be reached: those that must run."""

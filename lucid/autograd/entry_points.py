@@ -332,6 +332,6 @@ def _root_gradient(
             f"  output[{i}]:      {describe().partition('  from ')[0]}"
         )
     cast: TensorCore = gradient
-    if gradient.dtype is not output.dtype:
+    if gradient._type.dtype is not output.dtype:
         cast = ops.cast(gradient, dtype=output.dtype)
     return cast

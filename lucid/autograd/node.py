@@ -106,6 +106,12 @@ class Node(Placed):
     def __init__(
         self, edges: tuple[Edge | None, ...], output_types: tuple[TensorType, ...]
     ) -> None:
+        self._initialize(edges, output_types)
+
+    def _initialize(
+        self, edges: tuple[Edge | None, ...], output_types: tuple[TensorType, ...]
+    ) -> None:
+        """What `__init__` does; that is for users, too, whom it tells what they gave wrong."""
         self._ends: tuple[End, ...] = ()
         self._led_to: tuple[Edge | None, ...] | None = edges
         self._sequence = next(sequence_numbers)
@@ -314,7 +320,8 @@ def move_retained(tensor: TensorCore, node: Node | None, index: int) -> None:
 
 def edge_of(tensor: TensorCore) -> Edge | None:
     """Where a gradient for `tensor` goes; None when it doesn't require one."""
-    return _edge_to(end_of(tensor))
+    end = end_of(tensor)
+    return end if type(end) is tuple else _edge_to(end)
 
 
 def end_of(tensor: TensorCore) -> End:

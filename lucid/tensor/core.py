@@ -469,9 +469,10 @@ class TensorCore(Placed, WithGradient):
         """
         if context.recorder is not None:
             context.recorder.note_grad_read(self)
-        if self._grad is None and self._grad_fn is not None and not self._retains_grad:
+        found: Any = self._grad
+        if found is None and self._grad_fn is not None and not self._retains_grad:
             self._warn_of_no_grad()
-        return cast("Tensor | None", self._grad)
+        return found  # type: ignore[no-any-return]
 
     @grad.setter
     def grad(self, value: TensorCore | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,12 +45,9 @@ class Offsets:
     """
 
     def __init__(self) -> None:
-        tensor, storage = object.__new__(Tensor), object.__new__(Storage)
-        counter, batch = VersionCounter(), object.__new__(GradBuffers)
-        node, saved = object.__new__(OpNode), object.__new__(SavedTensor)
-        ctx = object.__new__(BackwardCFunction)
+        batch = object.__new__(GradBuffers)
         self.epoch = slot_offset(type(epoch)(), "count")
-        slots = {type(x): _slots(x) for x in (tensor, storage, counter, node, ctx, saved)}
+        slots = {kind: slots_of(kind) for kind in _OWN_OF_EACH}
         if not slots[BackwardCFunction].items() <= slots[OpNode].items():
             raise UnknownLayoutError("nodes of Functions")
         self.gradient = slots[Tensor]["_gradient"]
@@ -87,8 +84,10 @@ class Offsets:
                     self.fields[field] = at
 
 
-def _slots(value: object) -> dict[str, int]:
-    names = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
+def slots_of(kind: type) -> dict[str, int]:
+    """Where the slots of a class lie in its objects."""
+    value: Any = object.__new__(kind)
+    names = [name for each in kind.__mro__ for name in getattr(each, "__slots__", ())]
     return {name: slot_offset(value, name) for name in names if not name.startswith("__")}
 
 
@@ -123,13 +122,19 @@ class Tables:
         self._kept.append(table)
         return address_of(table)
 
-    def _template(self, value: Any, base: type[Any] | None = None) -> int:
+    def _template(
+        self, value: Any, base: type[Any] | None = None, own: Collection[str] = ()
+    ) -> int:
         """How to make an object like `value`.
 
-        base: has all slots of its class, which may be one of many.
+        base: has all slots of its class, which may be one of many. own: slots that each object has
+        for itself, of a class that `Offsets` doesn't know.
         """
         kind = type(value)
-        offsets = self._offsets.copied[base or kind]
+        if own:
+            offsets = np.array([at for name, at in slots_of(kind).items() if name not in own])
+        else:
+            offsets = self._offsets.copied[base or kind]
         shown = len(offsets), address_of(offsets)
         self._kept += offsets, value
         return self._words((self._offsets.new, id(kind), id(()), id(value), *shown))

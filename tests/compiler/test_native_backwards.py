@@ -13,9 +13,11 @@ import pytest
 
 import lucid
 from lucid import nn
-from lucid.autograd.node import accumulator_of
+from lucid.autograd.node import accumulator_of, sequence_numbers
 from lucid.compiler.programs import native
+from lucid.compiler.programs.backward import Differentiable
 from lucid.ir.errors import LucidError
+from lucid.runtime.entry.words import HISTORY, Word
 
 pytestmark = [
     pytest.mark.skipif(native._measured() is None, reason="objects look different here"),
@@ -309,6 +311,91 @@ def test_a_freed_graph_and_a_written_parameter_are_errors_as_ever(net: nn.Sequen
     with pytest.raises(LucidError, match="modified by an inplace operation"):
         out.backward(g)
     assert all(p.grad is None for p in net.parameters())
+
+
+MODELS: dict[str, Callable[[], nn.Module]] = {
+    "layers": network,
+    "a batch norm": lambda: nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5), nn.Linear(5, 2)),
+    "a dropout": lambda: nn.Sequential(nn.Linear(3, 5), nn.Dropout(0.5), nn.Linear(5, 2)),
+    "its result is saved": lambda: nn.Sequential(nn.Linear(3, 2), nn.Tanh()),
+}
+
+
+def record_of(out: lucid.Tensor) -> tuple[Any, dict[str, Any]]:
+    """That of a call, and what is in its slots and in those of its node, as far as calls agree."""
+    node: Any = out.grad_fn
+    record = node._record
+    found: dict[str, Any] = {name: getattr(record, name) for name in type(record).__slots__[1:]}
+    found["_kept"] = [x.tolist() for x in found["_kept"]]
+    assert found.pop("_versions") == [x.now for x in record._counters]
+    found["_counters"] = [found["_counters"].count(x) for x in found["_counters"]]
+    found["line"] = node._line
+    found |= {name: getattr(node, name) for name in ("_led_to", "_output_types", "_walked")}
+    del found["rule"], found["spot"]
+    return record, found
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_native_code_makes_the_history_that_python_makes(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lucid.manual_seed(0)
+    net, (x, g) = MODELS[kind](), given()
+    records = []
+    for is_native in True, False:
+        if not is_native:
+            monkeypatch.setattr(Differentiable, "likeness", lambda self: None)
+        model = lucid.compile(net)
+        for _ in range(4):
+            model(x).backward(g)
+        plan = model._latest_program().native._plan
+        assert bool(plan[Word.RESULT] == HISTORY) is is_native
+        lucid.manual_seed(1)
+        out, number = model(x), next(sequence_numbers)
+        record, found = record_of(out)
+        known = {id(x) for x in [*record.rule.counters, x._counter, out._counter]}
+        assert {id(x) for x in record._counters} == known
+        assert out.requires_grad and out.output_nr == 0
+        assert out.grad_fn is not None and out.grad_fn._sequence == number - 1
+        assert not record.freed and not record.contexts
+        assert record.freed is not record_of(model(x))[0].freed
+        records.append(found)
+    assert records[0] == records[1]
+
+
+@pytest.mark.parametrize("kind", ["a batch norm", "a dropout"])
+def test_numbers_that_change_between_calls_are_those_of_each_call(
+    kind: str, by_python: list[int]
+) -> None:
+    lucid.manual_seed(0)
+    nets = [MODELS[kind]() for _ in range(2)]
+    nets[1].load_state_dict(nets[0].state_dict())
+    x, g = given()
+    model = lucid.compile(nets[1])
+    for _ in range(4):
+        for call, net in (nets[0], nets[0]), (model, nets[1]):
+            lucid.manual_seed(1)
+            call(x).backward(g)
+            clear(net)
+    by_python.clear()
+    found = []
+    for call, net in (nets[0], nets[0]), (model, nets[1]):
+        lucid.manual_seed(2)
+        layer: Any = net[1]
+        outs = []
+        for number in 0.3, 0.7:
+            name = "p" if kind == "a dropout" else "eps"
+            setattr(layer, name, number)
+            outs.append(call(x))
+        setattr(layer, name, 0.1)
+        outs[1].backward(g)
+        outs[0].backward(2 * g)
+        arrays = [out.detach().numpy() for out in outs]
+        found.append(arrays + gradients([*net.parameters()]))
+    assert not by_python and model.stats.traces == 1
+    assert len(found[0]) == len(found[1]) > 4
+    for wanted, got in zip(*found, strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
 
 
 def test_what_a_call_has_kept_goes_with_the_backward(net: nn.Sequential) -> None:

@@ -192,7 +192,7 @@ class Differentiable:
     def __init__(self, history: History, compiled: CompileWalk) -> None:
         self.layers, self.tape, self.counters, self.users = history
         self._compiled = compiled
-        self._kinds: dict[BackwardKind, Any] = {}
+        self._kinds: dict[Any, Any] = {}  # by `BackwardKind`
         self.own_leaves = [OwnLeaves(layer.leaves) for layer in self.layers]
         self.needs_sizes = self.tape.needs_sizes
         self._types: dict[tuple[int, Sequence[int]], tuple[TensorType, ...]] = {}
@@ -203,15 +203,38 @@ class Differentiable:
         """Whether calls record nothing but arrays: outputs, and inputs that are arguments."""
         tape = self.tape
         inputs = {number for is_output, number in tape.sources if not is_output}
-        rare = tape.formulas, tape.goes_on, inputs - {*arguments}
+        rare = tape.goes_on, inputs - {*arguments}
         return not any(rare)
+
+    def likeness(self) -> tuple[CallRecord, CompiledBackward] | None:
+        """The record of a call and its node, without what each call has of its own.
+
+        None: there are several results, or what they lead to isn't the same for all calls.
+        """
+        tape, layer, own = self.tape, self.layers[0], self.own_leaves[0]
+        rare = tape.sizes, tape.goes_on, layer.upstream, layer.outputs[1:]
+        if any(rare) or len(self.layers) > 1 or not own.tensors:
+            return None
+        record = CallRecord.__new__(CallRecord)
+        record.rule, record.sizes, record.behind = self, (), None
+        record._edges, record._passed = [], frozenset()
+        node = CompiledBackward.__new__(CompiledBackward)
+        node._initialize(own.edges, layer.types)
+        node._layer, node._number, node._walked = layer, 0, ()
+        return record, node
+
+    def numbers(self, floats: Sequence[Number]) -> list[Number]:
+        """The Python numbers that a call keeps, which follow from those that it was given."""
+        formulas = self.tape.formulas
+        return [formula(floats) for formula in formulas] if formulas else []
 
     def edges(self, arguments: Sequence[TensorCore]) -> list[Sequence[Edge | None]]:
         """Per layer where gradients of its leaves go."""
-        return [
-            own.edges if own.are_leaves else [_edge_of(x, arguments) for x in layer.leaves]
-            for own, layer in zip(self.own_leaves, self.layers, strict=True)
-        ]
+        found: list[Sequence[Edge | None]] = []
+        for own, layer in zip(self.own_leaves, self.layers, strict=True):
+            is_own = own.are_leaves
+            found.append(own.edges if is_own else [_edge_of(x, arguments) for x in layer.leaves])
+        return found
 
     def types_at(self, number: int, sizes: Sequence[int]) -> tuple[TensorType, ...]:
         """The types of a layer's outputs in a call that has such sizes."""
@@ -252,10 +275,14 @@ class Differentiable:
         """Those of all backwards."""
         return [program for kind in self._kinds.values() for program in kind._programs.all()]
 
-    def backward(self, kind: BackwardKind) -> Any:
-        """The compiled function that computes the gradients."""
-        found = self._kinds.get(kind)
+    def backward(self, key: tuple[int, tuple[bool, ...], tuple[int, ...], bool]) -> Any:
+        """The compiled function that computes the gradients.
+
+        key: what a `BackwardKind` is made of, and equal to it.
+        """
+        found = self._kinds.get(key)
         if found is None:
+            kind = BackwardKind(*key)
             walk = Walk(kind, self.layers[kind.layer], self.tape, self.users)
             found = self._kinds[kind] = self._compiled(walk)
         return found
@@ -282,8 +309,13 @@ class CallRecord:
         contexts: what host calls of the call have left for those of the backward.
         numbers: the Python numbers that it has kept.
         sizes: those that values have decided.
+        OWN: what each call has for itself, in the order of `entry.words.History`.
     """
 
+    OWN = (
+        *("spot", "freed", "contexts", "numbers", "_counters"),
+        *("_versions", "_kept", "_shown", "_storages"),
+    )
     __slots__ = (
         "__weakref__",
         "_counters",
@@ -315,8 +347,7 @@ class CallRecord:
         self._passed: frozenset[BackwardKind] = frozenset()
         self._edges = rule.edges(arguments)
         self._counters = [*map(_counter, arguments)]
-        formulas = rule.tape.formulas
-        self.numbers = [formula(floats) for formula in formulas] if formulas else []
+        self.numbers = rule.numbers(floats)
 
     def attach(
         self,
@@ -330,17 +361,18 @@ class CallRecord:
         inputs: those of the program, by number.
         """
         rule = self.rule
-        own = [getattr(x, "_counter", _OF_AN_ARRAY) for x in results]
-        self._counters += [*own, *rule.counters]
-        self._versions = [*map(_now, self._counters)]
-        tape = rule.tape
+        counters, tape = self._counters, rule.tape
+        for result in results:
+            counters.append(getattr(result, "_counter", _OF_AN_ARRAY))
+        counters += rule.counters
+        self._versions = [*map(_now, counters)]
         if tape.sizes is not None:
             earlier = running.record
             is_same = earlier is not None and earlier.rule.tape.sizes is tape.sizes
             self.sizes = (earlier if is_same else outputs).sizes  # type: ignore[union-attr]
-        self._kept: list[Any] = [
-            outputs[i] if is_output else inputs[i] for is_output, i in tape.sources
-        ]
+        self._kept: list[Any] = []
+        for is_output, number in tape.sources:
+            self._kept.append(outputs[number] if is_output else inputs[number])
         self._shown = [*tape.tensors, *map(arguments.__getitem__, tape.arguments)]
         self.note_memory()
         nodes: list[CompiledBackward] = []
@@ -367,8 +399,9 @@ class CallRecord:
             self._refuse_written(node, met)
 
     def _is_written(self) -> bool:
-        """Whether something was written since the call."""
-        is_here = [*map(_now, self._counters)] != self._versions
+        """Whether something that a node saved was written since the call."""
+        now, then, checked = [*map(_now, self._counters)], self._versions, self.rule.tape.checked
+        is_here = now != then and any(now[i] != then[i] for i in checked)
         return is_here or (self.behind is not None and self.behind._is_written())
 
     def _refuse_written(self, node: CompiledBackward, met: Node) -> None:
@@ -422,18 +455,25 @@ class CallRecord:
             return None
         if program.output_count < len(walk.kind.wanted):  # some are None
             return None
-        if tape.is_written or tape.formulas or tape.goes_on:
+        if tape.is_written or tape.goes_on:
             return None
         if self._is_written() or [*map(_storage, self._shown)] != self._storages:
             return None
-        given = [*self._lengths(), *gradients, *self._kept]
+        lengths = self._lengths() if tape.lengths else ()
+        given = [*lengths, *gradients, *self._kept]
+        before = running.record
         try:
+            if tape.formulas:
+                running.record = self  # its numbers are read
             found = form.function(*given)
             if found is not SLOW_PATH or tape.sizes is None or self.rule.needs_sizes:
                 return None if found is SLOW_PATH else found
             made: Sequence[np.ndarray] | None = program.arrays_of_any_size(given)
         except NotFinite:  # the long way says where it is made
             return None
+        finally:
+            if tape.formulas:
+                running.record = before
         return made
 
     def _lengths(self) -> list[np.ndarray]:
@@ -546,8 +586,13 @@ def _row_major(gradient: TensorCore) -> TensorCore:
 
 
 class CompiledBackward(CustomNode):
-    """The node of one layer of a call's results."""
+    """The node of one layer of a call's results.
 
+    Attributes:
+        OWN: what that of each call has for itself, in the order of `entry.words.History`.
+    """
+
+    OWN = "_record", "_sequence", "_spot"
     __slots__ = ("_layer", "_number", "_record", "_walked")
     _takes_undefined = False
     _has_separate_outputs = True
@@ -560,13 +605,14 @@ class CompiledBackward(CustomNode):
         edges: tuple[Edge | None, ...],
         results: Sequence[TensorCore],
     ) -> None:
-        layer = record.rule.layers[number]
-        places = [output.positions for output in layer.outputs]
-        if record.rule.tape.sizes is None or not all(places):
-            types = record.rule.types_at(number, record.sizes)
-        else:
-            types = tuple([results[positions[0]]._type for positions in places])
-        super().__init__(edges, types)
+        layer, types = record.rule.layers[number], record.rule.layers[number].types
+        if record.rule.tape.sizes is not None:
+            places = [output.positions for output in layer.outputs]
+            if all(places):
+                types = tuple([results[positions[0]]._type for positions in places])
+            else:
+                types = record.rule.types_at(number, record.sizes)
+        self._initialize(edges, types)
         self._spot = record.spot
         self._record = record
         self._number = number
@@ -589,20 +635,26 @@ class CompiledBackward(CustomNode):
 
     def _on_arrays(self, gradients: Sequence[Gradient | None]) -> Sequence[Gradient | None] | None:
         run, rule = context.backward_run, self._record.rule
-        arrays = [data_of(gradient) for gradient in gradients if gradient is not None]
-        if run is None or not arrays:
+        given, sent = [], []
+        for gradient in gradients:
+            sent.append(gradient is not None)
+            if gradient is None:
+                continue
+            array = gradient if isinstance(gradient, np.ndarray) else data_of(gradient)
+            if array is None:
+                return None
+            given.append(np.asarray(array, order="C"))  # a mean's is one number everywhere
+        if run is None or not given:
             return None
-        # A mean's gradient is one number wherever one looks.
-        given = [x if x is None else np.asarray(x, order="C") for x in arrays]
-        wanted = self._wanted(run)
-        sent = tuple([gradient is not None for gradient in gradients])
-        backward = rule.backward(BackwardKind(self._number, sent, wanted, False))
+        own = rule.own_leaves[self._number]
+        is_own = self._led_to is own.edges
+        wanted = own.every if is_own and run.wanted is None else self._wanted(run)
+        backward = rule.backward((self._number, tuple(sent), wanted, False))
         found = self._record.on_arrays(backward, given)
         if found is None:
             return None
         self._walked = backward.__wrapped__.nodes
-        own = rule.own_leaves[self._number]
-        if self._edges is not own.edges or own.are_hooked or not run.ends_here:
+        if not is_own or own.are_hooked or not run.ends_here:
             return self._at_edges(wanted, found)
         if not _leave_on(own, found):
             for leaf, gradient in zip(own.tensors, found, strict=True):
@@ -628,7 +680,7 @@ class CompiledBackward(CustomNode):
         if context.levels:
             return self._apply_in_levels(gradients, wanted, is_open)
         sent = tuple([gradient is not None for gradient in gradients])
-        backward = self._record.rule.backward(BackwardKind(self._number, sent, wanted, is_open))
+        backward = self._record.rule.backward((self._number, sent, wanted, is_open))
         given = [gradient for gradient in gradients if gradient is not None]
         found = self._record.gradients(self, backward, given)
         self._walked = backward.__wrapped__.nodes

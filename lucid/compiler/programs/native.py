@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lucid.autograd.node import sequence_numbers
 from lucid.compiler.guards.guard import ABSENT, CONTENTS, field_of
 from lucid.compiler.guards.mutable_sources import (
     AppendEffect,
@@ -30,7 +31,7 @@ from lucid.compiler.guards.mutable_sources import (
 )
 from lucid.compiler.guards.table import GuardTable
 from lucid.compiler.inputs.cells import FormulaGuard
-from lucid.compiler.inputs.scalars import Formula
+from lucid.compiler.inputs.scalars import Formula, Number
 from lucid.compiler.inputs.signature import PlainType
 from lucid.compiler.programs.gathering import Kind, Read
 from lucid.compiler.recording.guards import Guards
@@ -39,6 +40,7 @@ from lucid.compiler.results.output_specs import Constant, GraphOutput
 from lucid.compiler.results.side_effects import SideEffects
 from lucid.dtypes import default_dtype_place
 from lucid.ir.extents import is_open, replaced
+from lucid.ir.location import Spot, user_spot
 from lucid.ir.memory import address_of
 from lucid.ir.strides import contiguous_strides
 from lucid.ir.types import Shape, TensorType, shared_type
@@ -59,15 +61,20 @@ from lucid.runtime.entry.words import (
     ALL,
     CONSTANT,
     FIRST,
+    HERE,
+    HISTORY,
     IN_CELL,
     IN_DICT,
     IN_LIST,
     NUMBER_CALLED,
     NUMBER_IN_DICT,
     NUMBER_IN_TUPLE,
+    OF_ARGUMENT,
+    OF_ARRAY,
     OTHER,
     SIZED_WORDS,
     Checked,
+    History,
     Word,
     of_axis,
 )
@@ -76,7 +83,7 @@ from lucid.runtime.once import Once
 from lucid.runtime.threads import pool
 from lucid.tensor.context import context, epoch
 from lucid.tensor.core import TensorCore
-from lucid.tensor.objects import Offsets, Tables, measured, own, template_of
+from lucid.tensor.objects import Offsets, Tables, measured, own, slots_of, template_of
 from lucid.tensor.storage import Storage, VersionCounter
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.write_locks import Keys, exchange_lock, held, lock, take_back
@@ -424,7 +431,7 @@ class NativeCalls(_CallTables):
 
     def _table(
         self,
-        count: Word | Checked,
+        count: Word | Checked | History,
         records: Sequence[Sequence[int]],
         plan: np.ndarray | None = None,
     ) -> None:
@@ -763,6 +770,54 @@ class NativeCalls(_CallTables):
                 _finish, self._program, kept, len(self._types), plan, buffers
             )
             plan[Word.RESULT], plan[Word.RESULT_AT] = OTHER, self._keep(finish)
+            if made and program.is_simple and not (program.hosts or program.arrays):
+                self._enter_history(program)
+
+    def _enter_history(self, program: Program) -> None:
+        """Let native code give the result its history, where that is the same for all calls."""
+        rule = program.differentiable
+        like = None if rule is None else rule.likeness()
+        is_whole = self._kept_results == [*range(program.output_count)]
+        if rule is None or like is None or not is_whole or self._made[0].slot:
+            return
+        tape, places, fields = rule.tape, dict(program.arguments), self._offsets.fields
+        counter, array = fields["tensor_counter"], fields["tensor_array"]
+        counters = [(OF_ARGUMENT, i, counter) for i in range(program.tensor_count)]
+        counters += [(OF_ARRAY, 0, counter), *((HERE, self._keep(x), 0) for x in rule.counters)]
+        kept = [
+            (OF_ARRAY, i, 0 if i else array) if is_output else (OF_ARGUMENT, places[i], array)
+            for is_output, i in tape.sources
+        ]
+        shown = [(HERE, self._keep(x), 0) for x in tape.tensors]
+        shown += [(OF_ARGUMENT, i, 0) for i in tape.arguments]
+        record, node = like
+        numbers = functools.partial(_kept_numbers, self._program)
+        words = {
+            History.RECORD: self._template(record, own=record.OWN),
+            History.NODE: self._template(node, own=node.OWN),
+            History.SPOT: self._keep(_spot),
+            History.NUMBERS: self._keep(numbers) if tape.formulas else 0,
+            History.SEQUENCE: self._keep(sequence_numbers),
+            History.OUTPUT_NR: self._keep(0),
+            History.EMPTY: self._keep(()),
+        }
+        of_record, of_node = slots_of(type(record)), slots_of(type(node))
+        owns = (*(of_record[x] for x in record.OWN), *(of_node[x] for x in node.OWN))
+        words |= dict(zip([*History][-len(owns) :], owns, strict=True))
+        plan = np.zeros(len(History), np.int64)
+        for word, value in words.items():
+            plan[word] = value
+        leaves = [(self._keep(leaf),) for leaf in rule.own_leaves[0].tensors]
+        for count, sources in (
+            (History.LEAVES, leaves),
+            (History.COUNTERS, counters),
+            (History.KEPT, kept),
+            (History.SHOWN, shown),
+        ):
+            self._table(count, sources, plan)
+        self._kept.append(plan)
+        self._plan[Word.HISTORY_AT] = address_of(plan)
+        self._plan[Word.RESULT] = HISTORY
 
 
 @functools.cache
@@ -793,6 +848,18 @@ def _sized_type(type: TensorType, strides: Shape, sized: Sized) -> tuple[TensorT
 def _begin(reference: weakref.ref[Program]) -> None:
     """Take what is to be taken before the step runs."""
     reference().begin()  # type: ignore[union-attr]
+
+
+def _kept_numbers(reference: weakref.ref[Program]) -> list[Number]:
+    """Those that a call keeps for its backward."""
+    program: Any = reference()
+    found: list[Number] = program.differentiable.numbers(program.found_numbers)
+    return found
+
+
+def _spot() -> Spot:
+    """The line of the user's that has called the step."""
+    return user_spot()
 
 
 def _finish(

@@ -849,7 +849,7 @@ class Program:
             args = [of_array(x) if type(x) is np.ndarray else x for x in args]
         inputs: dict[int, Any] = {}
         if rule is not None:
-            record = CallRecord(rule, args, ())
+            record = CallRecord(rule, args, self.found_numbers)
             for number, position in self.arguments:
                 inputs[number] = args[position]._array
         made, result = self.made_natively, None

@@ -357,7 +357,7 @@ class OwnLeaves:
 
     Attributes:
         tensors: the leaves; none where there are others.
-        edges: where their gradients go.
+        edges: where their gradients go; every: the numbers of these.
         native: the leaves as native code sees them, once it has.
     """
 
@@ -367,6 +367,7 @@ class OwnLeaves:
         self.tensors = found if len(found) == len(leaves) else []
         self._nodes = [accumulator_of(leaf) for leaf in self.tensors]
         self.edges: tuple[Edge, ...] = tuple([(node, 0) for node in self._nodes])
+        self.every = tuple(range(len(self.edges)))
 
     @property
     def are_leaves(self) -> bool:

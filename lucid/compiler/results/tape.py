@@ -86,6 +86,7 @@ class Tape:
         custom: the nodes in `kept` of custom Functions.
         tensors: those from outside that nodes saved; arguments: the same of arguments, by position.
         is_written: whether the step has written something that a node saved.
+        checked: numbers of the version counters of what nodes saved.
         formulas: of the Python numbers that each call keeps.
         cut: which values are residuals, and what is computed again.
         sizes: the open ones of the trace, which each call has for itself; None: there are none.
@@ -122,7 +123,9 @@ class Tape:
         self.tensors: list[TensorCore] = [
             x for x in known.values() if histories.argument_of(x) < 0 and not recorder.is_own(x)
         ]
-        self.is_written = any(entry.writes for kept in self.kept.values() for entry in kept)
+        entries = [entry for kept in self.kept.values() for entry in kept]
+        self.is_written = any(entry.writes for entry in entries)
+        self.checked = {entry.counter for entry in entries}
         holdings = Holdings(recorder, histories, self.formulas)
         self._functions = {**recorder.graph.functions}
         self._bodies: dict[Graph, Any] = {}  # of region ops: `recording/loops.py`

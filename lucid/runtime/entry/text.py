@@ -12,6 +12,7 @@ from __future__ import annotations
 from lucid.codegen.llvm.builder import Module, Val, const
 from lucid.codegen.llvm.target import Target
 from lucid.runtime.entry.guards import define_guards
+from lucid.runtime.entry.histories import define_history
 from lucid.runtime.entry.objects import define_tensor
 from lucid.runtime.entry.places import define_gather
 from lucid.runtime.entry.sizes import define_sizes
@@ -19,6 +20,7 @@ from lucid.runtime.entry.words import (
     ALL,
     CONSTANT,
     FIRST,
+    HISTORY,
     IS_READY,
     IS_TOUCHED,
     RAISED,
@@ -45,6 +47,7 @@ def entry_text(target: Target, layout: Layout) -> str:
         _define_batch,
         _define_leave,
         define_tensor,
+        define_history,
         _define_result,
         _define_run,
         _define_enter,
@@ -214,6 +217,11 @@ def _define_result(module: Module, layout: Layout) -> None:
             with b.loop(0, b.word(plan, Word.RESULTS)) as loop:
                 b.api("PyTuple_SetItem", made, loop.index, b.word(arrays, loop.index))
             b.answer(made)
+        with b.if_(b.eq(kind, HISTORY)):
+            made = b.call("history", "i64", plan, args)
+            with b.if_(b.ne(made, 1)):
+                _drop_arrays(b, plan)
+                b.answer(made)
         values, count = b.word(plan, Word.VALUES_AT), b.word(plan, Word.ARGUMENT_COUNT)
         with b.loop(0, count) as loop:
             b.set_word(values, loop.index, b.word(args, loop.index))

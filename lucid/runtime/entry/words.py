@@ -49,6 +49,7 @@ IMPORTS = (
     "PyObject_VectorcallDict",
     "PySequence_Concat",
     "PySet_Contains",
+    "PySet_New",
     "PyThreadState_Get",
     "PyThreadState_GetID",
     "PyTuple_GetItem",
@@ -178,7 +179,9 @@ class Word(IntEnum):
     RAISE = 37  # a callable that raises what the step found
     COUNTERS = 38  # place, increment
     COUNTERS_AT = 39
-    RESULT = 40  # a constant, the first new array, a tuple of them, or of a callable on the values
+    # A constant, the first new array, the same with a history, a tuple of them, or of a callable on
+    # the values.
+    RESULT = 40
     RESULT_AT = 41
     # Arrays that become tensors: which one, templates of its storage, counter and tensor. A
     # template: function, class, empty tuple, template, number of words, words at.
@@ -225,6 +228,7 @@ class Word(IntEnum):
     FILLINGS = 77  # addresses of what fills in words for new sizes
     FILLINGS_AT = 78
     EXCEPTION = 79  # Python's class: the long way comes to these again, but to no interrupt
+    HISTORY_AT = 80  # words of `History`, for a result of that kind
 
 
 class Checked(IntEnum):
@@ -244,6 +248,42 @@ class Checked(IntEnum):
     QUESTIONS_AT = 11
 
 
+class History(IntEnum):
+    """Words for the history of the first new array's tensor: a call's record, and a node before it.
+
+    Sources are told by where they are, a number there, and the field to take of it, or 0: itself.
+    """
+
+    RECORD = 0  # templates
+    NODE = 1
+    SPOT = 2  # callable: where the user's code stands
+    SEQUENCE = 3  # an iterator over the numbers of nodes
+    NUMBERS = 4  # callable: the Python numbers that the call keeps; or 0: there are none
+    OUTPUT_NR = 5  # an int
+    EMPTY = 6  # the empty tuple
+    LEAVES = 7  # tensors that must be leaves still
+    LEAVES_AT = 8
+    COUNTERS = 9  # sources: of version counters, of what is kept, and of tensors that are shown
+    COUNTERS_AT = 10
+    KEPT = 11
+    KEPT_AT = 12
+    SHOWN = 13
+    SHOWN_AT = 14
+    # Offsets of the fields of the record, then of the node.
+    SPOT_OF_RECORD = 15
+    FREED = 16
+    CONTEXTS = 17
+    NUMBERS_OF_RECORD = 18
+    COUNTERS_OF_RECORD = 19
+    VERSIONS = 20
+    KEPT_OF_RECORD = 21
+    SHOWN_OF_RECORD = 22
+    STORAGES = 23
+    RECORD_OF_NODE = 24
+    SEQUENCE_OF_NODE = 25
+    SPOT_OF_NODE = 26
+
+
 # Words of a call's buffers: whether all inputs are in its table, whether we have written there, and
 # the bytes of its memory for temporaries.
 IS_READY, IS_TOUCHED, ARENA_BYTES = range(3)
@@ -251,8 +291,9 @@ SIZED_WORDS = 6  # of a record of sizes, before these
 MULTIPLY, ADD, QUOTIENT, LESS, EQUAL = range(5)  # what a step does
 MOST_AXES = 64  # of an array
 NUMBER_IN_DICT, NUMBER_IN_TUPLE, NUMBER_CALLED = range(3)
-CONSTANT, FIRST, ALL, OTHER = range(4)
+CONSTANT, FIRST, HISTORY, ALL, OTHER = range(5)
 IN_DICT, IN_LIST, IN_CELL = range(3)
+HERE, OF_ARGUMENT, OF_ARRAY = range(3)  # where a source is: it is the number; at that number
 RAISED = 1 << 40  # in place of a code of the step: an exception is set
 
 

@@ -1,0 +1,150 @@
+"""The history of a compiled function's result: what a call keeps for its backward, and a node.
+
+It is what `CallRecord` and `CompiledBackward` do in Python, for calls that leave nothing else.
+"""
+
+from __future__ import annotations
+
+from lucid.codegen.llvm.builder import Module, Val, const
+from lucid.runtime.entry.words import (
+    HERE,
+    OF_ARGUMENT,
+    EntryBuilder,
+    History,
+    Layout,
+    Word,
+    entry_function,
+)
+
+
+def define_history(module: Module, layout: Layout) -> None:
+    """The first new tensor, with a history; 1 where Python is to make it; 0 with an exception."""
+    _define_listed(module)
+    _define_fields(module)
+    _define_are_leaves(module, layout)
+    _define_record(module, layout)
+    with entry_function(module, "history", "plan", "args") as b:
+        plan, args = b.args
+        words, tensor = b.word(plan, Word.HISTORY_AT), b.word(b.word(plan, Word.ARRAYS_AT))
+        with b.if_(b.eq(b.call("are_leaves", "i64", plan, words), 0)):
+            b.answer(1)
+        record = b.call("record", "i64", plan, words, args)
+        b.require(b.ne(record, 0))
+        node = b.call("instance", "i64", b.word(words, History.NODE))
+        _require(b, node, record)
+        _set(b, words, node, History.RECORD_OF_NODE, record)
+        number = b.api("PyIter_Next", b.word(words, History.SEQUENCE))
+        _require(b, number, node)
+        _set(b, words, node, History.SEQUENCE_OF_NODE, number)
+        spot = b.word(b.add(record, b.word(words, History.SPOT_OF_RECORD)))
+        b.own(spot)
+        _set(b, words, node, History.SPOT_OF_NODE, spot)
+        number, yes = b.word(words, History.OUTPUT_NR), b.word(plan, Word.TRUE)
+        for value in number, yes, tensor:
+            b.own(value)
+        b.exchange(tensor, layout.tensor_output_nr, number)
+        b.exchange(tensor, layout.tensor_requires_grad, yes)
+        b.exchange(tensor, layout.tensor_grad_fn, node)
+        b.answer(tensor)
+
+
+def _define_listed(module: Module) -> None:
+    """A list of what is at sources."""
+    with entry_function(module, "listed", "plan", "args", "count", "sources") as b:
+        plan, args, count, sources = b.args
+        made = b.api("PyList_New", count)
+        b.require(b.ne(made, 0))
+        with b.loop(0, count) as loop:
+            source = b.record(sources, loop.index, 3)
+            where, number = b.word(source), b.word(source, 1)
+            with b.if_else(b.eq(where, HERE)) as branch:
+                with branch.then():
+                    pass
+                with branch.otherwise():
+                    is_given = b.eq(where, OF_ARGUMENT)
+                    values = b.select(is_given, args, b.word(plan, Word.ARRAYS_AT))
+                    there = b.word(values, number)
+            found = branch.merge(number, there)
+            field = b.word(source, 2)
+            with b.if_else(b.ne(field, 0)) as branch:
+                with branch.then():
+                    part = b.word(b.add(found, field))
+                with branch.otherwise():
+                    pass
+            found = branch.merge(part, found)
+            b.own(found)
+            b.api("PyList_SetItem", made, loop.index, found)
+        b.answer(made)
+
+
+def _define_fields(module: Module) -> None:
+    """A list of a field of each object in a list."""
+    with entry_function(module, "fields", "objects", "offset") as b:
+        objects, offset = b.args
+        count = b.api("PyList_Size", objects)
+        made = b.api("PyList_New", count)
+        b.require(b.ne(made, 0))
+        with b.loop(0, count) as loop:
+            found = b.word(b.add(b.api("PyList_GetItem", objects, loop.index), offset))
+            b.own(found)
+            b.api("PyList_SetItem", made, loop.index, found)
+        b.answer(made)
+
+
+def _define_are_leaves(module: Module, layout: Layout) -> None:
+    """Whether the tensors that gradients go to are leaves still."""
+    with entry_function(module, "are_leaves", "plan", "words") as b:
+        plan, words = b.args
+        with b.loop(0, b.word(words, History.LEAVES)) as loop:
+            leaf = b.word(b.word(words, History.LEAVES_AT), loop.index)
+            b.require(b.eq(b.field(leaf, layout.tensor_grad_fn), b.word(plan, Word.NONE)))
+            chain = b.field(leaf, layout.tensor_view_chain)
+            b.require(b.eq(chain, b.word(words, History.EMPTY)))
+        b.answer(1)
+
+
+def _define_record(module: Module, layout: Layout) -> None:
+    """The record of a call; 0 with an exception."""
+    with entry_function(module, "record", "plan", "words", "args") as b:
+        plan, words, args = b.args
+        record = b.call("instance", "i64", b.word(words, History.RECORD))
+        b.require(b.ne(record, 0))
+
+        def put(field: History, value: Val) -> Val:
+            _require(b, value, record)
+            _set(b, words, record, field, value)
+            return value
+
+        def listed(field: History, count: History) -> Val:
+            sources = b.word(words, count), b.word(words, count + 1)
+            return put(field, b.call("listed", "i64", plan, args, *sources))
+
+        put(History.SPOT_OF_RECORD, b.api("PyObject_CallNoArgs", b.word(words, History.SPOT)))
+        put(History.FREED, b.api("PySet_New", 0))
+        put(History.CONTEXTS, b.api("PyDict_New"))
+        with b.if_else(b.ne(b.word(words, History.NUMBERS), 0)) as branch:
+            with branch.then():
+                found = b.api("PyObject_CallNoArgs", b.word(words, History.NUMBERS))
+            with branch.otherwise():
+                empty = b.api("PyList_New", 0)
+        put(History.NUMBERS_OF_RECORD, branch.merge(found, empty))
+        listed(History.KEPT_OF_RECORD, History.KEPT)
+        for field, count, taken, offset in (
+            (History.COUNTERS_OF_RECORD, History.COUNTERS, History.VERSIONS, layout.counter_now),
+            (History.SHOWN_OF_RECORD, History.SHOWN, History.STORAGES, layout.tensor_storage),
+        ):
+            found = listed(field, count)
+            put(taken, b.call("fields", "i64", found, const("i64", offset)))
+        b.answer(record)
+
+
+def _set(b: EntryBuilder, words: Val, made: Val, field: History, value: Val) -> None:
+    """Put a value that is ours into a field that the template has left empty."""
+    b.set_word(b.add(made, b.word(words, field)), 0, value)
+
+
+def _require(b: EntryBuilder, value: Val, made: Val) -> None:
+    """Return 0, and drop what was made before, for a null."""
+    with b.if_(b.eq(value, 0)):
+        b.drop(made)
+        b.answer(0)
