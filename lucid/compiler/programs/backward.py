@@ -199,11 +199,11 @@ class Differentiable:
         self._shapes: dict[int, Callable[[Sequence[int]], Sequence[Any]]] = {}
         self._given: dict[BackwardKind, tuple[list[TensorType], list[Strides | None]]] = {}
 
-    def is_plain(self, arguments: Collection[int]) -> bool:
-        """Whether calls record nothing but arrays: outputs, and inputs that are arguments."""
+    def is_plain(self, given: Collection[int]) -> bool:
+        """Whether calls record nothing but outputs, and inputs that each call gives."""
         tape = self.tape
         inputs = {number for is_output, number in tape.sources if not is_output}
-        rare = tape.goes_on, inputs - {*arguments}
+        rare = tape.goes_on, inputs - {*given}
         return not any(rare)
 
     def likeness(self) -> tuple[CallRecord, CompiledBackward] | None:

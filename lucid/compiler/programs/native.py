@@ -59,6 +59,7 @@ from lucid.runtime.entry.sizes import Filling
 from lucid.runtime.entry.text import LEAVE
 from lucid.runtime.entry.words import (
     ALL,
+    CALLED,
     CONSTANT,
     FIRST,
     HERE,
@@ -766,14 +767,26 @@ class NativeCalls(_CallTables):
             plan[Word.RESULT] = FIRST
         else:
             buffers = self._kept[0]
+            cells = self._cells(program, buffers)
             finish = functools.partial(
-                _finish, self._program, kept, len(self._types), plan, buffers
+                _finish, self._program, kept, len(self._types), plan, buffers, cells
             )
             plan[Word.RESULT], plan[Word.RESULT_AT] = OTHER, self._keep(finish)
             if made and program.is_simple and not (program.hosts or program.arrays):
-                self._enter_history(program)
+                self._enter_history(program, cells)
 
-    def _enter_history(self, program: Program) -> None:
+    def _cells(self, program: Program, buffers: Context) -> Mapping[int, np.ndarray]:
+        """Where the live numbers lie that a call keeps for its backward, by the input's number."""
+        rule = program.differentiable
+        numbers = {number for number, _ in (*program.numbers, *program.readers)}
+        cells = {}
+        for is_output, number in () if rule is None else rule.tape.sources:
+            if not is_output and number in numbers:
+                memory: Any = (ctypes.c_char * 8).from_address(buffers.address + 8 * number)
+                cells[number] = np.ndarray((), buffers.expected[number].dtype, memory)
+        return cells
+
+    def _enter_history(self, program: Program, cells: Mapping[int, np.ndarray]) -> None:
         """Let native code give the result its history, where that is the same for all calls."""
         rule = program.differentiable
         like = None if rule is None else rule.likeness()
@@ -784,10 +797,14 @@ class NativeCalls(_CallTables):
         counter, array = fields["tensor_counter"], fields["tensor_array"]
         counters = [(OF_ARGUMENT, i, counter) for i in range(program.tensor_count)]
         counters += [(OF_ARRAY, 0, counter), *((HERE, self._keep(x), 0) for x in rule.counters)]
-        kept = [
-            (OF_ARRAY, i, 0 if i else array) if is_output else (OF_ARGUMENT, places[i], array)
-            for is_output, i in tape.sources
-        ]
+        kept = []
+        for is_output, i in tape.sources:
+            if is_output:
+                kept.append((OF_ARRAY, i, 0 if i else array))
+            elif i in cells:
+                kept.append((CALLED, self._keep(cells[i].copy), 0))
+            else:
+                kept.append((OF_ARGUMENT, places[i], array))
         shown = [(HERE, self._keep(x), 0) for x in tape.tensors]
         shown += [(OF_ARGUMENT, i, 0) for i in tape.arguments]
         record, node = like
@@ -868,6 +885,7 @@ def _finish(
     count: int,
     plan: np.ndarray,
     buffers: Context,
+    cells: Mapping[int, np.ndarray],
     *values: Any,
 ) -> Any:
     """What a call returns, of so many arguments and of the outputs of these numbers."""
@@ -889,7 +907,7 @@ def _finish(
     elif program.decides_sizes:
         found = ctypes.cast(int(plan[Word.SIZED]), ctypes.py_object).value
         outputs.sizes = found.sized.values if isinstance(found, SizedTables) else found
-    return program.finish(outputs, values[:count])
+    return program.finish(outputs, values[:count], cells)
 
 
 def _number_of(formula: Formula, reference: weakref.ref[Program]) -> Any:

@@ -775,7 +775,7 @@ class Program:
 
         count: of its arguments.
         """
-        arguments = {number for number, _ in self.arguments}
+        given = {number for number, _ in (*self.arguments, *self.numbers, *self.readers)}
         rule, guards, uses = self.differentiable, self.guards, self.guards.grads_read
         places = [id(use.leaf) for use in uses if use.found is not None]
         leaves = {leaf: place for place, leaf in enumerate(places, count)}
@@ -794,7 +794,7 @@ class Program:
             any(use.leaf is None for use, _ in self.gradients.others),
             self._has_given,
             self._claimed_memory,
-            rule is not None and not rule.is_plain(arguments),
+            rule is not None and not rule.is_plain(given),
         )
         if any(rare):
             return False
@@ -836,12 +836,13 @@ class Program:
             run.changed = self._effects[-1].entries()
         self._begun = run
 
-    def finish(self, outputs: Any, args: Sequence[Any]) -> Any:
+    def finish(self, outputs: Any, args: Sequence[Any], cells: Mapping[int, np.ndarray]) -> Any:
         """What a call returns that native code has run; also sets what could not be promised.
 
         Calls that come after it are left to `call_native`. It can be done again after an interrupt.
 
         outputs: `Results` of the call, with a tensor where native code has made the result.
+        cells: where live numbers lie that the backward is given, by the input's number.
         """
         rule, record = self.differentiable, None
         args = args[: self.tensor_count]
@@ -852,6 +853,8 @@ class Program:
             record = CallRecord(rule, args, self.found_numbers)
             for number, position in self.arguments:
                 inputs[number] = args[position]._array
+            for number, cell in cells.items():
+                inputs[number] = cell.copy()
         made, result = self.made_natively, None
         if made is not None:
             result, outputs[made.slot] = outputs[made.slot], outputs[made.slot]._array

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from lucid.codegen.llvm.builder import Module, Val, const
 from lucid.runtime.entry.words import (
+    CALLED,
     HERE,
     OF_ARGUMENT,
     EntryBuilder,
@@ -50,29 +51,29 @@ def define_history(module: Module, layout: Layout) -> None:
 
 def _define_listed(module: Module) -> None:
     """A list of what is at sources."""
+    with entry_function(module, "at_source", "plan", "args", "source") as b:
+        plan, args, source = b.args
+        where, number, field = (b.word(source, i) for i in range(3))
+        with b.if_(b.eq(where, CALLED)):
+            b.answer(b.api("PyObject_CallNoArgs", number))
+        with b.if_(b.eq(where, HERE)):
+            b.own(number)
+            b.answer(number)
+        values = b.select(b.eq(where, OF_ARGUMENT), args, b.word(plan, Word.ARRAYS_AT))
+        found = b.word(values, number)
+        with b.if_(b.ne(field, 0)):
+            part = b.word(b.add(found, field))
+            b.own(part)
+            b.answer(part)
+        b.own(found)
+        b.answer(found)
     with entry_function(module, "listed", "plan", "args", "count", "sources") as b:
         plan, args, count, sources = b.args
         made = b.api("PyList_New", count)
         b.require(b.ne(made, 0))
         with b.loop(0, count) as loop:
-            source = b.record(sources, loop.index, 3)
-            where, number = b.word(source), b.word(source, 1)
-            with b.if_else(b.eq(where, HERE)) as branch:
-                with branch.then():
-                    pass
-                with branch.otherwise():
-                    is_given = b.eq(where, OF_ARGUMENT)
-                    values = b.select(is_given, args, b.word(plan, Word.ARRAYS_AT))
-                    there = b.word(values, number)
-            found = branch.merge(number, there)
-            field = b.word(source, 2)
-            with b.if_else(b.ne(field, 0)) as branch:
-                with branch.then():
-                    part = b.word(b.add(found, field))
-                with branch.otherwise():
-                    pass
-            found = branch.merge(part, found)
-            b.own(found)
+            found = b.call("at_source", "i64", plan, args, b.record(sources, loop.index, 3))
+            _require(b, found, made)
             b.api("PyList_SetItem", made, loop.index, found)
         b.answer(made)
 

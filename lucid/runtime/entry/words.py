@@ -293,7 +293,8 @@ MOST_AXES = 64  # of an array
 NUMBER_IN_DICT, NUMBER_IN_TUPLE, NUMBER_CALLED = range(3)
 CONSTANT, FIRST, HISTORY, ALL, OTHER = range(5)
 IN_DICT, IN_LIST, IN_CELL = range(3)
-HERE, OF_ARGUMENT, OF_ARRAY = range(3)  # where a source is: it is the number; at that number
+# Where a source is: it is the number itself; it has that number there; what a callable makes.
+HERE, OF_ARGUMENT, OF_ARRAY, CALLED = range(4)
 RAISED = 1 << 40  # in place of a code of the step: an exception is set
 
 
