@@ -137,16 +137,17 @@ class BackwardRun:
 
         natively = machine_code() if self.is_plain else None
         run_librarys = self._unheard(self._run_librarys)
-        while self.queue:
+        queue, reached, targets = self.queue, self.reached, self.targets
+        state = queue, self.arrived, self.spent, self._sum_of, reached, targets
+        while queue:
             if natively is not None:
-                state = self.queue, self.arrived, self.spent, self._sum_of
-                natively.walk(*state, self.reached, self.targets)
-                if not self.queue:
+                natively.walk(*state)
+                if not queue:
                     break
-            elif self.queue[-1][1]._is_librarys:
+            elif queue[-1][1]._is_librarys:
                 run_librarys()
                 continue
-            node = self.queue[-1][1]
+            node = queue[-1][1]
             again = None
             if natively is not None and type(node) is OpNode:
                 was_found, derivative = node.has_derivative, node.derivative
@@ -154,7 +155,7 @@ class BackwardRun:
                     continue  # machine code knows the rule, of other sizes as well
                 # A table of a rule pays where that comes again: not for sizes that come once.
                 again = derivative if derivative.is_known else None
-            del self.queue[-1]
+            del queue[-1]
             self._run_node(node)
             if natively is not None and again is not None and again.words is None:
                 natively.enter_rule(again)
