@@ -24,6 +24,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, lru_cache
 from itertools import chain
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -704,17 +705,11 @@ _families: dict[type[Function], _Families] = {}
 def _is_plain() -> bool:
     """Whether nothing is to be seen of what happens inside of a call."""
     state: dict[str, Any] = context.__dict__
-    return not (
-        state["levels"]
-        or state["saved_hooks"]
-        or state["recorder"] is not None
-        or state["forward"] is not None
-        or state["mutation_guard"] is not None
-        or state["lent"] is not None
-        or state["anomaly"] is not None
-        or state["saving"] is not None
-        or state["compared"] is not None
-    )
+    return _watchers(state) == _NOBODY and not (state["levels"] or state["saved_hooks"])
+
+
+_WATCHERS = "recorder", "forward", "mutation_guard", "lent", "anomaly", "saving", "compared"
+_watchers, _NOBODY = itemgetter(*_WATCHERS), (None,) * len(_WATCHERS)
 
 
 def _known_by(inputs: tuple[Any, ...]) -> tuple[list[Any], list[TensorCore], list[Any]] | None:
