@@ -44,12 +44,12 @@ class NativeStep:
     def __call__(self) -> None:
         """Update all parameters that have a gradient."""
         groups = self._optimizer.param_groups
-        gradients = [p.grad for group in groups for p in group.raw("params")]
+        gradients = [p._grad for group in groups for p in group.raw("params")]
         has_gradient = [gradient is not None for gradient in gradients]
         if has_gradient != self._has_gradient:
             self._has_gradient = has_gradient
             epoch.count += 1
-        self._repeated(*(gradient for gradient in gradients if gradient is not None))
+        self._repeated(*[gradient for gradient in gradients if gradient is not None])
 
     def _update(self, *gradients: Tensor) -> None:
         recorder, expected = hooks.running.recorder, self._has_gradient
