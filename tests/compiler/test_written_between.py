@@ -155,6 +155,23 @@ def test_a_tensor_that_a_node_saved_may_not(agree, kind):
     assert {*step.stats.eager_reasons} == {reason}
 
 
+@pytest.mark.parametrize("calls", [0, 1, 3])
+def test_a_parameter_that_was_given_other_memory_before_may_not(calls):
+    """Each call finds its memory then; its version counter is what it was."""
+    model = nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 1))
+    compiled, weight, x = lucid.compile(model), model[2].weight, lucid.ones(3, 2)
+    compiled(x).sum().backward()
+    weight.data = weight.data * 1.1
+    for _ in range(calls):
+        compiled(x).sum().backward()
+    loss = compiled(x).sum()
+    with lucid.no_grad():
+        weight.add_(0.5)
+    with pytest.raises(lucid.LucidError, match="modified by an inplace operation"):
+        loss.backward()
+    assert compiled.stats.traces == 2
+
+
 def test_another_call_that_writes_what_the_first_one_saved_is_noticed(agree):
     def scenario(compile):
         w, state = nn.Parameter(numbers(1.0, -2.0)), numbers(0.5, 1.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import pathlib
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -150,7 +150,7 @@ class EpilogueBuilder:
         given = {x for x, cell in recorder.cells.items() if not cell.is_inside}
         recorder.loops.apart.refuse_leaving(leaving, given)
         self._fit_loops(tensors)
-        history = self._history(tensors, side_effects.function)
+        history = self._history(tensors, side_effects)
         for storage, cell in recorder.cells.items():
             if cell.is_written:
                 assert storage.value is not None
@@ -474,7 +474,7 @@ class EpilogueBuilder:
                 self._recorder.run_op_by_op("it registers a hook on a tensor that it is given")
 
     def _history(
-        self, tensors: Sequence[tuple[Any, OutputSpec]], function: Callable[..., Any]
+        self, tensors: Sequence[tuple[Any, OutputSpec]], side_effects: SideEffects
     ) -> History | None:
         """Which results can be differentiated outside, and with respect to what; None: none."""
         outputs = [
@@ -484,8 +484,9 @@ class EpilogueBuilder:
             return None
         recorder = self._recorder
         recorder.refuse_outer()
-        histories = Histories(recorder, [tensor for tensor, _ in tensors], self._handles)
-        return histories.behind(outputs, self._slots, function)
+        results, moved = [tensor for tensor, _ in tensors], side_effects.moved
+        histories = Histories(recorder, results, self._handles, moved)
+        return histories.behind(outputs, self._slots, side_effects.function)
 
     def _note_shared_gradients(self) -> None:
         """Note which gradients the step meets elsewhere, too."""

@@ -198,10 +198,15 @@ class Histories:
     Args:
         results: the flattened results.
         handles: what stands for the arguments.
+        moved: tensors of the state whose memory each call finds.
     """
 
     def __init__(
-        self, recorder: TracedMemory, results: Sequence[TensorCore], handles: Sequence[TensorCore]
+        self,
+        recorder: TracedMemory,
+        results: Sequence[TensorCore],
+        handles: Sequence[TensorCore],
+        moved: Sequence[TensorCore],
     ) -> None:
         self._recorder = recorder
         self._outer = recorder.ends
@@ -215,6 +220,8 @@ class Histories:
         for cell in recorder.cells.values():
             if cell.kind == "state" and cell.counter is not None:
                 self._number_of_state(cell.counter)
+        for tensor in moved:
+            self._number_of_state(tensor._counter)
         self._calls_users = False
 
     def behind(

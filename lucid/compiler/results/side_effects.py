@@ -221,6 +221,12 @@ class SideEffects:
         return frozenset({TRACING, *owners})
 
     @property
+    def moved(self) -> list[TensorCore]:
+        """Tensors whose `.data` it finds to be other memory in other calls."""
+        data = [x for x in self.read if isinstance(x, TensorProperty) and x.key == "data"]
+        return [x.owner for x in data if x.position < 0]
+
+    @property
     def bound_in_arguments(self) -> set[int]:
         """The numbers of the containers and objects among the arguments that it changes."""
         return {source.number for source in self.bound if isinstance(source, ArgumentSource)}
