@@ -47,12 +47,12 @@ class ProgramCache:
         self._noted = 0  # calls that are counted as their programs'
 
     def all(self) -> list[Program]:
-        """Those that there are."""
-        return [x for found in self._by_key.values() for x in found]
+        """Those that there are; another thread may add some meanwhile."""
+        return [x for found in [*self._by_key.values()] for x in [*found]]
 
     def of(self, call: Call) -> Sequence[Program]:
         """Those whose calls have the signature of this one."""
-        return self._by_key.get(call.key, ())
+        return [*self._by_key.get(call.key, ())]
 
     def first(self, args: tuple[Any, ...]) -> tuple[Program, Looks]:
         """What native code tries first, of programs of which there is one; how the call looks."""
@@ -176,10 +176,10 @@ class ProgramCache:
                 continue
             self._let_follow(images)
             program.leave(images)
-            programs = self.all()
-            self._by_key.clear()
-            for each in programs:
-                self._by_key.setdefault(each.key, []).append(each)
+            by_key: dict[Any, list[Program]] = {}
+            for each in self.all():
+                by_key.setdefault(each.key, []).append(each)
+            self._by_key = by_key  # at once: others look meanwhile
             return program
         return None
 
