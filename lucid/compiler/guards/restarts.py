@@ -51,7 +51,6 @@ class Known:
             from a container by such as move.
         shared: lines whose `numpy()` is of constants, on memory that the step writes or keeps.
         lists: among the arguments that the trace reads live; exact: those that no trace does.
-        told: what is called after each call of the step, which reads what that leaves.
         opened: axes of what functions find whose sizes differ from call to call; closed: those
             whose sizes must be known all the same; least: from which size on others are open;
             may_open: whether more may be opened.
@@ -79,7 +78,6 @@ class Known:
     shared: set[Location | None] = field(default_factory=set)
     lists: set[str] = field(default_factory=set)
     exact: set[str] = field(default_factory=set)
-    told: set[str] = field(default_factory=set)
     undo: list[Callable[[], object]] = field(default_factory=list)
     warnings: Sequence[Callable[[], None]] = ()
     functions: list[FunctionCall] | None = None

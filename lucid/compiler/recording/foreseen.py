@@ -8,9 +8,9 @@ find out what these are before they run. In the graph they are inputs, like all 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from lucid.compiler.guards.guard import is_number
 from lucid.compiler.guards.mutable_sources import MutableSource
@@ -18,7 +18,6 @@ from lucid.compiler.hosts.state import Surroundings
 from lucid.compiler.inputs.objects import SCALARS, is_same
 from lucid.compiler.inputs.scalars import Number, SymScalar, is_live
 from lucid.compiler.recording.hooks import item_of
-from lucid.compiler.recording.late_arrays import computed
 from lucid.compiler.recording.texts import tree_now
 from lucid.compiler.results.replayed_effects import Entries, ReplayedEffect, put_all
 from lucid.tensor.context import context
@@ -115,64 +114,15 @@ class Foreseen:
     ) -> None:
         """Let a function be called after the call, with what the step computes.
 
-        What it leaves follows from that: where the step reads it later, a call of Python within
-        the native step finds out.
+        What it leaves follows from that, so the step can't read it later.
         """
         recorder = self.recorder
-        is_asked = what in recorder.at_start.told
-        left = self._found_in_call(function, args, what, entries) if is_asked else []
-        may_ask = not (is_asked or recorder.hosts.rounds)
         for owner, key in entries:
             self._told[id(owner), key] = what
-            self._refuse(owner, key, what, may_ask=may_ask)
-        for (owner, key), standing in zip(entries, left, strict=is_asked):
-            self._stand(owner, key, what, standing)
+            self._refuse(owner, key, what)
         recorder.endings.append(partial(self._refuse_bound, what, entries))
         recorder.outside.say(function, *args)
         recorder.outside.deferred[-1].owners = [*{id(x): x for x, _ in entries}.values()]
-
-    def _found_in_call(
-        self,
-        function: Callable[..., object],
-        args: Sequence[Any],
-        what: str,
-        entries: Sequence[Entry],
-    ) -> list[Any]:
-        """What a function will leave in some entries: it is tried in each call, and taken back."""
-        effects = self.recorder.effects
-        earlier = effects[-1] if effects else None
-        told = [
-            (owner, key, standing)
-            for (_, key), (owner, standing, _) in self._standing.items()
-            if (id(owner), key) in self._told
-        ]
-        concerned = [owner for owner, _ in entries] + [owner for owner, *_ in told]
-        concerned += [] if earlier is None else earlier.owners
-        owners = [*{id(owner): owner for owner in concerned}.values()]
-
-        def found(args: Sequence[Any], values: Sequence[Any]) -> list[Any]:
-            with holding():
-                after_effects = [] if earlier is None else earlier.entries()
-                before = [*map(Entries, owners)]
-                try:
-                    put_all(after_effects)
-                    for (owner, key, _), value in zip(told, values, strict=True):
-                        dict.__setitem__(owner, key, value)
-                    function(*args)
-                    left = [dict.__getitem__(owner, key) for owner, key in entries]
-                    put_all(before)
-                except BaseException:  # an interrupt as well, while they are put back
-                    put_all(before)
-                    raise
-                return left
-
-        self.put_back()
-        holding: Callable[[], AbstractContextManager[None]] = partial(self._holding, owners)
-        given = [*args], [standing for *_, standing in told]
-        left: list[Any] = computed(self.recorder.exits, what.removesuffix("()"), found, given, {})
-        holding = nullcontext  # calls of the program find what is there
-        self._put_all()
-        return left
 
     def _refuse_bound(self, what: str, entries: Sequence[Entry]) -> None:
         """Give up where the step has set what a function is to set after the call."""
@@ -185,30 +135,12 @@ class Foreseen:
                     f"step{line}\nhint: call {what} outside of the compiled function"
                 )
 
-    def _stand(self, owner: dict[str, Any], key: str, what: str, standing: Any) -> None:
-        """Let what an entry will be stand there."""
-        collector = self.recorder.collector
-        collector.changed_later.pop((id(owner), key), None)
-        collector.expect(f"{key!r} of {what}", owner, key)
-        self._standing[id(owner), key] = owner, standing, dict.__getitem__(owner, key)
-        dict.__setitem__(owner, key, standing)
-
-    def _refuse(self, owner: dict[str, Any], key: str, what: str, *, may_ask: bool = False) -> None:
-        """Let nobody read an entry from now on; nothing stands there.
-
-        may_ask: who reads it begins the trace again, in which it is found out.
-        """
-        collector = self.recorder.collector
-        later = partial(self._ask, what) if may_ask else partial(str, what)
-        collector.changed_later[id(owner), key] = later
+    def _refuse(self, owner: dict[str, Any], key: str, what: str) -> None:
+        """Let nobody read an entry from now on; nothing stands there."""
+        self.recorder.collector.changed_later[id(owner), key] = partial(str, what)
         _, standing, before = self._standing.pop((id(owner), key), (owner, None, None))
         if standing is not None and dict.get(owner, key) is standing:
             dict.__setitem__(owner, key, before)
-
-    def _ask(self, what: str) -> NoReturn:
-        """Begin again, and find out what a function will leave."""
-        collector = self.recorder.collector
-        collector.begin_again(f"reads what {what} leaves", "told", [what])
 
     def _number(self, text: str, now: Number, read: Callable[[], Any]) -> SymScalar:
         """What stands for a number that an effect leaves."""
