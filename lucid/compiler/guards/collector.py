@@ -871,6 +871,10 @@ class Collector:
         self._stays.update((id(owner), id(value)))
         self._held += [owner, value]
 
+    def has_made(self, value: object) -> bool:
+        """Whether the trace has made an entry of state, which is there from then on."""
+        return id(value) in self._stays
+
     # ------------------------------------------------------------------ the end
 
     def raises(self, error: object) -> None:
