@@ -318,8 +318,8 @@ class SideEffects:
                 new[new.index(source)] = GrowingList(source.path, before, source)
         places = [x.place for x in self.growing if any(x.owner is was for _, was in entries)]
         new += [x for x in places if x is not None]  # which show one list that others show, too
-        for source, before in entries:
-            if collector.has_made(before):
+        for source, _ in entries:
+            if collector.has_made(source.owner):
                 recorder.run_op_by_op(f"it binds what its first call makes, {source.path}")
         if new:
             raise restart_to_bind(new)
