@@ -230,6 +230,15 @@ class Program:
             part = ops.mul(part, ops.slice(x, **place))
         return ops.update_slice(x, part, **place)
 
+    def mixed(self) -> Value | None:
+        """What a state may become: each of its elements with another one of it."""
+        x = self.draw(st.sampled_from([x for x in self.inputs if x.shape]))
+        axis = self.axis(x)
+        first = self.draw(st.integers(0, x.shape[axis] - 1))
+        is_flipped = self.draw(st.booleans())
+        other = ops.flip(x, axis) if is_flipped else ops.slice_axis(x, axis, first, first + 1)
+        return ops.maximum(x, other * 0.5)
+
     def indexed(self) -> Value | None:
         x = self.matrix()
         names = ["gather", "scatter_add", "scatter", "take", "index_add", "index_set", "columns"]
@@ -326,7 +335,7 @@ def programs(draw: Draw, steps: int = 16, sizes: tuple[int, ...] = SIZES) -> Gra
         program.unary, program.binary, program.binary, program.reduction, program.softmax,
         program.matmul, program.view, program.view, program.assembled, program.indexed,
         program.updated, program.updated, program.choice, program.normalized, program.ordered,
-        program.convolution, program.repeated,
+        program.convolution, program.repeated, program.mixed,
     )  # fmt: skip
     for _ in range(draw(st.integers(1, steps))):
         value = draw(st.sampled_from(add))()

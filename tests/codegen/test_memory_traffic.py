@@ -302,7 +302,20 @@ def old_and_new(graph: Graph, cell: Value, rows: Value) -> Sequence[Value]:
     return [ops.mul(cell, total)]
 
 
-@pytest.mark.parametrize("update", [shift, index_from_the_result, two_cells, old_and_new])
+def first_row(graph: Graph, cell: Value, rows: Value) -> Sequence[Value]:
+    """All rows need the first one, of which each computes for itself what it needs."""
+    graph.writes = [(cell, cell - ops.slice_axis(cell, 0, 0, 1) * 0.1)]
+    return []
+
+
+def last_row_first(graph: Graph, cell: Value, rows: Value) -> Sequence[Value]:
+    graph.writes = [(cell, cell - ops.flip(cell, 0) * 0.1)]
+    return []
+
+
+@pytest.mark.parametrize(
+    "update", [shift, index_from_the_result, two_cells, old_and_new, first_row, last_row_first]
+)
 def test_state_that_is_still_needed_is_copied_first(
     update: Callable[[Graph, Value, Value], Sequence[Value]], rng: np.random.Generator
 ) -> None:
@@ -311,6 +324,13 @@ def test_state_that_is_still_needed_is_copied_first(
     (rows,) = inputs(graph, (2, 8))
     graph.outputs = list(update(graph, cell, rows))
     run(graph, rng, 500)
+
+
+def test_a_short_chain_on_state_is_written_in_place(rng: np.random.Generator) -> None:
+    graph = Graph()
+    (cell,) = inputs(graph, (500, 8), kind="state")
+    graph.writes = [(cell, ops.neg(cell * 0.9))]
+    assert not _temp_sizes(run(graph, rng))
 
 
 @pytest.mark.parametrize("large_first", [True, False])

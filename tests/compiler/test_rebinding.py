@@ -313,6 +313,21 @@ def test_places_that_swap_what_they_hold(agree):
     agree(scenario, traces=2)
 
 
+def test_leaves_that_swap_their_gradients(agree):
+    def scenario(compile):
+        a, b = (lucid.ones(3, requires_grad=True) for _ in range(2))
+        a.grad, b.grad = lucid.full((3,), 10.0), lucid.full((3,), 100.0)
+
+        def step(x):
+            (x * a).sum().backward()
+            a.grad, b.grad = b.grad, a.grad
+
+        run(compile, step)
+        return [a.grad, b.grad]
+
+    agree(scenario, traces=1)
+
+
 def test_an_argument_that_is_kept_is_the_callers_tensor(agree):
     def scenario(compile):
         holder = Holder(last=lucid.zeros(3))

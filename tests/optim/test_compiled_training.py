@@ -177,6 +177,32 @@ def test_what_a_step_looks_for_and_then_makes_is_missing_at_the_first_call() -> 
     assert "looks at what its first call makes" in step.stats.eager_reasons[0]
 
 
+def test_state_that_the_first_call_makes_and_binds_anew() -> None:
+    def trained(compile: Callable[..., Any]) -> tuple[Any, list[Any]]:
+        w = lucid.ones(2, requires_grad=True)
+        opt = optim.Adam([w], lr=0.1)
+
+        @compile
+        def step(x: lucid.Tensor) -> None:
+            opt.zero_grad()
+            (w * x).sum().backward()
+            opt.step()
+            opt.state[w]["exp_avg"] = opt.state[w]["exp_avg"] * 0.5
+
+        found = []
+        for number in range(4):
+            step(lucid.full((2,), 1.0 + number))
+            found.append((w.tolist(), opt.state[w]["exp_avg"].tolist()))
+        return step, found
+
+    expected = trained(lambda function: function)[1]
+    step, found = trained(lucid.compile)
+    assert_allclose(found, expected, rtol=1e-5)
+    assert step.stats.traces == 1
+    assert len(step.stats.eager_reasons) == 1
+    assert "binds what its first call makes" in step.stats.eager_reasons[0]
+
+
 def test_a_failed_trace_leaves_no_state_behind() -> None:
     w = lucid.ones(2, requires_grad=True)
     opt = optim.Adam([w])

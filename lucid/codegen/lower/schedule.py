@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
 from math import prod
 
 from lucid.codegen import costs
-from lucid.codegen.kernel_ir.affine import dot
+from lucid.codegen.kernel_ir.affine import AffineExpr, IndexMap, dot, unbroadcast
 from lucid.codegen.kernel_ir.kernel import Kernel
 from lucid.codegen.kernel_ir.regions import Buffer, BufferView
 from lucid.codegen.llvm.target import Target
@@ -220,28 +220,33 @@ def _readers(fusion: Fusion) -> dict[Value, list[Item]]:
 
 def _same_elements(fusion: Fusion, group: FusionGroup, store: Item, readers: list[Item]) -> bool:
     """Whether its own group reads the old state only where, and not after, it is replaced."""
-    assert store.region is not None
-    source = fusion.source
+    assert store.region is not None and store.cell is not None
     target = dot(group.forms[store], store.region.strides, store.region.offset)
     for item in readers:
         if fusion.group_of[item] is not group:
             continue
+        if not reads_elements(item) or max(group.stages.values()) > group.stages[store]:
+            return False
         forms = group.operand_forms.get(item, group.forms[item])
-        read = [operand for operand in source.reads(item) if source.base(operand) is store.cell]
-        if not read or not reads_elements(item):
+        if any(read != target for read in _addresses(fusion, group, item, forms, store.cell)):
             return False
-        if max(group.stages.values()) > group.stages[store]:
-            return False
-        for operand in read:
-            layout = source.layout(operand)
-            lead = len(forms) - len(operand.shape)
-            strides = [
-                0 if size == 1 else stride
-                for size, stride in zip(operand.shape, layout.strides, strict=True)
-            ]
-            if dot(forms[lead:], strides, layout.offset) != target:
-                return False
     return True
+
+
+def _addresses(
+    fusion: Fusion, group: FusionGroup, item: Item, forms: IndexMap, cell: Value
+) -> Iterator[AffineExpr]:
+    """Where an item reads an input for its element at `forms`, and what it computes anew does."""
+    source = fusion.source
+    for number, operand in enumerate(item.operands):
+        made = source.recomputed(item, number)
+        if made is not None:
+            inner = fusion.operand_forms_of(operand, forms, group)
+            assert inner is not None
+            yield from _addresses(fusion, group, made, inner, cell)
+        elif source.base(operand) is cell:
+            layout = source.layout(operand)
+            yield dot(unbroadcast(operand.shape, forms), layout.strides, layout.offset)
 
 
 def _groups_of(fusion: Fusion, items: list[Item]) -> dict[FusionGroup, None]:

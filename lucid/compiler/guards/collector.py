@@ -172,7 +172,8 @@ class Collector:
         self.changed_at_end: dict[int, Any] = {}
         self.stored_at_end: dict[int, Location | None] = {}  # in containers, and where it does
         self._refusals: list[tuple[str, Location | None]] = []  # unless it begins again
-        self._stays: set[int] = set()  # made in the trace, and there from then on
+        self._stays: set[int] = set()  # made in the trace, and there from then on; what holds it
+        self._entered: set[int] = set()  # of those, what was made
         self._raised: list[tuple[BaseException, list[Any]]] = []  # with what Python notes of it
         self._age = Age()
         self._is_finished = False
@@ -855,7 +856,12 @@ class Collector:
     def accept(self, owner: Any, value: Any) -> None:
         """Take an entry of `owner` that the trace made for good as one that was there before."""
         self._stays.update((id(owner), id(value)))
+        self._entered.add(id(value))
         self._held += [owner, value]
+
+    def has_made(self, value: object) -> bool:
+        """Whether the trace has made something for good, such as an optimizer's state."""
+        return id(value) in self._entered
 
     # ------------------------------------------------------------------ the end
 

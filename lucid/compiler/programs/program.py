@@ -538,7 +538,8 @@ class Program:
         self._untold: dict[int, Run] = {}  # by thread: what native code has run
         self.result, self._finals, self.tensors = epilogue.result, epilogue.finals, epilogue.tensors
         self.output_count = len(trace.graph.outputs)
-        self.early = [leaf for leaf in epilogue.leaves if is_early(leaf)]
+        grads = [spec for _, spec in epilogue.grads if spec is not None]
+        self.early = [spec for spec in (*epilogue.leaves, *grads) if is_early(spec)]
         for late in epilogue.leaves:
             if isinstance(late, LateOutput):
                 self.early += late.early.values()

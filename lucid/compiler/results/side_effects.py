@@ -290,14 +290,22 @@ class SideEffects:
                 recorder.run_op_by_op(f"it makes a key of a dict, a {type(source.key).__name__}")
         if bound_numbers:  # they are state of the step after all
             raise restart_to_bind([source_of(number) for number in bound_numbers])
-        self._take_up(changed, collector)
+        self._take_up(changed, collector, recorder)
         self._is_in_arguments = bool(of_arguments)
         self.bound += [source for source, _ in of_arguments]
         finals += [value for _, value in of_arguments]
         return finals
 
-    def _take_up(self, changed: list[tuple[MutableSource, Any]], collector: GuardCollector) -> None:
-        """Raise `RestartTrace` where there are places that the trace must know from its start."""
+    def _take_up(
+        self,
+        changed: list[tuple[MutableSource, Any]],
+        collector: GuardCollector,
+        recorder: TracedMemory,
+    ) -> None:
+        """Raise `RestartTrace` where there are places that the trace must know from its start.
+
+        Those of state that it makes, as an optimizer's first step does, aren't there at its start.
+        """
         standing = {x.place.identity for x in self.growing if x.place is not None}
         new: list[MutableSource] = [
             source
@@ -316,6 +324,9 @@ class SideEffects:
                 new[new.index(source)] = GrowingList(source.path, before, source)
         places = [x.place for x in self.growing if any(x.owner is was for _, was in entries)]
         new += [x for x in places if x is not None]  # which show one list that others show, too
+        for source, _ in entries:
+            if collector.has_made(source.owner):
+                recorder.run_op_by_op(f"it binds what its first call makes, {source.path}")
         if new:
             raise restart_to_bind(new)
 
