@@ -65,6 +65,23 @@ _MAY_HANDLE = "its run raises {}, which it may handle"
 _collecting: list[list[Compiled]] = []
 
 
+def watcher() -> str:
+    """What looks at single ops around this call, which therefore runs op by op; "": nothing does.
+
+    A custom forward that may be differentiated does: it notes the history of each op.
+    """
+    here = vars(context)  # of this thread; one look instead of five
+    if here["anomaly"] is not None:
+        return "detect_anomaly, around this call,"
+    if here["saving"] is not None:
+        return "a block of hooks on saved tensors, around this call,"
+    if here["levels"]:
+        return "a vmap or a forward-mode derivative, around this call,"
+    if here["forward"] is not None and not here["grad_enabled"]:
+        return "the forward of a custom Function, around this call,"
+    return ""
+
+
 @contextmanager
 def collecting() -> Iterator[list[Compiled]]:
     """The functions that are compiled in the block, and in no block within it."""
@@ -159,7 +176,10 @@ class Compiled:
                         result, differs = programs.enter_recent(args, kwargs, first)
                     if result is not SLOW_PATH:
                         return result
-            if not self._is_eager():
+            watching = None if self._runs_as_it_is() else watcher()
+            if watching:
+                self._note_eager(EagerOnlyError(f"{watching} looks at single ops"))
+            elif watching is not None:
                 asked = time.perf_counter()
                 try:
                     return self._call(args, kwargs, differs)
@@ -248,16 +268,14 @@ class Compiled:
                 return result
         return self(*tensors)
 
-    def _is_eager(self) -> bool:
-        """Whether ops run one by one: in a trace, for a stance, or for what looks at single ops.
+    def _runs_as_it_is(self) -> bool:
+        """Whether a call is one of plain Python: that was asked for, or a trace records it."""
+        is_traced = context.recorder is not None
+        return self._options.mode == "eager" or is_traced or eager_is_forced()
 
-        So do those in a custom forward that may be differentiated: it notes the history of each.
-        """
-        here = vars(context)  # of this thread; one look instead of six
-        looks = here["anomaly"] is not None or here["saving"] is not None or bool(here["levels"])
-        notes = here["forward"] is not None and not here["grad_enabled"]
-        is_traced = here["recorder"] is not None
-        return self._options.mode == "eager" or is_traced or looks or notes or eager_is_forced()
+    def _is_eager(self) -> bool:
+        """Whether a call's ops run one by one, or are recorded."""
+        return self._runs_as_it_is() or watcher() != ""
 
     def _call_audit(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Trace a call again; no more programs are run if the trace isn't what it was."""

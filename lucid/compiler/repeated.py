@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lucid.autograd.any_size import makers
-from lucid.compiler.compiled import Compiled
+from lucid.compiler.compiled import Compiled, watcher
 from lucid.compiler.options import Options
 from lucid.ir.errors import LucidError
 from lucid.ir.types import Shape, TensorType
@@ -78,6 +78,8 @@ class Repeated:
         self._left = 0 if sums else self._warm_ups.calls()
 
     def __call__(self, *tensors: TensorCore) -> Any:
+        if watcher():
+            return self._function(*tensors)
         compiled = self.compiled
         if compiled is None:
             if self._left != 0:
@@ -131,9 +133,7 @@ class RepeatedByShape:
         before = context.grad_enabled
         context.grad_enabled = False
         try:
-            if context.recorder is not None or context.forward is not None or context.levels:
-                return self._function(*tensors)
-            if not _are_plain(tensors):
+            if context.recorder is not None or not _are_plain(tensors):
                 return self._function(*tensors)
             return self._of_shapes(tensors)(*tensors)
         finally:

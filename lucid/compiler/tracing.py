@@ -153,7 +153,7 @@ class Tracer:
             except RestartTrace as restart:
                 traceback.clear_frames(restart.__traceback__)  # which those followed keep
                 restarts += 1
-                self._stats.restarts += 1
+                self._stats._note_restart(restart)
                 self._stats.compile_seconds += time.perf_counter() - start
                 reason = restart.reason
                 dynamic.enter(restart, known)

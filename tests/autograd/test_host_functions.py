@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from custom_functions import Square, define, leaf, numbers
@@ -352,6 +354,20 @@ def test_a_float_that_changes_does_not_retrace():
     step = lucid.compile(lambda x, k: fn.apply(x, k * 2))
     assert [numbers(step(lucid.ones(1), k)) for k in (1.0, 2.5)] == [[2.0], [5.0]]
     assert step.stats.traces == 1
+
+
+def test_the_line_that_leaves_lucid_is_in_the_stats():
+    def doubled(ctx, x):
+        return x * (2 if x.sum().item() > 0 else 3)
+
+    fn = define(doubled, name="Doubled")
+    step = lucid.compile(lambda x: fn.apply(x))
+    step(lucid.ones(1)), step(lucid.ones(1))
+    (reason,) = step.stats.host_reasons
+    line = re.escape("   return x * (2 if x.sum().item() > 0 else 3)")
+    assert re.fullmatch(rf"leaves lucid in Doubled, at test_host_functions\.py:\d+{line}", reason)
+    assert f"calls Python, as it {reason}" in str(step.stats).splitlines()
+    assert f"calls Python, as it {reason}" in str(step.explain())
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (2, 0), (2, 3)])

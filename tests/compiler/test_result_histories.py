@@ -12,7 +12,8 @@ import pytest
 
 import lucid
 from lucid import nn
-from lucid.autograd import Function, grad
+from lucid.autograd import Function, detect_anomaly, grad
+from lucid.autograd.graph import saved_tensors_hooks
 from lucid.autograd.saved import FREED
 
 Scenario = Callable[[Any], Any]
@@ -591,8 +592,45 @@ def test_what_a_forward_saves_of_a_compiled_result_is_differentiated_twice(agree
             first.sum().backward()
         return [first.detach(), x, calls]
 
-    for step in agree(scenario, traces=0):
-        assert not step.stats.eager_reasons, "a custom forward runs op by op anyway"
+    agree(scenario, traces=0)
+
+
+def within(block):
+    def around(call):
+        with block:
+            call(lucid.ones(2))
+
+    return around
+
+
+def in_a_forward(call):
+    Around.apply(lucid.ones(2, requires_grad=True), call)
+
+
+@pytest.mark.parametrize(
+    ("around", "named"),
+    [
+        (lambda call: lucid.vmap(call)(lucid.ones(3, 2)), "a vmap or a forward-mode derivative"),
+        (in_a_forward, "the forward of a custom Function"),
+        (within(detect_anomaly()), "detect_anomaly"),
+        (within(saved_tensors_hooks(abs, abs)), "a block of hooks on saved tensors"),
+    ],
+)
+def test_a_call_of_which_something_looks_at_single_ops_says_so(around, named):
+    double = lucid.compile(lambda x: x * 2)
+    around(double)
+    reason = f"{named}, around this call, looks at single ops"
+    assert double.stats.traces == 0 and double.stats.eager_reasons == [reason]
+    double(lucid.ones(2))
+    assert double.stats.traces == 1 and len(double.stats.eager_reasons) == 1
+
+
+class Around(Function):
+    """Calls what it is given in its forward."""
+
+    @staticmethod
+    def forward(ctx, x, call):
+        return call(x)
 
 
 def test_a_call_in_a_custom_forward_may_branch_on_a_tensor(agree):

@@ -123,6 +123,32 @@ def test_batch_norm_without_statistics_always_uses_the_batch() -> None:
     assert_allclose(y, [[-1, -1], [1, 1]], atol=1e-4)
 
 
+@pytest.mark.parametrize("compile", [lucid.compile, lambda function: function])
+def test_batch_norm_leaves_its_statistics_while_it_is_not_to_track_them(compile: Any) -> None:
+    """As virtual adversarial training and test-time methods have it."""
+    layer = nn.BatchNorm1d(2)
+    step = compile(lambda x: layer(x))
+    x = lucid.tensor([[0.0, 1.0], [2.0, 5.0]])
+    found = []
+    for tracks in (True, False, True):
+        layer.track_running_stats = tracks
+        assert_allclose(step(x).detach().numpy(), [[-1, -1], [1, 1]], atol=1e-4)
+        assert layer.running_mean is not None and layer.num_batches_tracked is not None
+        found.append((layer.num_batches_tracked.item(), layer.running_mean.tolist()))
+    assert found[0] == found[1] and [count for count, _ in found] == [1, 1, 2]
+    before = layer.eval()(x).tolist()
+    layer.track_running_stats = False
+    assert layer(x).tolist() == before, "they are used, though"
+
+
+def test_batch_norm_without_a_count_tracks_all_the_same() -> None:
+    layer = nn.BatchNorm1d(2)
+    layer.num_batches_tracked = None
+    layer(lucid.tensor([[0.0, 1.0], [2.0, 5.0]]))
+    assert layer.running_mean is not None
+    assert_allclose(layer.running_mean.numpy(), [0.1, 0.3], rtol=1e-6)
+
+
 def test_batch_norm_names_the_shape_that_does_not_fit() -> None:
     with pytest.raises(ValueError, match=r"expected 2D or 3D input, not 4D"):
         nn.BatchNorm1d(3)(lucid.zeros(2, 3, 1, 1))

@@ -113,7 +113,10 @@ class HostRecording:
         if self._attempts:
             name, methods = self._attempts[-1]
             self._refuse_transformed(name, is_rule=not methods)
-            reason = "leaves lucid in a custom Function"
+            line = here()
+            reason = f"leaves lucid in {name}"
+            if line is not None:
+                reason += f", at {line}   {line.text}".rstrip()
             self.left = RestartTrace(reason, "hosts", set(map(code_of, methods)))
             raise self.left
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.signature import TENSOR, Description, in_short
 from lucid.compiler.reports.tables import table
 from lucid.ir.location import Location
@@ -115,6 +116,8 @@ class Stats:
     Attributes:
         traces: how often it was traced; 1 in a healthy training loop.
         restarts: how often a trace began again, with what it had to know from its start.
+        host_reasons: for each method of a custom Function that runs in Python, op by op, at its
+            place in the native step: the user's line that leaves lucid. So does its backward then.
         calls: calls that ran natively; counted in memory where native code counts them too.
         retrace_reasons: for each trace after the first, the guard that failed: old -> new. Of
             these, and of the next ones, the last few thousand are kept.
@@ -150,6 +153,7 @@ class Stats:
     compile_seconds: float = 0.0
     pass_seconds: Counter[str] = field(default_factory=Counter)
     eager_reasons: list[str] = field(default_factory=list)
+    host_reasons: list[str] = field(default_factory=list)
     paths: int = 0
     exits: int = 0
     audits: int = 0
@@ -183,6 +187,7 @@ class Stats:
         if self.programs:
             lines += table(rows, left=(1, 2))
         lines += [f"traced for {traced}" for traced in self.history[1:][-10:]]
+        lines += [f"calls Python, as it {reason}" for reason in self.host_reasons]
         alike: dict[str, list[str]] = {}  # but for sizes and other numbers
         for reason in self.eager_reasons:
             line = reason.splitlines()[0]
@@ -215,6 +220,12 @@ class Stats:
         _keep(self.history, traced)
         if traced.kind != "first":
             _keep(self.retrace_reasons, traced.reason)
+
+    def _note_restart(self, restart: RestartTrace) -> None:
+        """A trace begins again."""
+        self.restarts += 1
+        if restart.kind == "hosts" and restart.reason not in self.host_reasons:
+            _keep(self.host_reasons, restart.reason)
 
     def _note_eager(self, reason: str) -> None:
         """One more call that runs op by op."""

@@ -37,7 +37,8 @@ class _NormBase(_Tracking):
     """What normalizations with running statistics share.
 
     momentum: how far the running statistics move towards each batch's; None averages all batches.
-    track_running_stats: without it, evaluation uses the batch's statistics too.
+    track_running_stats: without it there are none, and evaluation uses the batch's statistics too;
+        where it is set to False later, batches leave those that there are as they were.
     """
 
     num_features: int
@@ -105,23 +106,23 @@ class _BatchNorm(_NormBase):
         if input.shape[1] != self.num_features:
             raise ShapeError(f"{type(self).__name__}: axis 1 must be {self.num_features} channels")
         training = self.training or self.running_mean is None
-        momentum: float | Tensor = 0.0
-        if self.training and self.num_batches_tracked is not None:
-            momentum = self._count_batch(self.num_batches_tracked)
+        tracks = self.training and self.track_running_stats  # which users may set later
+        momentum = self._count_batch() if tracks else 0.0
         mean, variance = self.running_mean, self.running_var
-        if training and not self.training:
+        if training and not tracks:
             mean = variance = None
         eps = live_attribute(self, "eps")
         return batch_norm(input, mean, variance, self.weight, self.bias, training, momentum, eps)
 
-    def _count_batch(self, count: Tensor) -> float | Tensor:
+    def _count_batch(self) -> float | Tensor:
         """Count this batch; return the weight that its statistics get."""
-        write_(count, count + 1)
+        count, mean = self.num_batches_tracked, self.running_mean
+        if count is not None:
+            write_(count, count + 1)
         momentum: float | None = live_attribute(self, "momentum")
         if momentum is not None:
             return momentum
-        assert self.running_mean is not None
-        return 1.0 / count.to(self.running_mean.dtype)
+        return 0.0 if count is None or mean is None else 1.0 / count.to(mean.dtype)
 
 
 class BatchNorm1d(_BatchNorm):
@@ -139,7 +140,8 @@ class BatchNorm1d(_BatchNorm):
         momentum: how far the running statistics move towards the batch's; None for their mean over
             all batches.
         affine: train a weight and a bias for each channel.
-        track_running_stats: keep running statistics, which eval mode uses.
+        track_running_stats: keep running statistics, which eval mode uses. Set to False later, it
+            leaves those that there are as they were.
         bias: whether there is a bias beside the weight.
 
     >>> nn.BatchNorm1d(3)(lucid.randn(4, 3, 2)).shape
