@@ -45,6 +45,7 @@ from lucid.ir.op import Attributes, Op
 from lucid.ir.region_ops import stacked
 from lucid.ir.strides import contiguous_strides
 from lucid.ir.types import Shape, TensorType, shared_type, type_of_array
+from lucid.ir.whose_code import is_defect
 from lucid.tensor.context import context
 from lucid.tensor.core import (
     TensorCore,
@@ -280,10 +281,8 @@ class Code:
                 self._executable = found[0]
         except LucidError as error:
             raise NotStraightError(str(error)) from error
-        except (MemoryError, RecursionError):
-            raise  # another call may have more of it
-        except Exception as error:  # a defect of the compiler's; op by op the call is right
-            if VERIFY.read():
+        except Exception as error:  # op by op the call is right
+            if VERIFY.read() or not is_defect(error):
                 raise
             logger.exception("%s runs op by op: its ops can't be compiled", self.name)
             raise NotStraightError(str(error)) from error
@@ -387,10 +386,8 @@ class Codes:
             program = decided_program(graph, steps, found.sizes, simplify, PassLog(), {})
         except NotOpenError:
             return []
-        except (MemoryError, RecursionError):
-            raise  # another call may have more of it
-        except Exception:  # of code that takes no extents: a defect, but each size has its code
-            if VERIFY.read():
+        except Exception as error:  # of code that takes no extents; each size has its code
+            if VERIFY.read() or not is_defect(error):
                 raise
             logger.exception("%s: sizes can't be open", graphs[0].name)
             return []

@@ -19,6 +19,7 @@ from lucid.ir.op import Attributes, Op, Operand
 from lucid.ir.opening import Skeleton, opening
 from lucid.ir.ops.composites import sum_to_shape
 from lucid.ir.types import DType, TensorType, shared_type
+from lucid.ir.whose_code import is_defect
 
 if TYPE_CHECKING:
     from lucid.autograd.native import Code
@@ -579,8 +580,8 @@ def _rule(of: Application, wanted: tuple[bool, ...], needed: tuple[int, ...]) ->
             alike.rules.append(_OpenRule(samples, of, wanted))
         except NotOpenError:
             pass
-        except Exception:  # of code that takes no extents: a defect, but each size has its rule
-            if VERIFY.read():
+        except Exception as error:  # of code that takes no extents; each size has its rule
+            if VERIFY.read() or not is_defect(error):
                 raise
             logger.exception("%s: sizes of its rule can't be open", of.op.name)
     return rule

@@ -43,6 +43,7 @@ from lucid.ir.logs import say
 from lucid.ir.passes.pipeline import Pass
 from lucid.ir.passes.regions import outline_repeated
 from lucid.ir.selecting import select
+from lucid.ir.whose_code import is_interrupt
 from lucid.runtime.entry.layout import SLOW_PATH
 from lucid.runtime.stance import eager_is_forced
 from lucid.tensor.context import context, epoch, within
@@ -163,7 +164,8 @@ class Compiled:
                         differs = programs.left(first, found)
                         result, differs = programs.follow(differs, args, kwargs)
                     except Exception as error:  # nothing has happened; the long way says why
-                        if not (isinstance(error, NotFinite) or self._may_handle(first)):
+                        may_go_on = isinstance(error, NotFinite) or self._may_handle(first)
+                        if not may_go_on or is_interrupt(error):
                             raise
                         result = SLOW_PATH
                     else:
@@ -357,7 +359,8 @@ class Compiled:
                 continue
             except BaseException as error:
                 context.replay = replay
-                if isinstance(error, Exception) and self._may_handle(program):
+                may_handle = isinstance(error, Exception) and self._may_handle(program)
+                if may_handle and not is_interrupt(error):
                     for generator, state in zip(drawn, states, strict=True):
                         put_state(generator, state)
                     undo_draws(() if differs is None else differs.made)

@@ -28,6 +28,7 @@ from lucid.ir.location import Location, here
 from lucid.ir.logs import is_on, say
 from lucid.ir.passes.finite import check_finite, check_finite_exactly
 from lucid.ir.passes.pipeline import optimizing
+from lucid.ir.whose_code import is_interrupt
 from lucid.runtime.progress import Progress
 from lucid.tensor.context import context
 from lucid.tensor.write_locks import TRACING, WriteLock, held, lock, wait_for
@@ -305,6 +306,8 @@ class Tracer:
             fixed |= arrays  # what it does with them needs to be traced for each content
             return self._record(call, known)
         except Exception as error:
+            if is_interrupt(error):
+                raise
             if isinstance(error, RecursionError) and not self._programs.of(call):
                 raise_in_eager_mode(error, "calls of its own on the stack")
             if self._dynamic.counts or found.keys() - lasting.keys():

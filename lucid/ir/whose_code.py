@@ -89,6 +89,35 @@ def _is_followed(file: str) -> bool:
     return is_users_file(file) or file.startswith(_FOLLOWED)
 
 
+def is_interrupt(error: BaseException) -> bool:
+    """Whether the handler of a signal has raised an error, such as that of an alarm.
+
+    It says nothing of the code in which Python has called it, whose outcome it isn't: it is raised.
+    """
+    import signal
+
+    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
+    codes = {getattr(x, "__code__", None) or _code_of_call(x) for x in handlers if callable(x)}
+    place = error.__traceback__
+    while place is not None and place.tb_frame.f_code not in codes:
+        place = place.tb_next
+    return place is not None
+
+
+def _code_of_call(handler: Any) -> object:
+    """The code that a callable object runs."""
+    function = getattr(handler, "func", type(handler).__call__)  # of a `partial`
+    return getattr(function, "__code__", None)
+
+
+def is_defect(error: Exception) -> bool:
+    """Whether an error while something is compiled is the compiler's own, and there is another way.
+
+    None is too little memory or stack, of which another call may have more, nor an interrupt.
+    """
+    return not (isinstance(error, (MemoryError, RecursionError)) or is_interrupt(error))
+
+
 def is_users_file(file: str) -> bool:
     """Whether a file is the user's, or of a package that was installed."""
     if file.startswith((LIBRARY, NUMPY, *_USED, "<frozen ")):  # the last one: how Python imports

@@ -46,6 +46,7 @@ from lucid.ir.opening import (
 )
 from lucid.ir.passes.pipeline import PassLog, Pipeline
 from lucid.ir.strides import Strides, contiguous_strides
+from lucid.ir.whose_code import is_defect
 from lucid.runtime.cache import compiled
 from lucid.runtime.executable import Check, Executable, Facts, Instance
 from lucid.runtime.kernel_code import kernel_code, open_code
@@ -123,10 +124,8 @@ class Family:
             return OpenProgram(graph, found, now, optimize, log)
         except NotOpenError:
             return None
-        except (MemoryError, RecursionError):
-            raise  # another call may have more of it
-        except Exception:  # of code that takes no extents: a defect, but the program is right
-            if VERIFY.read():
+        except Exception as error:  # of code that takes no extents; the program is right
+            if VERIFY.read() or not is_defect(error):
                 raise
             logger.exception("%s: sizes can't be open", graph.name)
             return None

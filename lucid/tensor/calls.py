@@ -20,6 +20,7 @@ from lucid.ir import ops
 from lucid.ir.errors import LucidError
 from lucid.ir.location import takers
 from lucid.ir.op import Attributes, Op
+from lucid.ir.whose_code import is_interrupt
 from lucid.runtime.entry.calls import (
     CALL_SLOTS,
     IS_NONE,
@@ -506,7 +507,7 @@ class Calls:
             takers.append(notes.is_warned)
             returned = within({"levels": [notes]}, function, *args, **keywords)
         except Exception as error:
-            if notes.written:
+            if notes.written or is_interrupt(error):
                 raise
             is_told = isinstance(error, NotStraightError)
             notes.is_straight = False

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from lucid.codegen.llvm.forking import Rank, hold_at_forks
+from lucid.codegen.llvm.forking import Rank, compiling, hold_at_forks
 from lucid.ir.errors import LucidError
 from lucid.tensor.context import context
 
@@ -31,6 +31,11 @@ TRACING = 0  # what a trace claims: one thread traces at a time
 
 lock = threading.RLock()
 _changed = threading.Condition(lock)
+
+
+def _is_owned(lock: Any) -> bool:
+    """Whether this thread has a lock."""
+    return bool(lock._is_owned())
 
 
 class WriteLock:
@@ -88,7 +93,7 @@ def exchange_lock(keys: Keys) -> WriteLock:
 
 def take_back(claim: WriteLock) -> None:
     """Take the lock in place of a claim. Who is interrupted calls it again: it goes on then."""
-    while not lock._is_owned():  # type: ignore[attr-defined]
+    while not _is_owned(lock):
         lock.acquire()
     end_claim(claim)
 
@@ -155,7 +160,7 @@ def _before_fork() -> None:
     What stands for numbers and objects meanwhile nobody would take back in the child. But the trace
     may wait for this thread, in the user's code.
     """
-    is_within = lock._is_owned()  # type: ignore[attr-defined]
+    is_within = _is_owned(lock)
     lock.acquire()
     thread, end = get_ident(), time.monotonic() + _MOST_SECONDS
     while not is_within and (others := _holders(frozenset([TRACING]), thread)):
@@ -189,7 +194,7 @@ def close_blocks(error: BaseException) -> None:
 
 
 class ThreadSnapshot:
-    """The modes of the running thread, its claims, and whether it has the lock, to be put back.
+    """The modes of the running thread, its claims, and which locks it has, to be put back.
 
     Python looks for signals between any two calls, also in a `finally` or before the first line of
     an `__exit__`: no way to leave a block is sure to be taken. So whoever begins something that has
@@ -199,7 +204,7 @@ class ThreadSnapshot:
     def __init__(self) -> None:
         self._modes = dict(vars(context))
         self._lists = [(x, [*x]) for x in self._modes.values() if isinstance(x, list)]
-        self._has_lock = lock._is_owned()  # type: ignore[attr-defined]
+        self._had = [*map(_is_owned, (lock, compiling))]
         self._claims = [*held]
         self._numpy: Any = np.geterr()
 
@@ -214,8 +219,9 @@ class ThreadSnapshot:
             for claim in [*held]:
                 if claim.thread == get_ident() and claim not in self._claims:
                     end_claim(claim)
-        while not self._has_lock and lock._is_owned():  # type: ignore[attr-defined]
-            lock.release()
+        for each, had in zip((lock, compiling), self._had, strict=True):
+            while not had and _is_owned(each):
+                each.release()
 
 
 hold_at_forks(Rank.STATE, _before_fork, lock.release, _alone)

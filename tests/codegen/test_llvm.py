@@ -158,6 +158,17 @@ def test_malformed_text_is_an_error_and_not_the_end(text: str) -> None:
         jit.compile_objects([*fine, text], host_target())
 
 
+def test_a_thread_ends_whose_compilation_is_kept_from_its_end() -> None:
+    """As by an interrupt where the `__exit__` of the block begins; else it would outlive Python."""
+    before = threading.active_count()
+    compilation = jit.Compilation(host_target(), to_come=1)
+    compilation.take("define void @f() { ret void }")
+    assert threading.active_count() > before or jit.processors() == 1
+    for other in compilation._others:
+        other.join(60)
+    assert threading.active_count() == before
+
+
 def test_missing_symbols_are_an_error() -> None:
     text = "declare void @nobody()\ndefine void @f() {\n call void @nobody()\n ret void\n}"
     images = jit.compile_objects([text], host_target())

@@ -26,15 +26,21 @@ from lucid import nn
 from lucid.autograd.dual import DualLevel
 from lucid.autograd.generators import put_state
 from lucid.autograd.native import Code
+from lucid.codegen.llvm import jit
+from lucid.codegen.llvm.forking import compiling
+from lucid.codegen.llvm.target import host_target
 from lucid.compiler.guards import events
 from lucid.compiler.guards.age import Age
+from lucid.compiler.guards.events import ListenerSnapshot
 from lucid.compiler.guards.guard import TensorGuard
 from lucid.compiler.hosts.state import _Writes
+from lucid.compiler.programs.program import Program
+from lucid.compiler.recording import trace
 from lucid.compiler.results.replayed_effects import ReplayedEffect
 from lucid.compiler.tracing import Tracer
 from lucid.ir import Graph, ops
 from lucid.ir.types import TensorType, f32
-from lucid.runtime import cache
+from lucid.runtime import cache, open_programs
 from lucid.runtime.open_programs import Families
 from lucid.tensor.context import context
 from lucid.tensor.write_locks import close_blocks, held, lock
@@ -696,6 +702,73 @@ def test_an_interrupt_anywhere_in_a_checkpoint_leaves_modes_and_buffers(part: st
         call().backward()
         number += 1
     assert number > 100
+
+
+@LOST
+def test_an_interrupt_anywhere_in_llvm_leaves_its_lock_to_other_threads() -> None:
+    lock = jit.llvm.ffi.lib._lock._lock
+    number, text = 1, "define void @f() { ret void }"
+    while interrupted_at(number, lambda: jit._parse(text, host_target())):
+        assert not lock._is_owned(), number
+        number += 1
+    assert number > 20
+
+
+def test_locks_that_an_interrupt_has_left_taken_are_given_back() -> None:
+    before = ListenerSnapshot()
+    compiling.acquire()
+    before.put_back(KeyboardInterrupt())
+    assert not compiling._is_owned()  # type: ignore[attr-defined]
+
+
+class AlarmError(Exception):
+    """Raised by the handler of a signal, as timeouts are."""
+
+
+def handle(*_: object) -> None:
+    raise AlarmError
+
+
+HANDLERS = (handle, partial(handle, 0), type("Handler", (), {"__call__": handle})())
+
+
+@pytest.mark.parametrize("handler", HANDLERS, ids=["function", "partial", "object"])
+@pytest.mark.parametrize(
+    "owner, name, calls",
+    [(open_programs, "make_program", 0), (trace, "Trace", 1), (Program, "_run_on", 5)],
+    ids=["plan", "trace", "run"],
+)
+def test_what_a_signal_raises_is_no_outcome_of_what_it_interrupts(
+    handler: Any, owner: Any, name: str, calls: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be lost: a trace begins again with sizes known, a call goes on in eager mode."""
+    monkeypatch.delenv("LUCID_VERIFY", raising=False)
+    w = lucid.zeros(1)
+    step = lucid.compile(lambda x: w.add_(x[x > 0].exp().sum()))
+    xs = [lucid.arange(n, dtype=lucid.float32) for n in range(5, 12)]
+    plain = getattr(owner, name)
+
+    def interrupted(*args: Any, **kwargs: Any) -> Any:
+        monkeypatch.setattr(owner, name, plain)
+        signal.raise_signal(signal.SIGUSR1)
+        return plain(*args, **kwargs)
+
+    for x in xs[:calls]:
+        step(x)
+    monkeypatch.setattr(owner, name, interrupted)
+    before = signal.signal(signal.SIGUSR1, handler)
+    found = 0
+    try:
+        for x in xs[calls:]:
+            kept = w.clone()
+            try:
+                step(x)
+            except AlarmError:
+                found += 1
+                assert lucid.equal(w, kept)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert found == 1
 
 
 def test_a_block_that_ends_is_interrupted_in_one_place_at_most() -> None:

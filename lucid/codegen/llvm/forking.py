@@ -8,6 +8,7 @@ waited for: it does not live on in the child.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from enum import IntEnum
 from typing import NamedTuple
@@ -32,6 +33,8 @@ class _Lock(NamedTuple):
 
 
 _locks: list[_Lock] = []
+# Of who compiles. A signal's handler may do so while a program's texts are written.
+compiling = threading.RLock()
 
 
 def hold_at_forks(

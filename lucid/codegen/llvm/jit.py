@@ -14,11 +14,10 @@ from typing import Any, Self
 
 import llvmlite
 
-from lucid.codegen.llvm.forking import Rank, hold_at_forks
+from lucid.codegen.llvm.forking import Rank, compiling as _lock, hold_at_forks
 from lucid.codegen.llvm.library import llvm
 from lucid.codegen.llvm.target import Target
 
-_lock = threading.RLock()  # a signal's handler may compile while a program's texts are written
 _machines: dict[tuple[str, str, str], llvm.TargetMachine] = {}
 _linker: list[llvm.LLJIT] = []
 _linked = 0
@@ -29,6 +28,7 @@ _linked = 0
 # addresses there.
 _USE_JIT_LINK = os.name != "nt"
 _CODE_MODEL = "small" if _USE_JIT_LINK else "large"
+_SECONDS = 0.2  # after which a thread without work looks whether there is to be more
 _OPTIONS = {"opt": 2, "reloc": "pic", "codemodel": _CODE_MODEL, "jit": True}
 
 
@@ -182,10 +182,19 @@ class Compilation:
     def _compile_some(self, machine: llvm.TargetMachine) -> None:
         """Compile modules until none is left, with a machine of this thread's own."""
         try:
-            while (module := self._waiting.get()) is not None:
+            while (module := self._next()) is not None:
                 self._images[module[0]] = _object(module[1], self._target, machine)
         except Exception as error:
             self._errors.append(error)
+
+    def _next(self) -> tuple[int, str] | None:
+        """The next module; None: there is none, or an interrupt has kept the block from its end."""
+        while True:
+            with contextlib.suppress(Empty):
+                return self._waiting.get(timeout=_SECONDS)
+            if _lock.acquire(blocking=False):  # nobody compiles
+                _lock.release()
+                return None
 
 
 def processors() -> int:

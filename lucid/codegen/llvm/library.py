@@ -7,6 +7,8 @@ import ctypes
 import functools
 import mmap
 import re
+from functools import partial
+from typing import Any
 
 from lucid.ir.errors import LucidError, OutOfMemoryError
 from lucid.ir.memory import is_available
@@ -21,6 +23,33 @@ except OSError as _error:
     _kind = LucidError if is_available(_BYTES) else OutOfMemoryError
     raise _kind(f"compile: LLVM can't be loaded: {_error}") from None
 
+
+# An interrupt may come behind any call in Python. In two methods of llvmlite's that would leave its
+# lock taken, for which other threads that compile wait for good, and a text that is freed twice.
+
+
+def _by_c(kind: type, name: str) -> None:
+    """Let the lock be taken, or released, in C. Who has registered calls beside it has its own."""
+    own = getattr(kind, name)
+
+    def found(lock: Any) -> Any:
+        return partial(own, lock) if lock._cblist else getattr(lock._lock, name)
+
+    setattr(kind, name, property(found))
+
+
+def _close(text: Any) -> None:
+    """Free a text of LLVM's, which is forgotten first."""
+    pointer, text._ptr = getattr(text, "_ptr", None), None
+    if pointer is not None and text._owned:
+        llvm.ffi.lib.LLVMPY_DisposeString(pointer)
+
+
+_lock = getattr(llvm.ffi.lib, "_lock", None)
+if hasattr(_lock, "_lock") and hasattr(_lock, "_cblist"):
+    _by_c(type(_lock), "__enter__")
+    _by_c(type(_lock), "__exit__")
+llvm.ffi.OutputString.close = _close
 _NOTHING = r"(?:\w+:.*\n)*?{}: +0 kB\n"
 _UNCHANGED = re.compile(
     r"^(\w+)-(\w+) r-.p .*/libllvmlite[^/]*\n"

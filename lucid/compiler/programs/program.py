@@ -75,6 +75,7 @@ from lucid.ir.region_ops import body_names, is_exit
 from lucid.ir.stepping import step_through
 from lucid.ir.strides import contiguous_strides
 from lucid.ir.types import TensorType
+from lucid.ir.whose_code import is_defect
 from lucid.runtime.decided_sizes import DecidedProgram, decided_program
 from lucid.runtime.entry.layout import SLOW_PATH
 from lucid.runtime.entry.words import MOST_ARGUMENTS, ROOM
@@ -310,11 +311,9 @@ class Program:
             places = {entry.value: number for number, entry in enumerate(trace.graph.inputs)}
             numbers = {symbol: places[value] for symbol, value in trace.sized.items()}
             self._decided = decided_program(graph, full, sizes, self.optimize, log, numbers)
-        except (MemoryError, RecursionError):
-            raise  # another call may have more of it
         except Exception as error:
-            if not isinstance(error, NotOpenError):  # a defect, but the program is right
-                if VERIFY.read():
+            if not isinstance(error, NotOpenError):  # the program is right
+                if VERIFY.read() or not is_defect(error):
                     raise
                 logger.exception("%s: sizes can't be open", graph.name)
             undo_all(trace.undo)

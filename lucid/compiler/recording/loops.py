@@ -75,6 +75,7 @@ from lucid.ir.passes.round_body import DEPTH, is_cheap, is_short
 from lucid.ir.ranges import Range, Ranges
 from lucid.ir.region_ops import CONTROL, calls_python, is_exit, stacked
 from lucid.ir.types import TensorType, bool_, i64
+from lucid.ir.whose_code import is_interrupt
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, constant, of_value
 
@@ -941,6 +942,8 @@ class Loops:
         except NotOpenError:
             raise
         except Exception as error:
+            if is_interrupt(error):
+                raise
             places = [body.place for body in self.bodies.get(node, ())]
             raise unrolling(f"raises {type(error).__name__}", places) from None
 

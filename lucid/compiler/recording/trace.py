@@ -49,7 +49,7 @@ from lucid.ir.graph import Graph, Value
 from lucid.ir.location import Location
 from lucid.ir.opening import rename_sizes
 from lucid.ir.strides import Strides, is_contiguous
-from lucid.ir.whose_code import is_users_file
+from lucid.ir.whose_code import is_interrupt, is_users_file
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
 from lucid.tensor.write_locks import close_blocks
@@ -128,6 +128,8 @@ def trace(
             elif recorder.sizes.needed:
                 raise NotOpenError(_NEEDS_SIZES)
         except Exception as error:
+            if is_interrupt(error):
+                raise
             if recorder.sizes.symbols and recorder.sizes.known is None:  # which may be why
                 traceback.clear_frames(error.__traceback__)
                 if recorder.has_given_sizes:  # they are those of a call whose gradients it computes
