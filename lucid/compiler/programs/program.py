@@ -94,8 +94,18 @@ logger = logging.getLogger("lucid")
 MOST_LEFT = 256  # objects in whose place others are given now are remembered
 # What a program for other objects has for itself.
 _BOUND = (
-    *("guards", "_side_effects", "sources", "_found", "numbers", "readers", "counters", "grads"),
-    *("_written", "result", "_finals", "tensors", "early", "_constants", "_deferred", "_leaves"),
+    *("guards", "_side_effects", "_effects", "sources", "_found", "numbers", "readers", "counters"),
+    *(
+        "grads",
+        "_written",
+        "result",
+        "_finals",
+        "tensors",
+        "early",
+        "_constants",
+        "_deferred",
+        "_leaves",
+    ),
 )
 PROGRAM_BYTES = 1 << 16  # of Python's objects, besides nodes and guards
 
@@ -586,8 +596,11 @@ class Program:
         It is this program, bound to their parts. What was made for it is in its `undo`. Comes with
         these objects: what was there, and what is.
         """
-        are_rare = self.differentiable, self.hosts, self._effects, self.guards.pinned
-        if any(are_rare) or self.around not in (None, Program.interpret):
+        # Hosts of the user's classes know the tensors that they reach.
+        is_rare = any(self._decided or not isinstance(x, Finding) for x in self.hosts)
+        if self.differentiable or self.guards.pinned or is_rare:
+            return None
+        if self.around not in (None, Program.interpret):
             return None
         with lock:
             if held:
@@ -639,7 +652,7 @@ class Program:
         self.served = 0
         memory = sum(x.nbytes for x in self.inputs if x is not None)
         self._fixed_bytes += memory  # others' models may be gone, and this one's is kept
-        anew.check([x for _, x in before])
+        anew.check([x for _, x in before], self.hosts, self.guards.guards)
 
     def _is_in_use(self) -> bool:
         """Whether another thread may be in native code, which binds what calls were given."""
