@@ -16,7 +16,7 @@ import pytest
 
 import lucid
 from lucid import nn, optim
-from lucid.compiler.programs import twins
+from lucid.compiler.programs import audits, twins
 
 X, Y = lucid.linspace(-1, 1, 12).reshape(4, 3), lucid.ones(4, 1)
 
@@ -254,6 +254,48 @@ def test_each_fold_may_have_a_schedule_of_its_own_in_the_step(agree, name, place
         return found
 
     agree(scenario, traces=1)
+
+
+def test_an_audit_finds_that_the_schedule_of_each_fold_is_told(agree, monkeypatch):
+    monkeypatch.setattr(audits.Pace, "is_due", lambda _: True)
+
+    def scenario(compile):
+        @compile(audit=True)
+        def step(model, optimizer, schedule, x, y):
+            loss = train(model, optimizer, x, y)
+            schedule.step(loss.detach())
+            return loss
+
+        found = []
+        for i in range(3):
+            model = network()
+            optimizer = optim.SGD(model.parameters(), lr=0.1)
+            schedule = optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=i)
+            for _ in range(4):
+                found.append(step(model, optimizer, schedule, X, Y).item())
+                found += [schedule.num_bad_epochs, schedule.last_epoch, schedule.get_last_lr()]
+        return found
+
+    (step,) = agree(scenario, traces=1)
+    assert step.stats.audits and not step.stats.eager_reasons
+
+
+def test_a_learning_rate_that_is_a_tensor_is_that_of_each_fold(agree):
+    def scenario(compile):
+        step, found = compile(train), []
+        for i in range(4):
+            model, rate = network(), lucid.tensor(0.01 * (i + 1))
+            optimizer = optim.Adam(model.parameters(), lr=rate)
+            for _ in range(3):
+                found.append(step(model, optimizer, X, Y).item())
+                rate.mul_(0.5)
+            found.append(state([model], [optimizer]))
+        optimizer.param_groups[0]["lr"] = lucid.tensor(0.3)
+        found += [step(model, optimizer, X, Y).item() for _ in range(3)]
+        optimizer.param_groups[0]["lr"] = 0.2
+        return found, [step(model, optimizer, X, Y).item() for _ in range(3)]
+
+    agree(scenario, traces=3)  # one more for another tensor, and one for a float
 
 
 UNLIKE_SCHEDULES: dict[str, Any] = {

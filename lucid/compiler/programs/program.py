@@ -161,8 +161,7 @@ class Program:
         sizes_asked: where exits look at numbers that may be sizes; sizes_found: at such that are;
             places_opened: where all sizes are found that are open in it.
         links: programs that took over, by what was found then.
-        sources: the mutable ones that its trace knew from its start; outline: what it leaves,
-            besides what it computes. Both are for audits.
+        sources: the mutable ones that its trace knew from its start, for audits.
         is_claiming: whether it writes something that threads may share.
         guards: what must hold for a call.
         inputs: arrays of state, by the number of the input; None for others.
@@ -212,7 +211,7 @@ class Program:
         self.places_opened: set[OpenAxis] = set()
         self._variants: dict[tuple[Pass, ...], Executable] = {}  # by passes at the end
         self.executable = self._compile(trace)
-        self.sources, self.outline = [*map(copy, trace.sources.values())], outline_of(trace)
+        self.sources = [*map(copy, trace.sources.values())]
         self.undo, self.may_catch = trace.undo, trace.may_catch
         stages = {"trace": trace.seconds, "passes": self.pass_seconds.get("optimize", 0.0)}
         later = self.executable.stage_seconds or {"placing": self.executable.compile_seconds}
@@ -348,6 +347,11 @@ class Program:
             texts["residuals"] = lambda: str(cut)
         texts |= {name: partial(_text, after, name) for name in log.changed[count:]}
         self.stages = Stages(texts).then(executable.stages)
+
+    @property
+    def outline(self) -> list[str]:
+        """What it leaves, besides what it computes, for audits."""
+        return outline_of(self._leaves, self._effects, self._deferred)
 
     @property
     def decides_sizes(self) -> bool:
