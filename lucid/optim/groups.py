@@ -151,10 +151,15 @@ class ParamGroup(_Noted):
             if key in SWITCHES:
                 shown.append(f"{key} {'!=' if value != 0 else '=='} 0")
             elif isinstance(value, TensorCore):
-                shown.append(f"{key} = tensor at {id(value):x}")
+                shown.append(f"{key} is a tensor")
             elif key != "params" and not isinstance(value, (float, tuple)):
                 shown.append(f"{key} = {value!r}")
         return ", ".join(shown)
+
+    def tensors(self) -> list[TensorCore]:
+        """Those among the settings, such as a learning rate."""
+        found = [x for key, x in dict.items(self) if key not in self.bound]
+        return [x for x in found if isinstance(x, TensorCore)]
 
     def __setitem__(self, key: str, value: Any) -> None:
         value = _plain(value)
@@ -274,7 +279,7 @@ class Layout:
 
     Attributes:
         settings: per group, what its floats don't say; and which hooks `step` runs.
-        parameters: which parameters there are.
+        parameters: which parameters there are, and tensors among the settings.
         tensors: the same, and which state tensors.
     """
 
@@ -287,7 +292,7 @@ class Layout:
         if any(hooks):
             self.settings += f"; hooks {hooks}"
         parameters = [group.raw("params") for group in groups]
-        self.parameters = Tensors.of(parameters)
+        self.parameters = Tensors.of([*parameters, *(group.tensors() for group in groups)])
         self.tensors = Tensors.of(
             (parameter, *state.get(parameter, {}).values())
             for group in parameters

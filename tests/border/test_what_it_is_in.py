@@ -101,6 +101,28 @@ def test_objects_that_are_keys(compile):
     return calls(step, lambda: setattr(key, "v", 2.0), lambda: table.update({key: 9.0}))
 
 
+@pytest.mark.parametrize("kind", [Unlike, nn.Linear])
+def test_a_key_that_counts_its_calls_is_the_same_one(kind):
+    """While the step is traced its attributes are numbers and tensors of the trace."""
+
+    def counted(compile):
+        key, counts = kind(3, 3) if kind is nn.Linear else kind(3), {}
+        key.steps, key.last = 0, None
+
+        @compile
+        def step(x):
+            counts[key] = counts.get(key, 0) + 1
+            key.steps += 1
+            key.last = x.sum().detach()
+            return x * key.steps
+
+        found = [step(X * i).tolist() for i in range(5)]
+        assert [*counts] == [key]
+        return found, counts[key], key.steps, key.last.item()
+
+    assert counted(lucid.compile) == counted(lambda step: step)
+
+
 @same_as_eager
 def test_parameters_in_a_set(compile):
     layers = [nn.Linear(3, 3) for _ in range(3)]

@@ -36,7 +36,8 @@ from lucid.compiler.guards.guard import (
     value_in,
 )
 from lucid.compiler.guards.mutable_sources import MutableSource, stands_for_list
-from lucid.compiler.inputs.objects import SCALARS
+from lucid.compiler.inputs.functions import is_remade
+from lucid.compiler.inputs.objects import SCALARS, is_same
 from lucid.ir.classes import isinstance
 from lucid.ir.whose_code import is_as_users, is_librarys, is_users
 from lucid.tensor.core import TensorCore
@@ -68,7 +69,7 @@ class Places:
                 self._at.setdefault(id(thing), []).append(guard)
             if shown:
                 self._showing.append(guard)
-        self._fixed = {id(x) for x in _behind((*held, *held_by(guards)))}
+        self._fixed = {id(x) for x in behind((*held, *held_by(guards)))}
 
     def images(self, given: Sequence[tuple[Any, Any]], *, has_moved: bool) -> Images | None:
         """What stands there now; None: the same, or what can't take its place.
@@ -158,11 +159,13 @@ class Images:
         known = self._pairs.get(id(was))
         if known is not None:
             self.are_clear &= known[1] is now
-        elif was is not now and _are_alike(was, now):
+        elif was is not now and are_alike(was, now):
             self.are_clear &= id(now) not in self._images
             self._pairs[id(was)] = was, now
             self._images.add(id(now))
             self._note(instance_dict(was), instance_dict(now))  # who looks into it may not say so
+            for parts in zip(held_apart(was), held_apart(now), strict=True):
+                self._note(*parts)
 
     def _seen_by(self, guard: Guard) -> Iterator[tuple[Any, Any]]:
         """Objects that it knows by identity, each with what is there now."""
@@ -219,9 +222,9 @@ def has_another(guard: Guard) -> bool:
     """Whether where a guard looks there is another container or object of the same class."""
     if isinstance(guard, ContentsGuard):
         pairs = () if isinstance(guard.owner, set) else guard.changed()
-        return any(_are_alike(was, item_at(guard.owner, key)) for key, was in pairs)
+        return any(are_alike(was, item_at(guard.owner, key)) for key, was in pairs)
     is_place = isinstance(guard, (EntryGuard, AnswerGuard))
-    return is_place and _are_alike(guard.expected, guard.found())
+    return is_place and are_alike(guard.expected, guard.found())
 
 
 def held_by(guards: Iterable[Guard]) -> Iterator[Any]:
@@ -245,10 +248,15 @@ def held_by(guards: Iterable[Guard]) -> Iterator[Any]:
 
 
 def is_known_by_place(thing: Any) -> bool:
-    """Whether it is known by its place: a container, or an object of a class of the user's."""
+    """Whether it is known by its place: a container, or an object of a class of the user's.
+
+    So are functions that a line makes anew, with their variables from outside.
+    """
     kind = type(thing)
-    if kind in (list, dict):
+    if kind in (list, dict, types.CellType):
         return True
+    if kind is types.FunctionType:
+        return is_remade(thing)
     if isinstance(thing, (*_GUARDED, enum.Enum)):
         return False
     return all(map(_is_open, kind.__mro__))
@@ -261,17 +269,52 @@ def _is_open(kind: type) -> bool:
     return is_pythons or is_as_users(kind) or (is_users(kind) and not is_librarys(kind))
 
 
-def _are_alike(was: Any, now: Any) -> bool:
+def held_apart(thing: Any) -> Sequence[Any]:
+    """What an object holds neither as an entry nor as an attribute: of a class, always as much."""
+    if isinstance(thing, defaultdict):
+        return (thing.default_factory,)
+    return (thing.__closure__ or ()) if type(thing) is types.FunctionType else ()
+
+
+def are_alike(was: Any, now: Any) -> bool:
     """Whether one may be in the place of another."""
     if type(was) is not type(now) or not is_known_by_place(was):
         return False
     if isinstance(was, deque):
         return bool(was.maxlen == now.maxlen)
-    return not isinstance(was, defaultdict) or was.default_factory == now.default_factory
+    if type(was) is types.FunctionType:
+        is_same_code = was.__code__ is now.__code__ and is_same(
+            _beside_code(was), _beside_code(now)
+        )
+        return is_same_code and (is_users(was) or have_like_variables(was, now))
+    factories = held_apart(was), held_apart(now)
+    return all(x == y or are_alike(x, y) for x, y in zip(*factories, strict=True))
 
 
-def _behind(held: Iterable[Any]) -> Iterator[Any]:
-    """The objects that are held, and those behind such as can't be bound anew."""
+def have_like_variables(was: Any, now: Any, around: Sequence[Any] = ()) -> bool:
+    """Whether functions that are alike compute the same with equal arguments.
+
+    Their variables from outside are the same, or equal numbers, or such functions.
+    """
+    for cells in zip(held_apart(was), held_apart(now), strict=True):
+        one, other = (item_at(cell, None) for cell in cells)
+        is_equal = is_same(one, other) or any(one is x for x in around)
+        if not is_equal and not (
+            type(one) is types.FunctionType
+            and are_alike(one, other)
+            and have_like_variables(one, other, (*around, one))
+        ):
+            return False
+    return True
+
+
+def _beside_code(function: types.FunctionType) -> tuple[Any, ...]:
+    named = (function.__kwdefaults__ or {}).items()
+    return function.__globals__, function.__defaults__, tuple(named), bool(function.__dict__)
+
+
+def behind(held: Iterable[Any]) -> Iterator[Any]:
+    """The objects that are held, and those behind such as don't follow what Python binds anew."""
     seen: set[int] = set()
     waiting = [*held]
     while waiting:
@@ -279,8 +322,10 @@ def _behind(held: Iterable[Any]) -> Iterator[Any]:
         if id(thing) in seen:
             continue
         seen.add(id(thing))
-        if isinstance(thing, types.FunctionType) and not is_users(thing):
-            waiting += closure_of(thing).values()
+        if isinstance(thing, types.FunctionType):
+            if is_known_by_place(thing):
+                yield thing
+            waiting += () if is_users(thing) else closure_of(thing).values()
         if isinstance(thing, (*_GUARDED, MutableSource, Guard)) or stands_for_list(thing):
             continue
         yield thing

@@ -146,12 +146,18 @@ def early_formula(value: Any) -> Formula | None:
 
 
 def key_of(key: Any) -> Any:
-    """A key of a dict; what had its hash taken, and so was looked at, is the same in all calls."""
+    """A key of a dict; what had its hash taken, and so was looked at, is the same in all calls.
+
+    An object that is equal to itself alone is that object, whatever its attributes are.
+    """
     if isinstance(key, tuple):
         return getattr(key, "_make", tuple)(map(key_of, key))
     if type(key) is frozenset:
         return frozenset(map(key_of, key))
     key = now_of(key)
+    equals: Any = type(key).__eq__
+    if equals is object.__eq__:
+        return key
     parts = fields_of(key) if is_record(key) else getattr(key, "__dict__", {})
     moving = {name: part for name, part in parts.items() if is_late(part) or is_live(part)}
     if moving:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lucid.compiler.inputs.objects import SCALARS
-from lucid.compiler.results.output_specs import Constant
+from lucid.compiler.results.output_specs import Constant, OutputSpec
 from lucid.ir.classes import isinstance
 from lucid.ir.clone import copy_graph
 from lucid.ir.graph import Graph
@@ -29,7 +29,9 @@ from lucid.ir.whose_code import is_users
 
 if TYPE_CHECKING:
     from lucid.compiler.programs.program import Program
+    from lucid.compiler.recording.deferred_calls import DeferredCall
     from lucid.compiler.recording.trace import Trace
+    from lucid.compiler.results.replayed_effects import ReplayedEffect
 
 FIRST = 10  # calls before the first audit
 SHARE = 0.01  # of the time that passes, which audits may take; the first one is free
@@ -75,17 +77,20 @@ class Pace:
         self._counted[1] = calls + 1 + int(LOOK * calls)
 
 
-def outline_of(trace: Trace) -> list[str]:
+def outline_of(
+    leaves: Sequence[OutputSpec],
+    effects: Sequence[ReplayedEffect],
+    deferred: Sequence[DeferredCall],
+) -> list[str]:
     """What a step leaves besides what its graph computes, as far as it's the same for all calls."""
     constants = [
         repr(leaf.value)
-        for leaf in trace.epilogue.leaves
+        for leaf in leaves
         if isinstance(leaf, Constant) and isinstance(leaf.value, SCALARS)
     ]
-    effects = [f"effect {effect.what}" for effect in trace.effects]
-    effects += [f"call of {_name_of(deferred.function)}" for deferred in trace.epilogue.deferred]
-    kinds = [type(leaf).__name__ for leaf in trace.epilogue.leaves]
-    return [*constants, *effects, *kinds]
+    shown = [f"effect {effect.what}" for effect in effects]
+    shown += [f"call of {_name_of(call.function)}" for call in deferred]
+    return [*constants, *shown, *(type(leaf).__name__ for leaf in leaves)]
 
 
 def _name_of(function: Callable[..., object]) -> str:
@@ -162,4 +167,5 @@ def made_again(recorded: Trace, sizes: Sequence[int]) -> tuple[Graph, list[str]]
     graph = as_recorded(recorded.graph)
     if recorded.sizes is not None:
         graph = reopened(graph, recorded.sizes.at(sizes))
-    return graph, outline_of(recorded)
+    epilogue = recorded.epilogue
+    return graph, outline_of(epilogue.leaves, recorded.effects, epilogue.deferred)

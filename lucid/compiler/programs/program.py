@@ -95,8 +95,18 @@ logger = logging.getLogger("lucid")
 MOST_LEFT = 256  # objects in whose place others are given now are remembered
 # What a program for other objects has for itself.
 _BOUND = (
-    *("guards", "_side_effects", "sources", "_found", "numbers", "readers", "counters", "grads"),
-    *("_written", "result", "_finals", "tensors", "early", "_constants", "_deferred", "_leaves"),
+    *("guards", "_side_effects", "_effects", "sources", "_found", "numbers", "readers", "counters"),
+    *(
+        "grads",
+        "_written",
+        "result",
+        "_finals",
+        "tensors",
+        "early",
+        "_constants",
+        "_deferred",
+        "_leaves",
+    ),
 )
 PROGRAM_BYTES = 1 << 16  # of Python's objects, besides nodes and guards
 
@@ -152,8 +162,7 @@ class Program:
         sizes_asked: where exits look at numbers that may be sizes; sizes_found: at such that are;
             places_opened: where all sizes are found that are open in it.
         links: programs that took over, by what was found then.
-        sources: the mutable ones that its trace knew from its start; outline: what it leaves,
-            besides what it computes. Both are for audits.
+        sources: the mutable ones that its trace knew from its start, for audits.
         is_claiming: whether it writes something that threads may share.
         guards: what must hold for a call.
         inputs: arrays of state, by the number of the input; None for others.
@@ -203,7 +212,7 @@ class Program:
         self.places_opened: set[OpenAxis] = set()
         self._variants: dict[tuple[Pass, ...], Executable] = {}  # by passes at the end
         self.executable = self._compile(trace)
-        self.sources, self.outline = [*map(copy, trace.sources.values())], outline_of(trace)
+        self.sources = [*map(copy, trace.sources.values())]
         self.undo, self.may_catch = trace.undo, trace.may_catch
         stages = {"trace": trace.seconds, "passes": self.pass_seconds.get("optimize", 0.0)}
         later = self.executable.stage_seconds or {"placing": self.executable.compile_seconds}
@@ -337,6 +346,11 @@ class Program:
             texts["residuals"] = lambda: str(cut)
         texts |= {name: partial(_text, after, name) for name in log.changed[count:]}
         self.stages = Stages(texts).then(executable.stages)
+
+    @property
+    def outline(self) -> list[str]:
+        """What it leaves, besides what it computes, for audits."""
+        return outline_of(self._leaves, self._effects, self._deferred)
 
     @property
     def decides_sizes(self) -> bool:
@@ -586,8 +600,11 @@ class Program:
         It is this program, bound to their parts. What was made for it is in its `undo`. Comes with
         these objects: what was there, and what is.
         """
-        are_rare = self.differentiable, self.hosts, self._effects, self.guards.pinned
-        if any(are_rare) or self.around not in (None, Program.interpret):
+        # Hosts of the user's classes know the tensors that they reach.
+        is_rare = any(self._decided or not isinstance(x, Finding) for x in self.hosts)
+        if self.differentiable or self.guards.pinned or is_rare:
+            return None
+        if self.around not in (None, Program.interpret):
             return None
         with lock:
             if held:
@@ -639,7 +656,7 @@ class Program:
         self.served = 0
         memory = sum(x.nbytes for x in self.inputs if x is not None)
         self._fixed_bytes += memory  # others' models may be gone, and this one's is kept
-        anew.check([x for _, x in before])
+        anew.check([x for _, x in before], self.hosts, self.guards.guards)
 
     def _is_in_use(self) -> bool:
         """Whether another thread may be in native code, which binds what calls were given."""

@@ -12,13 +12,25 @@ import gc
 import types
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
+from copy import copy
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from lucid.compiler.guards.following import Images, is_known_by_place, looked_into
+from lucid.autograd.host_replay import HostCall
+from lucid.compiler.guards.age import owner_of
+from lucid.compiler.guards.following import (
+    Images,
+    are_alike,
+    behind,
+    have_like_variables,
+    held_apart,
+    held_by,
+    is_known_by_place,
+    looked_into,
+)
 from lucid.compiler.guards.guard import (
     AnswerGuard,
     Attributes,
@@ -35,8 +47,9 @@ from lucid.compiler.guards.guard import (
 from lucid.compiler.guards.moving_entries import MovingEntry
 from lucid.compiler.guards.mutable_sources import MutableSource
 from lucid.compiler.guards.table import GuardTable
-from lucid.compiler.inputs.objects import SCALARS
+from lucid.compiler.inputs.objects import SCALARS, is_same
 from lucid.compiler.results.output_specs import Constant
+from lucid.compiler.results.replayed_effects import ReplayedEffect
 from lucid.ir.classes import isinstance
 from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.types import DType, TensorType
@@ -44,9 +57,10 @@ from lucid.ir.whose_code import is_users
 from lucid.tensor.context import epoch
 from lucid.tensor.core import TensorCore
 from lucid.tensor.storage import Storage, VersionCounter
+from lucid.tensor.tree import flatten
 
-_PLAIN = (*SCALARS, type, types.ModuleType, types.CodeType, np.ndarray, np.generic, DType)
-_SHARED = (*_PLAIN, TensorType, TensorCore, Storage, VersionCounter, Graph, Node, Value)
+_PLAIN = (*SCALARS, type, types.ModuleType, types.CodeType, np.generic, DType)
+_SHARED = (*_PLAIN, np.ndarray, TensorType, TensorCore, Storage, VersionCounter, Graph, Node, Value)
 _OURS = ("guards", "inputs", "results", "recording.guards", "recording.deferred_calls")
 _MODULES = tuple(f"lucid.compiler.{name}" for name in _OURS)
 _CODE = (type, types.FunctionType)
@@ -60,18 +74,35 @@ class UnlikeError(Exception):
 
 
 def _is_model(thing: Any) -> bool:
-    """Whether it is a Module or an optimizer."""
-    return isinstance(thing, epoch.movers) or hasattr(type(thing), "_state_like")
+    """Whether it is a Module, an optimizer, or what steps the learning rates of one."""
+    kind = type(thing)
+    return issubclass(kind, epoch.movers) or hasattr(kind, "_state_like") or _is_schedule(kind)
+
+
+def _is_schedule(kind: type) -> bool:
+    return hasattr(kind, "_advance")
+
+
+def _are_like_schedules(was: Any, now: Any) -> bool:
+    """Whether a schedule calls the same functions of the user's; its numbers are those of calls."""
+    called = [[x for x in flatten(instance_dict(y))[0] if callable(x)] for y in (was, now)]
+    return len(called[0]) == len(called[1]) and all(
+        x is y or (are_alike(x, y) and have_like_variables(x, y))
+        for x, y in zip(*called, strict=True)
+    )
 
 
 def holds_parts(thing: Any) -> bool:
     """Whether all that matters of an object is in it as entries and attributes."""
     if _is_model(thing):
         return instance_dict(thing) is not None
+    if is_known_by_place(thing):
+        return True
     kind = type(thing)
-    return is_known_by_place(thing) or (
-        issubclass(kind, (dict, list)) and kind.__module__.startswith("lucid.")
-    )
+    if kind is np.ndarray or kind is partial:
+        return True
+    is_plain = issubclass(kind, (dict, list)) or instance_dict(thing) == {}
+    return is_plain and kind.__module__.startswith("lucid.")
 
 
 class Counterparts(Images):
@@ -122,10 +153,11 @@ class Counterparts(Images):
                     self._pair(was._storage, now._storage)
                     self._pair(was._counter, now._counter)
                     waiting.append((instance_dict(was), instance_dict(now)))
-            elif holds_parts(was):
+            elif holds_parts(was) and _are_like_parts(was, now):
                 self._pair(was, now)
                 attributes = instance_dict(was)
                 self.are_models |= _is_model(was)
+                waiting += zip(held_apart(was), held_apart(now), strict=True)
                 if hasattr(type(was), "_state_like"):
                     self.undo += now._state_like(was, self._is_written)
                 if attributes is not None:
@@ -134,6 +166,10 @@ class Counterparts(Images):
                     later.append((was, now))
                 elif isinstance(was, (list, deque)) and len(was) == len(now):
                     waiting += zip(was, now, strict=True)
+                elif isinstance(was, types.CellType):
+                    waiting.append((item_at(was, None), item_at(now, None)))
+                elif isinstance(was, partial):
+                    waiting.append((was.keywords, now.keywords))
         self.are_clear &= self._same.keys().isdisjoint(self._pairs)
 
     def _entries(self, was: Any, now: Any) -> Iterator[tuple[Any, Any]]:
@@ -151,10 +187,29 @@ class Counterparts(Images):
         else:
             self.are_clear &= known[1] is now
 
+    def is_common(self, thing: Any) -> bool:
+        """Whether both have it, at one place."""
+        return id(thing) in self._same
+
     @property
     def news(self) -> Set[int]:
         """The identities of what is given now."""
         return self._images
+
+
+def _are_like_parts(was: Any, now: Any) -> bool:
+    """Whether an object may be in the place of another of its class; guards compare its parts."""
+    if is_known_by_place(was):
+        return are_alike(was, now)
+    if type(was) is partial:
+        return is_same(_given_by(was), _given_by(now))
+    if type(was) is np.ndarray:
+        return was.base is now.base is None and _are_like_arrays(was, now)
+    return not _is_schedule(type(was)) or _are_like_schedules(was, now)
+
+
+def _given_by(called: partial[Any]) -> tuple[Any, ...]:
+    return called.func, called.args, tuple(called.keywords.items()), bool(called.__dict__)
 
 
 def _are_like_tensors(was: Any, now: Any) -> bool:
@@ -166,12 +221,20 @@ def _are_like_tensors(was: Any, now: Any) -> bool:
         and was._base is was._grad_fn is now._base is now._grad_fn is None
         and not was._chain
         and not now._chain
+        and one.root_type == other.root_type
         and one.array is not None
         and other.array is not None
-        and one.root_type == other.root_type
-        and one.array.strides == other.array.strides
-        and other.array.flags.writeable == one.array.flags.writeable
-        and other.array.flags.aligned
+        and _are_like_arrays(one.array, other.array)
+    )
+
+
+def _are_like_arrays(was: np.ndarray, now: np.ndarray) -> bool:
+    return (
+        was.dtype == now.dtype
+        and was.shape == now.shape
+        and was.strides == now.strides
+        and was.flags.writeable == now.flags.writeable
+        and now.flags.aligned
     )
 
 
@@ -197,6 +260,12 @@ class Rebinding:
         if known is not None:
             return known[1]
         kind = type(value)
+        array = self.images.of(value.array) if kind is Storage else None
+        if array is not None and array is not value.array:  # of NumPy's, which the step reads
+            made = copy(value)
+            made.array = array
+            self._made[id(value)] = value, made
+            return made
         if isinstance(value, _SHARED) or id(value) in self.images.news:
             return value
         self._made[id(value)] = value, value
@@ -226,7 +295,8 @@ class Rebinding:
             return self._function(value)
         if issubclass(kind, Attributes):
             return value if kind is Progress else kind(self.images.of(value.of))
-        if isinstance(value, FieldGuard) and isinstance(value.owner.of, _CODE):
+        is_of_code = isinstance(value, FieldGuard) and isinstance(value.owner.of, _CODE)
+        if is_of_code and self.images.of(value.owner) is value.owner:
             return value  # which stays what it is
         if kind.__module__.startswith(_MODULES):
             return self._object(value, kind)
@@ -264,6 +334,8 @@ class Rebinding:
     def _object(self, value: Any, kind: Any) -> Any:
         if kind is GuardTable:
             return GuardTable([self.of(x) for x in value.guards])
+        if kind is ReplayedEffect:
+            value.forget()
         made: Any = object.__new__(kind)
         self._made[id(value)] = value, made
         names = [x for each in kind.__mro__ for x in vars(each).get("__slots__", ())]
@@ -278,6 +350,8 @@ class Rebinding:
 
     def _field(self, holder: Any, name: str) -> Any:
         found = getattr(holder, name)
+        if name == "owners":  # of what comes after a call: dicts of the user's
+            return [*map(self._users, found)]
         if isinstance(holder, Guard) and name == "expected":
             return self._expected(holder, found)
         if not isinstance(holder, (Guard, MutableSource, MovingEntry, Constant)):
@@ -301,18 +375,27 @@ class Rebinding:
             return type(found)(map(of, found)) if isinstance(found, (list, frozenset)) else found
         return self.of(found) if isinstance(found, tuple) else of(found)
 
-    def check(self, state: Collection[Storage]) -> None:
+    def check(
+        self, state: Collection[Storage], hosts: Sequence[HostCall], guards: Iterable[Guard]
+    ) -> None:
         """Raise `UnlikeError` where the copy would go on with something of the earlier objects.
 
-        state: the memory that the program is bound to.
+        state: the memory that the program is bound to; what both have, such as layers that models
+            share, stays. hosts: what its code calls; guards: those of the copy.
         """
-        olds = [was for was, _ in self.images.pairs]
-        behind = _behind(olds, lambda _: False)
-        kept = [x for x in state if id(x) in behind and self.images.of(x) is x]
-        if kept or not self.images.identities.isdisjoint(
-            _behind(self._shared, lambda x: id(x) in self.images.news)
-        ):
+        images = self.images
+        olds = _behind([was for was, _ in images.pairs], images.is_common)
+        kept = [x for x in state if images.of(x) is x and (id(x) in olds or self._is_old(x))]
+        shared = _behind([*self._shared, *hosts], lambda x: id(x) in images.news)
+        held = map(id, behind(held_by(guards)))
+        if kept or not images.identities.isdisjoint((*shared, *held)):
             raise UnlikeError
+
+    def _is_old(self, storage: Storage) -> bool:
+        """Whether memory is a part of an array that another one stands for now."""
+        array, identities = storage.array, self.images.identities
+        assert array is not None
+        return id(array) not in identities and id(owner_of(array)) in identities
 
 
 def _behind(things: Iterable[Any], ends: Callable[[Any], bool]) -> dict[int, Any]:
@@ -324,7 +407,9 @@ def _behind(things: Iterable[Any], ends: Callable[[Any], bool]) -> dict[int, Any
         if id(thing) in seen or isinstance(thing, _PLAIN) or ends(thing):
             continue
         seen[id(thing)] = thing
-        if isinstance(thing, types.FunctionType):
+        if isinstance(thing, np.ndarray):
+            waiting += () if thing.base is None else (thing.base,)
+        elif isinstance(thing, types.FunctionType):
             waiting += [x.cell_contents for x in thing.__closure__ or () if _is_full(x)]
         elif isinstance(thing, weakref.ReferenceType):
             waiting.append(thing())
