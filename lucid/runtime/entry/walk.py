@@ -3,7 +3,8 @@
 `lucid_walk(queue, arrived, spent, sum, reached, targets)` runs nodes of ops and of leaves from the
 end of the queue on, as `BackwardRun` does, up to one that is Python's: another kind of node, one
 that somebody looks at, as a target of the walk, or one whose rule isn't known as a table yet.
-Gradients go to the nodes that are reached; None: to all. Rules are tables of calls of NumPy (`Derive`).
+Gradients go to the nodes that are reached; None: to all. Rules are tables of calls of NumPy
+(`Derive`).
 """
 
 from __future__ import annotations
