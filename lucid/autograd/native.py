@@ -652,16 +652,19 @@ class Forward:
         if code is None or not _is_plain() or ctx._freed is not None:
             return None
         given: list[Any] = []
-        for gradient in gradients:
+        for gradient, type in zip(gradients, self.output_types, strict=True):
             if gradient is None:
-                return None
+                if not ctx.materialize_grads or all(x is None for x in gradients):
+                    return None
+                given.append(np.zeros(type.shape, type.dtype.numpy))
+                continue
             given.append(gradient if isinstance(gradient, np.ndarray) else gradient._array)
         for saved in _dense(ctx):
             tensor = saved.content(ctx) if code.reads[len(given)] else saved.tensor
             given.append(tensor._array)  # type: ignore[union-attr]
         made = iter(code.run(given))
         pairs = zip(ctx._input_types, needs, strict=True)
-        return [next(made) if need else None for type, need in pairs if type is not None]
+        return [next(made) if need else None for kind, need in pairs if kind is not None]
 
 
 def _leaf_like(tensor: TensorCore) -> TensorCore:

@@ -20,9 +20,18 @@ from lucid.functions.tensors import Tensor
 from lucid.functions.updates import Update
 from lucid.ir import ops
 from lucid.ir.errors import LucidError, ShapeError
+from lucid.ir.inference import MANY_ELEMENTS
+from lucid.tensor import core
+from lucid.tensor.combined import combined
 from lucid.tensor.context import context, epoch
 from lucid.tensor.core import constant, emit
-from lucid.tensor.writing import refusal_of_writes, refuse_overlaps, set_data, write_
+from lucid.tensor.writing import (
+    overwrite_,
+    refusal_of_writes,
+    refuse_overlaps,
+    set_data,
+    write_,
+)
 
 P = ParamSpec("P")
 Function = Callable[Concatenate[Tensor, P], Tensor]
@@ -40,17 +49,32 @@ def in_place(function: Function[P]) -> Function[P]:
     is_update = update is not function
 
     def written(input: Tensor, /, *args: P.args, **kwargs: P.kwargs) -> Tensor:
-        is_recorded = _is_recorded(input, *args)
+        is_recorded = _is_recorded(input, *args, *kwargs.values())
         if is_update and context.recorder is None:
             made = update(input, *args, **kwargs)
             if isinstance(made, Update):
                 return made.write(input)  # no derivative needs what it destroys
             if not is_recorded:
                 return write_(input, made)
+        elif not is_recorded and _may_combine(input):
+            found = combined(function, input, args, kwargs)
+            if found is not None and overwrite_(input, *found, {}):
+                return input
         made = update(clone(input) if is_recorded else input, *args, **kwargs)
         return made.write(input) if isinstance(made, Update) else write_(input, made)
 
     return _named(written, function, "Write the result of `{}` into the tensor, and return that.")
+
+
+def _may_combine(input: Any) -> bool:
+    """Whether the ops of a function may be one that writes: where it pays, and nobody sees them."""
+    state = context.__dict__
+    is_seen = state["recorder"] is not None or state["forward"] is not None or state["compared"]
+    is_seen = is_seen or core.natively is core.leave_to_python
+    if is_seen or not isinstance(input, Tensor) or input._array is None:
+        return False
+    levels = state["levels"]
+    return levels[-1].combines if levels else input._type.size >= MANY_ELEMENTS
 
 
 def _is_recorded(*operands: Any) -> bool:

@@ -120,6 +120,7 @@ class Trait(enum.Enum):
     COMMUTATIVE = "f(a, b) = f(b, a)"
     IDEMPOTENT = "f(a, a) = a"
     INVOLUTION = "f(f(a)) = a"
+    APPROXIMATE = "NumPy and native code may round it otherwise"
     SLOW = "NumPy takes many times what native code does: eager mode has it for many elements"
 
     __hash__ = object.__hash__  # passes ask for traits of each node: Enum's own is Python code

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from lucid.compiler.repeated import RepeatedByShape
-from lucid.tensor.core import constant
+from lucid.tensor.context import within
 from lucid.tensor.tensor import Tensor
-from lucid.tensor.writing import write_
 
 
 def reset_gradients(parameters: Iterable[Tensor], set_to_none: bool) -> None:
@@ -20,8 +18,7 @@ def reset_gradients(parameters: Iterable[Tensor], set_to_none: bool) -> None:
             if gradient.requires_grad:
                 _end_history(gradient)
             gradients.append(gradient)
-    if gradients:
-        _filling(*gradients)
+    within({"grad_enabled": False}, _fill, gradients)
 
 
 def _end_history(gradient: Tensor) -> None:
@@ -31,9 +28,6 @@ def _end_history(gradient: Tensor) -> None:
         gradient.detach_()
 
 
-def _fill(*gradients: Tensor) -> None:
+def _fill(gradients: Iterable[Tensor]) -> None:
     for gradient in gradients:
-        write_(gradient, constant(0, gradient.dtype))
-
-
-_filling = RepeatedByShape(_fill, "zero_grad")
+        gradient.zero_()

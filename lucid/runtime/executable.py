@@ -310,7 +310,7 @@ class Executable:
 
     def context_of_its_own(self) -> Context | None:
         """Make a context for native code that calls the step; None where a call needs Python."""
-        if not self.is_short or self._is_shared or self._arena_bytes > HUGE_FROM:
+        if not self.is_short or self._arena_bytes > HUGE_FROM:
             return None
         return self._new_context()
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from lucid.autograd.native import row_major
-from lucid.autograd.node import OpNode, accumulator_of, sequence_numbers
+from lucid.autograd.node import AccumulateGrad, OpNode, accumulator_of, sequence_numbers
 from lucid.autograd.rules import Derivative, Rule, derivative_of
 from lucid.autograd.saved import SavedTensor
 from lucid.codegen.llvm.target import host_target
@@ -42,7 +42,7 @@ from lucid.runtime.entry.layout import NativeFunctions
 from lucid.runtime.entry.programs import UNWATCHED
 from lucid.runtime.entry.walk import MOST_ARRAYS, STEP_OPERANDS, WALK, Derive
 from lucid.runtime.once import Once
-from lucid.tensor import slow_ops
+from lucid.tensor import slow_ops, write_locks
 from lucid.tensor.calls import Calls
 from lucid.tensor.context import context
 from lucid.tensor.core import LEFT, MISSED, TensorCore, apply_op
@@ -160,6 +160,9 @@ class Applied(Tables):
             Common.SIZE: Size, Common.ALL: ..., Common.NODE: OpNode,
             Common.ACCUMULATOR: accumulator_of, Common.ADD: quiet(_sum),
             Common.APPLICATION: self._application, Common.DERIVATIVE: Derivative,
+            Common.LEAF: AccumulateGrad, Common.ACQUIRE: write_locks.lock.acquire,
+            Common.RELEASE: write_locks.lock.release, Common.HELD: write_locks.held,
+            Common.COPY: np.ndarray.copy, Common.TEMPLATES: self.templates,
         }  # fmt: skip
         for word, value in constants.items():
             plan[word] = self._keep(value)

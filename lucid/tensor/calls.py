@@ -32,6 +32,7 @@ from lucid.runtime.entry.calls import (
     Key,
 )
 from lucid.runtime.entry.programs import MOST_OUTPUTS, NOTHING, Program as ProgramWord
+from lucid.tensor.combined import Combination
 from lucid.tensor.context import context, within
 from lucid.tensor.core import LEFT, MISSED, TensorCore, apply_op
 from lucid.tensor.levels import Level, Result
@@ -57,6 +58,8 @@ class Overwrite(NamedTuple):
         target = given[0]
         operands = self._ordered(given)
         if not overwrite_(target, self.op, operands, self.attributes):
+            if isinstance(self.op.overwrite, Combination):
+                raise LucidError("its ops go one by one, this time")
             write_(target, apply_op(self.op, operands, self.attributes))  # type: ignore[arg-type]
 
     def _ordered(self, given: Sequence[Any]) -> list[Any]:
@@ -64,9 +67,12 @@ class Overwrite(NamedTuple):
         place = self.op.overwritten
         return [*given[1 : place + 1], given[0], *given[place + 1 :]]
 
-    def of_arrays(self, most: int) -> Callable[..., bool]:
-        """The same with arrays of some shapes; False: these need another way."""
-        overwrite, attributes = self.op.overwrite, {**self.attributes, "most": most}
+    def of_arrays(self, given: Sequence[TensorCore]) -> Callable[..., bool]:
+        """The same with arrays of the types of these; False: these need another way."""
+        overwrite = self.op.overwrite
+        if isinstance(overwrite, Combination):
+            return overwrite.program(*[x._type for x in given])
+        attributes = {**self.attributes, "most": most_overwritten(given[0]._type.size)}
         ordered = self._ordered if self.op.overwritten else None
         assert overwrite is not None
 
@@ -129,6 +135,8 @@ class _Notes(Level):
         written: what was written, by one write and those of draws before it. No op reads that, so
             all writes come last.
     """
+
+    combines = True
 
     def __init__(self, tensors: Sequence[TensorCore]) -> None:
         self.is_straight = True
@@ -417,7 +425,7 @@ class _Record(Tables):
         return self._words([*words.values()])
 
     def _overwrite(self, step: Overwrite, operands: list[Any]) -> tuple[int, ...]:
-        run = step.of_arrays(most_overwritten(operands[0]._type.size))
+        run = step.of_arrays(operands)
         return self._keep(step), self._keep(run), -len(operands)
 
     def _write(self, target: TensorCore, value: TensorCore) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -25,7 +25,13 @@ Result = tuple[Any, "BackwardCFunction"]
 
 
 class Level(ABC):
-    """A transformation that runs."""
+    """A transformation that runs.
+
+    Attributes:
+        combines: whether ops may come to it as one, which writes in place.
+    """
+
+    combines: ClassVar[bool] = False
 
     def run(self, function: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
         """What a function returns that has this as its innermost level."""

@@ -68,6 +68,7 @@ class Offsets:
         }
         leaf = object.__new__(AccumulateGrad)
         self.fields["leaf_hooks"] = slot_offset(leaf, "post_accumulate_hooks")
+        self.fields["leaf_variable"] = slot_offset(leaf, "variable")
         derivative = object.__new__(Derivative)
         for name in ("words", "attributes"):
             self.fields[f"derivative_{name}"] = slot_offset(derivative, name)

@@ -15,6 +15,7 @@ import lucid
 import lucid.nn.functional as F
 from lucid import nn
 from lucid.autograd import native
+from lucid.autograd.function import BackwardCFunction
 from lucid.autograd.rounds import Recurrence
 from lucid.ir.ops.attention import _Arrays
 from lucid.ir.types import shared_type
@@ -360,6 +361,23 @@ def test_an_argument_is_no_constant_of_the_function_that_it_equals(function: Any
     function(x, 1)  # a number within either, too
     y = lucid.tensor(0.3)
     assert function(x, y).tolist() == function(x, y.expand(7, 3)).tolist()
+
+
+def test_a_gradient_that_nobody_sent_keeps_a_backward_from_no_native_code(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Such as that of the statistics of a batch, which no loss depends on."""
+    x, norm = lucid.arange(24.0).view(2, 3, 4).requires_grad_(), nn.BatchNorm1d(3)
+    norm(x).sin().sum().backward()
+    with native.op_by_op():
+        (expected,) = lucid.autograd.grad(norm(x).sin().sum(), x)
+    monkeypatch.setattr(
+        BackwardCFunction, "_differentiate", lambda *_: pytest.fail("it runs on tensors")
+    )
+    x.grad = None
+    norm(x).sin().sum().backward()
+    assert x.grad is not None
+    np.testing.assert_allclose(x.grad.numpy(), expected.numpy(), rtol=1e-5, atol=1e-6)
 
 
 def test_what_the_backward_reads_must_not_be_written_before_it() -> None:

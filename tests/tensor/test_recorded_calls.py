@@ -798,3 +798,20 @@ def test_a_layer_that_comes_again_is_machine_codes(name: str, by_machine: Watche
     before = by_machine.count
     assert seen(layer(x))[:-1] == expected
     assert by_machine.count > before
+
+
+def test_statistics_of_batches_move_by_machine_code(
+    by_machine: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches = [lucid.randn(6, 3) for _ in range(8)]
+
+    def moved() -> list[bytes]:
+        norm = nn.BatchNorm1d(3)
+        for batch in batches:
+            by_machine.count = 0
+            norm(batch)
+        return [buffer.numpy().tobytes() for buffer in norm.buffers()]
+
+    expected = in_python(monkeypatch, moved)
+    assert moved() == expected
+    assert by_machine.count >= 3  # the count of batches, the mean and the variance

@@ -54,6 +54,7 @@ def _sigmoid(x: np.ndarray) -> Any:
 
 _POSITIVE = singles(0.3, 4.0)
 _SLOW = {Trait.SLOW}
+_SLOW_AND_ROUNDED = {Trait.SLOW, Trait.APPROXIMATE}
 _NO_ZERO = (*_POSITIVE, *singles(-4.0, -0.3))
 _STEPS = (*singles(0.1, 0.4), Sample((np.array([-2.5, -1.5, -0.5, -0.4, 0.5, 1.5, 2.5, 1e10]),)))
 
@@ -61,11 +62,15 @@ neg = _unary("neg", np.negative, lambda g, y, x: (-g,), NUMBERS, traits={Trait.I
 abs = _unary("abs", np.abs, lambda g, y, x: (g * sign(x),), NUMBERS, _NO_ZERO)
 sign: Op = _unary("sign", np.sign, _flat, NUMBERS, _NO_ZERO, traits=_SLOW)
 
-exp = _unary("exp", np.exp, lambda g, y, x: (g * y,), traits=_SLOW)
-expm1 = _unary("expm1", np.expm1, lambda g, y, x: (g * (y + 1),), traits=_SLOW)
-log = _unary("log", np.log, lambda g, y, x: (g / x,), samples=_POSITIVE)
+exp = _unary("exp", np.exp, lambda g, y, x: (g * y,), traits=_SLOW_AND_ROUNDED)
+expm1 = _unary("expm1", np.expm1, lambda g, y, x: (g * (y + 1),), traits=_SLOW_AND_ROUNDED)
+log = _unary("log", np.log, lambda g, y, x: (g / x,), samples=_POSITIVE, traits={Trait.APPROXIMATE})
 log1p = _unary(
-    "log1p", np.log1p, lambda g, y, x: (g / (x + 1),), samples=singles(-0.6, 3.0), traits=_SLOW
+    "log1p",
+    np.log1p,
+    lambda g, y, x: (g / (x + 1),),
+    samples=singles(-0.6, 3.0),
+    traits=_SLOW_AND_ROUNDED,
 )
 sqrt = _unary("sqrt", np.sqrt, lambda g, y, x: (g * 0.5 / y,), samples=_POSITIVE, traits=_SLOW)
 rsqrt = _unary(
@@ -78,15 +83,15 @@ rsqrt = _unary(
 reciprocal = _unary(
     "reciprocal", np.reciprocal, lambda g, y, x: (-(g * (y * y)),), samples=_NO_ZERO, traits=_SLOW
 )
-sin = _unary("sin", np.sin, lambda g, y, x: (g * cos(x),), traits=_SLOW)
-cos: Op = _unary("cos", np.cos, lambda g, y, x: (-(g * sin(x)),), traits=_SLOW)
-tanh = _unary("tanh", np.tanh, lambda g, y, x: (g - g * (y * y),), traits=_SLOW)
-sigmoid = _unary("sigmoid", _sigmoid, lambda g, y, x: (g * (y - y * y),), traits=_SLOW)
+sin = _unary("sin", np.sin, lambda g, y, x: (g * cos(x),), traits=_SLOW_AND_ROUNDED)
+cos: Op = _unary("cos", np.cos, lambda g, y, x: (-(g * sin(x)),), traits=_SLOW_AND_ROUNDED)
+tanh = _unary("tanh", np.tanh, lambda g, y, x: (g - g * (y * y),), traits=_SLOW_AND_ROUNDED)
+sigmoid = _unary("sigmoid", _sigmoid, lambda g, y, x: (g * (y - y * y),), traits=_SLOW_AND_ROUNDED)
 erf = _unary(
     "erf",
     error_function,
     lambda g, y, x: (g * exp(-(x * x)) * (2 / pi**0.5),),
-    traits=_SLOW,
+    traits=_SLOW_AND_ROUNDED,
 )
 
 floor = _unary("floor", np.floor, _flat, samples=_STEPS)

@@ -13,13 +13,14 @@ import lucid
 from lucid.autograd.modes import no_grad
 from lucid.autograd.native import composite
 from lucid.docstrings import like, maps
+from lucid.functions.border import recorded
 from lucid.functions.gradients import with_gradient
+from lucid.functions.inplace import in_place
 from lucid.functions.promotion import ratio
 from lucid.ir.errors import OptionError, ShapeError
 from lucid.nn.functional.padding import pad
 from lucid.tensor.context import within
 from lucid.tensor.tensor import Tensor
-from lucid.tensor.writing import write_
 
 __all__ = [
     "batch_norm", "group_norm", "instance_norm", "layer_norm", "local_response_norm",
@@ -211,10 +212,10 @@ def batch_norm(
 
     def move() -> None:
         if running_mean is not None:
-            write_(running_mean, _moved(running_mean, mean, momentum))
+            _move(running_mean, mean, momentum)
         if running_var is not None:
             unbiased = ratio(count, count - 1, variance.dtype)
-            write_(running_var, _moved(running_var, variance, momentum, unbiased))
+            _move(running_var, variance, momentum, unbiased)
 
     if count:
         within({"grad_enabled": False}, move)
@@ -238,11 +239,12 @@ def _with_statistics(
     return input * _channels(scale, input) + _channels(shift, input)
 
 
-@composite
-def _moved(
+@recorded
+@in_place
+def _move(
     running: Tensor, batch: Tensor, momentum: float | Tensor, factor: Tensor | None = None
 ) -> Tensor:
-    """A statistic that has moved towards the batch's."""
+    """What a statistic becomes that moves towards the batch's."""
     if factor is not None:
         batch = batch * factor
     return running * (1.0 - momentum) + batch * momentum
@@ -321,11 +323,9 @@ def instance_norm(
     axes = tuple(range(2, input.ndim))
     with no_grad():
         if running_mean is not None:
-            mean = input.mean(axes).mean(0)
-            write_(running_mean, running_mean * (1.0 - momentum) + mean * momentum)
+            _move(running_mean, input.mean(axes).mean(0), momentum)
         if running_var is not None:
-            variance = input.var(axes).mean(0)
-            write_(running_var, running_var * (1.0 - momentum) + variance * momentum)
+            _move(running_var, input.var(axes).mean(0), momentum)
     return group_norm(input, input.shape[1], weight, bias, eps)
 
 

@@ -19,7 +19,6 @@ from lucid.nn.modules.normalization import Affine
 from lucid.nn.modules.settings import settings
 from lucid.nn.tracing import live_attribute
 from lucid.tensor.tensor import Tensor
-from lucid.tensor.writing import write_
 
 __all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm"]
 
@@ -118,7 +117,7 @@ class _BatchNorm(_NormBase):
         """Count this batch; return the weight that its statistics get."""
         count, mean = self.num_batches_tracked, self.running_mean
         if count is not None:
-            write_(count, count + 1)
+            count.add_(1)
         momentum: float | None = live_attribute(self, "momentum")
         if momentum is not None:
             return momentum

@@ -225,18 +225,18 @@ def _define_applied_by(module: Module, layout: Layout) -> None:
                 storage = b.field(tensor, layout.tensor_storage)
                 b.exchange(storage, layout.storage_root_type, type_)
         spot = b.call("spot", "i64", plan)
-        _require_or_drop(b, spot, tensor)
+        b.require_or_drop(spot, tensor)
         b.exchange(tensor, layout.tensor_spot, spot)
         with b.if_(b.ne(history, NO_HISTORY)):
             true = b.word(plan, Common.TRUE)
             b.own(true)
             b.exchange(tensor, layout.tensor_requires_grad, true)
             made = b.call("node", "i64", plan, record, history, operands, count, attributes, tensor)
-            _require_or_drop(b, made, tensor)
+            b.require_or_drop(made, tensor)
             b.exchange(tensor, layout.tensor_grad_fn, made)
             with b.if_(is_of_any):
                 types = b.api("PyTuple_New", 1)
-                _require_or_drop(b, types, tensor)
+                b.require_or_drop(types, tensor)
                 b.own(type_)
                 b.api("PyTuple_SetItem", types, 0, type_)
                 b.exchange(made, layout.node_output_types, types)
@@ -246,7 +246,7 @@ def _define_applied_by(module: Module, layout: Layout) -> None:
                     with branch.otherwise():
                         types = b.call("types_of", "i64", operands, count)
                 told = branch.merge(known, types)
-                _require_or_drop(b, told, tensor)
+                b.require_or_drop(told, tensor)
                 b.exchange(made, layout.node_derivative, told)
         b.answer(tensor)
 
@@ -311,7 +311,7 @@ def _define_spot(module: Module, layout: Layout) -> None:
         last = b.cast("sext", b.call("PyFrame_GetLasti", "i32", b.word(frame)), "i64")
         b.drop(b.word(frame))
         made = b.api("PyTuple_New", 2)
-        _require_or_drop(b, made, b.word(code))
+        b.require_or_drop(made, b.word(code))
         b.api("PyTuple_SetItem", made, 0, b.word(code))
         b.api("PyTuple_SetItem", made, 1, b.api("PyLong_FromLongLong", last))
         b.answer(made)
@@ -486,14 +486,14 @@ def _define_view(module: Module, layout: Layout) -> None:
             b.drop(array)
             b.answer(1)
         view = b.call("instance", "i64", b.word(record, Record.TENSOR + 3))
-        _require_or_drop(b, view, array)
+        b.require_or_drop(view, array)
         b.set_field(view, layout.tensor_array, array)
         for place in (layout.tensor_storage, layout.tensor_counter):
             shared = b.field(operand, place)
             b.own(shared)
             b.set_field(view, place, shared)
         chain = b.api("PySequence_Concat", b.field(operand, layout.tensor_chain), step)
-        _require_or_drop(b, chain, view)
+        b.require_or_drop(chain, view)
         b.exchange(view, layout.tensor_chain, chain)
         base = b.field(operand, layout.tensor_base)
         is_first = b.eq(base, none)
@@ -505,7 +505,7 @@ def _define_view(module: Module, layout: Layout) -> None:
                     "PySequence_Concat", b.field(operand, layout.tensor_view_chain), step
                 )
         chain, base = branch.merge(step, longer), b.select(is_first, operand, base)
-        _require_or_drop(b, chain, view)
+        b.require_or_drop(chain, view)
         b.exchange(view, layout.tensor_view_chain, chain)
         for place, value in (
             (layout.tensor_base, base),
@@ -565,7 +565,7 @@ def _define_saved(module: Module, layout: Layout) -> None:
         with b.if_else(is_result) as branch:
             with branch.then():
                 alias = b.call("instance", "i64", b.word(templates, 3))
-                _require_or_drop(b, alias, made)
+                b.require_or_drop(alias, made)
                 shared = ("array", "storage", "counter")
                 for name in shared:
                     value = b.field(tensor, getattr(layout, f"tensor_{name}"))
@@ -589,24 +589,24 @@ def _define_node(module: Module, layout: Layout) -> None:
         node = b.call("instance", "i64", b.word(history, History.NODE))
         b.require(b.ne(node, 0))
         ends = b.api("PyTuple_New", count)
-        _require_or_drop(b, ends, node)
+        b.require_or_drop(ends, node)
         b.set_field(node, layout.node_ends, ends)
         true, grad = b.word(plan, Common.TRUE), layout.tensor_requires_grad
         with b.loop(0, count) as loop:
             operand = b.api("PyTuple_GetItem", operands, loop.index)
             is_wanted = b.cast("zext", b.eq(b.field(operand, grad), true), "i64")
             end = b.call("end", "i64", plan, operand, is_wanted)
-            _require_or_drop(b, end, node)
+            b.require_or_drop(end, node)
             b.api("PyTuple_SetItem", ends, loop.index, end)
         number = b.api("PyIter_Next", b.word(plan, Common.SEQUENCE))
-        _require_or_drop(b, number, node)
+        b.require_or_drop(number, node)
         b.set_field(node, layout.node_sequence, number)
         spot = b.field(tensor, layout.tensor_spot)
         for offset, value in ((layout.node_spot, spot), (layout.node_attributes, attributes)):
             b.own(value)
             b.set_field(node, offset, value)
         kept = b.api("PyDict_New")
-        _require_or_drop(b, kept, node)
+        b.require_or_drop(kept, node)
         b.set_field(node, layout.node_saved, kept)
         table = b.add(history, 8 * History.SAVED)
         with b.loop(0, b.word(history, History.COUNT)) as loop:
@@ -617,7 +617,7 @@ def _define_node(module: Module, layout: Layout) -> None:
             operand = b.select(is_result, const("i64", 0), operand)
             templates = b.add(record, 8 * Record.TENSOR)
             saved = b.call("saved", "i64", plan, templates, operand, tensor)
-            _require_or_drop(b, saved, node)
+            b.require_or_drop(saved, node)
             key = b.word(b.word(plan, Common.NUMBERS_AT), b.add(number, 1))
             b.api("PyDict_SetItem", kept, key, saved)
             b.drop(saved)
@@ -634,10 +634,3 @@ def _leave_unless(b: EntryBuilder, plan: Val, condition: Val) -> None:
 def _answer_unless(b: EntryBuilder, condition: Val, value: int) -> None:
     with b.if_(b.not_(condition)):
         b.answer(value)
-
-
-def _require_or_drop(b: EntryBuilder, value: Val, made: Val) -> None:
-    """Return 0, and drop what was made before, for a null."""
-    with b.if_(b.eq(value, 0)):
-        b.drop(made)
-        b.answer(0)

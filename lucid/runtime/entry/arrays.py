@@ -21,6 +21,7 @@ from lucid.runtime.entry.layout import NativeFunctions, UnknownLayoutError, gene
 from lucid.runtime.entry.words import CONTIGUOUS, EntryBuilder, entry_function
 from lucid.runtime.once import Once
 from lucid.runtime.recycling import recycling
+from lucid.runtime.threads import pool
 
 if TYPE_CHECKING:
     from lucid.codegen.llvm.builder import Val
@@ -41,6 +42,10 @@ class _Word(IntEnum):
     OUTPUTS = 5  # their number
     MAKERS_AT = 6  # of each output: a callable, its arguments, their number
     RECORD_AT = 7  # of an error of the step
+    TRUE = 8  # the answer of a step that writes over its first input
+    WRITTEN = 9  # the bytes of that; 0: it writes none
+    BYTES_AT = 10  # of each input
+    AWAKE_AT = 11  # a word that is 0 as long as the threads don't run; or 0
 
 
 def function_of_arrays(
@@ -49,8 +54,9 @@ def function_of_arrays(
     """The step as a function of its first inputs, for which `constants` are the others.
 
     It answers None where `call_known` has to be asked: for an array that isn't contiguous, and
-    where the step has found an error. None in its place: the step takes long, shares its work with
-    threads or calls Python, or the interpreter's objects aren't as expected.
+    where the step has found an error. A step that writes over its first input answers True, or None
+    where another one shares a part of its memory. None in its place: the step takes long or calls
+    Python, or the interpreter's objects aren't as expected.
     """
     native = _native()
     context = executable.context_of_its_own()
@@ -78,6 +84,12 @@ def function_of_arrays(
     plan[_Word.OUTPUTS] = len(executable.outputs)
     plan[_Word.MAKERS_AT] = address_of(table)
     plan[_Word.RECORD_AT] = context.record_at
+    sizes = np.array([expected.high for expected in context.expected] or [0], np.int64)
+    plan.kept.append(sizes)
+    plan[_Word.TRUE] = id(True)
+    plan[_Word.WRITTEN] = sizes[0] if context.expected and context.expected[0].written else 0
+    plan[_Word.BYTES_AT] = address_of(sizes)
+    plan[_Word.AWAKE_AT] = pool.awake_address if executable.shared_count else 0
     return native.function(plan)
 
 
@@ -112,10 +124,24 @@ def _text(target: Target, layout: dict[str, int]) -> str:
         plan = b.field(holder, data)
         with b.if_(b.eq(b.word(b.word(plan, _Word.IS_OPEN_AT)), 0)):
             _leave(b, plan)
+        awake = b.word(plan, _Word.AWAKE_AT)
+        with b.if_(b.ne(awake, 0)), b.if_(b.eq(b.word(awake), 0)):
+            _leave(b, plan)
         with b.loop(0, count) as loop:
             flags = b.field(b.word(args, loop.index), layout["array_flags"], "i32")
             with b.if_(b.eq(b.and_(flags, CONTIGUOUS), 0)):
                 _leave(b, plan)
+        written = b.word(plan, _Word.WRITTEN)
+        is_written = b.ne(written, 0)
+        with b.if_(is_written):
+            own = b.field(b.word(args), data)
+            end = b.add(own, written)
+            with b.loop(1, count) as loop:
+                other = b.field(b.word(args, loop.index), data)
+                size = b.word(b.word(plan, _Word.BYTES_AT), loop.index)
+                is_apart = b.or_(b.le(b.add(other, size), own), b.le(end, other))
+                with b.if_(b.not_(is_apart)):
+                    _leave(b, plan)
         outputs = b.word(plan, _Word.OUTPUTS)
         made = b.api("PyTuple_New", outputs)
         b.require(b.ne(made, 0))
@@ -140,6 +166,10 @@ def _text(target: Target, layout: dict[str, int]) -> str:
             b.set_word(b.word(plan, _Word.RECORD_AT), 0, 0)
             b.drop(made)
             _leave(b, plan)
+        with b.if_(is_written):
+            b.drop(made)
+            b.own(done := b.word(plan, _Word.TRUE))
+            b.answer(done)
         b.answer(made)
     return module.text()
 

@@ -67,6 +67,12 @@ class Common(IntEnum):
     UNIFORM_AT = 53  # addresses of records of ops on elements, or 0
     UNIFORM_SLOT = 54  # where that of the latest such op belongs
     UNWATCHED_AT = 55  # names of what else must be None where a program runs
+    LEAF = 56  # the class of leaves' nodes
+    ACQUIRE = 57  # callables: take the lock of what threads share, and give it back
+    RELEASE = 58
+    HELD = 59  # a list of what threads have claimed
+    COPY = 60  # callable: a row-major copy of an array
+    TEMPLATES = 61  # callable: the words of a tensor's templates, by its type
 
 
 def define_right_array(module: Module, layout: Layout) -> None:

@@ -1,9 +1,10 @@
 """A backward walk as machine code, where nobody watches it: from node to node gradients are arrays.
 
-`lucid_walk(queue, arrived, spent, sum, reached, targets)` runs nodes of ops from the end of the
-queue on, as `BackwardRun` does, up to one that is Python's: another kind of node, one that somebody
-looks at, as a target of the walk, or one whose rule isn't known as a table yet. Gradients go to the
-nodes that are reached; None: to all. Rules are tables of calls of NumPy (`Derive`).
+`lucid_walk(queue, arrived, spent, sum, reached, targets)` runs nodes of ops and of leaves from the
+end of the queue on, as `BackwardRun` does, up to one that is Python's: another kind of node, one
+that somebody looks at, as a target of the walk, or one whose rule isn't known as a table yet.
+Gradients go to the nodes that are reached; None: to all. Rules are tables of calls of NumPy
+(`Derive`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from lucid.runtime.entry.words import EntryBuilder, Layout, entry_function
 WALK = "lucid_walk"
 MOST_ARRAYS = 96  # of a rule: the cotangent, what is saved, and what its steps give
 STEP_OPERANDS = 3
-_OWN = 0x405  # of an array's flags: row-major, the owner of its memory, and that can be written
+# Of an array's flags: row-major, the owner of its memory, and that can be written; the same of one
+# whose memory is another object's, as that of large results is.
+_OWN, _LENT = 0x405, 0x401
 
 
 class Derive(IntEnum):
@@ -51,7 +54,15 @@ def define_walk(module: Module, layout: Layout) -> None:
     for define in (_define_push, _define_sum, _define_send, _define_leaf, _define_target):
         define(module, layout)
     _define_drop(module)
-    for define in (_define_saved, _define_steps, _define_node):
+    for define in (
+        _define_saved,
+        _define_steps,
+        _define_like,
+        _define_first,
+        _define_accumulate,
+        _define_leaf_turn,
+        _define_node,
+    ):
         define(module, layout)
     with entry_function(module, WALK, "self", "args", "count", internal=False) as b:
         holder, args, _ = b.args
@@ -88,6 +99,9 @@ def _define_node(module: Module, layout: Layout) -> None:
         _leave_unless(b, b.ne(size, 0))
         last = b.sub(size, 1)
         node = b.api("PyTuple_GetItem", b.api("PyList_GetItem", queue, last), 1)
+        is_leaf = b.eq(b.field(node, layout.kind), b.word(plan, Common.LEAF))
+        with b.if_(is_leaf):
+            b.answer(b.call("leaf_turn", "i64", plan, args, node, last))
         _leave_unless(b, b.eq(b.field(node, layout.kind), b.word(plan, Common.NODE)))
         for name in ("pre_hooks", "post_hooks", "tensor_hooks", "retained"):
             _leave_unless(b, b.eq(b.field(node, getattr(layout, f"node_{name}")), none))
@@ -131,6 +145,112 @@ def _define_node(module: Module, layout: Layout) -> None:
         b.drop(gradient)
         b.drop(node)
         b.answer(b.sub(const("i64", 1), b.load("i64", failed)))
+
+
+def _define_leaf_turn(module: Module, layout: Layout) -> None:
+    """The same where the node is a leaf's, to which all gradients go."""
+    with entry_function(module, "leaf_turn", "plan", "args", "node", "last") as b:
+        plan, args, node, last = b.args
+        queue, arrived, reached = b.word(args), b.word(args, 1), b.word(args, 4)
+        none = b.word(plan, Common.NONE)
+        _leave_unless(b, b.eq(reached, none))
+        leaf = b.field(node, layout.leaf_variable)
+        hooks = layout.node_pre_hooks, layout.node_post_hooks, layout.leaf_hooks
+        for place in (*hooks, layout.node_retained):
+            _leave_unless(b, b.eq(b.field(node, place), none))
+        _leave_unless(b, b.eq(b.field(leaf, layout.tensor_hooks), none))
+        slots = b.api("PyDict_GetItemWithError", arrived, node)
+        _leave_unless(b, b.ne(slots, 0))
+        gradient = b.api("PyList_GetItem", slots, 0)
+        own = b.field(leaf, layout.tensor_array)
+        _leave_unless(b, b.ne(b.call("are_alike", "i64", plan, gradient, own), 0))
+        locked = b.api("PyObject_CallNoArgs", b.word(plan, Common.ACQUIRE))
+        b.require(b.ne(locked, 0))
+        b.drop(locked)
+        done = b.call("accumulate", "i64", plan, leaf, gradient)
+        error = b.cast("ptrtoint", b.alloca("i64", 3), "i64")
+        b.api("PyErr_Fetch", *(b.add(error, 8 * i) for i in range(3)))
+        b.drop(b.api("PyObject_CallNoArgs", b.word(plan, Common.RELEASE)))
+        b.api("PyErr_Restore", *(b.word(error, i) for i in range(3)))
+        with b.if_(b.eq(done, 1)):
+            b.api("PyList_SetSlice", queue, last, b.add(last, 1), 0)
+            b.api("PyDict_DelItem", arrived, node)
+        b.answer(done)
+
+
+def _define_like(module: Module, layout: Layout) -> None:
+    """Whether two are arrays of one dtype and shape."""
+    with entry_function(module, "are_alike", "plan", "x", "y") as b:
+        plan, *arrays = b.args
+        for array in arrays:
+            b.require(b.eq(b.field(array, layout.kind), b.word(plan, Common.ARRAY)))
+        b.require(b.eq(*(b.field(array, layout.array_dtype) for array in arrays)))
+        axes = [b.field(array, layout.array_axes, "i32") for array in arrays]
+        b.require(b.eq(*axes))
+        shapes = [b.field(array, layout.array_shape) for array in arrays]
+        with b.loop(0, b.cast("sext", axes[0], "i64")) as loop:
+            b.require(b.eq(*(b.word(shape, loop.index) for shape in shapes)))
+        b.answer(1)
+
+
+def _define_first(module: Module, layout: Layout) -> None:
+    """Let a tensor on an array of its own be a leaf's gradient; answers as `accumulate`."""
+    with entry_function(module, "first_gradient", "plan", "leaf", "array") as b:
+        plan, leaf, array = b.args
+        given = b.cast("ptrtoint", b.alloca("i64"), "i64")
+        flags = b.and_(b.field(array, layout.array_flags, "i32"), _OWN)
+        _leave_unless(b, b.ne(flags, _LENT))
+        is_alone = b.eq(b.field(array, layout.references, "i32"), 1)
+        with b.if_else(b.and_(is_alone, b.eq(flags, _OWN))) as branch:
+            with branch.then():
+                b.own(array)
+            with branch.otherwise():
+                b.set_word(given, 0, array)
+                copy = b.api("PyObject_Vectorcall", b.word(plan, Common.COPY), given, 1, 0)
+        own = branch.merge(array, copy)
+        b.require(b.ne(own, 0))
+        b.set_word(given, 0, b.field(leaf, layout.tensor_type))
+        words = b.api("PyObject_Vectorcall", b.word(plan, Common.TEMPLATES), given, 1, 0)
+        b.require_or_drop(words, own)
+        made = b.call("tensor", "i64", b.field(words, layout.array_data), own)
+        b.drop(words)
+        b.require(b.ne(made, 0))
+        spot = b.call("spot", "i64", plan)
+        b.require_or_drop(spot, made)
+        b.exchange(made, layout.tensor_spot, spot)
+        b.exchange(leaf, layout.tensor_gradient, made)
+        b.answer(1)
+
+
+def _define_accumulate(module: Module, layout: Layout) -> None:
+    """Add an array to a leaf's gradient, as `engine.accumulate`; the lock is held.
+
+    1: that is done, 2: it is Python's, 0: with an exception.
+    """
+    with entry_function(module, "accumulate", "plan", "leaf", "array") as b:
+        plan, leaf, array = b.args
+        grad = b.call("grad", "i64", plan)
+        _leave_unless(b, b.ne(grad, 0))
+        _leave_unless(b, b.eq(b.api("PyList_Size", b.word(plan, Common.HELD)), 0))
+        present = b.field(leaf, layout.tensor_gradient)
+        with b.if_(b.eq(present, b.word(plan, Common.NONE))):
+            b.answer(b.call("first_gradient", "i64", plan, leaf, array))
+        is_tensor = b.eq(b.field(present, layout.kind), b.word(plan, Common.TENSOR))
+        _leave_unless(b, is_tensor)
+        memory = b.call("plain_memory", "i64", plan, b.word(plan, Common.FALSE), present)
+        _leave_unless(b, b.ne(memory, 0))
+        _leave_unless(b, b.ne(b.call("are_alike", "i64", plan, memory, array), 0))
+        given = b.cast("ptrtoint", b.alloca("i64", 3), "i64")
+        for i, value in enumerate((memory, array, memory)):
+            b.set_word(given, i, value)
+        b.own(present)
+        added = b.api("PyObject_Vectorcall", b.word(plan, Common.ADD), given, 3, 0)
+        with b.if_(b.ne(added, 0)):
+            b.drop(added)
+            b.call("count_write", "i64", plan, present)
+        b.drop(present)
+        b.require(b.ne(added, 0))
+        b.answer(1)
 
 
 def _define_saved(module: Module, layout: Layout) -> None:

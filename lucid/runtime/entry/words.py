@@ -102,9 +102,11 @@ class Layout:
     tensor_counter: int
     tensor_spot: int
     tensor_accumulator: int
+    tensor_gradient: int
     storage_array: int
     storage_root_type: int
     counter_now: int
+    leaf_variable: int
     leaf_hooks: int  # of a leaf's node: those after it has accumulated
     node_ends: int
     node_sequence: int
@@ -356,6 +358,12 @@ class EntryBuilder(FunctionBuilder):
     def require_made(self, value: Val) -> None:
         """Return 0 for a null; CPython's exception stays, for `_go_long_way_unless`."""
         self.require(self.ne(value, 0))
+
+    def require_or_drop(self, value: Val, made: Val) -> None:
+        """Return 0 for a null, and drop what was made before."""
+        with self.if_(self.eq(value, 0)):
+            self.drop(made)
+            self.answer(0)
 
     def require_size(self, container: Val, size: Val) -> None:
         """Return 0 unless the container has so many items."""
