@@ -110,6 +110,8 @@ STEPS: dict[str, tuple[Callable[..., Any], Callable[[int], Any]]] = {
     "in a display": (lambda x: EMBEDDING[lucid.tensor([1, *x, 2])].cumsum(0), ids),
     "words in a display": (lambda x: lucid.tensor([WORDS[w] for w in [*x, "w1"]]), words),
     "joined words": (lambda x: lucid.tensor([WORDS[w] for w in ["w1"] + x]), words),
+    "what is found, joined": (lambda x: lucid.tensor([1] + [WORDS[w] for w in x] + [2]), words),
+    "itself twice": (lambda x: EMBEDDING[lucid.tensor([*x, *x[::-1]])].cumsum(0), ids),
     "of letters": (lambda x: EMBEDDING[lucid.tensor([WORDS["w" + str(i)] for i in x])].sum(), ids),
 }
 

@@ -379,6 +379,50 @@ def test_tensors_that_are_no_rows_are_stacked_as_eager_mode_does(agree, use):
     agree(scenario)
 
 
+def test_lists_with_other_numbers_behind_them_are_others(agree):
+    """Both had one name, and a sum of the one was that of the other."""
+
+    def scenario(compile):
+        found, results = [1.0] * 3, []
+
+        @compile
+        def step(x):
+            return x * sum(found + [1.0]), x * sum(found + [2.0]), x * sum([3.0, *found])
+
+        for i in range(6):
+            results.append(step(lucid.ones(2)))
+            found.append(0.5 * i)
+        return results
+
+    (step,) = agree(scenario)
+    assert step.stats.traces == 2 and not step.stats.eager_reasons
+
+
+def test_two_lists_that_grow_are_joined_at_each_call(agree):
+    def scenario(compile):
+        one, two, results = [1.0, 2.0], [3.0], []
+
+        @compile
+        def step(x):
+            one.append(x.sum().item())
+            both, twice = [*one, *two], sorted(two + two)
+            seen = max(both), both[0], both[-1], len(both), sum(twice[:3]), lucid.tensor(twice)
+            both.append(7.0)
+            return both, seen
+
+        for i in range(CALLS):
+            results.append(step(lucid.ones(2) * (i % 5)))
+            two.append(0.5 * i)
+            if i == 9:
+                two[:3] = []
+            if i == 14:
+                two.clear()
+        return results
+
+    (step,) = agree(scenario)
+    assert step.stats.traces <= 5 and not step.stats.eager_reasons
+
+
 def test_a_list_that_grows_between_calls():
     losses = []
 

@@ -57,19 +57,14 @@ class Column(MovingEntry):
         key: gives the list, of the numbers that a call finds.
         each: makes a number of an item, and of the container in which that is looked up.
         kind: the class of these numbers.
-        then: what becomes of the list of them: functions, each with what gives its other operands.
     """
 
     each: Callable[[Any, Any], Any]
     kind: type
-    then: Sequence[tuple[Callable[..., Any], Sequence[Formula]]] = ()
 
     def found(self, numbers: list[Any]) -> Any:
         try:
-            items: Any = [self.each(self.owner, x) for x in self.key(numbers)]
-            for function, others in self.then:
-                items = function(items, *[of(numbers) for of in others])
-            return as_column(items, self.kind)
+            return as_column([self.each(self.owner, x) for x in self.key(numbers)], self.kind)
         except Exception:  # of a text that isn't there
             return ABSENT
 

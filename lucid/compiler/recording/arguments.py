@@ -35,8 +35,8 @@ from lucid.compiler.inputs.signature import (
     live_text,
     sizes_seen,
 )
-from lucid.compiler.recording.given_lists import GivenList
 from lucid.compiler.recording.late_arrays import LateArray
+from lucid.compiler.recording.late_sequences import LateSequence
 from lucid.compiler.recording.names import identifier
 from lucid.compiler.recording.recorder import Recorder
 from lucid.compiler.recording.texts import text_of
@@ -127,7 +127,10 @@ class StandIns:
             now, name = self._call.floats[i], recorder.unused_text(path)
             found = recorder.live_scalar(name, now, operator.itemgetter(i))
             if type(now) in LISTS:
-                return GivenList(found, path, now, found.formula)
+                found.lists = frozenset({name})
+                items = LateSequence.of_call(recorder, found, path)
+                recorder.collector.let_stand(found, items)  # so that it looks for lists
+                return items
             return text_of(found) if type(now) is str else found
         if is_set_of_values(leaf):
             self._sets[id(leaf)].append(path)

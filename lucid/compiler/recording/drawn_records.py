@@ -27,9 +27,9 @@ from lucid.compiler.guards.mutable_sources import GrowingList
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.late import Applied, Bases, Late, is_late
 from lucid.compiler.inputs.scalars import Formula, is_live
-from lucid.compiler.recording.growing_lists import open_or_begin
 from lucid.compiler.recording.late_arrays import LateArray, result_of
 from lucid.compiler.recording.late_numbers import operands_of
+from lucid.compiler.recording.late_sequences import open_or_begin
 from lucid.compiler.recording.optional_rows import OptionalColumn, OptionalRow
 from lucid.functions.indexing import getitem
 from lucid.ir import ops

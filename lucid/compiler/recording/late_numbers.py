@@ -434,7 +434,9 @@ def number_by(
     if not all(map(is_live, bases.values())):
         return LateScalar(type(now), lambda: now, found.formula, text, exits, recorder, bases, None)
     early: Any = found.early
-    return SymScalar(now, early, text, recorder, None if bases else lambda: early(()))
+    number = SymScalar(now, early, text, recorder, None if bases else lambda: early(()))
+    number.lists = frozenset().union(*[x.lists for x in bases.values()])
+    return number
 
 
 def number_in(table: Sequence[Number], place: LateScalar) -> LateScalar:

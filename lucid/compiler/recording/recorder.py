@@ -32,7 +32,6 @@ from lucid.compiler.recording.ended_loops import EndedLoops
 from lucid.compiler.recording.exits import Exits
 from lucid.compiler.recording.filled_lists import has_numbers, is_stacked
 from lucid.compiler.recording.foreseen import Foreseen
-from lucid.compiler.recording.given_lists import repeated, rows_of
 from lucid.compiler.recording.growing_lists import GrowingView
 from lucid.compiler.recording.iterables import LateRows
 from lucid.compiler.recording.late_arrays import (
@@ -43,6 +42,7 @@ from lucid.compiler.recording.late_arrays import (
     stand_in_of,
 )
 from lucid.compiler.recording.late_numbers import extent_of
+from lucid.compiler.recording.late_sequences import repeated, rows_of
 from lucid.compiler.recording.loops import Loops
 from lucid.compiler.recording.moving_parts import MovingParts
 from lucid.compiler.recording.texts import LateText

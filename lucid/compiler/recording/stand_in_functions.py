@@ -50,8 +50,7 @@ from lucid.compiler.inputs.scalars import (
 from lucid.compiler.recording.deferred_calls import Augmented
 from lucid.compiler.recording.drawn_records import draw_records, is_container, record_at
 from lucid.compiler.recording.filled_lists import has_numbers, is_stacked
-from lucid.compiler.recording.given_lists import GivenItem, GivenList, for_each
-from lucid.compiler.recording.growing_lists import REDUCTIONS, GrowingView, of_lists
+from lucid.compiler.recording.growing_lists import GrowingView
 from lucid.compiler.recording.iterables import (
     MAKERS,
     LateIterable,
@@ -74,6 +73,8 @@ from lucid.compiler.recording.late_numbers import (
     is_close,
     place_of,
 )
+from lucid.compiler.recording.late_sequences import REDUCTIONS, of_lists
+from lucid.compiler.recording.list_items import AnyItem, for_each
 from lucid.compiler.recording.loop_code import loop_behind
 from lucid.compiler.recording.optional_rows import OptionalRow, without_none
 from lucid.compiler.recording.python_loops import rounds
@@ -245,7 +246,7 @@ class StandInFunctions:
         added = None if is_known else self._outside.added(function, only)
         if added is not None:
             return added
-        item = next((x for x in given if type(x) is GivenItem), None)
+        item = next((x for x in given if type(x) is AnyItem), None)
         if item is not None and not _takes(function):
             return item.handed_to(function, args, kwargs)
         for value in given:
@@ -297,15 +298,13 @@ class StandInFunctions:
             return lambda value: value.__class__
         if function in (sum, list) and args and self._recorder.loops.offers(args[0]):
             return functools.partial(self._gathered, function)
-        if type(given[0] if given else None) is GivenList and function in (list, sorted):
-            return functools.partial(self._listed, function)
         if is_stacked(only) and function is len:
             return lambda filled: filled.length
         if self._recorder.at_start.lists:
             if function in EXTREMES and type(only) in _LAZY:
                 return functools.partial(self._extreme, function)
             is_in_c = bool(args) and type(args[0]) is types.BuiltinFunctionType
-            if function is map and is_in_c and holds(args[1:], lambda x: type(x) is GivenList):
+            if function is map and is_in_c and holds(args[1:], stands_for_list):
                 each = functools.partial(self._called, args[0])
                 return lambda _, *items: iter([*map(each, *items)])
         numbers = next(filter(has_numbers, given), None)
@@ -363,16 +362,14 @@ class StandInFunctions:
 
     def copied(self, items: Any) -> Any:
         """A copy of what stands for a list, for `[*items]`; None: nothing does."""
-        if stands_for_list(items):
-            return items.part(slice(None))
-        return items.made(f"[*{items.path}]", list) if type(items) is GivenList else None
+        return items.as_list() if stands_for_list(items) else None
 
     def rounds(self, things: Any) -> Iterator[Any] | None:
         """What a loop is to go over instead, so that perhaps one of its rounds is recorded."""
         at = self._collector.at
         found = None if at is None else iterable_of(things, self._exits)
-        if at is not None and type(found) is GivenList:
-            instead = for_each(found, self._recorder.loops, *at)
+        if at is not None and stands_for_list(things) and things.is_early:
+            instead = for_each(things, self._recorder.loops, *at)
             if instead is not None:
                 return instead
         instead = None if at is None or found is None else rounds(self._recorder, found, *at)
@@ -399,16 +396,9 @@ class StandInFunctions:
             return function(made, *start, **named)
         return made if function is list else made.summed(*start, **named)
 
-    def _listed(self, function: Any, items: GivenList, **kwargs: Any) -> Any:
-        """What `list` or `sorted` makes of a list that is given."""
-        if not {*kwargs} <= {"reverse"} or holds(kwargs, is_late):
-            items.refuse()
-        name = f"{function.__name__}({items.path})"
-        return items.made(name, functools.partial(function, **kwargs))
-
     def _called(self, function: Any, *args: Any) -> Any:
         """What a function in C gives, or what stands for it."""
-        return (self._collector.instead(function, args, {}) or function)(*args)
+        return (self._collector.call(function, args, {}) or function)(*args)
 
     def _extreme(self, function: Any, items: Iterable[Any]) -> Any:
         """The least or the greatest of some items, among which lengths of lists may be."""
@@ -616,7 +606,7 @@ class StandInFunctions:
 
         Of a table of texts or numbers an entry, of a container of records the record.
         """
-        if type(key) is GivenItem:
+        if type(key) is AnyItem:
             return key.looked_up(self._collector, owner, *default)
         if type(key) is int and not (isinstance(owner, TensorCore) or is_stacked(owner)):
             size = len(owner) if type(owner) is list else None

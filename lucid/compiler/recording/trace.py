@@ -267,7 +267,7 @@ def _run(
     try:
         side_effects.enter(stand_ins.values, recorder)
         for grows in side_effects.growing:
-            collector.let_stand(grows.owner, GrowingView(grows, recorder, collector))
+            collector.let_stand(grows.owner, GrowingView(grows, recorder))
         for changes in side_effects.arrays:
             collector.accept(changes.owner, changes.owner)
             with recording(recorder):
