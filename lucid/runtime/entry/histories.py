@@ -32,10 +32,10 @@ def define_history(module: Module, layout: Layout) -> None:
         record = b.call("record", "i64", plan, words, args)
         b.require(b.ne(record, 0))
         node = b.call("instance", "i64", b.word(words, History.NODE))
-        _require(b, node, record)
+        b.require_or_drop(node, record)
         _set(b, words, node, History.RECORD_OF_NODE, record)
         number = b.api("PyIter_Next", b.word(words, History.SEQUENCE))
-        _require(b, number, node)
+        b.require_or_drop(number, node)
         _set(b, words, node, History.SEQUENCE_OF_NODE, number)
         spot = b.word(b.add(record, b.word(words, History.SPOT_OF_RECORD)))
         b.own(spot)
@@ -73,7 +73,7 @@ def _define_listed(module: Module) -> None:
         b.require(b.ne(made, 0))
         with b.loop(0, count) as loop:
             found = b.call("at_source", "i64", plan, args, b.record(sources, loop.index, 3))
-            _require(b, found, made)
+            b.require_or_drop(found, made)
             b.api("PyList_SetItem", made, loop.index, found)
         b.answer(made)
 
@@ -112,7 +112,7 @@ def _define_record(module: Module, layout: Layout) -> None:
         b.require(b.ne(record, 0))
 
         def put(field: History, value: Val) -> Val:
-            _require(b, value, record)
+            b.require_or_drop(value, record)
             _set(b, words, record, field, value)
             return value
 
@@ -142,10 +142,3 @@ def _define_record(module: Module, layout: Layout) -> None:
 def _set(b: EntryBuilder, words: Val, made: Val, field: History, value: Val) -> None:
     """Put a value that is ours into a field that the template has left empty."""
     b.set_word(b.add(made, b.word(words, field)), 0, value)
-
-
-def _require(b: EntryBuilder, value: Val, made: Val) -> None:
-    """Return 0, and drop what was made before, for a null."""
-    with b.if_(b.eq(value, 0)):
-        b.drop(made)
-        b.answer(0)
