@@ -16,7 +16,7 @@ from lucid.functions.tensors import Tensor
 from lucid.ir.errors import LucidError, OptionError, completed
 from lucid.ir.inference import MOST_ELEMENTS, too_many
 from lucid.ir.location import at_line, here
-from lucid.ir.types import type_of_array
+from lucid.ir.types import Shape, type_of_array
 from lucid.tensor.context import context
 from lucid.tensor.core import from_array, with_origins
 
@@ -73,12 +73,31 @@ def nonzero_indices(array: np.ndarray) -> Sequence[np.ndarray]:
 
     A 0-d array counts as a vector of one element.
     """
-    return [np.ascontiguousarray(index) for index in np.nonzero(np.atleast_1d(array))]
+    array = np.atleast_1d(array)
+    flat = np.flatnonzero(array)
+    return _split(flat, array.shape, [np.empty_like(flat) for _ in array.shape])
 
 
 def nonzero_rows(array: np.ndarray) -> Sequence[np.ndarray]:
     """The places of elements that aren't zero, in row-major order, as one array (n, ndim)."""
-    return [np.ascontiguousarray(np.argwhere(array))]
+    flat = np.flatnonzero(array)
+    rows = np.empty((flat.size, array.ndim), np.int64)
+    _split(flat, array.shape, [*rows.T])
+    return [rows]
+
+
+def _split(flat: np.ndarray, shape: Shape, indices: list[np.ndarray]) -> list[np.ndarray]:
+    """Fill in the indices along each axis of places in row-major order.
+
+    `np.nonzero` of several axes takes three times as long as finding these places and dividing.
+    """
+    for axis in range(len(shape) - 1, 0, -1):
+        before = np.floor_divide(flat, max(shape[axis], 1))
+        np.subtract(flat, before * shape[axis], out=indices[axis])
+        flat = before
+    if shape:
+        indices[0][...] = flat
+    return indices
 
 
 def distinct(
@@ -94,16 +113,14 @@ def distinct(
         with_inverse: whether to give the places, in the array's shape, for slices as a vector.
         with_counts: whether to give the counts.
     """
-    values, inverse, counts = np.unique(
-        array, return_inverse=True, return_counts=True, axis=axis, equal_nan=False
-    )
-    parts: list[np.ndarray] = [np.ascontiguousarray(values)]
+    options: Any = {"return_inverse": with_inverse, "return_counts": with_counts}
+    found: Any = np.unique(array, axis=axis, equal_nan=False, **options)
+    if not (with_inverse or with_counts):
+        return [np.ascontiguousarray(found)]
+    values, *rest = found
     if with_inverse:
-        places = inverse.reshape(array.shape if axis is None else (-1,))
-        parts.append(places.astype(np.int64))
-    if with_counts:
-        parts.append(counts.astype(np.int64))
-    return parts
+        rest[0] = rest[0].reshape(array.shape if axis is None else (-1,))
+    return [np.ascontiguousarray(values), *(numbers.astype(np.int64) for numbers in rest)]
 
 
 def runs(

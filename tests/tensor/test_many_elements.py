@@ -105,3 +105,14 @@ def test_products_of_columns_and_rows_are_numpys(batches: Any, dtype: Any) -> No
     found = (lucid.from_numpy(a) @ lucid.from_numpy(b)).numpy()
     np.testing.assert_array_equal(found, expected)
     assert found.dtype == dtype and not np.signbit(found[found == 0]).any()
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (0, 3), (3, 0), (4, 5), (2, 3, 4), (64, 1, 2, 300)])
+def test_the_places_of_what_is_not_zero_are_numpys(shape: tuple[int, ...]) -> None:
+    array = np.random.default_rng(3).integers(-1, 2, shape)
+    for given in (array, np.transpose(array)):
+        x = lucid.from_numpy(np.asarray(given))
+        np.testing.assert_array_equal(x.nonzero().numpy(), np.argwhere(x.numpy()))
+        places = x.nonzero(as_tuple=True)
+        for ours, numpys in zip(places, np.nonzero(np.atleast_1d(x.numpy())), strict=True):
+            np.testing.assert_array_equal(ours.numpy(), numpys)
