@@ -350,6 +350,25 @@ def test_numbers_with_complex_ones_and_powers_to_a_modulus_are_those_of_python(a
     agree(scenario)
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, k, d: x * k * d.get(k, 9.0),
+        lambda x, k, d: x * k * (2.0 if k in d else 3.0),
+        lambda x, k, d: x * k * (2.0 if k in [*d] else 3.0),
+    ],
+)
+def test_a_short_float_is_a_key_by_its_hash(agree, function):
+    """np.float32(0.1) equals 0.1, and isn't found in a dict that has it; 0.5 is."""
+
+    def scenario(compile):
+        table = {0.1: 4.0, 0.5: 5.0}
+        step = compile(lambda x, k: function(x, k, table))
+        return [step(integers(), np.float32(k)) for k in (0.3, 0.2, 0.1, 0.5, 0.1)]
+
+    agree(scenario)
+
+
 def test_numbers_that_are_keys_are_the_numbers_of_the_call(agree):
     def scenario(compile):
         class Counting:

@@ -45,7 +45,7 @@ from lucid.compiler.guards.reads import (
     REGISTERS,
     Reads,
     class_has,
-    is_of_few,
+    is_one_of_few,
     part_of,
     slots_of,
 )
@@ -465,9 +465,7 @@ class GuardCollector(Reads):
         entry = self.substitutes.entry(owner, key, *default)
         if entry is not None:
             return lambda *_: entry
-        if not is_known_before(key):
-            return None
-        if not is_of_few(owner):
+        if not is_one_of_few(key, owner):
             return None
         found = self.look_for(key, owner)
         return lambda *_: owner.get(found, *default)

@@ -608,7 +608,7 @@ class Reads(Collector):
 
     def look_for(self, key: Any, owner: Any) -> Any:
         """`key in owner`; of a number that moves only whether it is one of a few matters."""
-        if is_known_before(key) and is_of_few(owner):
+        if is_one_of_few(key, owner):
             self.iterate(owner)
             return next((x for x in owner if type(x) in _NUMBERS and key == x), ABSENT)
         path = self.path_of(owner)
@@ -841,8 +841,14 @@ class _Entry:
         return self._value
 
 
-def is_of_few(owner: Any) -> bool:
-    """Whether it has few keys, of which it is known whether they equal a number."""
+def is_one_of_few(key: Any, owner: Any) -> bool:
+    """Whether it has few keys, of which it is known whether a number that moves is one.
+
+    Python looks for its hash first, which of NumPy's short floats is another than that of a float
+    which they equal.
+    """
+    if not is_known_before(key) or key.__class__ in (np.float16, np.float32):
+        return False
     is_few = type(owner) in (dict, set, frozenset) and len(owner) <= _FEW
     return is_few and all(type(x) in (*_NUMBERS, str, bytes, type(None)) for x in owner)
 
