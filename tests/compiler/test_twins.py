@@ -431,6 +431,7 @@ def made(number: float) -> Any:
 
 ACTS: dict[str, Any] = {
     "a function": lambda i: Acting(lambda x: x.tanh()),
+    "a method": lambda i: Acting(nn.Tanh().forward),
     "a partial": lambda i: Acting(partial(nn.functional.gelu, approximate="tanh")),
     "an array": lambda i: Acting(nn.Tanh(), np.array([0.5, 1.0, i], np.float32)),
     "an array of Python's": lambda i: Measured(np.array([0.5, 1.0, 2.0], np.float32)),
@@ -451,6 +452,7 @@ def test_models_may_have_functions_and_arrays_that_are_alike(agree, name):
     agree(scenario, traces=1)
 
 
+LAYER = nn.Linear(1, 2)
 UNLIKE_ACTS: dict[str, Any] = {
     "other code": lambda i: Acting((lambda x: x.tanh()) if i else lambda x: x.sigmoid()),
     "another variable": lambda i: Acting(made(1.0 + i)),
@@ -461,6 +463,8 @@ UNLIKE_ACTS: dict[str, Any] = {
     "another shape": lambda i: Acting(nn.Tanh(), np.zeros((1, 3)[: 1 + i % 2][-1], np.float32)),
     "a part of an array": lambda i: Acting(nn.Tanh(), np.full((2, 3), i, np.float32)[i % 2]),
     "an object's": lambda i: Acting(lambda x: -x),
+    "a method": lambda i: Acting([nn.Linear(1, 2).forward, LAYER.forward][i % 2]),
+    "another method": lambda i: Acting([lucid.Tensor.tanh, lucid.Tensor.relu][i % 2]),
 }
 
 

@@ -144,6 +144,9 @@ class Counterparts(Images):
             if isinstance(was, tuple):
                 waiting += zip(was, now, strict=True) if len(was) == len(now) else ()
                 continue
+            if isinstance(was, types.MethodType):
+                waiting.append((was.__self__, now.__self__))
+                continue
             known = self._pairs.get(id(was))
             if known is not None:
                 self.are_clear &= known[1] is now
@@ -373,7 +376,7 @@ class Rebinding:
                 keys = {key: key for key in copy_of(of(guard.owner))}  # native code compares these
                 return {keys.get(of(key), of(key)): of(x) for key, x in found.items()}
             return type(found)(map(of, found)) if isinstance(found, (list, frozenset)) else found
-        return self.of(found) if isinstance(found, tuple) else of(found)
+        return self.of(found) if isinstance(found, (tuple, types.MethodType)) else of(found)
 
     def check(
         self, state: Collection[Storage], hosts: Sequence[HostCall], guards: Iterable[Guard]
