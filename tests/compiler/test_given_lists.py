@@ -181,6 +181,22 @@ def test_a_list_of_what_is_given_and_what_the_step_computes_is_one_program(join:
     assert not step.stats.eager_reasons
 
 
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_what_is_made_of_a_list_is_of_its_class(kind: Any) -> None:
+    def function(x: Any) -> Any:
+        made = x[:]
+        made += kind([3])
+        are_there = type(x) is kind, type(x[1:]) is kind, hasattr(x, "item"), isinstance(x, kind)
+        return made, x[1:], x + x[:1], {"x": x, "last": x[-2:]}, f"{x} {x[:1]}", are_there
+
+    step = lucid.compile(function)
+    for size in LENGTHS:
+        given = kind(ids(size))
+        assert step(given) == function(given)
+    assert step.stats.traces == 2
+    assert not step.stats.eager_reasons
+
+
 def test_two_lists_of_one_length_train_a_tagger() -> None:
     def training() -> tuple[Callable[..., lucid.Tensor], nn.Module]:
         lucid.manual_seed(0)
@@ -321,6 +337,7 @@ def test_batches_are_padded_by_python_before_the_step(function: Callable[..., An
         lambda x: lucid.ones(2) if 3 in x else lucid.zeros(2),
         lambda x: lucid.tensor([i if i != 5 else 0 for i in x]),
         lambda x: lucid.tensor([i or 9 for i in x]),
+        lambda x: lucid.tensor([x.count(5), x.index(5)]),
         lambda x: lucid.tensor([i for i in x if i not in (1, 2)]),
         lambda x: lucid.tensor([limited(i) for i in x]),
         lambda x: lucid.tensor([i & 3 for i in x]) - lucid.tensor([-i for i in x]),

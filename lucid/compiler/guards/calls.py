@@ -415,6 +415,8 @@ class GuardCollector(Reads):
         is_lent = any(x is not y for x, y in zip(given, looked_at, strict=True))
         if not is_lent and not any(map(stands_for_list, given)):
             return None
+        if function is type and len(args) == 1:
+            return lambda value: value.__class__
         if function in (builtins.isinstance, issubclass, id, callable, type):
             return function
         of_lists = any(map(stands_for_list, given))

@@ -128,7 +128,7 @@ class StandIns:
             found = recorder.live_scalar(name, now, operator.itemgetter(i))
             if type(now) in LISTS:
                 found.lists = frozenset({name})
-                items = LateSequence.of_call(recorder, found, path)
+                items = LateSequence.of_call(recorder, found, name)
                 recorder.collector.let_stand(found, items)  # so that it looks for lists
                 return items
             return text_of(found) if type(now) is str else found

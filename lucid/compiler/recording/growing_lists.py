@@ -60,7 +60,7 @@ class GrowingView(LateSequence):
         self._is_any_other = False  # whether the step has put one at a place that a call says
 
     @property
-    def item(self) -> type:  # type: ignore[override]
+    def item_kind(self) -> type:  # type: ignore[override]
         return class_of([x for _, x in self._places])
 
     # ------------------------------------------------------------------ looking
@@ -118,7 +118,7 @@ class GrowingView(LateSequence):
         unknown = [
             MutableSource(f"{self.source.path}[{at}]", self.owner, at)
             for at, entry in places
-            if at is not None and at not in known and holds_state(entry) and not is_number(entry)
+            if type(at) is int and at not in known and holds_state(entry) and not is_number(entry)
         ]
         if unknown and self.source.place is not None:
             self._refuse()
@@ -127,7 +127,9 @@ class GrowingView(LateSequence):
             raise self.collector.restart
         return [entry if at is None else self._found_at(at, entry) for at, entry in places]
 
-    def _found_at(self, at: int, entry: Any) -> Any:
+    def _found_at(self, at: Any, entry: Any) -> Any:
+        if type(at) is tuple:  # of another list, which has taken the place of its entries
+            return at[0][at[1]]
         source, owner = self.source, self.owner
         text, known = f"{self._name}[{at}]", source.keys
         if at in known:
@@ -234,13 +236,22 @@ class GrowingView(LateSequence):
         else:
             self._refuse()
 
-    def _cut_to(self, entries: Any) -> None:
-        """Have just these, which are numbers of its own, and new ones."""
-        is_own = type(entries) is LateSequence and entries.view is self
-        if not is_own or not entries.is_from_end or not entries.is_of_numbers():
+    def sort(self, *, key: Any = None, reverse: Any = False) -> None:
+        """Bring its numbers in order."""
+        if key is not None or is_live(reverse) or not self.has_plain_numbers():
             self._refuse()
+        self._cut_to(self.in_order(reverse=reverse))
+
+    def _cut_to(self, entries: Any) -> None:
+        """Have just these, which are numbers, and new ones."""
+        if type(entries) is not LateSequence or not entries.is_of_numbers():
+            self._refuse()
+        entries = entries._copy()  # which the step may change afterwards
+        is_own = entries.view is self and entries.is_from_end
+        numbers = enumerate(() if is_own else entries.now, -len(entries.now))
+        places = entries.places if is_own else [((entries, i), x) for i, x in numbers]
         self._change("__setitem__", slice(None), entries)
-        self._places, self._count = [*entries.places], entries.size
+        self._places, self._count = [*places], entries.length
         self._added, self._taken = len(self.places), None
         self._is_any_other = False
 

@@ -30,7 +30,7 @@ from lucid.compiler.guards.moving_entries import OF_ITEMS, Column
 from lucid.compiler.guards.mutable_sources import ListStandIn, stands_for_list
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.late import Applied, Late, bases_of, formula_of, now_of
-from lucid.compiler.inputs.objects import kind_of_items
+from lucid.compiler.inputs.objects import SCALARS, kind_of_items
 from lucid.compiler.inputs.scalars import (
     ONLY_COMPUTE,
     Composite,
@@ -70,7 +70,7 @@ _MAKE_ARRAYS, _OF_NUMPY = (np.array, np.asarray), (np.ufunc, type(np.sum))
 _SHOWS = frozenset({str, repr, format, PRINT})
 _ARRAY = "np.array"  # what calls are named that make one
 _SHORT = 4  # entries of a part that is a list of live numbers, and no formula
-Place = tuple[int | None, Any]  # an entry: where it was at the start, from the end; and itself
+Place = tuple[Any, Any]  # an entry: where it was at the start, from the end; and itself
 
 
 def _writer(write: Callable[..., str]) -> Any:
@@ -98,7 +98,7 @@ class LateSequence(ListStandIn, Late):
         item: the class of its entries, where there are none now.
 
     Attributes:
-        kind: its class; item: that of all entries, `object` where they differ.
+        kind: its class; item_kind: that of all entries, `object` where they differ.
         lists: the arguments from which it follows.
         is_made: whether it is one that the step has made, not a list from outside.
         is_early: whether a call has it before its step begins.
@@ -107,18 +107,9 @@ class LateSequence(ListStandIn, Late):
     """
 
     __slots__ = (
-        *(
-            "_array",
-            "_count",
-            "_listed",
-            "_now",
-            "_places",
-            "_size",
-            "bases",
-            "formula",
-            "is_early",
-        ),
-        *("is_from_end", "is_made", "item", "kind", "lists", "origin", "recorder", "text", "view"),
+        *("_array", "_count", "_listed", "_now", "_places", "_size", "bases", "formula"),
+        *("is_early", "is_from_end", "is_made", "item_kind", "kind", "lists", "origin"),
+        *("recorder", "text", "view"),
     )
 
     def __init__(
@@ -140,7 +131,7 @@ class LateSequence(ListStandIn, Late):
         self._count, self._places, self._array = count, places, array
         self._size: Any = None
         entries: Any = self._now if places is None else [x for _, x in places]
-        self.item: type = class_of(entries, item)
+        self.item_kind: type = class_of(entries, item)
         self.kind: type = list if places is not None else type(self._now)
         self.lists: frozenset[str] = frozenset()
         self.is_early, self.is_made = False, True
@@ -157,7 +148,7 @@ class LateSequence(ListStandIn, Late):
         found.is_early, found.is_made = True, not is_live(content)
         found.lists = frozenset().union(*[x.lists for x in found.bases.values()])
         recorder.at_start.lists |= found.lists
-        if found.item not in (int, float, str):
+        if found.item_kind not in (int, float, str):
             found.refuse()
         return found
 
@@ -171,7 +162,7 @@ class LateSequence(ListStandIn, Late):
         return self.recorder.collector
 
     @property
-    def count(self) -> Any:
+    def length(self) -> Any:
         """How many entries it has, before the step where Python has it there."""
         if self._listed is not None:
             return len(self._listed)
@@ -181,7 +172,7 @@ class LateSequence(ListStandIn, Late):
 
     @property
     def size_at_start(self) -> Any:
-        return self.count
+        return self.length
 
     @property
     def has_array(self) -> bool:
@@ -190,12 +181,12 @@ class LateSequence(ListStandIn, Late):
 
     @property
     def size(self) -> Any:
-        """The same as `count`; the library has it as the size of the array, if there is one."""
+        """The same as `length`; the library has it as the size of the array, if there is one."""
         if not self.has_array:
-            return self.count
+            return self.length
         if self._size is None:
             of_array = lambda: self.whole._type.shape[0]  # noqa: E731
-            self._size = LateSize.known(self.count, of_array, self.recorder.exits)
+            self._size = LateSize.known(self.length, of_array, self.recorder.exits)
         size = None if self._array is None else self._array._type.shape[0]
         return size if type(size) is int else self._size
 
@@ -219,7 +210,7 @@ class LateSequence(ListStandIn, Late):
         if self.lists:
             self.refuse()
         if self._listed is None:
-            seen(self.count)
+            seen(self.length)
             if not self.is_from_end:
                 seen(self.view.size_at_start)
             self._listed = self.view.found(self.places)
@@ -238,28 +229,29 @@ class LateSequence(ListStandIn, Late):
 
     def are_all(self, kind: type) -> bool:
         """Whether all its entries are of a class, in each call."""
-        return self.item is kind
+        return self.item_kind is kind
 
     # ------------------------------------------------------------------ its numbers
 
     def is_of_numbers(self) -> bool:
         """Whether all entries are numbers of one kind, by now and in each call."""
-        is_number = issubclass(self.item, (int, float, np.floating)) and self.item is not bool
-        return self._listed is None and is_number and self.view.are_all(self.item)
+        kind = self.item_kind
+        is_number = issubclass(kind, (int, float, np.floating)) and kind is not bool
+        return self._listed is None and is_number and self.view.are_all(kind)
 
     def has_plain_numbers(self) -> bool:
         """Whether all are ints, or floats, as an array gives them back."""
-        return self.item in OF_ITEMS and self.is_of_numbers()
+        return self.item_kind in OF_ITEMS and self.is_of_numbers()
 
     def is_array(self) -> bool:
         """Whether an array has them as they are."""
-        is_float = self.item is float or self.has_array
+        is_float = self.item_kind is float or self.has_array
         entries = () if is_float else self._now if self._places is None else self.places
         return self.has_plain_numbers() and all(map(_fits, entries))
 
     def is_formula(self) -> bool:
         """Whether a text of it is known after each call, and not before."""
-        return bool(self.bases) and not self.is_early and self.is_of_numbers()
+        return bool(self.bases) and (self.is_early or self.is_of_numbers())
 
     def applied(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """The number that a function gives of it; None where that is no number."""
@@ -268,8 +260,8 @@ class LateSequence(ListStandIn, Late):
             return None
         if not self.is_of_numbers():
             return None
-        if not self.count >= 2:
-            seen(self.count)
+        if not self.length >= 2:
+            seen(self.length)
         text = f"{function.__module__}.{function.__name__}({', '.join(map(name_of, leaves))})"
         return self._number(text, function, *args, **kwargs)
 
@@ -281,7 +273,7 @@ class LateSequence(ListStandIn, Late):
     def whole(self) -> Tensor:
         """An array of its numbers; of texts, of how long they are."""
         if self._array is None and self.is_early:
-            each, kind = (_itself, self.item) if self.item in OF_ITEMS else (_length, int)
+            each, kind = (_itself, self.item_kind) if self.item_kind in OF_ITEMS else (_length, int)
             self._array = self._input(Column(self.text, (), self.early, each, kind))
         if self._array is not None:
             return self._array
@@ -322,10 +314,10 @@ class LateSequence(ListStandIn, Late):
             self.refuse()
         if owner == ():
             made = Applied(lambda items: [each(owner, x) for x in items], (self,))
-            return LateSequence.of_call(self.recorder, made, text, self.count)
+            return LateSequence.of_call(self.recorder, made, text, self.length)
         array = self._input(Column(text, owner, self.early, each, kind))
         numbers = _numbers_in(self.recorder, array)
-        found = LateSequence(self.recorder, numbers, text, self.count, array=array)
+        found = LateSequence(self.recorder, numbers, text, self.length, array=array)
         found.lists, found.origin = self.lists, (self, name, each, owner)
         return found
 
@@ -336,26 +328,26 @@ class LateSequence(ListStandIn, Late):
         if self.has_array:
             return NumberRows(self)
         is_alike = here() not in self.recorder.at_start.looked_at
-        is_known = is_alike and is_known_before(self.count) and self.is_array()
+        is_known = is_alike and is_known_before(self.length) and self.is_array()
         opens = is_known and open_or_begin(self.recorder, self, _ARRAY)
         return NumberRows(self) if opens else None
 
     def row(self, number: Any) -> Any:
         """The entry at a number, in its array."""
-        return AnyItem(self, number) if self.item is str else self.whole[number].item()
+        return AnyItem(self, number) if self.item_kind is str else self.whole[number].item()
 
     def _entry(self, at: Any) -> Any:
         """The entry at a place where there is one."""
         is_of_step = self.has_array and (not self.is_early or type(at) is LateScalar)
-        if self.item is str or is_of_step:
+        if self.item_kind is str or is_of_step:
             return self.row(at)
         return self._number(f"{self.text}[{name_of(at)}]", operator.getitem, self, at)
 
     def __len__(self) -> int:
-        return int(seen(self.count))
+        return int(seen(self.length))
 
     def __bool__(self) -> bool:
-        return bool(self.count != 0)
+        return bool(self.length != 0)
 
     def __iter__(self) -> Iterator[Any]:
         return map(self.row, range(int(self.size))) if self.has_array else iter(self.listed())
@@ -369,7 +361,7 @@ class LateSequence(ListStandIn, Late):
         at = self.collector.index_of(seen(key))
         is_known = at is not None and self.is_from_end and self._listed is None
         if is_known and -len(self.places) <= at < 0:
-            if is_live(self.count) and not self.count >= -at:
+            if is_live(self.length) and not self.length >= -at:
                 return None  # which the answer above rules out
             return self.view.found([self.places[at]])[0]
         if at is not None and self.has_at(at) and self._has_entries():
@@ -383,7 +375,7 @@ class LateSequence(ListStandIn, Late):
 
     def has_at(self, at: Any) -> bool:
         """Whether there is an entry at a place, in each call."""
-        size = self.size if type(at) is LateScalar else self.count
+        size = self.size if type(at) is LateScalar else self.length
         return self._listed is None and bool(size > at if at >= 0 else size >= -at)
 
     def _has_entries(self) -> bool:
@@ -407,7 +399,9 @@ class LateSequence(ListStandIn, Late):
         """
         if _is_early((*args, *kwargs.values())):
             content = Applied(function, args, kwargs)
-            return LateSequence.of_call(self.recorder, content, text, count, self.item)
+            return LateSequence.of_call(self.recorder, content, text, count, self.item_kind)
+        if self.kind is tuple:
+            self.refuse()
         content = Applied(*_in_formula(function, args, kwargs))
         view = self._copy() if self.view is self and self.is_made else self.view
         return LateSequence(self.recorder, content, text, count, places, view=view)
@@ -433,7 +427,7 @@ class LateSequence(ListStandIn, Late):
         start, stop, step = bounds = [
             x._look() if type(x) is LateScalar else x for x in (key.start, key.stop, key.step)
         ]
-        count, text = self.count, f"{self.text}[{name_of(slice(*bounds))}]"
+        count, text = self.length, f"{self.text}[{name_of(slice(*bounds))}]"
         if is_live(count):
             count = count.applied(f"len({text})", _size_of_slice, (count, *map(_before, bounds)))
         is_known = self._places is not None or not self.is_early
@@ -452,11 +446,11 @@ class LateSequence(ListStandIn, Late):
     def as_list(self) -> Any:
         """Another list of the same entries."""
         text = f"list({self.text})"
-        return self.made(text, self.count, list, self) if self.is_early else self.part(slice(None))
+        return self.made(text, self.length, list, self) if self.is_early else self.part(slice(None))
 
     def in_order(self, **kwargs: Any) -> LateSequence:
         """What `sorted` makes of it."""
-        return self.made(f"sorted({self.text}, {kwargs})", self.count, sorted, self, **kwargs)
+        return self.made(f"sorted({self.text}, {kwargs})", self.length, sorted, self, **kwargs)
 
     def __mul__(self, count: Any) -> Any:
         if not _is_early((self, count)):
@@ -487,12 +481,12 @@ class LateSequence(ListStandIn, Late):
         is_list, places = stands_for_list(new), None
         if self._listed is not None or kind is deque or new.__class__ is not kind:
             return None
-        if is_list and (new._listed is not None or new.item is not self.item):
+        if is_list and (new._listed is not None or new.item_kind is not self.item_kind):
             return None
         if not is_list:
             own: list[Place] = [(None, x) for x in new]
             places = [*self.places, *own] if behind else [*own, *self.places]
-        count = self.count + (new.count if is_list else len(new))
+        count = self.length + (new.length if is_list else len(new))
         parts = [self, new if is_list else tree_of(new)][:: 1 if behind else -1]
         text = " + ".join([self.text, name_of(new)][:: 1 if behind else -1])
         found = self.made(text, count, operator.add, *parts, places=places)
@@ -538,7 +532,7 @@ def open_or_begin(recorder: Recorder, part: LateSequence, name: str) -> bool:
     """
     known, line = recorder.at_start, here()
     place = name, line and (line.file, line.line), 0, 0
-    is_size = is_live(part.count) and LEAST <= part.count.now <= MOST
+    is_size = is_live(part.length) and LEAST <= part.length.now <= MOST
     if is_size and known.may_open and place not in known.opened and place not in known.closed:
         raise RestartTrace("goes over a list of ever other lengths", "opened", [place])
     return is_size and place in known.opened
@@ -657,12 +651,12 @@ def rows_of(lists: Any) -> Tensor | None:
     if not is_early or not lists:
         return None
     first: LateSequence = lists[0]
-    kinds, sizes = {x.item for x in lists}, {len(x.now) for x in lists}
-    if first.item not in OF_ITEMS or len(kinds) > 1 or len(sizes) > 1:
+    kinds, sizes = {x.item_kind for x in lists}, {len(x.now) for x in lists}
+    if first.item_kind not in OF_ITEMS or len(kinds) > 1 or len(sizes) > 1:
         return None
     path = short_text(f"[{', '.join(x.text for x in lists)}]")
     key = Composite(_listed, [x.early for x in lists])
-    found = first.collector.take_entry(Column(path, (), key, _itself, first.item))
+    found = first.collector.take_entry(Column(path, (), key, _itself, first.item_kind))
     if found is ABSENT:
         first.refuse()
     rows: Tensor = found.tensor
@@ -708,7 +702,10 @@ def name_of(value: Any) -> str:
         return ":".join(parts if parts[2] else parts[:2])
     if type(value) in LISTS:
         return f"[{', '.join(map(name_of, value))}]"
-    return value.text if is_live(value) or stands_for_list(value) else repr(value)
+    if is_live(value) or stands_for_list(value):
+        text: str = value.text
+        return text
+    return repr(value) if type(value) in (*SCALARS, slice) else f"an object {id(value)}"
 
 
 def tree_of(tree: Any) -> Applied:

@@ -48,7 +48,7 @@ class AnyItem(Unseen):
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
-        kind: type = self.of.item
+        kind: type = self.of.item_kind
         return kind
 
     def _made(self, name: str, each: Callable[[Any, Any], Any], owner: Any = ()) -> Any:
@@ -85,7 +85,7 @@ class AnyItem(Unseen):
         raise RestartTrace("looks at the items of a list", "looked_at", [self.line])
 
     def __getattr__(self, name: str) -> Any:
-        if name not in _CHANGES or self.of.item is not str:
+        if name not in _CHANGES or self.of.item_kind is not str:
             return super().__getattr__(name)
         change = getattr(str, name)
         return lambda: self._made(name, lambda _, item: change(item))
