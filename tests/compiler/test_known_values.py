@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from typing import Any
+
 import numpy as np
+import pytest
 
 import lucid
+from lucid.compiler.inputs import present
 from lucid.compiler.recording.recorder import Recorder, recording
-from lucid.ir import ops
+from lucid.ir import Node, ops
 from lucid.tensor.core import apply_op
 
 
@@ -69,3 +74,22 @@ def test_a_constant_has_the_sign_of_its_own_zero() -> None:
     values = [node.attributes["value"] for node in recorder.graph.nodes]
     assert [*map(np.signbit, values)] == [False, True]
     recorder.restore(True)
+
+
+def test_each_look_evaluates_what_is_new_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluated, seen = present.evaluated, Counter[object]()
+
+    def counting(node: Node, *others: Any) -> Any:
+        seen[node] += 1
+        return evaluated(node, *others)
+
+    monkeypatch.setattr(present, "evaluated", counting)
+    recorder = Recorder("f")
+    with recording(recorder):
+        constant, moving = lucid.arange(3.0) + 1, lucid.rand(3)
+        for _ in range(20):
+            constant, moving = constant * 1.5, moving * 1.5
+            assert recorder.known(constant) is not None
+            assert recorder.known(constant * 2 * moving) is None
+    recorder.restore(True)
+    assert set(seen.values()) == {1} and len(recorder._undecided) < 100

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 from math import prod
 from types import MappingProxyType
 
@@ -33,20 +33,45 @@ def evaluate(
     known: MutableMapping[Value, np.ndarray],
     stand_ins: Mapping[Value, tuple[Value, int | None]] = MappingProxyType({}),
     run: Run | None = None,
+    undecided: set[Value] | None = None,
 ) -> bool:
     """Enter the data of values, and whether what is known decides it; calls of Python do not.
 
     Raises what their ops raise, such as `IndexOutOfRangeError`.
 
     stand_ins: values that are other ones, or a row of them; run: what loops give that call Python.
+    undecided: values that earlier calls have found not to be decided; what is found now is entered.
     """
-    pending = list(values)
+    undecided = set() if undecided is None else undecided
+    path: list[
+        Value
+    ] = []  # each is computed from the next one, the last one from what is looked at
+    is_known = _evaluate(list(values), path, known, stand_ins, run, undecided)
+    if not is_known:
+        undecided.update(path)
+    return is_known
+
+
+def _evaluate(
+    pending: list[Value],
+    path: list[Value],
+    known: MutableMapping[Value, np.ndarray],
+    stand_ins: Mapping[Value, tuple[Value, int | None]],
+    run: Run | None,
+    undecided: Collection[Value],
+) -> bool:
     with np.errstate(all="ignore"):
         while pending:
             value = pending[-1]
             if value in known:
                 pending.pop()
+                if path and path[-1] is value:
+                    path.pop()
                 continue
+            if value in undecided:
+                return False
+            if not path or path[-1] is not value:
+                path.append(value)
             node = value.producer
             if value in stand_ins:
                 whole, row = stand_ins[value]

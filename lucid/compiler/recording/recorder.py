@@ -141,6 +141,8 @@ class Recorder(TracedMemory):
         self.has_given_sizes = False
         self._region: Region | None = None
         self._deriving: Node | None = None
+        self._decided: dict[Value, np.ndarray] = {}  # by constants alone
+        self._undecided: set[Value] = set()
         if self.hosts.opened:
             self.call = self._call_with_sizes
 
@@ -587,8 +589,9 @@ class Recorder(TracedMemory):
             return read_only(tensor._array)
         if tensor._storage.recorder is not self:
             return None
-        value, known = self.value_of(tensor), self._constants()
-        is_known = evaluate([value], known)
+        value, known = self.value_of(tensor), self._decided
+        known.update(self._constants())
+        is_known = evaluate([value], known, undecided=self._undecided)
         return read_only(np.array(known[value], order="C")) if is_known else None
 
     def refuse_address(self) -> NoReturn:
