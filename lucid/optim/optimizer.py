@@ -436,7 +436,7 @@ class Optimizer(Hooked):
         Raises:
             ArgumentError: it isn't a state dict, or something in it is of another kind.
             OptionError: the groups differ in number or size, or a hyper-parameter makes no sense.
-            ShapeError: a moment has another shape than its parameter.
+            ShapeError: a tensor of the state has another shape than its parameter has it.
 
         >>> opt = lucid.optim.SGD([lucid.ones(1, requires_grad=True)], lr=0.1)
         >>> state = opt.state_dict()
@@ -460,13 +460,16 @@ class Optimizer(Hooked):
         if len(saved) != len(self.param_groups):
             groups = f"{len(saved)} groups, the optimizer {len(self.param_groups)}"
             raise OptionError(f"load_state_dict: the saved state has {groups}")
-        by_number: dict[int, Tensor] = {}
-        for group, values in zip(self.param_groups, saved, strict=True):
+        settings, states = [*map(self._settings_in, saved)], state_dict["state"]
+        loaded: dict[Tensor, dict[str, Any]] = {}
+        for group, values, found in zip(self.param_groups, saved, settings, strict=True):
             if len(group["params"]) != len(values["params"]):
                 raise OptionError("load_state_dict: a group has another number of parameters")
-            by_number.update(zip(values["params"], group["params"], strict=True))
-        settings, states = [*map(self._settings_in, saved)], state_dict["state"]
-        loaded = {x: self._state_in(n, states.get(n, {}), x) for n, x in by_number.items()}
+            kept = {key: group.raw(key) for key in dict.keys(group)}
+            after = ParamGroup(kept | found, self, group.position)
+            for number, parameter in zip(values["params"], group["params"], strict=True):
+                makers, state = self._state_makers(after, parameter), states.get(number, {})
+                loaded[parameter] = self._state_in(number, state, parameter, makers)
         for group, values in zip(self.param_groups, settings, strict=True):
             group.update(values)
         for parameter, values in loaded.items():
@@ -488,10 +491,14 @@ class Optimizer(Hooked):
         self._check_values(checked)
         return found | checked
 
-    def _state_in(self, number: int, saved: Any, parameter: Tensor) -> dict[str, Any]:
+    @staticmethod
+    def _state_in(
+        number: int, saved: Any, parameter: Tensor, makers: Mapping[str, Maker]
+    ) -> dict[str, Any]:
         """The saved state of a parameter, its arrays as tensors; a count may be a plain number.
 
-        Raises `ArgumentError` for what can't be that, `ShapeError` for a moment of another shape.
+        Raises `ArgumentError` for what can't be that, `ShapeError` for what has another shape than
+        the one that is made.
         A tensor that is None isn't there yet.
         """
         if not isinstance(saved, dict):
@@ -504,19 +511,20 @@ class Optimizer(Hooked):
             if isinstance(value, np.ndarray):
                 array = plain_array(value, f"load_state_dict: {key!r}")
                 found[key] = of_array(copied_array(array, None, "load_state_dict"))
-            elif isinstance(value, Tensor) or key not in self._state:
+            elif isinstance(value, Tensor) or key not in makers:
                 found[key] = value
-            elif type(value) in (int, float) and self._state[key] is not zeros_like:
+            elif type(value) in (int, float) and makers[key] is not zeros_like:
                 found[key] = of_array(np.array(value, f32.numpy))
             elif value is not None:
                 kind = kind_of(value)
                 raise ArgumentError(
                     f"load_state_dict: {key!r} of {number} must be a tensor, not {kind}"
                 )
-            is_moment = self._state.get(key) is zeros_like and value is not None
-            if is_moment and found[key].shape != parameter.shape:
-                shapes = f"{[*found[key].shape]}, its parameter {[*parameter.shape]}"
-                raise ShapeError(f"load_state_dict: {key!r} of {number} has shape {shapes}")
+            if key in makers and key in found:
+                shape, due = [*found[key].shape], [*makers[key](parameter).shape]
+                if shape != due and (due or found[key].numel() != 1):
+                    what = f"{key!r} of {number} has shape {shape}, and {due} is due"
+                    raise ShapeError(f"load_state_dict: {what}")
         return found
 
     def __repr__(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -484,7 +485,7 @@ def test_what_is_no_state_dict_and_no_shape_is_refused(load: Any, message: str) 
     [
         ("exp_avg", 5, "'exp_avg' of 1 must be a tensor, not int"),
         ("exp_avg", np.array([None, 1]), "arrays of dtype object"),
-        ("exp_avg", lucid.ones(3), r"'exp_avg' of 1 has shape \[3\], its parameter \[2\]"),
+        ("exp_avg", lucid.ones(3), r"'exp_avg' of 1 has shape \[3\], and \[2\] is due"),
         ("step", "x", "'step' of 1 must be a tensor, not str"),
         (None, 5, "the state of 1 must be a dict, not int"),
         ("betas", None, "betas can't be None"),
@@ -505,6 +506,37 @@ def test_a_state_that_makes_no_sense_is_refused_and_changes_nothing(
         saved["state"][1][key] = value
     before = repr(opt.state_dict())
     with pytest.raises(lucid.LucidError, match=message):
+        opt.load_state_dict(saved)
+    assert repr(opt.state_dict()) == before
+
+
+@pytest.mark.parametrize("wrong", ["x", None, lucid.ones(7), np.ones(7)], ids=str)
+@pytest.mark.parametrize(
+    ("make", "key"),
+    [
+        (partial(lucid.optim.SGD, momentum=0.9), "momentum_buffer"),
+        (partial(lucid.optim.Adam, amsgrad=True), "max_exp_avg_sq"),
+        (lucid.optim.Adagrad, "sum"),
+        (lucid.optim.Adafactor, "variance"),
+        (lucid.optim.ASGD, "eta"),
+        (lucid.optim.RMSprop, "square_avg"),
+        (lucid.optim.Rprop, "step_size"),
+    ],
+)
+def test_each_optimizer_refuses_state_that_it_cannot_have(make: Any, key: str, wrong: Any) -> None:
+    """None: it isn't there yet, and is made by the next step."""
+    weight = lucid.ones(2, requires_grad=True)
+    opt = make([weight], lr=0.1)
+    (weight * weight).sum().backward()
+    opt.step()
+    saved = opt.state_dict()
+    saved["state"][0] = {**saved["state"][0], key: wrong}
+    before = repr(opt.state_dict())
+    if wrong is None:
+        opt.load_state_dict(saved)
+        opt.step()
+        return
+    with pytest.raises(lucid.LucidError, match=f"load_state_dict: '{key}' of 0"):
         opt.load_state_dict(saved)
     assert repr(opt.state_dict()) == before
 

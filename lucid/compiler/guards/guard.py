@@ -25,7 +25,7 @@ from lucid.compiler.inputs.objects import SCALARS, is_same
 from lucid.compiler.inputs.scalars import is_whole
 from lucid.ir.classes import isinstance
 from lucid.ir.location import Location, line_of
-from lucid.ir.whose_code import is_librarys
+from lucid.ir.whose_code import is_interrupt, is_librarys
 from lucid.tensor.context import epoch
 from lucid.tensor.core import TensorCore, ViewChain
 from lucid.tensor.storage import Storage
@@ -482,6 +482,8 @@ class AnswerGuard(Guard):
         try:
             answer = self.ask(*self.args)
         except Exception as error:
+            if is_interrupt(error):
+                raise
             return type(error)
         return answer if self.ask is value_in else frozen(answer)
 
