@@ -22,7 +22,6 @@ from lucid.ir import ops
 from lucid.ir.errors import LucidError, ShapeError
 from lucid.ir.inference import MANY_ELEMENTS
 from lucid.tensor import core
-from lucid.tensor.combined import combined
 from lucid.tensor.context import context, epoch
 from lucid.tensor.core import constant, emit
 from lucid.tensor.writing import (
@@ -57,6 +56,8 @@ def in_place(function: Function[P]) -> Function[P]:
             if not is_recorded:
                 return write_(input, made)
         elif not is_recorded and _may_combine(input):
+            from lucid.tensor.combined import combined  # with the compiler, which it needs
+
             found = combined(function, input, args, kwargs)
             if found is not None and overwrite_(input, *found, {}):
                 return input
