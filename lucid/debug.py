@@ -15,8 +15,8 @@ import numpy as np
 
 from lucid.compiler.compiled import Compiled
 from lucid.functions import checks
+from lucid.functions.border import module_at_border
 from lucid.functions.finding import computed
-from lucid.ir import frames
 from lucid.ir.errors import ArgumentError
 from lucid.ir.location import user_frame
 from lucid.ir.stepping import STEPPING
@@ -239,4 +239,4 @@ def bisect(
         return find(lambda: step(*args, **kwargs), step._latest_program, found)
 
 
-frames.edge_of_module(__name__)
+module_at_border(__name__)

@@ -26,6 +26,7 @@ from lucid.tensor.core import constant, emit, of_array
 __all__ = ["result_type"]
 
 Number = bool | int | float
+_LONG = 256  # bits of a number that a message writes out
 _PLAIN = (float, int)
 
 
@@ -120,6 +121,13 @@ def operand(value: Any, dtype: DType, op: str) -> Tensor:
     return number(value, dtype)
 
 
+def _overflow(value: Any, dtype: DType, op: str) -> OptionError:
+    """Of a number that a dtype can't hold. Python writes none of more than some thousand digits."""
+    is_long = type(value) is int and value.bit_length() > _LONG
+    text = f"of {value.bit_length()} bits" if is_long else str(value)
+    return OptionError(f"{op}: value {text} cannot be converted to {dtype!r} without overflow")
+
+
 def number(value: Any, dtype: DType) -> Tensor:
     """A number as an operand that nobody writes: where nobody notes ops equal ones are one tensor.
 
@@ -159,7 +167,7 @@ def _integer_in_range(value: Any, dtype: DType, op: str) -> Any:
         raise OptionError(f"{op}: value {value} cannot be converted to {dtype!r}") from None
     least, greatest = limits_of(dtype)
     if not (whole.fits(dtype) if live else least <= whole <= greatest):
-        raise OptionError(f"{op}: value {whole} cannot be converted to {dtype!r} without overflow")
+        raise _overflow(whole, dtype, op)
     return whole
 
 

@@ -1,6 +1,6 @@
 """Sparse matrices in coordinate form, as far as custom Functions need them."""
 
-from lucid.ir import frames
+from lucid.functions.border import module_at_border
 from lucid.sparse.tensor import (
     DoubleTensor,
     FloatTensor,
@@ -12,4 +12,4 @@ from lucid.sparse.tensor import (
 
 __all__ = ["DoubleTensor", "FloatTensor", "SparseTensor", "mm", "sparse_coo_tensor", "sum"]
 
-frames.edge_of_module(__name__)
+module_at_border(__name__)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 
 import lucid
@@ -56,6 +57,32 @@ WRONG = {
         lambda: nn.Sequential(nn.ReLU())["a"],
         TypeError,
         "modules[index]: index must be an int, not 'a'",
+    ),
+    "a number that no float is": (
+        lambda: lucid.ones(2) - 10**400,
+        ValueError,
+        "sub: can't be called with (Tensor, int): int too large to convert to float",
+    ),
+    "a number of more digits than Python writes": (
+        lambda: lucid.tensor([1]) * 10**5000,
+        ValueError,
+        "mul: value of 16610 bits cannot be converted to lucid.int64 without overflow",
+    ),
+    "a dense matrix for a sparse one": (
+        lambda: lucid.sparse.sum(lucid.ones(2)),
+        TypeError,
+        "sum: argument 'input' (position 1) must be SparseTensor, not Tensor",
+    ),
+    "no function to be called back": (
+        lambda: lucid.debug.callback([3], lucid.ones(2)),
+        TypeError,
+        "callback: argument 'function' (position 1) must be a function, not list",
+    ),
+    "a truth of several elements": (
+        lambda: lucid.debug.assert_(np.ones(2) == [1, 2]),
+        ValueError,
+        "assert_: can't be called with (ndarray): The truth value of an array with more than one "
+        "element is ambiguous. Use a.any() or a.all()",
     ),
     "no epochs of a wave": (
         lambda: optim.lr_scheduler.CosineAnnealingLR(optim.SGD(weights()), 0),
