@@ -177,9 +177,7 @@ class Combination:
     def _program(self, types: tuple[TensorType, ...]) -> Callable[..., bool]:
         functions = self._functions(types)
         left = _PAYS if NATIVE_FUNCTIONS.read() else -1
-        code: Code | None = (
-            None  # which rounds as the steps do, so it matters to none when it comes
-        )
+        code: Code | None = None  # it rounds as the steps do: nobody sees when it comes
         call: Callable[..., Any] | None = None
 
         def run(memory: np.ndarray, *others: np.ndarray) -> bool:

@@ -43,9 +43,7 @@ def evaluate(
     undecided: values that earlier calls have found not to be decided; what is found now is entered.
     """
     undecided = set() if undecided is None else undecided
-    path: list[
-        Value
-    ] = []  # each is computed from the next one, the last one from what is looked at
+    path: list[Value] = []  # from what is asked for: each needs the next one
     is_known = _evaluate(list(values), path, known, stand_ins, run, undecided)
     if not is_known:
         undecided.update(path)

@@ -309,7 +309,7 @@ class CallRecord:
         contexts: what host calls of the call have left for those of the backward.
         numbers: the Python numbers that it has kept.
         sizes: those that values have decided.
-        OWN: what each call has for itself, in the order of `entry.words.History`.
+        OWN: what each call has for itself, in the order of `entry.words.CallHistory`.
     """
 
     OWN = (
@@ -589,7 +589,7 @@ class CompiledBackward(CustomNode):
     """The node of one layer of a call's results.
 
     Attributes:
-        OWN: what that of each call has for itself, in the order of `entry.words.History`.
+        OWN: what that of each call has for itself, in the order of `entry.words.CallHistory`.
     """
 
     OWN = "_record", "_sequence", "_spot"

@@ -74,8 +74,8 @@ from lucid.runtime.entry.words import (
     OF_ARRAY,
     OTHER,
     SIZED_WORDS,
+    CallHistory,
     Checked,
-    History,
     Word,
     of_axis,
 )
@@ -432,7 +432,7 @@ class NativeCalls(_CallTables):
 
     def _table(
         self,
-        count: Word | Checked | History,
+        count: Word | Checked | CallHistory,
         records: Sequence[Sequence[int]],
         plan: np.ndarray | None = None,
     ) -> None:
@@ -810,26 +810,26 @@ class NativeCalls(_CallTables):
         record, node = like
         numbers = functools.partial(_kept_numbers, self._program)
         words = {
-            History.RECORD: self._template(record, own=record.OWN),
-            History.NODE: self._template(node, own=node.OWN),
-            History.SPOT: self._keep(_spot),
-            History.NUMBERS: self._keep(numbers) if tape.formulas else 0,
-            History.SEQUENCE: self._keep(sequence_numbers),
-            History.OUTPUT_NR: self._keep(0),
-            History.EMPTY: self._keep(()),
+            CallHistory.RECORD: self._template(record, own=record.OWN),
+            CallHistory.NODE: self._template(node, own=node.OWN),
+            CallHistory.SPOT: self._keep(_spot),
+            CallHistory.NUMBERS: self._keep(numbers) if tape.formulas else 0,
+            CallHistory.SEQUENCE: self._keep(sequence_numbers),
+            CallHistory.OUTPUT_NR: self._keep(0),
+            CallHistory.EMPTY: self._keep(()),
         }
         of_record, of_node = slots_of(type(record)), slots_of(type(node))
         owns = (*(of_record[x] for x in record.OWN), *(of_node[x] for x in node.OWN))
-        words |= dict(zip([*History][-len(owns) :], owns, strict=True))
-        plan = np.zeros(len(History), np.int64)
+        words |= dict(zip([*CallHistory][-len(owns) :], owns, strict=True))
+        plan = np.zeros(len(CallHistory), np.int64)
         for word, value in words.items():
             plan[word] = value
         leaves = [(self._keep(leaf),) for leaf in rule.own_leaves[0].tensors]
         for count, sources in (
-            (History.LEAVES, leaves),
-            (History.COUNTERS, counters),
-            (History.KEPT, kept),
-            (History.SHOWN, shown),
+            (CallHistory.LEAVES, leaves),
+            (CallHistory.COUNTERS, counters),
+            (CallHistory.KEPT, kept),
+            (CallHistory.SHOWN, shown),
         ):
             self._table(count, sources, plan)
         self._kept.append(plan)

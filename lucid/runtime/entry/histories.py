@@ -10,8 +10,8 @@ from lucid.runtime.entry.words import (
     CALLED,
     HERE,
     OF_ARGUMENT,
+    CallHistory,
     EntryBuilder,
-    History,
     Layout,
     Word,
     entry_function,
@@ -31,16 +31,16 @@ def define_history(module: Module, layout: Layout) -> None:
             b.answer(1)
         record = b.call("record", "i64", plan, words, args)
         b.require(b.ne(record, 0))
-        node = b.call("instance", "i64", b.word(words, History.NODE))
+        node = b.call("instance", "i64", b.word(words, CallHistory.NODE))
         b.require_or_drop(node, record)
-        _set(b, words, node, History.RECORD_OF_NODE, record)
-        number = b.api("PyIter_Next", b.word(words, History.SEQUENCE))
+        _set(b, words, node, CallHistory.RECORD_OF_NODE, record)
+        number = b.api("PyIter_Next", b.word(words, CallHistory.SEQUENCE))
         b.require_or_drop(number, node)
-        _set(b, words, node, History.SEQUENCE_OF_NODE, number)
-        spot = b.word(b.add(record, b.word(words, History.SPOT_OF_RECORD)))
+        _set(b, words, node, CallHistory.SEQUENCE_OF_NODE, number)
+        spot = b.word(b.add(record, b.word(words, CallHistory.SPOT_OF_RECORD)))
         b.own(spot)
-        _set(b, words, node, History.SPOT_OF_NODE, spot)
-        number, yes = b.word(words, History.OUTPUT_NR), b.word(plan, Word.TRUE)
+        _set(b, words, node, CallHistory.SPOT_OF_NODE, spot)
+        number, yes = b.word(words, CallHistory.OUTPUT_NR), b.word(plan, Word.TRUE)
         for value in number, yes, tensor:
             b.own(value)
         b.exchange(tensor, layout.tensor_output_nr, number)
@@ -96,11 +96,11 @@ def _define_are_leaves(module: Module, layout: Layout) -> None:
     """Whether the tensors that gradients go to are leaves still."""
     with entry_function(module, "are_leaves", "plan", "words") as b:
         plan, words = b.args
-        with b.loop(0, b.word(words, History.LEAVES)) as loop:
-            leaf = b.word(b.word(words, History.LEAVES_AT), loop.index)
+        with b.loop(0, b.word(words, CallHistory.LEAVES)) as loop:
+            leaf = b.word(b.word(words, CallHistory.LEAVES_AT), loop.index)
             b.require(b.eq(b.field(leaf, layout.tensor_grad_fn), b.word(plan, Word.NONE)))
             chain = b.field(leaf, layout.tensor_view_chain)
-            b.require(b.eq(chain, b.word(words, History.EMPTY)))
+            b.require(b.eq(chain, b.word(words, CallHistory.EMPTY)))
         b.answer(1)
 
 
@@ -108,37 +108,50 @@ def _define_record(module: Module, layout: Layout) -> None:
     """The record of a call; 0 with an exception."""
     with entry_function(module, "record", "plan", "words", "args") as b:
         plan, words, args = b.args
-        record = b.call("instance", "i64", b.word(words, History.RECORD))
+        record = b.call("instance", "i64", b.word(words, CallHistory.RECORD))
         b.require(b.ne(record, 0))
 
-        def put(field: History, value: Val) -> Val:
+        def put(field: CallHistory, value: Val) -> Val:
             b.require_or_drop(value, record)
             _set(b, words, record, field, value)
             return value
 
-        def listed(field: History, count: History) -> Val:
+        def listed(field: CallHistory, count: CallHistory) -> Val:
             sources = b.word(words, count), b.word(words, count + 1)
             return put(field, b.call("listed", "i64", plan, args, *sources))
 
-        put(History.SPOT_OF_RECORD, b.api("PyObject_CallNoArgs", b.word(words, History.SPOT)))
-        put(History.FREED, b.api("PySet_New", 0))
-        put(History.CONTEXTS, b.api("PyDict_New"))
-        with b.if_else(b.ne(b.word(words, History.NUMBERS), 0)) as branch:
+        put(
+            CallHistory.SPOT_OF_RECORD,
+            b.api("PyObject_CallNoArgs", b.word(words, CallHistory.SPOT)),
+        )
+        put(CallHistory.FREED, b.api("PySet_New", 0))
+        put(CallHistory.CONTEXTS, b.api("PyDict_New"))
+        with b.if_else(b.ne(b.word(words, CallHistory.NUMBERS), 0)) as branch:
             with branch.then():
-                found = b.api("PyObject_CallNoArgs", b.word(words, History.NUMBERS))
+                found = b.api("PyObject_CallNoArgs", b.word(words, CallHistory.NUMBERS))
             with branch.otherwise():
                 empty = b.api("PyList_New", 0)
-        put(History.NUMBERS_OF_RECORD, branch.merge(found, empty))
-        listed(History.KEPT_OF_RECORD, History.KEPT)
+        put(CallHistory.NUMBERS_OF_RECORD, branch.merge(found, empty))
+        listed(CallHistory.KEPT_OF_RECORD, CallHistory.KEPT)
         for field, count, taken, offset in (
-            (History.COUNTERS_OF_RECORD, History.COUNTERS, History.VERSIONS, layout.counter_now),
-            (History.SHOWN_OF_RECORD, History.SHOWN, History.STORAGES, layout.tensor_storage),
+            (
+                CallHistory.COUNTERS_OF_RECORD,
+                CallHistory.COUNTERS,
+                CallHistory.VERSIONS,
+                layout.counter_now,
+            ),
+            (
+                CallHistory.SHOWN_OF_RECORD,
+                CallHistory.SHOWN,
+                CallHistory.STORAGES,
+                layout.tensor_storage,
+            ),
         ):
             found = listed(field, count)
             put(taken, b.call("fields", "i64", found, const("i64", offset)))
         b.answer(record)
 
 
-def _set(b: EntryBuilder, words: Val, made: Val, field: History, value: Val) -> None:
+def _set(b: EntryBuilder, words: Val, made: Val, field: CallHistory, value: Val) -> None:
     """Put a value that is ours into a field that the template has left empty."""
     b.set_word(b.add(made, b.word(words, field)), 0, value)

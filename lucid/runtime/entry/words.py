@@ -230,7 +230,7 @@ class Word(IntEnum):
     FILLINGS = 77  # addresses of what fills in words for new sizes
     FILLINGS_AT = 78
     EXCEPTION = 79  # Python's class: the long way comes to these again, but to no interrupt
-    HISTORY_AT = 80  # words of `History`, for a result of that kind
+    HISTORY_AT = 80  # words of `CallHistory`, for a result of that kind
 
 
 class Checked(IntEnum):
@@ -250,7 +250,7 @@ class Checked(IntEnum):
     QUESTIONS_AT = 11
 
 
-class History(IntEnum):
+class CallHistory(IntEnum):
     """Words for the history of the first new array's tensor: a call's record, and a node before it.
 
     Sources are told by where they are, a number there, and the field to take of it, or 0: itself.
