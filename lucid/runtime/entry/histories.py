@@ -120,10 +120,8 @@ def _define_record(module: Module, layout: Layout) -> None:
             sources = b.word(words, count), b.word(words, count + 1)
             return put(field, b.call("listed", "i64", plan, args, *sources))
 
-        put(
-            CallHistory.SPOT_OF_RECORD,
-            b.api("PyObject_CallNoArgs", b.word(words, CallHistory.SPOT)),
-        )
+        spot = b.api("PyObject_CallNoArgs", b.word(words, CallHistory.SPOT))
+        put(CallHistory.SPOT_OF_RECORD, spot)
         put(CallHistory.FREED, b.api("PySet_New", 0))
         put(CallHistory.CONTEXTS, b.api("PyDict_New"))
         with b.if_else(b.ne(b.word(words, CallHistory.NUMBERS), 0)) as branch:
@@ -133,22 +131,12 @@ def _define_record(module: Module, layout: Layout) -> None:
                 empty = b.api("PyList_New", 0)
         put(CallHistory.NUMBERS_OF_RECORD, branch.merge(found, empty))
         listed(CallHistory.KEPT_OF_RECORD, CallHistory.KEPT)
-        for field, count, taken, offset in (
-            (
-                CallHistory.COUNTERS_OF_RECORD,
-                CallHistory.COUNTERS,
-                CallHistory.VERSIONS,
-                layout.counter_now,
-            ),
-            (
-                CallHistory.SHOWN_OF_RECORD,
-                CallHistory.SHOWN,
-                CallHistory.STORAGES,
-                layout.tensor_storage,
-            ),
-        ):
-            found = listed(field, count)
-            put(taken, b.call("fields", "i64", found, const("i64", offset)))
+        counters = listed(CallHistory.COUNTERS_OF_RECORD, CallHistory.COUNTERS)
+        now = const("i64", layout.counter_now)
+        put(CallHistory.VERSIONS, b.call("fields", "i64", counters, now))
+        shown = listed(CallHistory.SHOWN_OF_RECORD, CallHistory.SHOWN)
+        storage = const("i64", layout.tensor_storage)
+        put(CallHistory.STORAGES, b.call("fields", "i64", shown, storage))
         b.answer(record)
 
 
