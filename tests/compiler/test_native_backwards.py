@@ -17,6 +17,7 @@ from lucid.autograd.node import accumulator_of, sequence_numbers
 from lucid.compiler.programs import native
 from lucid.compiler.programs.backward import Differentiable
 from lucid.ir.errors import LucidError
+from lucid.nn import functional as F
 from lucid.runtime.entry.words import HISTORY, Word
 
 pytestmark = [
@@ -416,6 +417,70 @@ def test_numbers_that_change_between_calls_are_those_of_each_call(
     assert len(found[0]) == len(found[1]) >= 4
     for wanted, got in zip(*found, strict=True):
         np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+
+
+class Given(nn.Module):
+    """Layers whose backward is given numbers of the call.
+
+    Args:
+        is_alone: whether there is one result.
+    """
+
+    def __init__(self, is_alone: bool) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+        self.is_alone = is_alone
+
+    def forward(self, x: lucid.Tensor, scale: float, p: float) -> Any:
+        h = F.dropout(self.layer(x) * scale, p).tanh()
+        return h if self.is_alone else (h, h * scale)
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_numbers_that_calls_are_given_are_those_of_each_call(
+    is_alone: bool, by_python: list[int]
+) -> None:
+    lucid.manual_seed(0)
+    net, (x, g) = Given(is_alone), given()
+    model, found = lucid.compile(net), []
+
+    def run(call: Any, numbers: list[tuple[float, float]]) -> list[np.ndarray]:
+        outs = [call(x, *pair) for pair in numbers]
+        for out in reversed(outs):
+            (out if is_alone else out[0] + out[1]).backward(g)
+        arrays = [(out if is_alone else out[1]).detach().numpy() for out in outs]
+        return arrays + gradients([*net.parameters()])
+
+    for call in net, model:
+        for _ in range(5):
+            clear(net)
+            run(call, [(0.5, 0.25), (0.75, 0.5)])
+        by_python.clear()
+        clear(net)
+        lucid.manual_seed(1)
+        found.append(run(call, [(0.3, 0.1), (0.9, 0.6)]))
+    assert not by_python and model.stats.traces <= 2
+    for wanted, got in zip(*found, strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_a_parameter_that_gets_a_history_leads_to_what_it_was_made_of() -> None:
+    lucid.manual_seed(0)
+    nets = [network() for _ in range(2)]
+    nets[1].load_state_dict(nets[0].state_dict())
+    model, (x, g), found = lucid.compile(nets[1]), given(), []
+    for _ in range(4):
+        model(x).backward(g)
+    for call, net in (nets[0], nets[0]), (model, nets[1]):
+        weight: Any = net[2].weight
+        source = lucid.ones(2, 5, requires_grad=True)
+        weight.requires_grad_(False)
+        weight.copy_(source * 2)
+        clear(net)
+        call(x).backward(g)
+        assert source.grad is not None
+        found.append(source.grad.numpy())
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-5)
 
 
 def test_what_a_call_has_kept_goes_with_the_backward(net: nn.Sequential) -> None:
