@@ -6,6 +6,8 @@ Every import counts, those inside of functions and those for types alone as well
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -207,3 +209,12 @@ def test_relative_imports_of_a_package_start_in_the_package() -> None:
     assert wrong_arrows("from .types import DType", "lucid.ir", is_package=True) == []
     (message,) = wrong_arrows("from ..nn import Module", "lucid.ir", is_package=True)
     assert "ir imports lucid.nn.Module" in message
+
+
+def test_the_package_is_there_before_the_compiler_and_its_libraries() -> None:
+    """They come with `lucid.nn`: an import of tensors alone takes a fraction of their time."""
+    script = "import lucid, sys; print(*{*sys.modules})"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    loaded = {*run.stdout.split()}
+    assert "lucid.tensor.core" in loaded
+    assert loaded.isdisjoint({"llvmlite", "networkx", "lucid.codegen.llvm.library"})
