@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import random
 import warnings
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 import lucid
 from lucid import nn
+from lucid.compiler.guards.collector import index_of
 
 F64 = lucid.float64
 CALLS = 7
@@ -327,7 +329,7 @@ def a_shuffled_order():
 NATIVE = [
     *((a_log_of_losses, 1), (a_confusion_matrix, 4), (running_statistics, 1), (a_replay_buffer, 1)),
     *((a_table_of_values, 4), (rows_and_other_parts, 3), (methods_and_functions, 1), (dtypes, 1)),
-    *((seen_by_python, 3), (bound_anew, 1), (made_by_the_step, 1)),
+    *((seen_by_python, 3), (views_from_outside, 1), (bound_anew, 1), (made_by_the_step, 1)),
     *((memory_of_tensors, 1), (given_arrays, 1), (batches_of_a_data_set, 3)),
     *((a_shuffled_order, 3), (places_that_tensors_say, 2)),
 ]
@@ -381,16 +383,6 @@ def test_arrays_that_a_step_writes_are_what_eager_mode_makes_of_them(make, trace
     assert step.stats.traces <= traces
 
 
-def test_a_view_that_is_held_beside_the_array_is_written_op_by_op():
-    expected, _ = results(views_from_outside, lambda function: function)
-    found, step = results(views_from_outside, lucid.compile)
-    assert_same(found, expected)
-    assert (
-        "it gets at the elements of row, which change, in several ways"
-        in (step.stats.eager_reasons[-1])
-    )
-
-
 def test_elements_of_arrays_at_places_that_tensors_say_need_no_call_of_python():
     counts, total = np.zeros((3, 3), np.int64), np.zeros(3)
 
@@ -439,11 +431,11 @@ def test_containers_of_arrays_that_become_late_are_themselves():
     @lucid.compile
     def step(x):
         made = np.zeros((3, 4))
-        found = [1, made]
+        found = [1, made[:, :]]
+        row = made[int(x.argmax()) % 3]
         found.append(2)
         found.extend([np.stack([made, made + x.sum().item()]), (made,)])
         made[0, 0] = x.sum().item()
-        row = made[int(x.argmax()) % 3]
         return found, row
 
     for x in inputs():
@@ -638,6 +630,28 @@ def test_what_a_trace_has_written_through_a_view_is_put_back(dtype):
     for call in range(3):
         step(lucid.ones(1))
         assert array.tolist() == [-1 - call] * 2
+
+
+def test_the_index_of_a_view():
+    rng, found = random.Random(1), 0
+    for _ in range(400):
+        shape = [rng.randint(1, 4) for _ in range(rng.randint(1, 3))]
+        array = np.zeros(shape, order=rng.choice("CF"))
+        key = []
+        for size in shape:
+            low, high = sorted(rng.sample(range(size + 1), 2))
+            step = rng.choice([1, 1, 2, -1, -2])
+            back = slice(high - 1, low - 1 if low else None, step)
+            key.append(rng.choice([low, back if step < 0 else slice(low, high, step)]))
+        view = array[*key, ...]
+        index = index_of(array, view)
+        if index is not None:
+            same = array[*index, ...]
+            same[...] = rng.random()
+            assert same.shape == view.shape and (same == view).all() and np.any(view)
+        found += index is not None
+    assert found > 390
+    assert index_of(np.zeros((2, 3)), np.zeros((2, 3))) is None
 
 
 @pytest.mark.parametrize("read", ["x * buffer[0]", "buffer[x.argsort().numpy()]"])

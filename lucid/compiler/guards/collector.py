@@ -64,6 +64,7 @@ from lucid.compiler.inputs.scalars import is_live
 from lucid.ir.classes import isinstance
 from lucid.ir.errors import EagerOnlyError
 from lucid.ir.location import Location, here
+from lucid.ir.memory import address_of
 from lucid.ir.whose_code import LIBRARYS_ATTRIBUTES, is_followed, is_librarys
 from lucid.tensor.core import TensorCore
 from lucid.tensor.tree import is_record
@@ -476,7 +477,7 @@ class Collector:
         self.refuse_beside(array, path)
         if write:
             self._note_change(array)
-            self._restart_with(self._source_of(array), "writes")
+            self._restart_with(self._source_of(path, array), "writes")
         whole = self.guards.get((id(array), "array", repr(ABSENT)))
         if whole is not None and key is not ABSENT:
             key = ABSENT
@@ -488,7 +489,7 @@ class Collector:
             except (IndexError, TypeError, ValueError):
                 return  # the step is about to find out
             guard = ArrayGuard(path, part.copy(), array, key, was_read=not write, is_given=given)
-            guard.source = self._source_of(array)
+            guard.source = self._source_of(path.removesuffix(f"[{text}]"), array)
             self._add((id(array), "array", text), guard)
             self._held.append(array)
             if part.dtype.hasobject:
@@ -516,23 +517,23 @@ class Collector:
         One from outside that isn't compared at each call is read by each call.
         """
         if self.stand_in_for(array) is array and self.substitutes.is_late(key):
-            self._restart_with(self._source_of(array), "looks into")
+            self._restart_with(self._source_of(self.path_of(array), array), "looks into")
         return self._made_late(array, (key,))
 
     def _made_late(self, array: np.ndarray, given: Sequence[Any]) -> Any:
         """What stands for an array that the step has made, if a call knows what is given."""
         if not issubclass(type(array), np.ndarray):
             return None
-        is_whole = type(array) is np.ndarray and owner_of(array) is array
-        if is_whole and self.stand_in_for(array) is array and not self.was_there(array):
-            stand_in = self.substitutes.array(array, given)
+        memory = owner_of(array)
+        if self.stand_in_for(array) is array and not self.was_there(array):
+            stand_in = self.substitutes.array(memory, given) if type(memory) is np.ndarray else None
             if stand_in is not None:
-                self.let_stand(array, stand_in)
+                self.let_stand(memory, stand_in)
         found = self.stand_in_for(array)
         return None if found is array else found
 
     def let_stand(self, thing: Any, stand_in: Any) -> None:
-        """Let something else stand for a list, or for an array: its memory has no other name."""
+        """Let something else stand for a list, or for an array and all that is on its memory."""
         self.stand_ins[id(thing)] = stand_in
         self._held.append(thing)
         if isinstance(thing, np.ndarray):
@@ -545,17 +546,30 @@ class Collector:
 
     def stand_in_for(self, value: Any) -> Any:
         """What stands for a list, or an array; itself where nothing does."""
-        return self.stand_ins.get(id(value), value)
+        found = self.stand_ins.get(id(value))
+        if found is None and self._memories and type(value) is np.ndarray:
+            whole = self._memories.get(id(owner_of(value)))
+            index = None if whole is None else index_of(whole.owner, value)
+            if whole is not None and index is not None:
+                found = self.stand_ins[id(value)] = whole.part_for(value, index)
+                self._held.append(value)
+        return value if found is None else found
 
-    def _source_of(self, array: np.ndarray) -> tuple[str, np.ndarray] | None:
+    def _source_of(self, path: str, array: np.ndarray) -> tuple[str, np.ndarray] | None:
         """What each call could read and write instead of an array, and its path.
 
-        That is all of its memory, or as much of it as the user has.
+        That is all of its memory, as the user has it, unless that is too large or in another order.
         """
-        source = self._whole.get(id(owner_of(array)), array)
-        is_known = type(source) is np.ndarray and id(source) in self._paths
-        if is_known and can_be_read_live(source) and self.was_there(source):
-            return self._paths[id(source)], source
+        memory = owner_of(array)
+        is_known = id(array) in self._paths
+        for source in (self._whole.get(id(memory)), memory, array if is_known else None):
+            if (
+                type(source) is np.ndarray
+                and (source is array or index_of(source, array) is not None)
+                and can_be_read_live(source)
+                and self.was_there(source)
+            ):
+                return self._paths.get(id(source), path), source
         return None
 
     def _restart_with(self, found: tuple[str, np.ndarray] | None, what: str) -> None:
@@ -1132,6 +1146,42 @@ def _subject(guard: Guard) -> Any:
     holder = getattr(guard, "holder", None)
     owner = guard.owner if holder is None else holder  # type: ignore[attr-defined]
     return owner.of if isinstance(owner, Attributes) else owner
+
+
+def index_of(array: np.ndarray, view: np.ndarray) -> tuple[Any, ...] | None:
+    """The index of ints and ranges that gives a view of an array; None: there is none."""
+    offset = address_of(view) - address_of(array)
+    is_dense = array.flags.c_contiguous or array.flags.f_contiguous
+    if not is_dense or not 0 <= offset < array.nbytes or array.dtype != view.dtype:
+        return None
+    axes = [(size, along) for size, along in zip(view.shape, view.strides, strict=True) if size > 1]
+    index: list[Any] = [0] * array.ndim
+    by_stride = sorted(zip(array.strides, array.shape, range(array.ndim), strict=True))
+    for stride, size, axis in reversed(by_stride):
+        start, offset = divmod(offset, stride)
+        for count, along in axes:
+            step, rest = divmod(along, stride)
+            if not rest and step and 0 <= start + step * (count - 1) < size:
+                stop = start + step * count
+                index[axis] = slice(start, None if stop < 0 else stop, step)
+                axes.remove((count, along))
+                break
+        else:
+            index[axis] = start
+    of_one = [i for i, size in enumerate(view.shape) if size == 1]
+    ranges = [i for i, part in enumerate(index) if type(part) is slice]
+    for i in reversed(of_one):  # before the range that is its next axis
+        before = ranges[i - of_one.index(i) :]
+        index.insert(before[0] if before else len(index), None)
+    found = array[*index, ...]
+    is_there = address_of(found) == address_of(view) and not axes and found.shape == view.shape
+    return tuple(index) if is_there and _steps(found) == _steps(view) else None
+
+
+def _steps(array: np.ndarray) -> list[int]:
+    """The strides of the axes along which there are several elements, in their order."""
+    pairs = zip(array.strides, array.shape, strict=True)
+    return [stride for stride, size in pairs if size > 1]
 
 
 def _bytes_of_mask(array: np.ma.MaskedArray[Any, Any]) -> bytes:

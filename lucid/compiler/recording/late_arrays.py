@@ -341,6 +341,12 @@ class LateArray(LateObject):
             found.key, found.line = key, here()
         return found
 
+    def part_for(self, view: np.ndarray, index: tuple[Any, ...]) -> LateArray:
+        """What stands for a view of the array that the user has."""
+        found: LateArray = self[(*index, ...)]
+        found.owner, found.is_made = view, self.is_made
+        return found
+
     def __setitem__(self, key: Any, value: Any) -> None:
         key = _of_numbers(key)
         index, elements = self._index(key), None
