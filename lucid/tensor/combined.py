@@ -19,6 +19,7 @@ from lucid.ir.graph import Graph
 from lucid.ir.inference import application, application_to
 from lucid.ir.op import Attributes, Op, Trait
 from lucid.ir.types import TensorType, shared_type, type_of_array
+from lucid.ir.whose_code import is_interrupt
 from lucid.runtime.open_programs import Families
 from lucid.tensor import slow_ops
 from lucid.tensor.context import context
@@ -119,7 +120,9 @@ def combined(
         if not noting.results or made is not noting.results[-1] or made._type != target._type:
             return None
         return _op_of(noting.steps(), len(noting.operands)), noting.operands
-    except Exception:  # it comes again, with the user's operands
+    except Exception as error:  # it comes again, with the user's operands
+        if is_interrupt(error):
+            raise
         return None
 
 

@@ -5,6 +5,7 @@ They are written where they are computed, once that pays.
 
 from __future__ import annotations
 
+import signal
 import tracemalloc
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -215,3 +216,21 @@ def test_native_code_rounds_as_numpy_does(dtype: DType, rng: np.random.Generator
         assert array.dtype == wanted.dtype
         assert array.tobytes() == wanted.tobytes() or np.isnan(wanted).any(), value
         np.testing.assert_array_equal(array, wanted)
+
+
+def test_what_the_handler_of_a_signal_raises_is_raised() -> None:
+    """It isn't the function that failed."""
+
+    def interrupted(x: lucid.Tensor) -> lucid.Tensor:
+        signal.raise_signal(signal.SIGINT)
+        return x + 1
+
+    def handler(*_: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        with pytest.raises(TimeoutError):
+            combined.combined(interrupted, lucid.ones(4), (), {})
+    finally:
+        signal.signal(signal.SIGINT, before)
