@@ -436,6 +436,27 @@ class Given(nn.Module):
         return h if self.is_alone else (h, h * scale)
 
 
+def test_numbers_of_calls_of_other_sizes_are_those_of_each_call() -> None:
+    lucid.manual_seed(0)
+    net = Scaled()
+    model = lucid.compile(net)
+    for number, size in enumerate((4, 7, 4, 5, 9, 4, 6, 7, 8, 4)):
+        found = []
+        for call in net, model:
+            net.scale = 0.1 * (1 + number % 4)
+            x = lucid.ones(size, 3)
+            with lucid.no_grad():
+                net.layer.bias.add_(0.0)
+            outs = [call(x), call(2 * x)]
+            net.scale = 3.0
+            for out in outs:
+                out.sum().backward()
+            found.append(gradients([*net.parameters()]))
+            clear(net)
+        for wanted, got in zip(*found, strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("is_alone", [True, False])
 def test_numbers_that_calls_are_given_are_those_of_each_call(
     is_alone: bool, by_python: list[int]

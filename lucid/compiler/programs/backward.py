@@ -370,9 +370,11 @@ class CallRecord:
             earlier = running.record
             is_same = earlier is not None and earlier.rule.tape.sizes is tape.sizes
             self.sizes = (earlier if is_same else outputs).sizes  # type: ignore[union-attr]
-        self._kept: list[Any] = []
-        for is_output, number in tape.sources:
-            self._kept.append(outputs[number] if is_output else inputs[number])
+        self._kept: list[np.ndarray] = []
+        for (is_output, number), type in zip(tape.sources, tape.types, strict=True):
+            found = outputs[number] if is_output else inputs[number]
+            is_array = isinstance(found, np.ndarray)  # and no live number
+            self._kept.append(found if is_array else np.array(found, type.dtype.numpy))
         self._shown = [*tape.tensors, *map(arguments.__getitem__, tape.arguments)]
         self.note_memory()
         nodes: list[CompiledBackward] = []
@@ -526,7 +528,7 @@ class CallRecord:
             return found
         given, strides = rule.given_to(kind)
         lengths = self._lengths()
-        contents = [*lengths, *(gradient._array for gradient in gradients), *self._kept]
+        contents: list[Any] = [*lengths, *(gradient._array for gradient in gradients), *self._kept]
         types = replaced(given, tape.sizes.at(self.sizes))
 
         def known(number: int) -> TensorCore:
@@ -562,14 +564,11 @@ def _leave_on(own: OwnLeaves, gradients: Sequence[np.ndarray]) -> bool:
     return is_left
 
 
-def _tensor_on(
-    content: np.ndarray | float, type: TensorType, strides: Strides | None = None
-) -> TensorCore:
-    """A tensor on an array of that type, or of a number.
+def _tensor_on(array: np.ndarray, type: TensorType, strides: Strides | None = None) -> TensorCore:
+    """A tensor on an array of that type.
 
     strides: those of an open type.
     """
-    array = content if isinstance(content, np.ndarray) else np.array(content, type.dtype.numpy)
     storage = Storage(type)
     storage.array = array
     made = _new(storage, type, array, ())
