@@ -15,9 +15,10 @@ import numpy as np
 
 from lucid.compiler.compiled import Compiled
 from lucid.functions import checks
+from lucid.functions.arguments import kind_of
 from lucid.functions.border import module_at_border
 from lucid.functions.finding import computed
-from lucid.ir.errors import ArgumentError
+from lucid.ir.errors import ArgumentError, OptionError
 from lucid.ir.location import user_frame
 from lucid.ir.stepping import STEPPING
 from lucid.tensor.batched import Batched
@@ -113,11 +114,29 @@ def print(format: str, *tensors: Any) -> None:
         format: the text, with a `{}` for each tensor.
         *tensors: what is printed.
 
+    Raises:
+        ArgumentError: the text is none, or something else than tensors is to be printed.
+        OptionError: where it is printed, the text doesn't go with the tensors.
+
     >>> step = lucid.compile(lambda x: lucid.debug.print("x = {}", x))
     >>> step(lucid.ones(2))
     x = tensor([1., 1.])
     """
-    callback(lambda *found: sys.stdout.write(f"{format.format(*found)}\n"), *tensors)
+    if not isinstance(format, str):
+        raise ArgumentError(
+            f"print: the text must be a str, not {kind_of(format)}\n"
+            'hint: lucid.debug.print("{}", tensor)'
+        )
+
+    def write(*found: TensorCore) -> None:
+        try:
+            text = format.format(*found)
+        except (LookupError, ValueError, TypeError, AttributeError) as error:
+            many = f"{len(found)} tensor" + "s" * (len(found) != 1)
+            raise OptionError(f"print: {format!r} doesn't go with {many}: {error}") from None
+        sys.stdout.write(f"{text}\n")
+
+    callback(write, *tensors)
 
 
 def breakpoint() -> None:

@@ -460,6 +460,14 @@ def test_a_text_file_is_no_binary_file() -> None:
         lucid.load(io.StringIO("x"))
 
 
+@pytest.mark.parametrize("path", ["a\0b", Path("a\0b"), "\ud800.pt"], ids=ascii)
+def test_a_text_that_no_system_takes_is_no_path(path: Any) -> None:
+    with pytest.raises(lucid.ArgumentError, match=r"save: .* can't be a path: "):
+        lucid.save(1, path)
+    with pytest.raises(lucid.ArgumentError, match=r"load: .* can't be a path: "):
+        lucid.load(path)
+
+
 def edits(data: bytes, random: random.Random) -> bytes:
     """The file truncated, with bytes flipped, cut out, put in, repeated or exchanged."""
     changed = bytearray(data)

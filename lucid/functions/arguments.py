@@ -31,6 +31,7 @@ from lucid.tensor.context import context
 
 _MOST_PARTS = 2**24
 Dims = int | Sequence[int] | None
+_LONG = 256  # bits of a number that a message writes out
 
 
 def listed(**tensors: Any) -> str:
@@ -151,6 +152,12 @@ def kind_of(value: Any) -> str:
     kind = value.__class__  # of a live number, what it stands for
     library = kind.__module__.partition(".")[0]
     return f"{library}.{kind.__name__}" if kind.__name__ == "Tensor" else kind.__name__
+
+
+def shown(number: Any) -> str:
+    """As a message has a number. Python writes none of more than some thousand digits."""
+    is_long = type(number) is int and number.bit_length() > _LONG
+    return f"of {number.bit_length()} bits" if is_long else str(number)
 
 
 def integer(value: Any, op: str, name: str = "dim") -> int:

@@ -288,14 +288,9 @@ def _operator(function: FunctionType, reflected: str | None) -> Callable[..., An
             if made is not LEFT:
                 return made if made is not MISSED else core.record_call(function, (self, other), {})
             recorder = context.recorder
-            try:
-                if recorder is not None:
-                    return recorder.call(function, self, other)
-                return function(self, other)
-            except OverflowError as error:  # of a number that no float is
-                if not _is_librarys(error):
-                    raise
-                _explain(function, (self, other), {}, error)
+            if recorder is not None:
+                return recorder.call(function, self, other)
+            return function(self, other)
         except Exception as error:
             if isinstance(error, ArgumentError) and _answers(other, reflected):
                 return NotImplemented

@@ -13,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 
 from lucid.dtypes import get_default_dtype, promote_types
-from lucid.functions.arguments import remedy_for
+from lucid.functions.arguments import remedy_for, shown
 from lucid.functions.tensors import Tensor
 from lucid.ir import ops
 from lucid.ir.errors import ArgumentError, OptionError
@@ -26,7 +26,6 @@ from lucid.tensor.core import constant, emit, of_array
 __all__ = ["result_type"]
 
 Number = bool | int | float
-_LONG = 256  # bits of a number that a message writes out
 _PLAIN = (float, int)
 
 
@@ -118,24 +117,29 @@ def operand(value: Any, dtype: DType, op: str) -> Tensor:
     scalar_dtype(value, op)
     if dtype.kind == "int":
         value = _integer_in_range(value, dtype, op)
-    return number(value, dtype)
+    return number(value, dtype, op)
 
 
 def _overflow(value: Any, dtype: DType, op: str) -> OptionError:
-    """Of a number that a dtype can't hold. Python writes none of more than some thousand digits."""
-    is_long = type(value) is int and value.bit_length() > _LONG
-    text = f"of {value.bit_length()} bits" if is_long else str(value)
-    return OptionError(f"{op}: value {text} cannot be converted to {dtype!r} without overflow")
+    """Of a number that a dtype can't hold."""
+    return OptionError(
+        f"{op}: value {shown(value)} cannot be converted to {dtype!r} without overflow"
+    )
 
 
-def number(value: Any, dtype: DType) -> Tensor:
+def number(value: Any, dtype: DType, op: str = "number") -> Tensor:
     """A number as an operand that nobody writes: where nobody notes ops equal ones are one tensor.
 
     Of one tensor in two places a graph would say that it is one value, an argument and a constant.
+
+    Raises: `OptionError` for one that the dtype can't hold.
     """
-    if context.recorder is None and not context.levels and type(value) in _PLAIN:
-        return _known_number(value, dtype, value or str(value))
-    return constant(value, dtype)
+    try:
+        if context.recorder is None and not context.levels and type(value) in _PLAIN:
+            return _known_number(value, dtype, value or str(value))
+        return constant(value, dtype)
+    except OverflowError:
+        raise _overflow(value, dtype, op) from None
 
 
 def ratio(over: int, under: int, dtype: DType) -> Tensor:
@@ -179,11 +183,11 @@ def promoted(x: Any, y: Any, op: str) -> tuple[Tensor, Tensor]:
             if y._type.dtype is dtype:
                 return x, y
         elif dtype.kind == "float" and type(y) in _PLAIN:
-            return x, number(y, dtype)
+            return x, number(y, dtype, op)
     elif isinstance(y, Tensor):
         dtype = y._type.dtype
         if dtype.kind == "float" and type(x) in _PLAIN:
-            return number(x, dtype), y
+            return number(x, dtype, op), y
     else:
         raise ArgumentError(
             f"{op}: at least one operand must be a Tensor, not {x!r} and {y!r}\n"

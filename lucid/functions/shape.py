@@ -15,6 +15,7 @@ from lucid.functions.arguments import (
     integer,
     one_way,
     shape_of,
+    shown,
     sizes_of,
     tensor_of,
 )
@@ -691,7 +692,7 @@ def checked_index(index: int, size: int, axis: int, op: str) -> int:
     index = integer(index, op, "index")
     if not -size <= index < size:
         raise IndexOutOfRangeError(
-            f"{op}: index {index} is out of bounds for dimension {axis} with size {size}"
+            f"{op}: index {shown(index)} is out of bounds for dimension {axis} with size {size}"
         )
     return index + size if index < 0 else index
 

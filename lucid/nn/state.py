@@ -59,7 +59,10 @@ class Complaints(list[str]):
         """Give all places their values, and modules their further state."""
         with no_grad():
             for place, value in self.values:
-                (_assign if self.assign else _copy)(place, value)
+                if self.assign:
+                    setattr(place.module, place.name, value)
+                else:
+                    _copy(place, value)
         for owner, state in self.extra:
             owner.set_extra_state(state)
 
@@ -158,7 +161,8 @@ def load_own(
             value = _as_tensor(path, given[path])
             misfit = _misfit(path, place.tensor, value)
             complaints += misfit
-            plan.values += [(place, value)] * (not misfit)
+            if not misfit:
+                plan.values.append((place, _own(place, value) if plan.assign else value))
         elif strict:
             missing.append(path)
     has_extra = _has_extra_state(module)
@@ -234,7 +238,8 @@ def _copy(place: _Place, value: Tensor) -> None:
     write_(place.tensor, value.detach())
 
 
-def _assign(place: _Place, value: Tensor) -> None:
+def _own(place: _Place, value: Tensor) -> Tensor:
+    """What takes the place of a tensor: a parameter where there was one."""
     if place.register == "_parameters" and not isinstance(value, Parameter):
-        value = Parameter(value.detach(), place.tensor.requires_grad)
-    setattr(place.module, place.name, value)
+        return Parameter(value.detach(), place.tensor.requires_grad)
+    return value

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, SupportsFloat
 
 import lucid
 from lucid.compiler.compiled import Compiled
 from lucid.compiler.recording import hooks
+from lucid.functions.arguments import kind_of
 from lucid.ir.errors import ArgumentError, EagerOnlyError, OptionError
 from lucid.optim.hooked import NATIVE
-from lucid.optim.hyper_parameters import COMMON, hyper_parameters, only
+from lucid.optim.hyper_parameters import COMMON, hyper_parameters, nonnegative, only
 from lucid.optim.line_search import Point, strong_wolfe
-from lucid.optim.optimizer import Closure, Optimizer, Params
+from lucid.optim.optimizer import Closure, Maker, Optimizer, Params
 from lucid.tensor.context import context, within
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import write_
@@ -55,7 +57,12 @@ class LBFGS(Optimizer):
         "line_search_fn": only(
             lambda name: name in (None, "strong_wolfe"),
             "LBFGS: only 'strong_wolfe' is supported, not {!r}",
-        )
+        ),
+        **{name: nonnegative(name) for name in ("max_iter", "max_eval", "history_size")},
+        **dict.fromkeys(
+            ("tolerance_grad", "tolerance_change"),
+            only(lambda value: isinstance(value, SupportsFloat), "LBFGS: {!r} is no tolerance"),
+        ),
     }
 
     def __init__(
@@ -77,6 +84,23 @@ class LBFGS(Optimizer):
                 "hint: pass one list of parameters"
             )
 
+    def _state_in(
+        self, number: int, saved: Any, parameter: Tensor, makers: Mapping[str, Maker]
+    ) -> dict[str, Any]:
+        found = super()._state_in(number, saved, parameter, makers)
+        size = sum(each.numel() for each in self.param_groups[0]["params"])
+        lengths = {len(found[key]) for key in _LISTS if isinstance(found.get(key), list)}
+        for key in _STATE if found.get("n_iter") else found.keys() & _STATE:
+            value = found.get(key)
+            is_list = isinstance(value, list) and len(lengths) == 1
+            parts: Any = value if is_list and key in _LISTS else [None if key in _LISTS else value]
+            if not all(_STATE[key](part, size) for part in parts):
+                raise ArgumentError(
+                    f"load_state_dict: {key!r} of {number}, {kind_of(value)}, isn't what a search "
+                    f"over {size} elements leaves"
+                )
+        return found
+
     def step(self, closure: Closure | None = None) -> Any:
         """Iterate until a tolerance or a limit is reached; return the closure's first result."""
         if closure is None:
@@ -90,6 +114,22 @@ class LBFGS(Optimizer):
         result = within({"grad_enabled": True}, closure)
         within({"grad_enabled": False}, lambda: _Search(self, closure).run(float(result)))
         return result
+
+
+def _is_number(value: Any, size: int) -> bool:
+    return isinstance(value, (int, float)) or (isinstance(value, Tensor) and value.numel() == 1)
+
+
+def _is_vector(value: Any, size: int) -> bool:
+    return isinstance(value, Tensor) and tuple(value.shape) == (size,)
+
+
+# What a search that has begun leaves of its optimizer's state.
+_STATE: dict[str, Callable[[Any, int], bool]] = {
+    **dict.fromkeys(("func_evals", "n_iter", "t", "H_diag", "ro"), _is_number),
+    **dict.fromkeys(("d", "prev_flat_grad", "old_dirs", "old_stps"), _is_vector),
+}
+_LISTS = ("ro", "old_dirs", "old_stps")  # of what was kept of as many iterations
 
 
 def _lbfgs_closure(closure: Closure) -> Any:

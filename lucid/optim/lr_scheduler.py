@@ -257,11 +257,41 @@ class LRScheduler:
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over what `state_dict` gave; the optimizer's own state is loaded by itself.
 
-        Raises `ArgumentError` for what isn't a dict.
+        An error leaves all as it was.
+
+        Raises `ArgumentError` for what isn't a dict of attributes, each of the kind that it has.
         """
+        self._check_state(state_dict)
+        vars(self).update(state_dict)
+
+    def _check_state(self, state_dict: object) -> None:
+        """Raise `ArgumentError` for what isn't a scheduler's state."""
         if not isinstance(state_dict, Mapping):
             raise ArgumentError(f"load_state_dict: a dict is needed, not {kind_of(state_dict)}")
-        vars(self).update(state_dict)
+        for key, value in state_dict.items():
+            if not isinstance(key, str) or key == "optimizer":
+                raise ArgumentError(f"load_state_dict: {key!r} is no attribute of the state")
+            present = vars(self).get(key, getattr(type(self), key, None))
+            for kind in _KINDS:
+                if isinstance(present, kind) and not isinstance(value, kind):
+                    kinds = f"{kind_of(value)} in the saved state and {kind_of(present)} here"
+                    raise ArgumentError(f"load_state_dict: {key!r} is {kinds}")
+
+
+# Of an attribute, the saved value is of the kind that the present one is of.
+_KINDS: tuple[Any, ...] = (SupportsFloat, str, (list, tuple), Mapping, Callable)
+
+
+def _states_of_parts(state_dict: Any, key: str, count: int) -> Sequence[Any]:
+    """The saved states of a scheduler's parts. Raises where they aren't so many."""
+    if key not in state_dict:
+        raise ArgumentError(f"load_state_dict: a dict with {key!r} is needed")
+    states: Sequence[Any] = state_dict[key]
+    if len(states) != count:
+        raise OptionError(
+            f"load_state_dict: {key!r} has {len(states)} entries, and the scheduler {count}"
+        )
+    return states
 
 
 def example(arguments: str, rates: list[float], made: str = "lr=1.0") -> Callable[[S], S]:
@@ -319,12 +349,20 @@ class _ByFunction(LRScheduler):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As for all, but the functions stay, and callable objects get their attributes."""
-        if "lr_lambdas" not in set(getattr(state_dict, "keys", list)()):
-            raise ArgumentError("load_state_dict: a dict with 'lr_lambdas' is needed")
-        super().load_state_dict({k: v for k, v in state_dict.items() if k != "lr_lambdas"})
+        self._check_state(state_dict)
+        vars(self).update({k: v for k, v in state_dict.items() if k != "lr_lambdas"})
         for function, attributes in zip(self.lr_lambdas, state_dict["lr_lambdas"], strict=True):
             if attributes is not None:
                 vars(function).update(attributes)
+
+    def _check_state(self, state_dict: object) -> None:
+        super()._check_state(state_dict)
+        states = _states_of_parts(state_dict, "lr_lambdas", len(self.lr_lambdas))
+        for function, state in zip(self.lr_lambdas, states, strict=True):
+            is_fit = isinstance(state, dict) and hasattr(function, "__dict__")
+            if state is not None and not is_fit:
+                kind = f"attributes of functions, not {kind_of(state)}"
+                raise ArgumentError(f"load_state_dict: 'lr_lambdas' lists None or {kind}")
 
 
 @example("opt, lambda epoch: 1 / (epoch + 1)", [0.5, 0.3333, 0.25])
@@ -985,9 +1023,16 @@ class _Composed(LRScheduler):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As for all; each scheduler inside loads its own."""
-        super().load_state_dict({k: v for k, v in state_dict.items() if k != "_schedulers"})
+        self._check_state(state_dict)
+        vars(self).update({k: v for k, v in state_dict.items() if k != "_schedulers"})
         for scheduler, state in zip(self._schedulers, state_dict["_schedulers"], strict=True):
             scheduler.load_state_dict(state)
+
+    def _check_state(self, state_dict: object) -> None:
+        super()._check_state(state_dict)
+        states = _states_of_parts(state_dict, "_schedulers", len(self._schedulers))
+        for scheduler, state in zip(self._schedulers, states, strict=True):
+            scheduler._check_state(state)
 
 
 class ChainedScheduler(_Composed):

@@ -491,9 +491,8 @@ class Optimizer(Hooked):
         self._check_values(checked)
         return found | checked
 
-    @staticmethod
     def _state_in(
-        number: int, saved: Any, parameter: Tensor, makers: Mapping[str, Maker]
+        self, number: int, saved: Any, parameter: Tensor, makers: Mapping[str, Maker]
     ) -> dict[str, Any]:
         """The saved state of a parameter, its arrays as tensors; a count may be a plain number.
 

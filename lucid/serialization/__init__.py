@@ -67,7 +67,7 @@ def save(obj: Any, f: File) -> None:
     if not_data:  # what pickle raises is shown alone
         tree, encoder = pickled(pickle.dumps(obj, protocol=4), not_data)
     if isinstance(f, (str, os.PathLike)):
-        with replaced_at_once(f) as file:
+        with replaced_at_once(_checked_path(f, "save")) as file:
             write(file, tree, encoder.arrays)
     elif callable(getattr(f, "write", None)) and not hasattr(f, "encoding"):  # which texts have
         write(f, tree, encoder.arrays)
@@ -108,7 +108,7 @@ def load(f: File, map_location: Any = None, *, weights_only: bool | None = None)
         check_device(map_location, "load")
     is_trusted = weights_only is False  # and not what merely counts as false
     if isinstance(f, (str, os.PathLike)):
-        with open(f, "rb") as file:
+        with open(_checked_path(f, "load"), "rb") as file:
             source = Source(file, os.fspath(f))
             loaded = _load(source, is_trusted)
             source.expect_end()
@@ -118,6 +118,17 @@ def load(f: File, map_location: Any = None, *, weights_only: bool | None = None)
         return _load(source, is_trusted)
     finally:
         source.give_back()
+
+
+def _checked_path(path: str | os.PathLike[str], op: str) -> str | os.PathLike[str]:
+    """The path. Raises `ArgumentError` for a text that no system takes as one."""
+    try:
+        if b"\0" not in os.fsencode(path):
+            return path
+        why = "it holds a null character"
+    except UnicodeEncodeError as error:
+        why = str(error)
+    raise ArgumentError(f"{op}: {os.fspath(path)!a:.200} can't be a path: {why}")
 
 
 def _load(source: Source, is_trusted: bool) -> Any:

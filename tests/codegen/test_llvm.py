@@ -169,6 +169,28 @@ def test_a_thread_ends_whose_compilation_is_kept_from_its_end() -> None:
     assert threading.active_count() == before
 
 
+def test_an_interrupt_as_a_thread_starts_leaves_none_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The second one has started, and what started it does not know."""
+    before, start, started = threading.active_count(), threading.Thread.start, []
+
+    def interrupted(thread: threading.Thread) -> None:
+        start(thread)
+        started.append(thread)
+        if len(started) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(jit, "processors", lambda: 3)
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    texts = [f"define void @f{number}() {{ ret void }}" for number in range(3)]
+    for _ in range(5):  # either of them may be the first to find that there is no more
+        started.clear()
+        with pytest.raises(KeyboardInterrupt):
+            jit.compile_objects(texts, host_target())
+        assert threading.active_count() == before
+
+
 def test_missing_symbols_are_an_error() -> None:
     text = "declare void @nobody()\ndefine void @f() {\n call void @nobody()\n ret void\n}"
     images = jit.compile_objects([text], host_target())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,16 @@ def test_calls_come_in_order_at_every_call_though_nobody_needs_them(
         entry for i in range(3) for entry in (("a", [2.0 * i]), "nothing", ([i + 1.0], float(i)))
     ]
     assert capsys.readouterr().out == "".join(f"h=tensor([{i}.])\n" for i in range(3))
+
+
+@MODES
+@pytest.mark.parametrize("text", ["{} {}", "{:d}", "{name}", "{", "{0.name}"])
+def test_a_text_that_does_not_go_with_the_tensors_says_so(compile: Any, text: str) -> None:
+    step = compile(lambda x: lucid.debug.print(text, x))
+    with pytest.raises(
+        lucid.OptionError, match=rf"print: '{re.escape(text)}' doesn't go with 1 te"
+    ):
+        step(lucid.ones(2))
 
 
 @MODES

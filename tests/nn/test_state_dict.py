@@ -107,6 +107,15 @@ def test_assigning_holds_the_given_tensors() -> None:
     assert net.weight.data_ptr() == weight.data_ptr()
 
 
+def test_what_no_parameter_can_be_is_assigned_to_none() -> None:
+    net = nn.Linear(2, 2)
+    weight, bias = net.weight, net.bias
+    with pytest.raises(lucid.LucidError, match="only Tensors of floating point dtype"):
+        net.load_state_dict({"weight": lucid.ones(2, 2), "bias": lucid.tensor([1, 2])}, assign=True)
+    assert net.weight is weight
+    assert net.bias is bias
+
+
 def test_a_buffer_that_is_not_persistent_is_left_out() -> None:
     module = nn.Module()
     module.register_buffer("kept", lucid.zeros(1))

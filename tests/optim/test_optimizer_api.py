@@ -541,6 +541,44 @@ def test_each_optimizer_refuses_state_that_it_cannot_have(make: Any, key: str, w
     assert repr(opt.state_dict()) == before
 
 
+@pytest.mark.parametrize(
+    ("key", "wrong"),
+    [
+        ("d", lucid.ones(3)),
+        ("old_dirs", 5),
+        ("old_stps", []),
+        ("ro", 5),
+        ("t", None),
+        ("n_iter", "x"),
+    ],
+)
+def test_lbfgs_refuses_state_that_a_search_does_not_leave(key: str, wrong: Any) -> None:
+    weight = lucid.tensor([1.0, -2.0], requires_grad=True)
+    opt = lucid.optim.LBFGS([weight], lr=0.1, max_iter=3)
+
+    def closure() -> lucid.Tensor:
+        opt.zero_grad()
+        loss = (weight * weight * lucid.tensor([1.0, 3.0])).sum()
+        loss.backward()
+        return loss
+
+    opt.step(closure)
+    saved = copy.deepcopy(opt.state_dict())
+    before = repr(saved)
+    opt.load_state_dict(saved)
+    for name in ("max_iter", "tolerance_grad"):
+        saved["param_groups"][0][name], value = "x", saved["param_groups"][0][name]
+        with pytest.raises(
+            lucid.LucidError, match=r"max_iter must be a number|'x' is no tolerance"
+        ):
+            opt.load_state_dict(saved)
+        saved["param_groups"][0][name] = value
+    saved["state"][0][key] = wrong
+    with pytest.raises(lucid.ArgumentError, match=r"load_state_dict: '.*' of 0, .* over 2 el"):
+        opt.load_state_dict(saved)
+    assert repr(opt.state_dict()) == before
+
+
 def test_a_count_of_steps_may_be_a_number_as_older_files_of_pytorch_have_it() -> None:
     opt, other = _stepped(0.1), _stepped(0.1)
     saved = opt.state_dict()

@@ -318,6 +318,35 @@ def test_a_cycles_state_goes_into_a_file(tmp_path: Path) -> None:
     assert "_scale_fn_custom" not in custom.state_dict()
 
 
+@pytest.mark.parametrize(
+    ("key", "wrong", "message"),
+    [
+        ("last_epoch", "x", "'last_epoch' is str in the saved state and int here"),
+        ("base_lrs", 5, "'base_lrs' is int in the saved state and list here"),
+        ("get_lr", 5, "'get_lr' is int in the saved state and function here"),
+        ("optimizer", None, "'optimizer' is no attribute of the state"),
+        (7, None, "7 is no attribute of the state"),
+    ],
+)
+def test_state_of_another_kind_is_refused_and_changes_nothing(
+    key: Any, wrong: Any, message: str
+) -> None:
+    opt = optimizer()
+    parts = [schedules.LambdaLR(opt, lambda epoch: 0.9), schedules.ExponentialLR(opt, 0.9)]
+    scheduler = schedules.SequentialLR(opt, parts, [2])
+    saved = copy.deepcopy(scheduler.state_dict())
+    scheduler.load_state_dict(saved)
+    before = repr([vars(scheduler), *map(vars, parts)])
+    saved["_milestones"], saved["_schedulers"][0]["base_lrs"] = [3], [7.0]
+    saved["_schedulers"][1][key] = wrong
+    with pytest.raises(lucid.ArgumentError, match=message):
+        scheduler.load_state_dict(saved)
+    saved["_schedulers"].pop()
+    with pytest.raises(lucid.OptionError, match="'_schedulers' has 1 entries, and the scheduler 2"):
+        scheduler.load_state_dict(saved)
+    assert repr([vars(scheduler), *map(vars, parts)]) == before
+
+
 def test_a_plateau_with_one_lowest_rate_has_it_for_groups_that_come_later() -> None:
     opt = optimizer()
     scheduler = schedules.ReduceLROnPlateau(opt, factor=0.5, patience=0, min_lr=0.2)

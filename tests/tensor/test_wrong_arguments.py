@@ -61,12 +61,32 @@ WRONG = {
     "a number that no float is": (
         lambda: lucid.ones(2) - 10**400,
         ValueError,
-        "sub: can't be called with (Tensor, int): int too large to convert to float",
+        "sub: value of 1329 bits cannot be converted to lucid.float32 without overflow",
+    ),
+    "an exponent that no float is": (
+        lambda: lucid.ones(2) ** 10**400,
+        ValueError,
+        "pow: value of 1329 bits cannot be converted to lucid.float32 without overflow",
+    ),
+    "a base that no float is": (
+        lambda: (10**400) ** lucid.ones(2),
+        ValueError,
+        "pow: value of 1329 bits cannot be converted to lucid.float32 without overflow",
+    ),
+    "a tensor to be printed as its own text": (
+        lambda: lucid.debug.print(lucid.ones(2)),
+        TypeError,
+        "print: the text must be a str, not lucid.Tensor",
     ),
     "a number of more digits than Python writes": (
         lambda: lucid.tensor([1]) * 10**5000,
         ValueError,
         "mul: value of 16610 bits cannot be converted to lucid.int64 without overflow",
+    ),
+    "an index of more digits than Python writes": (
+        lambda: lucid.ones(2)[10**5000],
+        IndexError,
+        "x[i]: index of 16610 bits is out of bounds for dimension 0 with size 2",
     ),
     "a dense matrix for a sparse one": (
         lambda: lucid.sparse.sum(lucid.ones(2)),

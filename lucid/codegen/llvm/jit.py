@@ -149,10 +149,7 @@ class Compilation:
             with contextlib.suppress(Empty):
                 while True:
                     self._waiting.get_nowait()
-            for _ in self._others:
-                self._waiting.put(None)
-            for other in self._others:
-                other.join()
+            self._join()
         finally:
             _lock.release()
 
@@ -163,21 +160,27 @@ class Compilation:
         self._images.append(b"")
         count = len(self._images) + self._to_come
         if len(self._others) < min(processors(), count) - 1:
-            thread = threading.Thread(target=self._compile_some, args=[_new_machine(self._target)])
+            args = [_new_machine(self._target)]
+            thread = threading.Thread(target=self._compile_some, args=args, daemon=True)
+            self._others.append(thread)  # first: an interrupt may come as it has started
             with contextlib.suppress(RuntimeError):  # there can't be more threads
                 thread.start()
-                self._others.append(thread)
 
     def images(self) -> list[bytes]:
         """What became of all modules; this thread helps. Raises what `compile_objects` does."""
-        for _ in range(len(self._others) + 1):
-            self._waiting.put(None)
+        self._waiting.put(None)
         self._compile_some(_machine(self._target))
-        for other in self._others:
-            other.join()
+        self._join()
         if self._errors:
             raise self._errors[0]
         return self._images
+
+    def _join(self) -> None:
+        """Wait until all threads have ended."""
+        self._waiting.put(None)
+        for other in self._others:
+            with contextlib.suppress(RuntimeError):  # it hasn't been started
+                other.join()
 
     def _compile_some(self, machine: llvm.TargetMachine) -> None:
         """Compile modules until none is left, with a machine of this thread's own."""
@@ -191,7 +194,10 @@ class Compilation:
         """The next module; None: there is none, or an interrupt has kept the block from its end."""
         while True:
             with contextlib.suppress(Empty):
-                return self._waiting.get(timeout=_SECONDS)
+                module = self._waiting.get(timeout=_SECONDS)
+                if module is None:  # the others are to find it, too
+                    self._waiting.put(None)
+                return module
             if _lock.acquire(blocking=False):  # nobody compiles
                 _lock.release()
                 return None
