@@ -40,6 +40,7 @@ from lucid.compiler.results.histories import (
     OwnLeaves,
     leaf_edge,
 )
+from lucid.compiler.results.output_specs import NO_COUNTER
 from lucid.compiler.results.tape import Tape, is_read
 from lucid.functions.joining import stack
 from lucid.ir.errors import EagerOnlyError, LucidError, NotFinite
@@ -51,14 +52,13 @@ from lucid.runtime.entry.layout import SLOW_PATH
 from lucid.tensor.batched import Batched, BatchLevel, outside
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, _new, of_array
-from lucid.tensor.storage import Storage, VersionCounter
+from lucid.tensor.storage import Storage
 from lucid.tensor.write_locks import held, lock, wait_for
 
 if TYPE_CHECKING:
     from lucid.compiler.programs.program import Program
 
 _counter, _storage, _now = attrgetter("_counter"), attrgetter("_storage"), attrgetter("now")
-_OF_AN_ARRAY = VersionCounter()  # which has none: NumPy writes unnoticed
 _MOST_KNOWN = 256  # types of results, by sizes that values decide
 
 
@@ -206,22 +206,26 @@ class Differentiable:
         rare = tape.goes_on, inputs - {*given}
         return not any(rare)
 
-    def likeness(self) -> tuple[CallRecord, CompiledBackward] | None:
-        """The record of a call and its node, without what each call has of its own.
+    def likeness(self) -> tuple[CallRecord, list[CompiledBackward]] | None:
+        """The record of a call and its nodes, without what each call has of its own.
 
-        None: there are several results, or what they lead to isn't the same for all calls.
+        None: what they lead to isn't the same for all calls, arguments aside.
         """
-        tape, layer, own = self.tape, self.layers[0], self.own_leaves[0]
-        rare = tape.sizes, tape.goes_on, layer.upstream, layer.outputs[1:]
-        if any(rare) or len(self.layers) > 1 or not own.tensors:
+        of_state = [x for layer in self.layers for x in layer.leaves if isinstance(x, TensorCore)]
+        if self.tape.sizes or self.tape.goes_on or not all(leaf.is_leaf for leaf in of_state):
             return None
         record = CallRecord.__new__(CallRecord)
         record.rule, record.sizes, record.behind = self, (), None
         record._edges, record._passed = [], frozenset()
-        node = CompiledBackward.__new__(CompiledBackward)
-        node._initialize(own.edges, layer.types)
-        node._layer, node._number, node._walked = layer, 0, ()
-        return record, node
+        nodes = []
+        for number, (own, layer) in enumerate(zip(self.own_leaves, self.layers, strict=True)):
+            node = CompiledBackward.__new__(CompiledBackward)
+            is_same = own.tensors and not layer.upstream
+            node._initialize(own.edges, layer.types)
+            node._led_to = own.edges if is_same else None
+            node._layer, node._number, node._walked = layer, number, ()
+            nodes.append(node)
+        return record, nodes
 
     def numbers(self, floats: Sequence[Number]) -> list[Number]:
         """The Python numbers that a call keeps, which follow from those that it was given."""
@@ -363,7 +367,7 @@ class CallRecord:
         rule = self.rule
         counters, tape = self._counters, rule.tape
         for result in results:
-            counters.append(getattr(result, "_counter", _OF_AN_ARRAY))
+            counters.append(getattr(result, "_counter", NO_COUNTER))
         counters += rule.counters
         self._versions = [*map(_now, counters)]
         if tape.sizes is not None:
@@ -591,7 +595,7 @@ class CompiledBackward(CustomNode):
         OWN: what that of each call has for itself, in the order of `entry.words.CallHistory`.
     """
 
-    OWN = "_record", "_sequence", "_spot"
+    OWN = "_record", "_sequence", "_spot", "_ends"
     __slots__ = ("_layer", "_number", "_record", "_walked")
     _takes_undefined = False
     _has_separate_outputs = True
