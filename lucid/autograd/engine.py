@@ -207,6 +207,15 @@ class BackwardRun:
             return False
         return self.reached is None or edge[0] in self.reached
 
+    def take(self, node: Node) -> Sequence[Gradient | None]:
+        """What has arrived at a node that another one, which is recorded later, runs as well."""
+        found = self.arrived.pop(node, None)
+        self.spent.append(node)
+        if found is None:
+            return (None,) * len(node._output_types)
+        self.queue.remove((node._sequence, node))
+        return found
+
     @property
     def ends_here(self) -> bool:
         """Whether only leaves are to come, which accumulate: a node may do that, and answer ()."""

@@ -795,3 +795,141 @@ def test_calls_with_arguments_that_require_grad_are_native(net: nn.Sequential, k
         assert (program.enter(argument(y)) is native.SLOW_PATH) == (kind == "leaf")
     assert program.enter(x if kind == "history" else 2 * x) is native.SLOW_PATH
     assert program.enter(x.detach()) is native.SLOW_PATH
+
+
+class Layered(nn.Module):
+    """Results that are computed from one another, and from the same weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+
+    def forward(self, x: lucid.Tensor) -> dict[str, lucid.Tensor]:
+        first = self.layer(x).tanh()
+        second = self.layer(first).exp()
+        return {"second": second, "first": first, "loss": (second * first).mean()}
+
+
+Results = dict[str, Any]
+
+
+def _all(results: Results) -> list[Any]:
+    sum((x * x).sum() for x in results.values()).backward()
+    return []
+
+
+def _one_gradient(results: Results) -> list[Any]:
+    (results["first"] + results["second"]).sum().backward()
+    return []
+
+
+def _the_last(results: Results) -> list[Any]:
+    results["loss"].backward()
+    return []
+
+
+def _the_middle(results: Results) -> list[Any]:
+    results["second"].sum().backward()
+    return []
+
+
+def _one_after_the_other(results: Results) -> list[Any]:
+    results["loss"].backward(retain_graph=True)
+    results["first"].sum().backward(retain_graph=True)
+    (2 * results["loss"] + results["second"].mean()).backward()
+    return []
+
+
+def _hook_on_the_first(results: Results) -> list[Any]:
+    seen: list[Any] = []
+    results["first"].register_hook(lambda gradient: seen.append(gradient.numpy()) or 3 * gradient)
+    results["loss"].backward()
+    return seen
+
+
+def _hook_on_a_node(results: Results) -> list[Any]:
+    seen: list[Any] = []
+    results["second"].grad_fn.register_prehook(lambda found: seen.append(found[0].numpy()))
+    results["loss"].backward()
+    return seen
+
+
+def _kept_of_the_first(results: Results) -> list[Any]:
+    results["first"].retain_grad()
+    _all(results)
+    return [results["first"].grad.numpy()]
+
+
+def _by_another(results: Results) -> list[Any]:
+    found = lucid.autograd.grad(results["loss"], [results["first"], results["second"]])
+    return [x.numpy() for x in found]
+
+
+def _differentiable(results: Results) -> list[Any]:
+    (found,) = lucid.autograd.grad(results["loss"], results["second"], create_graph=True)
+    (found * found).sum().backward()
+    return []
+
+
+def _freed(results: Results) -> list[Any]:
+    results["first"].sum().backward()
+    with pytest.raises(LucidError, match="second time"):
+        results["loss"].backward()
+    return []
+
+
+def _written(results: Results) -> list[Any]:
+    results["first"].add_(1)
+    with pytest.raises(LucidError, match="modified by an inplace operation"):
+        results["loss"].backward()
+    return []
+
+
+TOGETHER = [_all, _one_gradient, _the_last, _the_middle, _one_after_the_other]
+ON_LAYERS = [
+    *(*TOGETHER, _hook_on_the_first, _hook_on_a_node, _kept_of_the_first, _by_another),
+    *(_differentiable, _freed, _written),
+]
+
+
+def of_layered(calls: list[Callable[[Any], Any]], way: Any, x: Any) -> list[list[Any]]:
+    """What a way to differentiate finds, and gradients, of some calls of each of these."""
+    found = []
+    for call in calls:
+        leaves = [x, *call.parameters()]
+        found.append([])
+        for _ in range(4):
+            for leaf in leaves:
+                leaf.grad = None
+            found[-1] += way(call(x))
+            found[-1] += [y.grad.numpy().copy() for y in leaves if y.grad is not None]
+    return found
+
+
+@pytest.mark.parametrize("of_argument", [False, True], ids=["", "of an argument"])
+@pytest.mark.parametrize("way", ON_LAYERS)
+def test_results_that_depend_on_one_another_have_eagers_gradients(
+    way: Callable[[Results], list[Any]], of_argument: bool
+) -> None:
+    nets = [Layered() for _ in range(2)]
+    nets[1].load_state_dict(nets[0].state_dict())
+    x = given()[0].requires_grad_(of_argument)
+    eager, compiled = of_layered([nets[0], lucid.compile(nets[1])], way, x)
+    assert len(eager) == len(compiled)
+    for a, b in zip(eager, compiled, strict=True):
+        np.testing.assert_allclose(b, a, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("of_argument", [False, True], ids=["", "of an argument"])
+@pytest.mark.parametrize("way", TOGETHER)
+def test_they_are_differentiated_by_one_native_call_where_nobody_looks_on(
+    way: Callable[[Results], list[Any]], of_argument: bool, by_python: list[int]
+) -> None:
+    model, x = lucid.compile(Layered()), given()[0].requires_grad_(of_argument)
+    of_layered([model], way, x)
+    by_python.clear()
+    programs = model._latest_program().differentiable.programs
+    before = sum(program.counted[0] for program in programs)
+    way(model(x))
+    count = sum(program.counted[0] for program in programs) - before
+    assert not by_python and count == (3 if way is _one_after_the_other else 1)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from lucid.autograd.node import sequence_numbers
+from lucid.autograd.node import Node, accumulator_of, sequence_numbers
 from lucid.compiler.guards.guard import ABSENT, CONTENTS, field_of
 from lucid.compiler.guards.mutable_sources import (
     AppendEffect,
@@ -349,19 +349,21 @@ class NativeLeaves(Tables):
     """Leaves, as native code sees them.
 
     Attributes:
-        leave: lets arrays, one for each leaf, be their gradients, if none of them has one.
+        leave: lets arrays, one for each leaf, be their gradients, if none of them has one, and
+            nobody is told when it arrives.
     """
 
-    def __init__(self, leaves: Sequence[TensorCore]) -> None:
+    def __init__(self, leaves: Sequence[TensorCore], nodes: Sequence[Node]) -> None:
         known = _measured()
         assert known is not None
         entry, offsets = known
         super().__init__(offsets)
         plan = np.zeros(len(Word), np.int64)
         words: list[int] = []
-        for leaf in leaves:
+        for leaf, node in zip(leaves, nodes, strict=True):
             templates = self._tensor(leaf._type, template_of(leaf._type), 0)
-            words += self._keep(leaf) + offsets.gradient, *templates
+            place = self._keep(leaf) + offsets.gradient
+            words += place, *templates, id(leaf), self._keep(node)
         plan[Word.NONE], plan[Word.FALSE], plan[Word.TRUE] = map(id, (None, False, True))
         plan[Word.TENSORS], plan[Word.TENSORS_AT] = len(leaves), self._words(words)
         self._kept.append(entry)
@@ -899,21 +901,23 @@ class NativeCalls(_CallTables):
     def _layer(self, layer: Layer, node: CompiledBackward, results: Sequence[int]) -> Sequence[int]:
         """The words of a layer; results: where these are."""
         ends: list[int] = []
+        of_arguments = [leaf for leaf in layer.leaves if isinstance(leaf, int)]
         if node._led_to is None:
             for number, output in layer.upstream:
                 ends += END_OF_LAYER, number, self._keep(output)
             for leaf in layer.leaves:
                 if isinstance(leaf, TensorCore):
-                    ends += HERE, self._keep(leaf), 0
+                    ends += HERE, self._keep((accumulator_of(leaf), 0)), 0
                 else:
                     assert isinstance(leaf, int)
                     ends += END_OF_ARGUMENT, leaf, 0
+        place = slots_of(type(node))["_ends" if of_arguments else "_led_to"]
         outputs: list[int] = []
         for number, made in enumerate(layer.outputs):
             for position in made.positions:
                 outputs += results[position], self._keep(number)
         tables = len(ends) // 3, self._words(ends), len(outputs) // 2, self._words(outputs)
-        return self._template(node, own=node.OWN), *tables
+        return self._template(node, own=node.OWN), *tables, place
 
 
 @functools.cache

@@ -19,7 +19,7 @@ from lucid.runtime.entry.words import (
     entry_function,
 )
 
-LAYER = 5  # words of a record
+LAYER = 6  # words of a record
 
 
 def define_history(module: Module, layout: Layout) -> None:
@@ -76,12 +76,17 @@ def _define_node(module: Module) -> None:
         spot = b.word(b.add(record, b.word(words, CallHistory.SPOT_OF_RECORD)))
         b.own(spot)
         _set(b, words, node, CallHistory.SPOT_OF_NODE, spot)
-        listed = b.call("listed", "i64", plan, args, b.word(layer, 1), b.word(layer, 2))
-        b.require_or_drop(listed, node)
-        ends = b.api("PyList_AsTuple", listed)
-        b.drop(listed)
-        b.require_or_drop(ends, node)
-        _set(b, words, node, CallHistory.ENDS_OF_NODE, ends)
+        count = b.word(layer, 1)
+        with b.if_(b.ne(count, 0)):
+            listed = b.call("listed", "i64", plan, args, count, b.word(layer, 2))
+            b.require_or_drop(listed, node)
+            ends = b.api("PyList_AsTuple", listed)
+            b.drop(listed)
+            b.require_or_drop(ends, node)
+            place = b.add(node, b.word(layer, 5))
+            before = b.word(place)
+            b.set_word(place, 0, ends)
+            b.drop(before)
         b.answer(node)
 
 

@@ -9,6 +9,8 @@ CPython's stable functions. It runs with the interpreter's lock, except for a st
 
 from __future__ import annotations
 
+import functools
+
 from lucid.codegen.llvm.builder import Module, Val, const
 from lucid.codegen.llvm.target import Target
 from lucid.runtime.entry.guards import define_guards
@@ -30,6 +32,7 @@ from lucid.runtime.entry.words import (
 
 ENTER = "lucid_enter"
 LEAVE = "lucid_leave"
+_LEFT = 6  # words of what is known of a leaf
 
 
 def entry_text(target: Target, layout: Layout) -> str:
@@ -166,17 +169,23 @@ def _define_run(module: Module, layout: Layout) -> None:
 def _define_leave_arrays(module: Module, layout: Layout) -> None:
     """Let arrays be the gradients of a plan's leaves, if none of those has one; whether that is so.
 
-    Records: the place of a leaf's gradient, and the templates of a tensor.
+    Nor where somebody is told of it. Records: the place of a leaf's gradient, the templates of a
+    tensor, the leaf and its node.
     """
     with entry_function(module, LEAVE, "self", "args", "count", internal=False) as b:
         holder, args, _ = b.args
         plan = b.field(holder, layout.array_data)
         none, no, yes = (b.word(plan, word) for word in (Word.NONE, Word.FALSE, Word.TRUE))
-        with records(b, plan, Word.TENSORS, 4) as record, b.if_(b.ne(b.word(b.word(record)), none)):
-            b.own(no)
-            b.answer(no)
+        with records(b, plan, Word.TENSORS, _LEFT) as record:
+            node, hooks = b.word(record, 5), ("node_pre_hooks", "node_post_hooks", "leaf_hooks")
+            found = [b.word(b.word(record)), b.field(b.word(record, 4), layout.tensor_hooks)]
+            found += [b.field(node, getattr(layout, name)) for name in hooks]
+            is_plain = functools.reduce(b.and_, [b.eq(value, none) for value in found])
+            with b.if_(b.not_(is_plain)):
+                b.own(no)
+                b.answer(no)
         with b.loop(0, b.word(plan, Word.TENSORS)) as loop:
-            record = b.record(b.word(plan, Word.TENSORS_AT), loop.index, 4)
+            record = b.record(b.word(plan, Word.TENSORS_AT), loop.index, _LEFT)
             array = b.word(args, loop.index)
             b.own(array)
             made = b.call("tensor", "i64", record, array)

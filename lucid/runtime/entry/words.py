@@ -262,7 +262,9 @@ class CallHistory(IntEnum):
     """
 
     RECORD = 0  # a template
-    LAYERS = 1  # template of its node; sources of its ends; values that are outputs, and which ones
+    # Template of its node; sources of where gradients go, values that are outputs and which ones;
+    # where the node has the first, if there are some.
+    LAYERS = 1
     LAYERS_AT = 2
     NODES_AT = 3  # room for the nodes
     SPOT = 4  # callable: where the user's code stands
@@ -290,7 +292,6 @@ class CallHistory(IntEnum):
     RECORD_OF_NODE = 25
     SEQUENCE_OF_NODE = 26
     SPOT_OF_NODE = 27
-    ENDS_OF_NODE = 28
 
 
 # Words of a call's buffers: whether all inputs are in its table, whether we have written there, and
