@@ -470,31 +470,36 @@ class CallRecord:
         """
         program, tape, walk = backward._programs.latest, self.rule.tape, backward.__wrapped__
         native = None if program is None else program.native
-        form = None if native is None else native.on_arrays()
-        if form is None or self.freed or walk.ctx_change is not None:
+        form = None if native is None else native.of_record(self)
+        if form is None or walk.ctx_change is not None:
             return None
         if program.output_count < len(walk.kind.wanted):  # some are None
             return None
-        if tape.is_written or tape.goes_on:
-            return None
-        if self._is_written() or [*map(_storage, self._shown)] != self._storages:
-            return None
-        lengths = self._lengths() if tape.lengths else ()
-        given = [*lengths, *gradients, *self._kept]
+        if tape.lengths:
+            gradients = [*self._lengths(), *gradients]
         before = running.record
         try:
             if tape.formulas:
                 running.record = self  # its numbers are read
-            found = form.function(*given)
-            if found is not SLOW_PATH or tape.sizes is None or self.rule.needs_sizes:
-                return None if found is SLOW_PATH else found
-            made: Sequence[np.ndarray] | None = program.arrays_of_any_size(given)
+            found: Sequence[np.ndarray] | None = form.function(self, *gradients)
+            if found is SLOW_PATH:
+                is_open = tape.sizes is not None and not self.rule.needs_sizes
+                found = self._of_any_size(program, gradients) if is_open else None
         except NotFinite:  # the long way says where it is made
             return None
         finally:
             if tape.formulas:
                 running.record = before
-        return made
+        return found
+
+    def _of_any_size(
+        self, program: Program, gradients: Sequence[Any]
+    ) -> Sequence[np.ndarray] | None:
+        """The same of sizes for which there is no native form yet."""
+        is_moved = [*map(_storage, self._shown)] != self._storages
+        if self.freed or is_moved or self._is_written():
+            return None
+        return program.arrays_of_any_size([*gradients, *self._kept])
 
     def _lengths(self) -> list[np.ndarray]:
         """Arrays that have the sizes which values decided."""

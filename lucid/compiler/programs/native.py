@@ -86,6 +86,7 @@ from lucid.runtime.entry.words import (
     SIZED_WORDS,
     CallHistory,
     Checked,
+    Recorded,
     Word,
     of_axis,
 )
@@ -100,7 +101,7 @@ from lucid.tensor.tensor import Tensor
 from lucid.tensor.write_locks import Keys, exchange_lock, held, lock, take_back
 
 if TYPE_CHECKING:
-    from lucid.compiler.programs.backward import CompiledBackward, Differentiable
+    from lucid.compiler.programs.backward import CallRecord, CompiledBackward, Differentiable
     from lucid.compiler.programs.program import Program
 
 logger = logging.getLogger("lucid.native")
@@ -374,7 +375,8 @@ class NativeCalls(_CallTables):
     """A plan, the function that follows it, and all that the plan refers to.
 
     Args:
-        on_arrays: whether arguments are arrays, and the result is a tuple of arrays.
+        record: of a backward, whose arguments are a call's record, like this one, and arrays of
+            gradients, and whose result is a tuple of arrays.
 
     Attributes:
         function: what to call with the arguments; it answers with `SLOW_PATH` where it isn't sure:
@@ -387,7 +389,7 @@ class NativeCalls(_CallTables):
         types: Sequence[PlainType],
         buffers: Context,
         *,
-        on_arrays: bool = False,
+        record: CallRecord | None = None,
     ) -> None:
         known = _measured()
         assert known is not None
@@ -399,19 +401,23 @@ class NativeCalls(_CallTables):
         self._program = weakref.ref(program)  # which holds this
         self._types = types
         self._open_arguments = {n for n, (type, *_) in enumerate(types) if is_open(type.size)}
-        self._on_arrays: NativeCalls | None = None
+        self._of_record: NativeCalls | None = None
+        self._made: list[GraphOutput] = []
         self._has_sized = program.has_given_sizes
         self._plan = np.zeros(len(Word), np.int64)
         self._entry = entry
         self._enter_constants(program)
         self._enter_guards(program)
-        self._enter_arguments(program, buffers, are_arrays=on_arrays)
+        self._enter_arguments(program, buffers, are_arrays=record is not None)
         self._enter_numbers(program, buffers)
         self._enter_call(program, buffers)
         self._enter_sizes(program, buffers)
         self._enter_claims(program.claims)
         self._enter_gradients(program)
-        self._enter_result(program, on_arrays)
+        if record is None:
+            self._enter_result(program)
+        else:
+            self._enter_record(record)
         decided = program.executable.decided
         if decided is not None:
             self.know_sizes(decided)
@@ -431,21 +437,23 @@ class NativeCalls(_CallTables):
         """
         return sys.getrefcount(self.function) > 2 + is_entered  # this object's, the call's own
 
-    def on_arrays(self) -> NativeCalls | None:
-        """The form that takes arrays, and returns those of the results; None: none."""
-        program, buffers = self._program(), self._kept[0]
-        assert program is not None
-        if self._on_arrays is None and program.gives_arrays:
+    def of_record(self, record: CallRecord) -> NativeCalls | None:
+        """The form that takes a call's record and arrays, and gives arrays; None: none."""
+        if self._of_record is None:
+            program, buffers, tape = self._program(), self._kept[0], record.rule.tape
+            assert program is not None
+            if not program.gives_arrays or tape.is_written or tape.goes_on:
+                return None
             with lock:
-                if self._on_arrays is None:
-                    self._on_arrays = NativeCalls(program, self._types, buffers, on_arrays=True)
-        return self._on_arrays
+                if self._of_record is None:
+                    self._of_record = NativeCalls(program, self._types, buffers, record=record)
+        return self._of_record
 
     # Tables ------------------------------------------------------------------------------
 
     def _table(
         self,
-        count: Word | Checked | CallHistory,
+        count: Word | Checked | CallHistory | Recorded,
         records: Sequence[Sequence[int]],
         plan: np.ndarray | None = None,
     ) -> None:
@@ -671,8 +679,8 @@ class NativeCalls(_CallTables):
         program = self._program()
         if program is None or not self._has_sized:
             return
-        if self._on_arrays is not None:
-            self._on_arrays.know_sizes(decided)
+        if self._of_record is not None:
+            self._of_record.know_sizes(decided)
         if self._is_learning.acquire(blocking=False):  # else another call does: these come again
             try:
                 if decided.latest is not None:
@@ -763,23 +771,37 @@ class NativeCalls(_CallTables):
         plan[Word.LATEST] = self._keep(gradients.latest)
         plan[Word.FILL] = self._keep(gradients.fill)
 
-    def _enter_result(self, program: Program, on_arrays: bool) -> None:
+    def _enter_record(self, record: CallRecord) -> None:
+        """Have what a call has kept come behind what is given."""
+        slots, words = slots_of(type(record)), np.zeros(len(Recorded), np.int64)
+        tape = record.rule.tape
+        names = "freed", "_counters", "_versions", "_kept", "_shown", "_storages"
+        words[: Recorded.CHECKED] = [slots[name] for name in names]
+        self._table(Recorded.CHECKED, [(number,) for number in sorted(tape.checked)], words)
+        words[Recorded.ROOM_AT] = self._words([0] * len(self._types))
+        self._plan[Word.GIVEN_COUNT] += 1 - len(tape.sources)
+        self._plan[Word.RECORDED_AT] = self._words([*words])
+        self._plan[Word.RESULT] = ALL
+        self._enter_values(0)
+
+    def _enter_values(self, parts: int) -> None:
+        """Room for arguments, outputs, and so many parts of these."""
+        plan, types, kept = self._plan, self._types, self._kept_results
+        plan[Word.VALUES_AT] = self._words([0] * (len(types) + len(kept) + parts))
+        plan[Word.ARRAYS_AT] = plan[Word.VALUES_AT] + 8 * len(types)
+
+    def _enter_result(self, program: Program) -> None:
         plan, result, kept = self._plan, program.result, self._kept_results
-        made = Assembly(() if on_arrays else kept)
+        made = Assembly(kept)
         for spec in program.tensors:
             made.of(spec)
         place = made.of(result) if program.is_simple else None
-        self._made: list[GraphOutput] = made.tensors
+        self._made = made.tensors
         buffers = self._kept[0]
         plan[Word.TENSORS] = len(self._made)
         if not self._has_sized:
             plan[Word.TENSORS_AT] = self._tensors(kept, self._made)
-        count = len(kept) + len(made.parts)
-        plan[Word.VALUES_AT] = self._words([0] * (len(self._types) + count))
-        plan[Word.ARRAYS_AT] = plan[Word.VALUES_AT] + 8 * len(self._types)
-        if on_arrays:
-            plan[Word.RESULT] = ALL
-            return
+        self._enter_values(len(made.parts))
         if type(result) is Constant and program.is_simple and not program.hosts:
             plan[Word.RESULT], plan[Word.RESULT_AT] = CONSTANT, self._keep(result.value)
             return

@@ -15,6 +15,7 @@ from lucid.runtime.entry.words import (
     CallHistory,
     EntryBuilder,
     Layout,
+    Recorded,
     Word,
     entry_function,
 )
@@ -30,6 +31,7 @@ def define_history(module: Module, layout: Layout) -> None:
     _define_are_leaves(module, layout)
     _define_record(module, layout)
     _define_node(module)
+    _define_take_kept(module, layout)
     with entry_function(module, "history", "plan", "args") as b:
         plan, args = b.args
         words, made = b.word(plan, Word.HISTORY_AT), b.word(plan, Word.ARRAYS_AT)
@@ -88,6 +90,36 @@ def _define_node(module: Module) -> None:
             b.set_word(place, 0, ends)
             b.drop(before)
         b.answer(node)
+
+
+def _define_take_kept(module: Module, layout: Layout) -> None:
+    """Put what a call has kept behind what is given now; 0 where not all is as it was."""
+    with entry_function(module, "take_kept", "plan", "args") as b:
+        plan, args = b.args
+        words, record = b.word(plan, Word.RECORDED_AT), b.word(args)
+        freed, counters, versions, kept, shown, storages = (
+            b.word(b.add(record, b.word(words, i))) for i in range(Recorded.CHECKED)
+        )
+        b.require_size(freed, const("i64", 0))
+        with b.loop(0, b.word(words, Recorded.CHECKED)) as loop:
+            number = b.word(b.word(words, Recorded.CHECKED_AT), loop.index)
+            now = b.field(b.api("PyList_GetItem", counters, number), layout.counter_now)
+            before = b.api("PyList_GetItem", versions, number)
+            with b.if_(b.ne(now, before)):  # perhaps equal ints
+                same = b.call("PyObject_RichCompareBool", "i32", now, before, const("i32", 2))
+                b.require(b.eq(same, const("i32", 1)))
+        with b.loop(0, b.api("PyList_Size", shown)) as loop:
+            now = b.field(b.api("PyList_GetItem", shown, loop.index), layout.tensor_storage)
+            b.require(b.eq(now, b.api("PyList_GetItem", storages, loop.index)))
+        room, given = b.word(words, Recorded.ROOM_AT), b.sub(b.word(plan, Word.GIVEN_COUNT), 1)
+        count = b.sub(b.word(plan, Word.ARGUMENT_COUNT), b.word(plan, Word.PLACES))
+        b.require_size(kept, b.sub(count, given))
+        with b.loop(0, given) as loop:
+            b.set_word(room, loop.index, b.word(args, b.add(loop.index, 1)))
+        with b.loop(given, count) as loop:
+            array = b.api("PyList_GetItem", kept, b.sub(loop.index, given))
+            b.set_word(room, loop.index, array)
+        b.answer(1)
 
 
 def _define_source(module: Module, layout: Layout) -> None:

@@ -25,6 +25,7 @@ from lucid.runtime.entry.words import (
     RAISED,
     EntryBuilder,
     Layout,
+    Recorded,
     Word,
     entry_function,
     records,
@@ -228,12 +229,13 @@ def _define_attempt(module: Module, layout: Layout) -> None:
     _define_unlock(module)
     _define_locked(module, layout)
     _define_with_places(module, layout)
+    _define_with_record(module)
     with entry_function(module, "attempt", "plan", "args") as b:
         plan, args = b.args
         with b.if_(b.eq(b.word(plan, Word.ACQUIRE), 0)):
-            b.answer(b.call("with_places", "i64", plan, args))
+            b.answer(b.call("with_record", "i64", plan, args))
         _go_long_way_unless(b, plan, b.ne(b.call("lock", "i64", plan), 0))
-        result = b.call("with_places", "i64", plan, args)
+        result = b.call("with_record", "i64", plan, args)
         b.call("unlock", "i64", plan, result)
         b.answer(result)
 
@@ -266,6 +268,21 @@ def _define_unlock(module: Module) -> None:
         with b.if_(is_error):
             raise_kept(b, error)
         b.answer(1)
+
+
+def _define_with_record(module: Module) -> None:
+    """The same as `with_places`, with what a call has kept behind what is given now."""
+    with entry_function(module, "with_record", "plan", "args") as b:
+        plan, args = b.args
+        words = b.word(plan, Word.RECORDED_AT)
+        with b.if_(b.eq(words, 0)):
+            b.answer(b.call("with_places", "i64", plan, args))
+        _go_long_way_unless(b, plan, b.ne(b.call("take_kept", "i64", plan, args), 0))
+        kept = b.word(b.add(b.word(args), b.word(words, Recorded.KEPT)))
+        b.own(kept)  # another thread may run this backward, and free it
+        result = b.call("with_places", "i64", plan, b.word(words, Recorded.ROOM_AT))
+        b.drop(kept)
+        b.answer(result)
 
 
 def _define_with_places(module: Module, layout: Layout) -> None:

@@ -236,6 +236,7 @@ class Word(IntEnum):
     # of values, their numbers at, room for them.
     PARTS = 81
     PARTS_AT = 82
+    RECORDED_AT = 83  # words of `Recorded`, where the first argument is a call's record; or 0
 
 
 class Checked(IntEnum):
@@ -292,6 +293,26 @@ class CallHistory(IntEnum):
     RECORD_OF_NODE = 25
     SEQUENCE_OF_NODE = 26
     SPOT_OF_NODE = 27
+
+
+class Recorded(IntEnum):
+    """Words for what a call has kept, which its record gives in the place of arguments.
+
+    Attributes:
+        FREED: offsets of fields of the record, as are the following ones.
+        CHECKED: numbers of the version counters that are to be where they were.
+        ROOM_AT: a place for all arguments.
+    """
+
+    FREED = 0
+    COUNTERS = 1
+    VERSIONS = 2
+    KEPT = 3
+    SHOWN = 4
+    STORAGES = 5
+    CHECKED = 6
+    CHECKED_AT = 7
+    ROOM_AT = 8
 
 
 # Words of a call's buffers: whether all inputs are in its table, whether we have written there, and
