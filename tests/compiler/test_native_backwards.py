@@ -17,6 +17,8 @@ from lucid import nn
 from lucid.autograd.node import accumulator_of, sequence_numbers
 from lucid.compiler.programs import native
 from lucid.compiler.programs.backward import Differentiable
+from lucid.compiler.programs.program import Program
+from lucid.compiler.results.output_specs import GraphOutputView
 from lucid.ir.errors import LucidError
 from lucid.nn import functional as F
 from lucid.runtime.entry.words import Word
@@ -445,11 +447,29 @@ def test_native_code_makes_the_history_that_python_makes(
         assert all(record_of(out)[0] is record for out in results)
         assert not record.freed and not record.contexts
         found = [record_of(out)[1] for out in results]
-        found += [(out._base is None, out.tolist()) for out in tensors]
+        for out in tensors:
+            array: Any = out._array
+            base = None if out._base is None else (out._base.tolist(), out._epoch, out._view_chain)
+            found.append((out.tolist(), out.stride(), str(array.flags), out.location, base))
         records.append(found)
         of_next = next(out for out in tensors_in(model(x)) if out.requires_grad)
         assert record.freed is not record_of(of_next)[0].freed
     assert records[0] == records[1]
+
+
+@pytest.mark.parametrize("kind", CONTAINERS)
+def test_results_in_containers_are_made_without_python(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, (x, _) = lucid.compile(Several(CONTAINERS[kind])), given()
+    for _ in range(4):
+        expected = model(x)
+    called: list[Any] = []
+    for owner, name in (GraphOutputView, "_view"), (Program, "finish"):
+        monkeypatch.setattr(owner, name, lambda *args, **named: called.append(args))
+    found = model._latest_program().enter(x)
+    assert not called
+    assert [y.tolist() for y in tensors_in(found)] == [y.tolist() for y in tensors_in(expected)]
 
 
 NUMBERS: dict[str, Callable[[Any, float], None]] = {

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from lucid.autograd.engine import BackwardRun, data_of
+from lucid.autograd.engine import BackwardRun
 from lucid.autograd.entry_points import find_gradients
 from lucid.autograd.node import (
     CustomNode,
@@ -703,7 +703,7 @@ class CompiledBackward(CustomNode):
             sent.append(gradient is not None)
             if gradient is None:
                 continue
-            array = gradient if isinstance(gradient, np.ndarray) else data_of(gradient)
+            array = gradient if isinstance(gradient, np.ndarray) else gradient._array
             if array is None:
                 return None
             given.append(np.asarray(array, order="C"))  # a mean's is one number everywhere

@@ -42,6 +42,7 @@ from lucid.compiler.results.output_specs import (
     Assembly,
     Constant,
     GraphOutput,
+    GraphOutputView,
     OutputSpec,
     Part,
 )
@@ -63,12 +64,15 @@ from lucid.runtime.entry.layout import (
     field_offset,
     slot_offset,
 )
+from lucid.runtime.entry.results import View
 from lucid.runtime.entry.sizes import Filling
 from lucid.runtime.entry.text import LEAVE
 from lucid.runtime.entry.words import (
     A_DICT,
+    A_VIEW,
     ALL,
     CALLED,
+    CALLED_ON,
     CONSTANT,
     END_OF_ARGUMENT,
     END_OF_LAYER,
@@ -824,12 +828,39 @@ class NativeCalls(_CallTables):
     def _enter_parts(self, parts: Sequence[Part]) -> None:
         records = []
         for part in parts:
-            keys = part.kind == A_DICT
-            what = self._words([*map(self._keep, part.what)]) if keys else self._keep(part.what)
+            kind, what = part.kind, part.what
+            view = self._view(what) if kind == A_VIEW else 0
+            if kind == A_DICT:
+                given = self._words([*map(self._keep, what)])
+            elif view:
+                given = view
+            else:
+                kind, what = (CALLED_ON, what.made_of) if kind == A_VIEW else (kind, what)
+                given = self._keep(what)
             numbers = [*map(self._place, part.values)]
             room = self._words([0] * len(numbers))
-            records.append((part.kind, what, len(numbers), self._words(numbers), room))
+            records.append((kind, given, len(numbers), self._words(numbers), room))
         self._table(Word.PARTS, records)
+
+    def _view(self, view: GraphOutputView) -> int:
+        """The words by which a view is made of the tensor that owns its memory; 0: by Python."""
+        type = view.owner.type
+        if is_open(type.size) or not type.size or context.levels:
+            return 0
+        root = view.owner.on(np.empty(type.shape, type.dtype.numpy))
+        shown = view.made_of(root)
+        whole, array, base = root._array, shown._array, shown._base
+        is_like = shown._storage is root._storage and shown._counter is root._counter
+        if not is_like or array is None or whole is None or not array.flags.writeable:
+            return 0
+        args, own = 0, ("_storage", "_counter", "_base", "_array")
+        if array is not whole:
+            offset = address_of(array) - address_of(whole)
+            places = array.shape, array.dtype, None, offset, array.strides
+            args = self._words([*map(self._keep, places)])
+        words = {View.TENSOR: self._template(shown, own=own), View.ARRAY_AT: args}
+        words[View.IS_BASED] = int(base is root)
+        return self._words([words[word] for word in View]) if base is None or base is root else 0
 
     def _cells(self, program: Program, buffers: Context) -> Mapping[int, np.ndarray]:
         """Where the live numbers lie that a call keeps for its backward, by the input's number."""

@@ -16,7 +16,7 @@ from lucid.compiler.results.replayed_effects import Entries
 from lucid.ir.classes import isinstance
 from lucid.ir.extents import Extent, is_open, replaced
 from lucid.ir.types import TensorType, type_of_array
-from lucid.runtime.entry.words import A_CONSTANT, CALLED_ON
+from lucid.runtime.entry.words import A_CONSTANT, A_VIEW
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, ViewChain, _new, of_array
 from lucid.tensor.storage import Storage, VersionCounter, ViewGuard
@@ -70,8 +70,8 @@ class Part:
     """What machine code makes of other values of a call.
 
     Attributes:
-        kind: of `entry.words`: a constant, a tuple, a dict, or what a callable makes.
-        what: the constant, the keys, or the callable.
+        kind: of `entry.words`: a constant, a tuple, a dict, a view, or what a callable makes.
+        what: the constant, the keys, the view, or the callable.
         values: what it is made of: the numbers of outputs, or `~n` for the n-th part.
     """
 
@@ -316,7 +316,7 @@ class GraphOutputView(GraphOutput):
     def assemble(self, assembly: Assembly) -> int | None:
         if self.own is not None or self.views.slots or not self.has_equal_history:
             return None
-        return assembly.part(CALLED_ON, self.made_of, [self.owner])
+        return assembly.part(A_VIEW, self, [self.owner])
 
     def made_of(self, root: Tensor) -> Tensor:
         """The view, of the tensor that owns the memory."""
@@ -324,6 +324,7 @@ class GraphOutputView(GraphOutput):
 
     def _view(self, root: Tensor, run: Run | None = None) -> Tensor:
         result: Tensor = self.views.of(root, run) if self.views else root._alias()
+        result._spot = None  # as that of other results
         return result
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
+
 from lucid.codegen.llvm.builder import Module, Val, const
 from lucid.runtime.entry.words import (
     A_CONSTANT,
     A_DICT,
     A_TUPLE,
+    A_VIEW,
     ALL,
     CONSTANT,
     MADE,
@@ -20,9 +23,18 @@ from lucid.runtime.entry.words import (
 )
 
 
+class View(IntEnum):
+    """Words of a view of a new tensor."""
+
+    TENSOR = 0  # a template
+    ARRAY_AT = 1  # what NumPy makes the array of, its third argument aside; or 0: it is the same
+    IS_BASED = 2  # whether a write through it is one to that tensor
+
+
 def define_result(module: Module, layout: Layout) -> None:
     """What the call returns; null with an exception. `tensor` and `history` are there."""
     _define_tensors(module)
+    _define_view(module, layout)
     _define_part(module)
     _define_parts(module)
     _define_rest(module)
@@ -103,6 +115,33 @@ def _define_tensors(module: Module) -> None:
         b.answer(1)
 
 
+def _define_view(module: Module, layout: Layout) -> None:
+    """A view of a tensor; null with an exception."""
+    with entry_function(module, "view", "plan", "words", "root") as b:
+        plan, words, root = b.args
+        whole, args = b.field(root, layout.tensor_array), b.word(words, View.ARRAY_AT)
+        with b.if_else(b.ne(args, 0)) as branch:
+            with branch.then():
+                b.set_word(args, 2, whole)
+                part = b.api("PyObject_Vectorcall", b.word(plan, Word.ARRAY), args, 5, 0)
+            with branch.otherwise():
+                b.own(whole)
+        array = branch.merge(part, whole)
+        b.require(b.ne(array, 0))
+        made = b.call("instance", "i64", b.word(words, View.TENSOR))
+        b.require_or_drop(made, array)
+        is_based = b.ne(b.word(words, View.IS_BASED), 0)
+        base = b.select(is_based, root, b.word(plan, Word.NONE))
+        for offset in layout.tensor_storage, layout.tensor_counter:
+            shared = b.field(root, offset)
+            b.own(shared)
+            b.set_field(made, offset, shared)
+        b.own(base)
+        b.set_field(made, layout.tensor_base, base)
+        b.set_field(made, layout.tensor_array, array)
+        b.answer(made)
+
+
 def _define_part(module: Module) -> None:
     """One part; null with an exception."""
     with entry_function(module, "part", "plan", "record") as b:
@@ -122,6 +161,8 @@ def _define_part(module: Module) -> None:
                 b.own(value)
                 b.api("PyTuple_SetItem", made, loop.index, value)
             b.answer(made)
+        with b.if_(b.eq(kind, A_VIEW)):
+            b.answer(b.call("view", "i64", plan, what, b.word(given)))
         with b.if_(b.eq(kind, A_DICT)):
             made = b.api("PyDict_New")
             b.require(b.ne(made, 0))

@@ -232,8 +232,8 @@ class Word(IntEnum):
     FILLINGS_AT = 78
     EXCEPTION = 79  # Python's class: the long way comes to these again, but to no interrupt
     HISTORY_AT = 80  # words of `CallHistory`, where results have one; or 0
-    # What is made of the new tensors, one after the other: kind, constant, keys or callable, count
-    # of values, their numbers at, room for them.
+    # What is made of the new tensors, one after the other: kind, constant, keys, callable or words
+    # of `results.View`, count of values, their numbers at, room for them.
     PARTS = 81
     PARTS_AT = 82
     RECORDED_AT = 83  # words of `Recorded`, where the first argument is a call's record; or 0
@@ -323,7 +323,7 @@ MULTIPLY, ADD, QUOTIENT, LESS, EQUAL = range(5)  # what a step does
 MOST_AXES = 64  # of an array
 NUMBER_IN_DICT, NUMBER_IN_TUPLE, NUMBER_CALLED = range(3)
 CONSTANT, MADE, ALL, OTHER = range(4)
-A_CONSTANT, A_TUPLE, A_DICT, CALLED_ON = range(4)  # what a part is
+A_CONSTANT, A_TUPLE, A_DICT, A_VIEW, CALLED_ON = range(5)  # what a part is
 IN_DICT, IN_LIST, IN_CELL = range(3)
 # Where a source is: it is the number itself; it has that number there; what a callable makes; where
 # the gradient of an argument goes, and that of an output, which is the field, of a layer before.
