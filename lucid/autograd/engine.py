@@ -44,7 +44,9 @@ from lucid.tensor.context import context
 
 if TYPE_CHECKING:
     from lucid.tensor.core import TensorCore
+    from lucid.tensor.recording import Recording
     from lucid.tensor.tensor import Tensor
+_NONE: frozenset[Any] = frozenset()
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
@@ -67,6 +69,13 @@ class BackwardRun:
             the same once a trace has recorded a sum.
     """
 
+    needed: set[Node] | None = None
+    reached: Set[Node] | None = None
+    unshared: TensorCore | None = None
+    spot: Spot = None
+    location: Location | None = None
+    root_edges: Sequence[Edge] = ()
+
     def __init__(
         self,
         retain_graph: bool,
@@ -81,39 +90,35 @@ class BackwardRun:
         self.captured: dict[Edge, TensorCore] = {}
         self.arrived: dict[Node, list[Any]] = {}  # of `Gradient`s, or of `Traced` ones
         self.queue: list[tuple[int, Node]] = []  # by the order of recording
-        self.needed: set[Node] | None = None
-        self.reached: Set[Node] | None = None
-        self.root_edges: list[Edge] = []
         self.spent: list[Node] = []
-        self.unshared: TensorCore | None = None
-        recorder = context.recorder
-        is_watched = create_graph or context.anomaly is not None or context.levels
+        state: dict[str, Any] = context.__dict__  # one look-up of what belongs to the thread
+        recorder: Recording | None = state["recorder"]
+        is_watched = create_graph or state["anomaly"] is not None or state["levels"]
         self.recorder = None if is_watched else recorder
         self.is_plain = not (is_watched or is_part or recorder is not None)
-        self.targets = frozenset([node for node, _ in wanted] if wanted else ())
-        self.spot: Spot = None
-        self.location: Location | None = None
+        self.targets = frozenset([node for node, _ in wanted]) if wanted else _NONE
 
     def run(self, roots: Sequence[tuple[Edge, Gradient | None]]) -> None:
         self.root_edges = [edge for edge, _ in roots]
         if self.wanted is not None:
             self.needed = self._unheard(self._needed_nodes)(self.roots)
             self.reached = self.needed | self.targets
-        if context.recorder is not None and not self.is_part:
-            context.recorder.refuse_paths_outside(self)
-        before = context.grad_enabled, context.forward, context.backward_run
-        context.grad_enabled = self.create_graph
-        context.forward, context.backward_run = None, self
-        context.backward_depth += 1
+        state: dict[str, Any] = context.__dict__
+        if state["recorder"] is not None and not self.is_part:
+            state["recorder"].refuse_paths_outside(self)
+        before = state["grad_enabled"], state["forward"], state["backward_run"]
+        depth = state["backward_depth"] = state["backward_depth"] + 1
+        state["grad_enabled"], state["forward"] = self.create_graph, None
+        state["backward_run"] = self
         try:
-            if context.backward_depth < _NESTING[0]:
+            if depth < _NESTING[0]:
                 self._walk(roots)
             else:
-                with _room_to_nest(context.backward_depth):
+                with _room_to_nest(depth):
                     self._walk(roots)
         finally:
-            context.backward_depth -= 1
-            context.grad_enabled, context.forward, context.backward_run = before
+            state["backward_depth"] -= 1
+            state["grad_enabled"], state["forward"], state["backward_run"] = before
         if not self.retain_graph:  # only now: after an exception the walk can be repeated
             self._unheard(self._release)()
 
@@ -206,6 +211,15 @@ class BackwardRun:
         if edge is None:
             return False
         return self.reached is None or edge[0] in self.reached
+
+    def take(self, node: Node) -> Sequence[Gradient | None]:
+        """What has arrived at a node that another one, which is recorded later, runs as well."""
+        found = self.arrived.pop(node, None)
+        self.spent.append(node)
+        if found is None:
+            return (None,) * len(node._output_types)
+        self.queue.remove((node._sequence, node))
+        return found
 
     @property
     def ends_here(self) -> bool:

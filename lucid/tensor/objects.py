@@ -145,7 +145,8 @@ class Tables:
         counter = VersionCounter()
         counter.now = version
         tensor._strides = None
-        return self._template(Storage(type)), self._template(counter), self._template(tensor)
+        own = self._template(tensor, Tensor)  # it may be a parameter
+        return self._template(Storage(type)), self._template(counter), own
 
 
 def own(value: Any) -> int:

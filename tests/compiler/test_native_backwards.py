@@ -6,7 +6,8 @@ import gc
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -16,9 +17,11 @@ from lucid import nn
 from lucid.autograd.node import accumulator_of, sequence_numbers
 from lucid.compiler.programs import native
 from lucid.compiler.programs.backward import Differentiable
+from lucid.compiler.programs.program import Program
+from lucid.compiler.results.output_specs import GraphOutputView
 from lucid.ir.errors import LucidError
 from lucid.nn import functional as F
-from lucid.runtime.entry.words import HISTORY, Word
+from lucid.runtime.entry.words import Word
 
 pytestmark = [
     pytest.mark.skipif(native._measured() is None, reason="objects look different here"),
@@ -326,13 +329,75 @@ class Scaled(nn.Module):
         return (self.layer(x) * self.scale).tanh()
 
 
+class Several(nn.Module):
+    """A layer whose results are in a container."""
+
+    def __init__(self, results: Callable[..., Any]) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+        self.last = nn.Linear(2, 2)
+        self.results = results
+
+    def forward(self, x: lucid.Tensor) -> Any:
+        y = self.layer(x)
+        return self.results(y, y.exp(), self.last(y))
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
+
+
+@dataclass
+class Output:
+    loss: Any
+    logits: Any
+
+
+def in_one_list(x: Any, y: Any, z: Any) -> Any:
+    inner = [x, y]
+    return inner, (inner, z)
+
+
+CONTAINERS: dict[str, Callable[..., Any]] = {
+    "tuple": lambda x, y, z: (x, y),
+    "nested": lambda x, y, z: (z, (x, [y]), "text"),
+    "dict": lambda x, y, z: {"x": x, "y": y, 3: z},
+    "named tuple": lambda x, y, z: Pair(x, z),
+    "dataclass": lambda x, y, z: Output(z.mean(), y),
+    "the same twice": lambda x, y, z: (y, y, [y]),
+    "one list twice": in_one_list,
+    "views": lambda x, y, z: (*y.chunk(2, -1), y.T, y[0]),
+    "a view alone": lambda x, y, z: z.T,
+    "views of views": lambda x, y, z: (z.reshape(2, 4)[1:], z.reshape(8)[2:6].reshape(2, 2)),
+    "layers": lambda x, y, z: (z, y, z.sum(), (z * y).mean()),
+    "without a history": lambda x, y, z: (x.detach(), y, lucid.zeros(3)),
+    "written": lambda x, y, z: (z.mul_(2), y),
+}
 MODELS: dict[str, Callable[[], nn.Module]] = {
     "a number": Scaled,
     "layers": network,
     "a batch norm": lambda: nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5), nn.Linear(5, 2)),
     "a dropout": lambda: nn.Sequential(nn.Linear(3, 5), nn.Dropout(0.5), nn.Linear(5, 2)),
     "its result is saved": lambda: nn.Sequential(nn.Linear(3, 2), nn.Tanh()),
+    **{f"a {name} result": lambda of=of: Several(of) for name, of in CONTAINERS.items()},
 }
+
+
+def tensors_in(value: Any) -> list[Any]:
+    if isinstance(value, lucid.Tensor):
+        return [value]
+    value = vars(value) if isinstance(value, Output) else value
+    parts = value.values() if isinstance(value, dict) else value
+    return [x for part in parts for x in tensors_in(part)] if type(parts) is not str else []
+
+
+def backward_of(out: Any, g: lucid.Tensor) -> None:
+    """Of one result, or of all."""
+    if isinstance(out, lucid.Tensor) and out.shape == g.shape:
+        out.backward(g)
+    else:
+        sum((i + 1) * (x * x).sum() for i, x in enumerate(tensors_in(out))).backward()
 
 
 def record_of(out: lucid.Tensor) -> tuple[Any, dict[str, Any]]:
@@ -342,39 +407,69 @@ def record_of(out: lucid.Tensor) -> tuple[Any, dict[str, Any]]:
     found: dict[str, Any] = {name: getattr(record, name) for name in type(record).__slots__[1:]}
     found["_kept"] = [x.tolist() for x in found["_kept"]]
     assert found.pop("_versions") == [x.now for x in record._counters]
-    found["_counters"] = [found["_counters"].count(x) for x in found["_counters"]]
+    found["_counters"] = [found["_counters"].index(x) for x in found["_counters"]]
     found["line"] = node._line
-    found |= {name: getattr(node, name) for name in ("_led_to", "_output_types", "_walked")}
+    inner = [edge if edge[0]._edges == () else edge[0]._number for edge in node._edges]
+    found |= {"edges": inner, "number": out.output_nr, "chain": out._view_chain}
+    found |= {name: getattr(node, name) for name in ("_number", "_output_types", "_walked")}
     del found["rule"], found["spot"]
     return record, found
 
 
+def is_given_history(program: Any) -> bool:
+    return bool(program.native._plan[Word.HISTORY_AT])
+
+
+@pytest.mark.parametrize("of_argument", [False, True], ids=["", "of an argument"])
 @pytest.mark.parametrize("kind", MODELS)
 def test_native_code_makes_the_history_that_python_makes(
-    kind: str, monkeypatch: pytest.MonkeyPatch
+    kind: str, of_argument: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lucid.manual_seed(0)
     net, (x, g) = MODELS[kind](), given()
+    x.requires_grad_(of_argument)
     records = []
     for is_native in True, False:
         if not is_native:
             monkeypatch.setattr(Differentiable, "likeness", lambda self: None)
         model = lucid.compile(net)
         for _ in range(4):
-            model(x).backward(g)
-        plan = model._latest_program().native._plan
-        assert bool(plan[Word.RESULT] == HISTORY) is is_native
+            backward_of(model(x), g)
+        assert is_given_history(model._latest_program()) is is_native
         lucid.manual_seed(1)
-        out, number = model(x), next(sequence_numbers)
-        record, found = record_of(out)
-        known = {id(x) for x in [*record.rule.counters, x._counter, out._counter]}
+        result, number = model(x), next(sequence_numbers)
+        tensors = tensors_in(result)
+        results = [out for out in tensors if out.requires_grad]
+        assert number - 1 == max(out.grad_fn._sequence for out in results)
+        record = record_of(results[0])[0]
+        known = {id(x) for x in [*record.rule.counters, *(x._counter for x in (x, *tensors))]}
         assert {id(x) for x in record._counters} == known
-        assert out.requires_grad and out.output_nr == 0
-        assert out.grad_fn is not None and out.grad_fn._sequence == number - 1
+        assert all(record_of(out)[0] is record for out in results)
         assert not record.freed and not record.contexts
-        assert record.freed is not record_of(model(x))[0].freed
+        found = [record_of(out)[1] for out in results]
+        for out in tensors:
+            array: Any = out._array
+            base = None if out._base is None else (out._base.tolist(), out._epoch, out._view_chain)
+            found.append((out.tolist(), out.stride(), str(array.flags), out.location, base))
         records.append(found)
+        of_next = next(out for out in tensors_in(model(x)) if out.requires_grad)
+        assert record.freed is not record_of(of_next)[0].freed
     assert records[0] == records[1]
+
+
+@pytest.mark.parametrize("kind", CONTAINERS)
+def test_results_in_containers_are_made_without_python(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, (x, _) = lucid.compile(Several(CONTAINERS[kind])), given()
+    for _ in range(4):
+        expected = model(x)
+    called: list[Any] = []
+    for owner, name in (GraphOutputView, "_view"), (Program, "finish"):
+        monkeypatch.setattr(owner, name, lambda *args, **named: called.append(args))
+    found = model._latest_program().enter(x)
+    assert not called
+    assert [y.tolist() for y in tensors_in(found)] == [y.tolist() for y in tensors_in(expected)]
 
 
 NUMBERS: dict[str, Callable[[Any, float], None]] = {
@@ -720,3 +815,141 @@ def test_calls_with_arguments_that_require_grad_are_native(net: nn.Sequential, k
         assert (program.enter(argument(y)) is native.SLOW_PATH) == (kind == "leaf")
     assert program.enter(x if kind == "history" else 2 * x) is native.SLOW_PATH
     assert program.enter(x.detach()) is native.SLOW_PATH
+
+
+class Layered(nn.Module):
+    """Results that are computed from one another, and from the same weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+
+    def forward(self, x: lucid.Tensor) -> dict[str, lucid.Tensor]:
+        first = self.layer(x).tanh()
+        second = self.layer(first).exp()
+        return {"second": second, "first": first, "loss": (second * first).mean()}
+
+
+Results = dict[str, Any]
+
+
+def _all(results: Results) -> list[Any]:
+    sum((x * x).sum() for x in results.values()).backward()
+    return []
+
+
+def _one_gradient(results: Results) -> list[Any]:
+    (results["first"] + results["second"]).sum().backward()
+    return []
+
+
+def _the_last(results: Results) -> list[Any]:
+    results["loss"].backward()
+    return []
+
+
+def _the_middle(results: Results) -> list[Any]:
+    results["second"].sum().backward()
+    return []
+
+
+def _one_after_the_other(results: Results) -> list[Any]:
+    results["loss"].backward(retain_graph=True)
+    results["first"].sum().backward(retain_graph=True)
+    (2 * results["loss"] + results["second"].mean()).backward()
+    return []
+
+
+def _hook_on_the_first(results: Results) -> list[Any]:
+    seen: list[Any] = []
+    results["first"].register_hook(lambda gradient: seen.append(gradient.numpy()) or 3 * gradient)
+    results["loss"].backward()
+    return seen
+
+
+def _hook_on_a_node(results: Results) -> list[Any]:
+    seen: list[Any] = []
+    results["second"].grad_fn.register_prehook(lambda found: seen.append(found[0].numpy()))
+    results["loss"].backward()
+    return seen
+
+
+def _kept_of_the_first(results: Results) -> list[Any]:
+    results["first"].retain_grad()
+    _all(results)
+    return [results["first"].grad.numpy()]
+
+
+def _by_another(results: Results) -> list[Any]:
+    found = lucid.autograd.grad(results["loss"], [results["first"], results["second"]])
+    return [x.numpy() for x in found]
+
+
+def _differentiable(results: Results) -> list[Any]:
+    (found,) = lucid.autograd.grad(results["loss"], results["second"], create_graph=True)
+    (found * found).sum().backward()
+    return []
+
+
+def _freed(results: Results) -> list[Any]:
+    results["first"].sum().backward()
+    with pytest.raises(LucidError, match="second time"):
+        results["loss"].backward()
+    return []
+
+
+def _written(results: Results) -> list[Any]:
+    results["first"].add_(1)
+    with pytest.raises(LucidError, match="modified by an inplace operation"):
+        results["loss"].backward()
+    return []
+
+
+TOGETHER = [_all, _one_gradient, _the_last, _the_middle, _one_after_the_other]
+ON_LAYERS = [
+    *(*TOGETHER, _hook_on_the_first, _hook_on_a_node, _kept_of_the_first, _by_another),
+    *(_differentiable, _freed, _written),
+]
+
+
+def of_layered(calls: list[Callable[[Any], Any]], way: Any, x: Any) -> list[list[Any]]:
+    """What a way to differentiate finds, and gradients, of some calls of each of these."""
+    found = []
+    for call in calls:
+        leaves = [x, *call.parameters()]
+        found.append([])
+        for _ in range(4):
+            for leaf in leaves:
+                leaf.grad = None
+            found[-1] += way(call(x))
+            found[-1] += [y.grad.numpy().copy() for y in leaves if y.grad is not None]
+    return found
+
+
+@pytest.mark.parametrize("of_argument", [False, True], ids=["", "of an argument"])
+@pytest.mark.parametrize("way", ON_LAYERS)
+def test_results_that_depend_on_one_another_have_eagers_gradients(
+    way: Callable[[Results], list[Any]], of_argument: bool
+) -> None:
+    nets = [Layered() for _ in range(2)]
+    nets[1].load_state_dict(nets[0].state_dict())
+    x = given()[0].requires_grad_(of_argument)
+    eager, compiled = of_layered([nets[0], lucid.compile(nets[1])], way, x)
+    assert len(eager) == len(compiled)
+    for a, b in zip(eager, compiled, strict=True):
+        np.testing.assert_allclose(b, a, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("of_argument", [False, True], ids=["", "of an argument"])
+@pytest.mark.parametrize("way", TOGETHER)
+def test_they_are_differentiated_by_one_native_call_where_nobody_looks_on(
+    way: Callable[[Results], list[Any]], of_argument: bool, by_python: list[int]
+) -> None:
+    model, x = lucid.compile(Layered()), given()[0].requires_grad_(of_argument)
+    of_layered([model], way, x)
+    by_python.clear()
+    programs = model._latest_program().differentiable.programs
+    before = sum(program.counted[0] for program in programs)
+    way(model(x))
+    count = sum(program.counted[0] for program in programs) - before
+    assert not by_python and count == (3 if way is _one_after_the_other else 1)

@@ -1114,9 +1114,9 @@ def test_buffers_are_a_calls_own_until_its_results_are_made(
     program, noted = step._programs.latest, []
     finish = type(program).finish
 
-    def noting(self: Any, *args: Any) -> Any:
+    def noting(self: Any, *args: Any, **named: Any) -> Any:
         noted.append(self.native._kept[0] in self.executable.free)
-        return finish(self, *args)
+        return finish(self, *args, **named)
 
     monkeypatch.setattr(type(program), "finish", noting)
     assert enter(step, 4 - lucid.arange(6).float()).tolist() == [4, 3, 2, 1]

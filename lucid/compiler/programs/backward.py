@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from lucid.autograd.engine import BackwardRun, accumulate, data_of
+from lucid.autograd.engine import BackwardRun
 from lucid.autograd.entry_points import find_gradients
 from lucid.autograd.node import (
     CustomNode,
@@ -38,8 +38,10 @@ from lucid.compiler.results.histories import (
     Layer,
     Leaf,
     OwnLeaves,
+    joined,
     leaf_edge,
 )
+from lucid.compiler.results.output_specs import NO_COUNTER
 from lucid.compiler.results.tape import Tape, is_read
 from lucid.functions.joining import stack
 from lucid.ir.errors import EagerOnlyError, LucidError, NotFinite
@@ -51,14 +53,13 @@ from lucid.runtime.entry.layout import SLOW_PATH
 from lucid.tensor.batched import Batched, BatchLevel, outside
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, _new, of_array
-from lucid.tensor.storage import Storage, VersionCounter
+from lucid.tensor.storage import Storage
 from lucid.tensor.write_locks import held, lock, wait_for
 
 if TYPE_CHECKING:
     from lucid.compiler.programs.program import Program
 
 _counter, _storage, _now = attrgetter("_counter"), attrgetter("_storage"), attrgetter("now")
-_OF_AN_ARRAY = VersionCounter()  # which has none: NumPy writes unnoticed
 _MOST_KNOWN = 256  # types of results, by sizes that values decide
 
 
@@ -66,7 +67,7 @@ class BackwardKind(NamedTuple):
     """What a backward computes.
 
     Attributes:
-        layer: whose results it differentiates.
+        layer: whose results it differentiates; or a number of several (`Differentiable.first`).
         sent: for each of these whether it has a gradient.
         wanted: numbers of the layer's ends whose gradients are asked for.
         is_open: whether it is itself differentiated.
@@ -185,7 +186,8 @@ class Differentiable:
 
     Attributes:
         layers, tape, counters, users: of the history.
-        own_leaves: per layer what it leads to, if these are leaves of the state's alone.
+        own_leaves: per layer what it leads to, if these are leaves of the state's alone; then of
+            layers that are differentiated together.
         needs_sizes: whether a backward has needed sizes that values decide.
     """
 
@@ -194,6 +196,8 @@ class Differentiable:
         self._compiled = compiled
         self._kinds: dict[Any, Any] = {}  # by `BackwardKind`
         self.own_leaves = [OwnLeaves(layer.leaves) for layer in self.layers]
+        self._all = [*self.layers]
+        self._first: dict[int, tuple[int, Sequence[tuple[int, int]]]] = {}
         self.needs_sizes = self.tape.needs_sizes
         self._types: dict[tuple[int, Sequence[int]], tuple[TensorType, ...]] = {}
         self._shapes: dict[int, Callable[[Sequence[int]], Sequence[Any]]] = {}
@@ -206,22 +210,36 @@ class Differentiable:
         rare = tape.goes_on, inputs - {*given}
         return not any(rare)
 
-    def likeness(self) -> tuple[CallRecord, CompiledBackward] | None:
-        """The record of a call and its node, without what each call has of its own.
+    def likeness(self) -> tuple[CallRecord, list[CompiledBackward]] | None:
+        """The record of a call and its nodes, without what each call has of its own.
 
-        None: there are several results, or what they lead to isn't the same for all calls.
+        None: what they lead to isn't the same for all calls, arguments aside.
         """
-        tape, layer, own = self.tape, self.layers[0], self.own_leaves[0]
-        rare = tape.sizes, tape.goes_on, layer.upstream, layer.outputs[1:]
-        if any(rare) or len(self.layers) > 1 or not own.tensors:
+        of_state = [x for layer in self.layers for x in layer.leaves if isinstance(x, TensorCore)]
+        if self.tape.sizes or self.tape.goes_on or not all(leaf.is_leaf for leaf in of_state):
             return None
         record = CallRecord.__new__(CallRecord)
         record.rule, record.sizes, record.behind = self, (), None
         record._edges, record._passed = [], frozenset()
-        node = CompiledBackward.__new__(CompiledBackward)
-        node._initialize(own.edges, layer.types)
-        node._layer, node._number, node._walked = layer, 0, ()
-        return record, node
+        nodes = []
+        for number, (own, layer) in enumerate(zip(self.own_leaves, self.layers, strict=False)):
+            node = CompiledBackward.__new__(CompiledBackward)
+            is_same = own.tensors and not layer.upstream
+            node._initialize(own.edges, layer.types)
+            node._led_to = own.edges if is_same else None
+            node._layer, node._number, node._walked = layer, number, ()
+            nodes.append(node)
+        return record, nodes
+
+    def first(self, count: int) -> tuple[int, Sequence[tuple[int, int]]]:
+        """The number of the first layers together, as one; and the layer and number of each end."""
+        found = self._first.get(count)
+        if found is None:
+            layer, places = joined(self.layers[:count])
+            self._all.append(layer)
+            self.own_leaves.append(OwnLeaves(layer.leaves))
+            found = self._first[count] = len(self._all) - 1, places
+        return found
 
     def numbers(self, floats: Sequence[Number]) -> list[Number]:
         """The Python numbers that a call keeps, which follow from those that it was given."""
@@ -231,7 +249,7 @@ class Differentiable:
     def edges(self, arguments: Sequence[TensorCore]) -> list[Sequence[Edge | None]]:
         """Per layer where gradients of its leaves go."""
         found: list[Sequence[Edge | None]] = []
-        for own, layer in zip(self.own_leaves, self.layers, strict=True):
+        for own, layer in zip(self.own_leaves, self.layers, strict=False):
             is_own = own.are_leaves
             found.append(own.edges if is_own else [_edge_of(x, arguments) for x in layer.leaves])
         return found
@@ -256,7 +274,7 @@ class Differentiable:
         """The types of what a backward is given that has open sizes, and the strides of such."""
         found = self._given.get(kind)
         if found is None:
-            pairs = zip(self.layers[kind.layer].types, kind.sent, strict=True)
+            pairs = zip(self._all[kind.layer].types, kind.sent, strict=True)
             sent = [type for type, is_sent in pairs if is_sent]
             types = [*self.tape.lengths, *sent, *self.tape.types]
             strides = [contiguous_strides(x.shape) if is_open(x.size) else None for x in types]
@@ -283,7 +301,7 @@ class Differentiable:
         found = self._kinds.get(key)
         if found is None:
             kind = BackwardKind(*key)
-            walk = Walk(kind, self.layers[kind.layer], self.tape, self.users)
+            walk = Walk(kind, self._all[kind.layer], self.tape, self.users)
             found = self._kinds[kind] = self._compiled(walk)
         return found
 
@@ -363,7 +381,7 @@ class CallRecord:
         rule = self.rule
         counters, tape = self._counters, rule.tape
         for result in results:
-            counters.append(getattr(result, "_counter", _OF_AN_ARRAY))
+            counters.append(getattr(result, "_counter", NO_COUNTER))
         counters += rule.counters
         self._versions = [*map(_now, counters)]
         if tape.sizes is not None:
@@ -452,31 +470,36 @@ class CallRecord:
         """
         program, tape, walk = backward._programs.latest, self.rule.tape, backward.__wrapped__
         native = None if program is None else program.native
-        form = None if native is None else native.on_arrays()
-        if form is None or self.freed or walk.ctx_change is not None:
+        form = None if native is None else native.of_record(self)
+        if form is None or walk.ctx_change is not None:
             return None
         if program.output_count < len(walk.kind.wanted):  # some are None
             return None
-        if tape.is_written or tape.goes_on:
-            return None
-        if self._is_written() or [*map(_storage, self._shown)] != self._storages:
-            return None
-        lengths = self._lengths() if tape.lengths else ()
-        given = [*lengths, *gradients, *self._kept]
+        if tape.lengths:
+            gradients = [*self._lengths(), *gradients]
         before = running.record
         try:
             if tape.formulas:
                 running.record = self  # its numbers are read
-            found = form.function(*given)
-            if found is not SLOW_PATH or tape.sizes is None or self.rule.needs_sizes:
-                return None if found is SLOW_PATH else found
-            made: Sequence[np.ndarray] | None = program.arrays_of_any_size(given)
+            found: Sequence[np.ndarray] | None = form.function(self, *gradients)
+            if found is SLOW_PATH:
+                is_open = tape.sizes is not None and not self.rule.needs_sizes
+                found = self._of_any_size(program, gradients) if is_open else None
         except NotFinite:  # the long way says where it is made
             return None
         finally:
             if tape.formulas:
                 running.record = before
-        return made
+        return found
+
+    def _of_any_size(
+        self, program: Program, gradients: Sequence[Any]
+    ) -> Sequence[np.ndarray] | None:
+        """The same of sizes for which there is no native form yet."""
+        is_moved = [*map(_storage, self._shown)] != self._storages
+        if self.freed or is_moved or self._is_written():
+            return None
+        return program.arrays_of_any_size([*gradients, *self._kept])
 
     def _lengths(self) -> list[np.ndarray]:
         """Arrays that have the sizes which values decided."""
@@ -501,7 +524,7 @@ class CallRecord:
         running.record, running.node, running.is_open = self, node, kind.is_open
         contexts, context.contexts = context.contexts, self.contexts
         try:
-            found = self._run(backward, kind, [*map(_row_major, gradients)])
+            found = self._run(backward, kind, _apart(gradients))
         except EagerOnlyError as error:
             raise LucidError(
                 f"the gradients of a compiled function's result can't be computed natively: {error}"
@@ -551,7 +574,7 @@ class CallRecord:
 
 
 def _leave_on(own: OwnLeaves, gradients: Sequence[np.ndarray]) -> bool:
-    """Let arrays be the gradients of leaves, if none of those has one; whether that is so."""
+    """Let arrays be the gradients of leaves that have none, nor hooks; whether that is so."""
     with lock:
         if held:
             wait_for(frozenset(map(id, own.tensors)))
@@ -559,7 +582,7 @@ def _leave_on(own: OwnLeaves, gradients: Sequence[np.ndarray]) -> bool:
             pairs = zip(own.tensors, gradients, strict=True)
             if not all(leaf._type == type_of_array(array) for leaf, array in pairs):
                 return False
-            own.native = NativeLeaves(own.tensors)
+            own.native = NativeLeaves(own.tensors, own.nodes)
         is_left: bool = own.native.leave(*gradients)
     return is_left
 
@@ -577,11 +600,16 @@ def _tensor_on(array: np.ndarray, type: TensorType, strides: Strides | None = No
     return made
 
 
-def _row_major(gradient: TensorCore) -> TensorCore:
-    """A gradient as the backward was compiled for, however it lies."""
-    array = gradient._array
-    is_row_major = array is None or array.flags.c_contiguous
-    return gradient if is_row_major else with_history_of(gradient, gradient._own_copy())
+def _apart(gradients: Sequence[TensorCore]) -> list[TensorCore]:
+    """Gradients as a backward is compiled for: row-major, and none on the memory of another."""
+    found: list[TensorCore] = []
+    for gradient in gradients:
+        array = gradient._array
+        is_right = array is None or array.flags.c_contiguous
+        if not is_right or any(x._storage is gradient._storage for x in found):
+            gradient = with_history_of(gradient, gradient._own_copy())
+        found.append(gradient)
+    return found
 
 
 class CompiledBackward(CustomNode):
@@ -634,56 +662,90 @@ class CompiledBackward(CustomNode):
 
     def _on_arrays(self, gradients: Sequence[Gradient | None]) -> Sequence[Gradient | None] | None:
         run, rule = context.backward_run, self._record.rule
+        if run is None:
+            return None
+        nodes = self._nodes_before(run) if self._layer.upstream else ()
+        if not nodes:
+            return self._at_once(run, self._number, self._edges, gradients)
+        arrived = [*(x for node in nodes for x in run.take(node)), *gradients]
+        number, places = rule.first(self._number + 1)
+        edges = [(self if k == self._number else nodes[k])._edges[i] for k, i in places]
+        parts = self._at_once(run, number, edges, arrived)
+        if parts is None:
+            given = tuple([None if x is None else run.shown(_unshared(x)) for x in arrived])
+            parts = self._differentiate(number, edges, given, _wanted(edges, run), is_open=False)
+        for edge, part in zip(edges, parts, strict=False):  # none: they are where the walk ends
+            if edge is not None and part is not None:
+                run.send(edge, part)
+        return ()
+
+    def _nodes_before(self, run: BackwardRun) -> Sequence[CompiledBackward]:
+        """The nodes of all layers before this one, if nobody is to see what arrives there.
+
+        They are run with it: whatever else leads to their results was recorded later, and has run.
+        """
+        pairs = zip(self._layer.upstream, self._edges, strict=False)
+        found: dict[int, Any] = {number: edge[0] for (number, _), edge in pairs if edge is not None}
+        if any(node._is_observed or node in run.targets for node in found.values()):
+            return ()
+        return [found[number] for number in range(self._number)]
+
+    def _at_once(
+        self,
+        run: BackwardRun,
+        number: int,
+        edges: Sequence[Edge | None],
+        gradients: Sequence[Gradient | None],
+    ) -> Sequence[Gradient | None] | None:
+        """Gradients at edges by a native call; none if they are on leaves; None if it can't be."""
         given, sent = [], []
         for gradient in gradients:
             sent.append(gradient is not None)
             if gradient is None:
                 continue
-            array = gradient if isinstance(gradient, np.ndarray) else data_of(gradient)
+            array = gradient if isinstance(gradient, np.ndarray) else gradient._array
             if array is None:
                 return None
             given.append(np.asarray(array, order="C"))  # a mean's is one number everywhere
-        if run is None or not given:
+        if not given:
             return None
-        own = rule.own_leaves[self._number]
-        is_own = self._led_to is own.edges
-        wanted = own.every if is_own and run.wanted is None else self._wanted(run)
-        backward = rule.backward((self._number, tuple(sent), wanted, False))
+        rule = self._record.rule
+        own = rule.own_leaves[number]
+        is_own = edges is own.edges or own.leads_to(edges)
+        wanted = own.every if is_own and run.wanted is None else _wanted(edges, run)
+        backward = rule.backward((number, tuple(sent), wanted, False))
         found = self._record.on_arrays(backward, given)
         if found is None:
             return None
         self._walked = backward.__wrapped__.nodes
-        if not is_own or own.are_hooked or not run.ends_here:
-            return self._at_edges(wanted, found)
-        if not _leave_on(own, found):
-            for leaf, gradient in zip(own.tensors, found, strict=True):
-                accumulate(leaf, gradient)
-        return ()
+        if is_own and run.ends_here and _leave_on(own, found):
+            return ()
+        return _at_edges(edges, wanted, found)
 
     def _apply_in_run(self, run: BackwardRun, gradients: Gradients) -> Gradients:
-        return self._apply(gradients, self._wanted(run), run.create_graph)
-
-    def _wanted(self, run: BackwardRun) -> tuple[int, ...]:
-        """The numbers of the edges along which a walk wants gradients."""
-        edges = self._edges
-        if run.wanted is None and None not in edges:
-            return tuple(range(len(edges)))
-        return tuple([i for i, edge in enumerate(edges) if run.matters(edge)])
-
-    def _at_edges(self, wanted: tuple[int, ...], found: Sequence[Any]) -> tuple[Any, ...]:
-        """Gradients at those edges as a node gives them: one for each of its edges."""
-        parts = dict(zip(wanted, found, strict=True))
-        return tuple(map(parts.get, range(len(self._edges))))
+        return self._apply(gradients, _wanted(self._edges, run), run.create_graph)
 
     def _apply(self, gradients: Gradients, wanted: tuple[int, ...], is_open: bool) -> Gradients:
         if context.levels:
             return self._apply_in_levels(gradients, wanted, is_open)
+        return self._differentiate(self._number, self._edges, gradients, wanted, is_open=is_open)
+
+    def _differentiate(
+        self,
+        number: int,
+        edges: Sequence[Edge | None],
+        gradients: Gradients,
+        wanted: tuple[int, ...],
+        *,
+        is_open: bool,
+    ) -> Gradients:
+        """Gradients at edges by a call of the backward of a layer, or of several together."""
         sent = tuple([gradient is not None for gradient in gradients])
-        backward = self._record.rule.backward((self._number, sent, wanted, is_open))
+        backward = self._record.rule.backward((number, sent, wanted, is_open))
         given = [gradient for gradient in gradients if gradient is not None]
         found = self._record.gradients(self, backward, given)
         self._walked = backward.__wrapped__.nodes
-        return self._at_edges(wanted, found)
+        return _at_edges(edges, wanted, found)
 
     def _apply_in_levels(
         self, gradients: Gradients, wanted: tuple[int, ...], is_open: bool
@@ -709,3 +771,24 @@ class CompiledBackward(CustomNode):
 
     def _release(self) -> None:
         self._record.free(self._walked)
+
+
+def _unshared(gradient: Gradient) -> Gradient:
+    return np.array(gradient, order="C") if isinstance(gradient, np.ndarray) else gradient
+
+
+def _wanted(edges: Sequence[Edge | None], run: BackwardRun) -> tuple[int, ...]:
+    """The numbers of the edges along which a walk wants gradients."""
+    if run.wanted is None and None not in edges:
+        return tuple(range(len(edges)))
+    return tuple([i for i, edge in enumerate(edges) if run.matters(edge)])
+
+
+def _at_edges(
+    edges: Sequence[Edge | None], wanted: tuple[int, ...], found: Sequence[Any]
+) -> tuple[Any, ...]:
+    """Gradients at those edges as a node gives them: one for each of its edges."""
+    if len(wanted) == len(edges):
+        return tuple(found)
+    parts = dict(zip(wanted, found, strict=True))
+    return tuple(map(parts.get, range(len(edges))))

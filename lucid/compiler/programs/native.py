@@ -17,11 +17,11 @@ import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from lucid.autograd.node import sequence_numbers
+from lucid.autograd.node import Node, accumulator_of, sequence_numbers
 from lucid.compiler.guards.guard import ABSENT, CONTENTS, field_of
 from lucid.compiler.guards.mutable_sources import (
     AppendEffect,
@@ -36,7 +36,16 @@ from lucid.compiler.inputs.signature import PlainType
 from lucid.compiler.programs.gathering import Kind, Read
 from lucid.compiler.recording.guards import Guards
 from lucid.compiler.recording.hooks import item_of
-from lucid.compiler.results.output_specs import Constant, GraphOutput
+from lucid.compiler.results.histories import Layer
+from lucid.compiler.results.output_specs import (
+    NO_COUNTER,
+    Assembly,
+    Constant,
+    GraphOutput,
+    GraphOutputView,
+    OutputSpec,
+    Part,
+)
 from lucid.compiler.results.side_effects import SideEffects
 from lucid.dtypes import default_dtype_place
 from lucid.ir.extents import is_open, replaced
@@ -55,27 +64,33 @@ from lucid.runtime.entry.layout import (
     field_offset,
     slot_offset,
 )
+from lucid.runtime.entry.results import View
 from lucid.runtime.entry.sizes import Filling
 from lucid.runtime.entry.text import LEAVE
 from lucid.runtime.entry.words import (
+    A_DICT,
+    A_VIEW,
     ALL,
     CALLED,
+    CALLED_ON,
     CONSTANT,
-    FIRST,
+    END_OF_ARGUMENT,
+    END_OF_LAYER,
     HERE,
-    HISTORY,
     IN_CELL,
     IN_DICT,
     IN_LIST,
+    MADE,
     NUMBER_CALLED,
     NUMBER_IN_DICT,
     NUMBER_IN_TUPLE,
     OF_ARGUMENT,
-    OF_ARRAY,
+    OF_MADE,
     OTHER,
     SIZED_WORDS,
     CallHistory,
     Checked,
+    Recorded,
     Word,
     of_axis,
 )
@@ -90,6 +105,7 @@ from lucid.tensor.tensor import Tensor
 from lucid.tensor.write_locks import Keys, exchange_lock, held, lock, take_back
 
 if TYPE_CHECKING:
+    from lucid.compiler.programs.backward import CallRecord, CompiledBackward, Differentiable
     from lucid.compiler.programs.program import Program
 
 logger = logging.getLogger("lucid.native")
@@ -338,19 +354,21 @@ class NativeLeaves(Tables):
     """Leaves, as native code sees them.
 
     Attributes:
-        leave: lets arrays, one for each leaf, be their gradients, if none of them has one.
+        leave: lets arrays, one for each leaf, be their gradients, if none of them has one, and
+            nobody is told when it arrives.
     """
 
-    def __init__(self, leaves: Sequence[TensorCore]) -> None:
+    def __init__(self, leaves: Sequence[TensorCore], nodes: Sequence[Node]) -> None:
         known = _measured()
         assert known is not None
         entry, offsets = known
         super().__init__(offsets)
         plan = np.zeros(len(Word), np.int64)
         words: list[int] = []
-        for leaf in leaves:
+        for leaf, node in zip(leaves, nodes, strict=True):
             templates = self._tensor(leaf._type, template_of(leaf._type), 0)
-            words += self._keep(leaf) + offsets.gradient, *templates
+            place = self._keep(leaf) + offsets.gradient
+            words += place, *templates, id(leaf), self._keep(node)
         plan[Word.NONE], plan[Word.FALSE], plan[Word.TRUE] = map(id, (None, False, True))
         plan[Word.TENSORS], plan[Word.TENSORS_AT] = len(leaves), self._words(words)
         self._kept.append(entry)
@@ -361,7 +379,8 @@ class NativeCalls(_CallTables):
     """A plan, the function that follows it, and all that the plan refers to.
 
     Args:
-        on_arrays: whether arguments are arrays, and the result is a tuple of arrays.
+        record: of a backward, whose arguments are a call's record, like this one, and arrays of
+            gradients, and whose result is a tuple of arrays.
 
     Attributes:
         function: what to call with the arguments; it answers with `SLOW_PATH` where it isn't sure:
@@ -374,7 +393,7 @@ class NativeCalls(_CallTables):
         types: Sequence[PlainType],
         buffers: Context,
         *,
-        on_arrays: bool = False,
+        record: CallRecord | None = None,
     ) -> None:
         known = _measured()
         assert known is not None
@@ -386,19 +405,23 @@ class NativeCalls(_CallTables):
         self._program = weakref.ref(program)  # which holds this
         self._types = types
         self._open_arguments = {n for n, (type, *_) in enumerate(types) if is_open(type.size)}
-        self._on_arrays: NativeCalls | None = None
+        self._of_record: NativeCalls | None = None
+        self._made: list[GraphOutput] = []
         self._has_sized = program.has_given_sizes
         self._plan = np.zeros(len(Word), np.int64)
         self._entry = entry
         self._enter_constants(program)
         self._enter_guards(program)
-        self._enter_arguments(program, buffers, are_arrays=on_arrays)
+        self._enter_arguments(program, buffers, are_arrays=record is not None)
         self._enter_numbers(program, buffers)
         self._enter_call(program, buffers)
         self._enter_sizes(program, buffers)
         self._enter_claims(program.claims)
         self._enter_gradients(program)
-        self._enter_result(program, on_arrays)
+        if record is None:
+            self._enter_result(program)
+        else:
+            self._enter_record(record)
         decided = program.executable.decided
         if decided is not None:
             self.know_sizes(decided)
@@ -418,21 +441,23 @@ class NativeCalls(_CallTables):
         """
         return sys.getrefcount(self.function) > 2 + is_entered  # this object's, the call's own
 
-    def on_arrays(self) -> NativeCalls | None:
-        """The form that takes arrays, and returns those of the results; None: none."""
-        program, buffers = self._program(), self._kept[0]
-        assert program is not None
-        if self._on_arrays is None and program.gives_arrays:
+    def of_record(self, record: CallRecord) -> NativeCalls | None:
+        """The form that takes a call's record and arrays, and gives arrays; None: none."""
+        if self._of_record is None:
+            program, buffers, tape = self._program(), self._kept[0], record.rule.tape
+            assert program is not None
+            if not program.gives_arrays or tape.is_written or tape.goes_on:
+                return None
             with lock:
-                if self._on_arrays is None:
-                    self._on_arrays = NativeCalls(program, self._types, buffers, on_arrays=True)
-        return self._on_arrays
+                if self._of_record is None:
+                    self._of_record = NativeCalls(program, self._types, buffers, record=record)
+        return self._of_record
 
     # Tables ------------------------------------------------------------------------------
 
     def _table(
         self,
-        count: Word | Checked | CallHistory,
+        count: Word | Checked | CallHistory | Recorded,
         records: Sequence[Sequence[int]],
         plan: np.ndarray | None = None,
     ) -> None:
@@ -617,8 +642,6 @@ class NativeCalls(_CallTables):
         plan[Word.RESULTS] = len(kept)
         if not self._has_sized:
             plan[Word.RESULTS_AT] = self._results(executable, kept)
-        plan[Word.VALUES_AT] = self._words([0] * (len(self._types) + len(kept)))
-        plan[Word.ARRAYS_AT] = plan[Word.VALUES_AT] + 8 * len(self._types)
         counters = [
             (self._keep(counter) + self._offsets.fields["counter_now"], self._keep(delta))
             for counter, delta in program.counters
@@ -660,8 +683,8 @@ class NativeCalls(_CallTables):
         program = self._program()
         if program is None or not self._has_sized:
             return
-        if self._on_arrays is not None:
-            self._on_arrays.know_sizes(decided)
+        if self._of_record is not None:
+            self._of_record.know_sizes(decided)
         if self._is_learning.acquire(blocking=False):  # else another call does: these come again
             try:
                 if decided.latest is not None:
@@ -752,28 +775,92 @@ class NativeCalls(_CallTables):
         plan[Word.LATEST] = self._keep(gradients.latest)
         plan[Word.FILL] = self._keep(gradients.fill)
 
-    def _enter_result(self, program: Program, on_arrays: bool) -> None:
+    def _enter_record(self, record: CallRecord) -> None:
+        """Have what a call has kept come behind what is given."""
+        slots, words = slots_of(type(record)), np.zeros(len(Recorded), np.int64)
+        tape = record.rule.tape
+        names = "freed", "_counters", "_versions", "_kept", "_shown", "_storages"
+        words[: Recorded.CHECKED] = [slots[name] for name in names]
+        self._table(Recorded.CHECKED, [(number,) for number in sorted(tape.checked)], words)
+        words[Recorded.ROOM_AT] = self._words([0] * len(self._types))
+        self._plan[Word.GIVEN_COUNT] += 1 - len(tape.sources)
+        self._plan[Word.RECORDED_AT] = self._words([*words])
+        self._plan[Word.RESULT] = ALL
+        self._enter_values(0)
+
+    def _enter_values(self, parts: int) -> None:
+        """Room for arguments, outputs, and so many parts of these."""
+        plan, types, kept = self._plan, self._types, self._kept_results
+        plan[Word.VALUES_AT] = self._words([0] * (len(types) + len(kept) + parts))
+        plan[Word.ARRAYS_AT] = plan[Word.VALUES_AT] + 8 * len(types)
+
+    def _enter_result(self, program: Program) -> None:
         plan, result, kept = self._plan, program.result, self._kept_results
-        first = None if on_arrays else program.made_natively
-        self._made = made = [] if first is None else [first]
-        plan[Word.TENSORS] = len(made)
+        made = Assembly(kept)
+        for spec in program.tensors:
+            made.of(spec)
+        place = made.of(result) if program.is_simple else None
+        self._made = made.tensors
+        buffers = self._kept[0]
+        plan[Word.TENSORS] = len(self._made)
         if not self._has_sized:
-            plan[Word.TENSORS_AT] = self._tensors(kept, made)
-        if on_arrays:
-            plan[Word.RESULT] = ALL
-        elif type(result) is Constant and program.is_simple and not program.hosts:
+            plan[Word.TENSORS_AT] = self._tensors(kept, self._made)
+        self._enter_values(len(made.parts))
+        if type(result) is Constant and program.is_simple and not program.hosts:
             plan[Word.RESULT], plan[Word.RESULT_AT] = CONSTANT, self._keep(result.value)
-        elif made and program.is_simple and program.differentiable is None and not program.hosts:
-            plan[Word.RESULT] = FIRST
-        else:
-            buffers = self._kept[0]
-            cells = self._cells(program, buffers)
-            finish = functools.partial(
-                _finish, self._program, kept, len(self._types), plan, buffers, cells
-            )
-            plan[Word.RESULT], plan[Word.RESULT_AT] = OTHER, self._keep(finish)
-            if made and program.is_simple and not (program.hosts or program.arrays):
-                self._enter_history(program, cells)
+            return
+        places = {spec: self._place(at) for spec, at in made.made.items()}
+        self._enter_parts(made.parts)
+        cells = self._cells(program, buffers)
+        is_complete = self._enter_history(program, cells, places)
+        if place is not None and is_complete and not program.hosts:
+            plan[Word.RESULT], plan[Word.RESULT_AT] = MADE, places[result]
+            return
+        known = _Made(kept, len(self._types), plan, buffers, cells, places, is_complete)
+        finish = functools.partial(_finish, self._program, known)
+        plan[Word.RESULT], plan[Word.RESULT_AT] = OTHER, self._keep(finish)
+
+    def _place(self, place: int) -> int:
+        """Where something made is, behind the arguments: `Part.values` says how it is told."""
+        kept = self._kept_results
+        return kept.index(place) if place >= 0 else len(kept) + ~place
+
+    def _enter_parts(self, parts: Sequence[Part]) -> None:
+        records = []
+        for part in parts:
+            kind, what = part.kind, part.what
+            view = self._view(what) if kind == A_VIEW else 0
+            if kind == A_DICT:
+                given = self._words([*map(self._keep, what)])
+            elif view:
+                given = view
+            else:
+                kind, what = (CALLED_ON, what.made_of) if kind == A_VIEW else (kind, what)
+                given = self._keep(what)
+            numbers = [*map(self._place, part.values)]
+            room = self._words([0] * len(numbers))
+            records.append((kind, given, len(numbers), self._words(numbers), room))
+        self._table(Word.PARTS, records)
+
+    def _view(self, view: GraphOutputView) -> int:
+        """The words by which a view is made of the tensor that owns its memory; 0: by Python."""
+        type = view.owner.type
+        if is_open(type.size) or not type.size or context.levels:
+            return 0
+        root = view.owner.on(np.empty(type.shape, type.dtype.numpy))
+        shown = view.made_of(root)
+        whole, array, base = root._array, shown._array, shown._base
+        is_like = shown._storage is root._storage and shown._counter is root._counter
+        if not is_like or array is None or whole is None or not array.flags.writeable:
+            return 0
+        args, own = 0, ("_storage", "_counter", "_base", "_array")
+        if array is not whole:
+            offset = address_of(array) - address_of(whole)
+            places = array.shape, array.dtype, None, offset, array.strides
+            args = self._words([*map(self._keep, places)])
+        words = {View.TENSOR: self._template(shown, own=own), View.ARRAY_AT: args}
+        words[View.IS_BASED] = int(base is root)
+        return self._words([words[word] for word in View]) if base is None or base is root else 0
 
     def _cells(self, program: Program, buffers: Context) -> Mapping[int, np.ndarray]:
         """Where the live numbers lie that a call keeps for its backward, by the input's number."""
@@ -786,55 +873,104 @@ class NativeCalls(_CallTables):
                 cells[number] = np.ndarray((), buffers.expected[number].dtype, memory)
         return cells
 
-    def _enter_history(self, program: Program, cells: Mapping[int, np.ndarray]) -> None:
-        """Let native code give the result its history, where that is the same for all calls."""
+    def _enter_history(
+        self,
+        program: Program,
+        cells: Mapping[int, np.ndarray],
+        made: Mapping[OutputSpec, int],
+    ) -> bool:
+        """Let native code give results their history; whether they have all that they are to have.
+
+        cells: where live numbers lie that a call keeps. made: where native code has results.
+        """
         rule = program.differentiable
-        like = None if rule is None else rule.likeness()
+        if rule is None:
+            return True
+        like = rule.likeness()
         is_whole = self._kept_results == [*range(program.output_count)]
-        if rule is None or like is None or not is_whole or self._made[0].slot:
-            return
+        rare = program.hosts, program.arrays, program.moves_memory
+        if like is None or not is_whole or any(rare) or not made.keys() >= {*program.tensors}:
+            return False
+        record, nodes = like
+        numbers = functools.partial(_kept_numbers, self._program)
+        results = [made[spec] for spec in program.tensors]
+        layers: list[int] = []
+        for layer, node in zip(rule.layers, nodes, strict=True):
+            layers += self._layer(layer, node, results)
+        words = {
+            CallHistory.RECORD: self._template(record, own=record.OWN),
+            CallHistory.LAYERS: len(nodes),
+            CallHistory.LAYERS_AT: self._words(layers),
+            CallHistory.NODES_AT: self._words([0] * len(nodes)),
+            CallHistory.SPOT: self._keep(_spot),
+            CallHistory.NUMBERS: self._keep(numbers) if rule.tape.formulas else 0,
+            CallHistory.SEQUENCE: self._keep(sequence_numbers),
+            CallHistory.EMPTY: self._keep(()),
+        }
+        of_record, of_node = slots_of(type(record)), slots_of(type(nodes[0]))
+        owns = (*(of_record[x] for x in record.OWN), *(of_node[x] for x in nodes[0].OWN))
+        words |= dict(zip([*CallHistory][-len(owns) :], owns, strict=True))
+        plan = np.zeros(len(CallHistory), np.int64)
+        for word, value in words.items():
+            plan[word] = value
+        self._enter_sources(program, rule, cells, results, plan)
+        self._kept.append(plan)
+        self._plan[Word.HISTORY_AT] = address_of(plan)
+        return True
+
+    def _enter_sources(
+        self,
+        program: Program,
+        rule: Differentiable,
+        cells: Mapping[int, np.ndarray],
+        results: Sequence[int],
+        plan: np.ndarray,
+    ) -> None:
+        """Where a call's record has what it keeps; results: where these are, a number for each."""
         tape, places, fields = rule.tape, dict(program.arguments), self._offsets.fields
         counter, array = fields["tensor_counter"], fields["tensor_array"]
         counters = [(OF_ARGUMENT, i, counter) for i in range(program.tensor_count)]
-        counters += [(OF_ARRAY, 0, counter), *((HERE, self._keep(x), 0) for x in rule.counters)]
-        kept = []
+        for spec, place in zip(program.tensors, results, strict=True):
+            has_none = type(spec) is Constant and isinstance(spec.value, np.ndarray)
+            own = (HERE, self._keep(NO_COUNTER), 0) if has_none else (OF_MADE, place, counter)
+            counters.append(own)
+        counters += [(HERE, self._keep(x), 0) for x in rule.counters]
+        kept, tensors = [], {output.slot for output in self._made}
         for is_output, i in tape.sources:
             if is_output:
-                kept.append((OF_ARRAY, i, 0 if i else array))
+                kept.append((OF_MADE, i, array if i in tensors else 0))
             elif i in cells:
                 kept.append((CALLED, self._keep(cells[i].copy), 0))
             else:
                 kept.append((OF_ARGUMENT, places[i], array))
         shown = [(HERE, self._keep(x), 0) for x in tape.tensors]
         shown += [(OF_ARGUMENT, i, 0) for i in tape.arguments]
-        record, node = like
-        numbers = functools.partial(_kept_numbers, self._program)
-        words = {
-            CallHistory.RECORD: self._template(record, own=record.OWN),
-            CallHistory.NODE: self._template(node, own=node.OWN),
-            CallHistory.SPOT: self._keep(_spot),
-            CallHistory.NUMBERS: self._keep(numbers) if tape.formulas else 0,
-            CallHistory.SEQUENCE: self._keep(sequence_numbers),
-            CallHistory.OUTPUT_NR: self._keep(0),
-            CallHistory.EMPTY: self._keep(()),
-        }
-        of_record, of_node = slots_of(type(record)), slots_of(type(node))
-        owns = (*(of_record[x] for x in record.OWN), *(of_node[x] for x in node.OWN))
-        words |= dict(zip([*CallHistory][-len(owns) :], owns, strict=True))
-        plan = np.zeros(len(CallHistory), np.int64)
-        for word, value in words.items():
-            plan[word] = value
-        leaves = [(self._keep(leaf),) for leaf in rule.own_leaves[0].tensors]
-        for count, sources in (
-            (CallHistory.LEAVES, leaves),
-            (CallHistory.COUNTERS, counters),
-            (CallHistory.KEPT, kept),
-            (CallHistory.SHOWN, shown),
-        ):
-            self._table(count, sources, plan)
-        self._kept.append(plan)
-        self._plan[Word.HISTORY_AT] = address_of(plan)
-        self._plan[Word.RESULT] = HISTORY
+        of_state = [x for layer in rule.layers for x in layer.leaves if isinstance(x, TensorCore)]
+        self._table(CallHistory.LEAVES, [(self._keep(x),) for x in of_state], plan)
+        self._table(CallHistory.COUNTERS, counters, plan)
+        self._table(CallHistory.KEPT, kept, plan)
+        self._table(CallHistory.SHOWN, shown, plan)
+
+    def _layer(self, layer: Layer, node: CompiledBackward, results: Sequence[int]) -> Sequence[int]:
+        """The words of a layer; results: where these are."""
+        ends: list[int] = []
+        of_arguments = [leaf for leaf in layer.leaves if isinstance(leaf, int)]
+        if node._led_to is None:
+            for number, output in layer.upstream:
+                ends += END_OF_LAYER, number, self._keep(output)
+            for leaf in layer.leaves:
+                if isinstance(leaf, TensorCore):
+                    ends += HERE, self._keep((accumulator_of(leaf), 0)), 0
+                else:
+                    assert isinstance(leaf, int)
+                    ends += END_OF_ARGUMENT, leaf, 0
+        place = slots_of(type(node))["_ends" if of_arguments else "_led_to"]
+        outputs: list[int] = []
+        for number, made in enumerate(layer.outputs):
+            for position in made.positions:
+                outputs += results[position], self._keep(number)
+        tables = len(ends) // 3, self._words(ends), len(outputs) // 2, self._words(outputs)
+        return self._template(node, own=node.OWN), *tables, place
 
 
 @functools.cache
@@ -879,25 +1015,35 @@ def _spot() -> Spot:
     return user_spot()
 
 
-def _finish(
-    reference: weakref.ref[Program],
-    kept: Sequence[int],
-    count: int,
-    plan: np.ndarray,
-    buffers: Context,
-    cells: Mapping[int, np.ndarray],
-    *values: Any,
-) -> Any:
-    """What a call returns, of so many arguments and of the outputs of these numbers."""
-    program = reference()
+class _Made(NamedTuple):
+    """What native code gives to who makes a call's result: arguments, outputs, then parts.
+
+    Attributes:
+        kept: the numbers of the outputs; arguments: how many there are.
+        plan, buffers: of the call.
+        cells: where live numbers lie that a call keeps, by the input's number.
+        places: where, behind the arguments, results are that are made.
+        is_complete: whether these have their history.
+    """
+
+    kept: Sequence[int]
+    arguments: int
+    plan: np.ndarray
+    buffers: Context
+    cells: Mapping[int, np.ndarray]
+    places: Mapping[OutputSpec, int]
+    is_complete: bool
+
+
+def _finish(reference: weakref.ref[Program], known: _Made, *values: Any) -> Any:
+    """What a call returns."""
+    program, buffers = reference(), known.buffers
     assert program is not None
     outputs = Results()
-    if len(kept) == program.output_count:
-        outputs += values[count:]
-    else:
-        outputs += [None] * program.output_count  # type: ignore[list-item]
-        for number, output in zip(kept, values[count:], strict=True):
-            outputs[number] = output
+    outputs += [None] * program.output_count  # type: ignore[list-item]
+    args, made = values[: known.arguments], values[known.arguments :]
+    for number, output in zip(known.kept, made, strict=False):  # parts follow
+        outputs[number] = output
     if buffers.has_hosts:
         buffers.hosts.finish()
         if buffers.sizing is not None:
@@ -905,9 +1051,10 @@ def _finish(
             for number in program.executable.found_outputs:
                 outputs[number] = buffers.sizing.results[number]
     elif program.decides_sizes:
-        found = ctypes.cast(int(plan[Word.SIZED]), ctypes.py_object).value
+        found = ctypes.cast(int(known.plan[Word.SIZED]), ctypes.py_object).value
         outputs.sizes = found.sized.values if isinstance(found, SizedTables) else found
-    return program.finish(outputs, values[:count], cells)
+    results = {spec: made[place] for spec, place in known.places.items()}
+    return program.finish(outputs, args, known.cells, results, is_complete=known.is_complete)
 
 
 def _number_of(formula: Formula, reference: weakref.ref[Program]) -> Any:

@@ -31,7 +31,7 @@ from lucid.codegen.lower.schedule import make_program
 from lucid.compiler.guards.age import owner_of
 from lucid.compiler.guards.following import Images, is_known_by_place
 from lucid.compiler.guards.guard import ArrayGuard, ContentsGuard
-from lucid.compiler.guards.mutable_sources import AppendEffect, follow
+from lucid.compiler.guards.mutable_sources import AppendEffect, TensorProperty, follow
 from lucid.compiler.guards.restarts import RestartTrace, undo_all
 from lucid.compiler.inputs.cells import Cell, GradUse, SizesGuard
 from lucid.compiler.inputs.scalars import Formula
@@ -50,6 +50,7 @@ from lucid.compiler.results.output_specs import (
     Found,
     GraphOutput,
     LateOutput,
+    OutputSpec,
     Run,
     counter_of,
     is_early,
@@ -168,7 +169,7 @@ class Program:
         inputs: arrays of state, by the number of the input; None for others.
         native: the short way for calls with plain tensors, and the function to call; None: there is
             none, or not before a call has bound the state.
-        reads: how the short way reads the places; made_natively: the result, where it makes that.
+        reads: how the short way reads the places.
         gathering: how it finds what a call gives; None: that is tensors, and such are in places.
             names: of the arguments by keyword; given_count: of all; arrays: which are no tensors.
             tensor_count: with the tensors in places; behind them are the gradients that it finds.
@@ -232,7 +233,6 @@ class Program:
         self.entered: list[tuple[int, int]] = []
         self.counted_at: list[tuple[int, int]] = []
         self.arrays: frozenset[int] = frozenset()
-        self.made_natively: GraphOutput | None = None
         self._begun: Run | None = None
         self.in_grad_mode = context.grad_enabled
         self.default_dtype = get_default_dtype()
@@ -783,9 +783,6 @@ class Program:
         later = self._finals or self.early or self._effects or self._deferred
         self.is_simple = not (self.gradients.others or later)
         self.is_direct = not (kwargs or self._deferred)
-        if type(self.result) is GraphOutput and self.result.has_equal_history:
-            is_found = self.result.slot in self.executable.found_outputs
-            self.made_natively = None if is_found else self.result
 
     def _is_plain(self, count: int) -> bool:
         """Whether a call does nothing about gradients or effects but find, leave and record them.
@@ -853,40 +850,47 @@ class Program:
             run.changed = self._effects[-1].entries()
         self._begun = run
 
-    def finish(self, outputs: Any, args: Sequence[Any], cells: Mapping[int, np.ndarray]) -> Any:
+    @property
+    def moves_memory(self) -> bool:
+        """Whether it may give tensors of the state other memory, as assigning `.data` does."""
+        places = () if self._side_effects is None else self._side_effects.sources
+        return any(isinstance(place, TensorProperty) for place in places)
+
+    def finish(
+        self,
+        outputs: Any,
+        args: Sequence[Any],
+        cells: Mapping[int, np.ndarray],
+        made: Mapping[OutputSpec, Any],
+        *,
+        is_complete: bool,
+    ) -> Any:
         """What a call returns that native code has run; also sets what could not be promised.
 
         Calls that come after it are left to `call_native`. It can be done again after an interrupt.
 
-        outputs: `Results` of the call, with a tensor where native code has made the result.
+        outputs: `Results` of the call.
         cells: where live numbers lie that the backward is given, by the input's number.
+        made: the results that native code has made, some of `outputs` among them.
+        is_complete: whether these have their history.
         """
         rule, record = self.differentiable, None
         args = args[: self.tensor_count]
         if self.arrays:
             args = [of_array(x) if type(x) is np.ndarray else x for x in args]
-        inputs: dict[int, Any] = {}
-        if rule is not None:
-            record = CallRecord(rule, args, self.found_numbers)
-            for number, position in self.arguments:
-                inputs[number] = args[position]._array
-            for number, cell in cells.items():
-                inputs[number] = cell.copy()
-        made, result = self.made_natively, None
-        if made is not None:
-            result, outputs[made.slot] = outputs[made.slot], outputs[made.slot]._array
-            if self.is_simple:
-                if record is not None:
-                    record.attach(args, outputs, inputs, [result])
-                return result
         run = self._begun
         if run is None:
             run = Run(Call.of_tensors(args), self.output_count, outputs)
         else:
             run.call.tensors, run.outputs = args, outputs
-        run.inputs = inputs
-        if made is not None:
-            run.roots[made.slot] = result
+        if rule is not None and not is_complete:
+            record = CallRecord(rule, args, self.found_numbers)
+            inputs = {number: args[position]._array for number, position in self.arguments}
+            run.inputs = inputs | {number: cell.copy() for number, cell in cells.items()}
+        for spec, value in made.items():
+            run.done[spec] = value
+            if type(spec) is GraphOutput:
+                run.roots[spec.slot], outputs[spec.slot] = value, value._array
         found = self._deliver(run, None, record)
         if self._effects:
             self._effects[-1].forget()

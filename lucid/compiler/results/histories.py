@@ -27,8 +27,6 @@ from lucid.tensor.core import TensorCore
 from lucid.tensor.storage import VersionCounter
 
 _grad_fn, _view_chain = attrgetter("_grad_fn"), attrgetter("_view_chain")
-_tensor_hooks = attrgetter("_hooks")
-_node_hooks = attrgetter("_pre_hooks", "_post_hooks", "post_accumulate_hooks")
 
 
 class EndOf(NamedTuple):
@@ -171,6 +169,20 @@ class Layer:
     leaves: list[Leaf]
     ends: list[Edge] = field(default_factory=list)
     types: tuple[TensorType, ...] = ()
+
+
+def joined(layers: Sequence[Layer]) -> tuple[Layer, list[tuple[int, int]]]:
+    """Layers as one, whose results may depend on one another; and which of their ends it has."""
+    ends: dict[Edge, tuple[int, int]] = {}
+    leaves: list[Leaf] = []
+    for number, layer in enumerate(layers):
+        for index, leaf in enumerate(layer.leaves, len(layer.upstream)):
+            if layer.ends[index] not in ends:
+                ends[layer.ends[index]] = number, index
+                leaves.append(leaf)
+    outputs = [output for layer in layers for output in layer.outputs]
+    types = tuple([type for layer in layers for type in layer.types])
+    return Layer(outputs, [], leaves, [*ends], types), [*ends.values()]
 
 
 class History(NamedTuple):
@@ -364,7 +376,7 @@ class OwnLeaves:
 
     Attributes:
         tensors: the leaves; none where there are others.
-        edges: where their gradients go; every: the numbers of these.
+        nodes: those of the leaves; edges: where gradients go; every: the numbers of these.
         native: the leaves as native code sees them, once it has.
     """
 
@@ -372,9 +384,14 @@ class OwnLeaves:
         self.native: Any = None
         found = [leaf for leaf in leaves if isinstance(leaf, TensorCore) and leaf.is_leaf]
         self.tensors = found if len(found) == len(leaves) else []
-        self._nodes = [accumulator_of(leaf) for leaf in self.tensors]
-        self.edges: tuple[Edge, ...] = tuple([(node, 0) for node in self._nodes])
+        self.nodes: list[Node] = [accumulator_of(leaf) for leaf in self.tensors]
+        self.edges: tuple[Edge, ...] = tuple([(node, 0) for node in self.nodes])
         self.every = tuple(range(len(self.edges)))
+
+    def leads_to(self, edges: Sequence[Edge | None]) -> bool:
+        """Whether there are some, and edges lead to them."""
+        nodes = [None if edge is None else edge[0] for edge in edges]
+        return bool(nodes) and nodes == self.nodes
 
     @property
     def are_leaves(self) -> bool:
@@ -382,11 +399,6 @@ class OwnLeaves:
         tensors = self.tensors
         has_history = any(map(_grad_fn, tensors)) or any(map(_view_chain, tensors))
         return bool(tensors) and not has_history
-
-    @property
-    def are_hooked(self) -> bool:
-        """Whether somebody is told when their gradients arrive."""
-        return any(map(_tensor_hooks, self.tensors)) or any(map(any, map(_node_hooks, self._nodes)))
 
 
 def leaf_edge(leaf: TensorCore) -> Edge:

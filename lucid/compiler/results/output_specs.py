@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
@@ -16,11 +16,14 @@ from lucid.compiler.results.replayed_effects import Entries
 from lucid.ir.classes import isinstance
 from lucid.ir.extents import Extent, is_open, replaced
 from lucid.ir.types import TensorType, type_of_array
+from lucid.runtime.entry.words import A_CONSTANT, A_VIEW
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, ViewChain, _new, of_array
 from lucid.tensor.storage import Storage, VersionCounter, ViewGuard
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import replay
+
+NO_COUNTER = VersionCounter()  # of an array: NumPy writes unnoticed
 
 
 class Run:
@@ -62,10 +65,73 @@ class Run:
         return counter
 
 
+@dataclass(slots=True, eq=False)
+class Part:
+    """What machine code makes of other values of a call.
+
+    Attributes:
+        kind: of `entry.words`: a constant, a tuple, a dict, a view, or what a callable makes.
+        what: the constant, the keys, the view, or the callable.
+        values: what it is made of: the numbers of outputs, or `~n` for the n-th part.
+    """
+
+    kind: int
+    what: Any = None
+    values: Sequence[int] = ()
+
+
+class Assembly:
+    """What machine code makes of a call's outputs: tensors, and then parts of those.
+
+    Args:
+        outputs: numbers of those that each call has in memory of its own.
+
+    Attributes:
+        tensors: the outputs that become tensors.
+        places: what is made, as in `Part.values`; None: it is Python's.
+    """
+
+    def __init__(self, outputs: Collection[int]) -> None:
+        self._outputs = outputs
+        self.tensors: list[GraphOutput] = []
+        self.parts: list[Part] = []
+        self.places: dict[OutputSpec, int | None] = {}
+
+    def of(self, spec: OutputSpec) -> int | None:
+        """Where a value is."""
+        if spec not in self.places:
+            self.places[spec] = spec.assemble(self)
+        return self.places[spec]
+
+    def tensor(self, output: GraphOutput) -> int | None:
+        """The tensor that owns an output."""
+        if output.slot not in self._outputs or not output.has_equal_history:
+            return None
+        self.tensors.append(output)
+        return output.slot
+
+    @property
+    def made(self) -> dict[OutputSpec, int]:
+        """What is made, and where."""
+        return {spec: place for spec, place in self.places.items() if place is not None}
+
+    def part(self, kind: int, what: Any, specs: Sequence[OutputSpec] = ()) -> int | None:
+        """A part of what is made for others."""
+        values = [place for spec in specs if (place := self.of(spec)) is not None]
+        if len(values) < len(specs):
+            return None
+        self.parts.append(Part(kind, what, values))
+        return ~(len(self.parts) - 1)
+
+
 class OutputSpec:
     """How each call makes one value."""
 
     __slots__ = ()
+
+    def assemble(self, assembly: Assembly) -> int | None:
+        """Where machine code has the value; None: it is Python's."""
+        return None
 
     def make(self, run: Run) -> Any:
         """The value for this call."""
@@ -93,10 +159,10 @@ class Views:
     def __bool__(self) -> bool:
         return bool(self.chain)
 
-    def of(self, tensor: Any, run: Run) -> Any:
+    def of(self, tensor: Any, run: Run | None) -> Any:
         """The view of a tensor, without a history."""
         chain = self.chain
-        if self.slots:
+        if self.slots and run is not None:
             chain = replaced(chain, lambda size: run.outputs[self.slots[size]].item())
         before = context.grad_enabled
         context.grad_enabled = False
@@ -114,6 +180,9 @@ class Constant(OutputSpec):
 
     def make(self, run: Run) -> Any:
         return self.value
+
+    def assemble(self, assembly: Assembly) -> int | None:
+        return assembly.part(A_CONSTANT, self.value)
 
 
 @dataclass(eq=False, slots=True)
@@ -194,6 +263,9 @@ class GraphOutput(OutputSpec):
             run.roots[self.slot] = result
         return result
 
+    def assemble(self, assembly: Assembly) -> int | None:
+        return assembly.tensor(self)
+
     def with_history(self, result: Tensor, run: Run | None = None) -> Tensor:
         """The result with what is special about its history."""
         if self.past is not None:
@@ -236,11 +308,24 @@ class GraphOutputView(GraphOutput):
         return cast(Tensor, OutputSpec.of(self, run))
 
     def make(self, run: Run) -> Tensor:
-        root = self.owner.of(run)
-        result = self.views.of(root, run) if self.views else root._alias()
+        result = self._view(self.owner.of(run), run)
         if self.own is not None:
             result._counter = run.counter(*self.own)
         return self.with_history(result, run)
+
+    def assemble(self, assembly: Assembly) -> int | None:
+        if self.own is not None or self.views.slots or not self.has_equal_history:
+            return None
+        return assembly.part(A_VIEW, self, [self.owner])
+
+    def made_of(self, root: Tensor) -> Tensor:
+        """The view, of the tensor that owns the memory."""
+        return self.with_history(self._view(root))
+
+    def _view(self, root: Tensor, run: Run | None = None) -> Tensor:
+        result: Tensor = self.views.of(root, run) if self.views else root._alias()
+        result._spot = None  # as that of other results
+        return result
 
 
 @dataclass(eq=False, slots=True)

@@ -14,10 +14,11 @@ from functools import partial
 from typing import Any
 
 from lucid.compiler.inputs.late import key_of
-from lucid.compiler.results.output_specs import OutputSpec, Run
+from lucid.compiler.results.output_specs import Assembly, OutputSpec, Run
 from lucid.ir.classes import isinstance
 from lucid.ir.errors import EagerOnlyError
 from lucid.ir.whose_code import is_as_users, is_librarys, is_users
+from lucid.runtime.entry.words import A_DICT, A_TUPLE, CALLED_ON
 from lucid.tensor.core import TensorCore
 from lucid.tensor.size import Size
 from lucid.tensor.tree import attributes_beside, fields_of, is_record, named_tuple
@@ -50,6 +51,14 @@ class BuiltContainer(OutputSpec):
 
     def make(self, run: Run) -> Any:
         return self._rebuild([child.of(run) for child in self.children])
+
+    def assemble(self, assembly: Assembly) -> int | None:
+        rebuild, children = self._rebuild, self.children
+        if rebuild is tuple:
+            return assembly.part(A_TUPLE, None, children)
+        if isinstance(rebuild, partial) and rebuild.func is _dict and rebuild.args[0] is dict:
+            return assembly.part(A_DICT, rebuild.args[1], children)
+        return assembly.part(CALLED_ON, lambda *values: rebuild([*values]), children)
 
 
 def is_node(value: Any) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from lucid.codegen.llvm.builder import Module, Val, const
 from lucid.runtime.entry.words import (
+    ALL,
     LEAF,
     NO_GRAD,
     NUMBER_CALLED,
@@ -124,7 +125,8 @@ def _define_arguments(module: Module, layout: Layout) -> None:
             low, high = b.add(data, b.word(record, 5)), b.add(data, b.word(record, 6))
             with b.loop(0, loop.index) as others:
                 other = b.word(args, others.index)
-                b.require(b.ne(memory, b.call("memory", "i64", plan, other)))
+                is_apart = b.ne(memory, b.call("memory", "i64", plan, other))
+                b.require(b.or_(is_apart, b.eq(b.word(plan, Word.RESULT), ALL)))
                 before = b.record(table, others.index, ARGUMENT)
                 with b.if_(b.ne(b.or_(is_written, b.word(before, 8)), 0)):
                     held = b.word(b.word(plan, Word.HELD_AT), others.index)

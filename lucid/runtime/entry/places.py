@@ -5,10 +5,11 @@ Numbers in places are read by Python, as others that follow from one another.
 
 from __future__ import annotations
 
-from lucid.codegen.llvm.builder import Module
+from lucid.codegen.llvm.builder import Module, Val
 from lucid.runtime.entry.words import (
     IN_CELL,
     IN_LIST,
+    EntryBuilder,
     Layout,
     Word,
     entry_function,
@@ -23,7 +24,7 @@ def define_gather(module: Module, layout: Layout) -> None:
     _define_in_place(module, layout)
     with entry_function(module, "gather", "plan", "args") as b:
         plan, args = b.args
-        gathered, given = b.word(plan, Word.GATHERED_AT), b.word(plan, Word.GIVEN_COUNT)
+        gathered, given = b.word(plan, Word.GATHERED_AT), _given(b, plan)
         with b.loop(0, given) as loop:
             b.set_word(gathered, loop.index, b.word(args, loop.index))
         table = b.word(plan, Word.PLACES_AT)
@@ -36,10 +37,15 @@ def define_gather(module: Module, layout: Layout) -> None:
         b.answer(1)
     with entry_function(module, "release", "plan") as b:
         (plan,) = b.args
-        gathered, given = b.word(plan, Word.GATHERED_AT), b.word(plan, Word.GIVEN_COUNT)
+        gathered, given = b.word(plan, Word.GATHERED_AT), _given(b, plan)
         with b.loop(0, b.word(plan, Word.PLACES)) as loop:
             b.drop(b.word(gathered, b.add(given, loop.index)))
         b.answer(1)
+
+
+def _given(b: EntryBuilder, plan: Val) -> Val:
+    """How many of the arguments are there before."""
+    return b.sub(b.word(plan, Word.ARGUMENT_COUNT), b.word(plan, Word.PLACES))
 
 
 def _define_in_place(module: Module, layout: Layout) -> None:

@@ -9,24 +9,23 @@ CPython's stable functions. It runs with the interpreter's lock, except for a st
 
 from __future__ import annotations
 
+import functools
+
 from lucid.codegen.llvm.builder import Module, Val, const
 from lucid.codegen.llvm.target import Target
 from lucid.runtime.entry.guards import define_guards
 from lucid.runtime.entry.histories import define_history
 from lucid.runtime.entry.objects import define_tensor
 from lucid.runtime.entry.places import define_gather
+from lucid.runtime.entry.results import define_result, drop_arrays, keep_error, raise_kept
 from lucid.runtime.entry.sizes import define_sizes
 from lucid.runtime.entry.words import (
-    ALL,
-    CONSTANT,
-    FIRST,
-    HISTORY,
     IS_READY,
     IS_TOUCHED,
     RAISED,
-    ROOM,
     EntryBuilder,
     Layout,
+    Recorded,
     Word,
     entry_function,
     records,
@@ -34,6 +33,7 @@ from lucid.runtime.entry.words import (
 
 ENTER = "lucid_enter"
 LEAVE = "lucid_leave"
+_LEFT = 6  # words of what is known of a leaf
 
 
 def entry_text(target: Target, layout: Layout) -> str:
@@ -48,7 +48,7 @@ def entry_text(target: Target, layout: Layout) -> str:
         _define_leave,
         define_tensor,
         define_history,
-        _define_result,
+        define_result,
         _define_run,
         _define_enter,
         _define_leave_arrays,
@@ -148,7 +148,7 @@ def _define_run(module: Module, layout: Layout) -> None:
                 pass
         merged = branch.merge(claimed, const("i64", 0))
         with b.if_(b.and_(is_claiming, b.eq(merged, 0))):
-            _drop_arrays(b, plan)
+            drop_arrays(b, plan)
             b.answer(RAISED)
         claim = b.alloca("i64")
         b.store(merged, claim)
@@ -159,7 +159,7 @@ def _define_run(module: Module, layout: Layout) -> None:
             args = b.cast("ptrtoint", claim, "i64")
             ended = b.api("PyObject_Vectorcall", b.word(plan, Word.UNCLAIM), args, 1, 0)
             with b.if_(b.eq(ended, 0)):  # interrupted: the step has run, and all else comes first
-                _keep_error(b, b.word(plan, Word.INTERRUPT_AT))
+                keep_error(b, b.word(plan, Word.INTERRUPT_AT))
                 b.drop(b.api("PyObject_Vectorcall", b.word(plan, Word.UNCLAIM), args, 1, 0))
                 b.api("PyErr_Clear")
             b.drop(ended)
@@ -170,17 +170,23 @@ def _define_run(module: Module, layout: Layout) -> None:
 def _define_leave_arrays(module: Module, layout: Layout) -> None:
     """Let arrays be the gradients of a plan's leaves, if none of those has one; whether that is so.
 
-    Records: the place of a leaf's gradient, and the templates of a tensor.
+    Nor where somebody is told of it. Records: the place of a leaf's gradient, the templates of a
+    tensor, the leaf and its node.
     """
     with entry_function(module, LEAVE, "self", "args", "count", internal=False) as b:
         holder, args, _ = b.args
         plan = b.field(holder, layout.array_data)
         none, no, yes = (b.word(plan, word) for word in (Word.NONE, Word.FALSE, Word.TRUE))
-        with records(b, plan, Word.TENSORS, 4) as record, b.if_(b.ne(b.word(b.word(record)), none)):
-            b.own(no)
-            b.answer(no)
+        with records(b, plan, Word.TENSORS, _LEFT) as record:
+            node, hooks = b.word(record, 5), ("node_pre_hooks", "node_post_hooks", "leaf_hooks")
+            found = [b.word(b.word(record)), b.field(b.word(record, 4), layout.tensor_hooks)]
+            found += [b.field(node, getattr(layout, name)) for name in hooks]
+            is_plain = functools.reduce(b.and_, [b.eq(value, none) for value in found])
+            with b.if_(b.not_(is_plain)):
+                b.own(no)
+                b.answer(no)
         with b.loop(0, b.word(plan, Word.TENSORS)) as loop:
-            record = b.record(b.word(plan, Word.TENSORS_AT), loop.index, 4)
+            record = b.record(b.word(plan, Word.TENSORS_AT), loop.index, _LEFT)
             array = b.word(args, loop.index)
             b.own(array)
             made = b.call("tensor", "i64", record, array)
@@ -191,67 +197,6 @@ def _define_leave_arrays(module: Module, layout: Layout) -> None:
             b.drop(before)
         b.own(yes)
         b.answer(yes)
-
-
-# Results --------------------------------------------------------------------------------------
-
-
-def _define_result(module: Module, layout: Layout) -> None:
-    """What the call returns; null with an exception."""
-    _define_tensors(module)
-    with entry_function(module, "result", "plan", "args") as b:
-        plan, args = b.args
-        b.require(b.ne(b.call("tensors", "i64", plan), 0))
-        kind, value = b.word(plan, Word.RESULT), b.word(plan, Word.RESULT_AT)
-        with b.if_(b.eq(kind, CONSTANT)):
-            b.own(value)
-            b.answer(value)
-        with b.if_(b.eq(kind, FIRST)):
-            b.answer(b.word(b.word(plan, Word.ARRAYS_AT)))
-        with b.if_(b.eq(kind, ALL)):
-            made = b.api("PyTuple_New", b.word(plan, Word.RESULTS))
-            arrays = b.word(plan, Word.ARRAYS_AT)
-            with b.if_(b.eq(made, 0)):
-                _drop_arrays(b, plan)
-                b.answer(0)
-            with b.loop(0, b.word(plan, Word.RESULTS)) as loop:
-                b.api("PyTuple_SetItem", made, loop.index, b.word(arrays, loop.index))
-            b.answer(made)
-        with b.if_(b.eq(kind, HISTORY)):
-            made = b.call("history", "i64", plan, args)
-            with b.if_(b.ne(made, 1)):
-                _drop_arrays(b, plan)
-                b.answer(made)
-        values, count = b.word(plan, Word.VALUES_AT), b.word(plan, Word.ARGUMENT_COUNT)
-        with b.loop(0, count) as loop:
-            b.set_word(values, loop.index, b.word(args, loop.index))
-        count = b.add(count, b.word(plan, Word.RESULTS))
-        made = b.api("PyObject_Vectorcall", value, values, count, 0)
-        error = b.cast("ptrtoint", b.alloca("i64", 3), "i64")
-        with b.if_(b.eq(made, 0)):  # whoever interrupts it, or ends the stack, comes after all
-            _keep_error(b, error)
-            limit = b.call("Py_GetRecursionLimit", "i32")
-            b.call("Py_SetRecursionLimit", "void", b.add(limit, const("i32", ROOM)))
-            b.drop(b.api("PyObject_Vectorcall", value, values, count, 0))
-            b.call("Py_SetRecursionLimit", "void", limit)
-            _raise_kept(b, error)
-        _drop_arrays(b, plan)
-        b.answer(made)
-
-
-def _define_tensors(module: Module) -> None:
-    """Make tensors of arrays."""
-    with entry_function(module, "tensors", "plan") as b:
-        (plan,) = b.args
-        arrays = b.word(plan, Word.ARRAYS_AT)
-        with records(b, plan, Word.TENSORS, 4) as record:
-            index = b.word(record)
-            made = b.call("tensor", "i64", record, b.word(arrays, index))
-            b.set_word(arrays, index, made)
-            with b.if_(b.eq(made, 0)):
-                _drop_arrays(b, plan)
-                b.answer(0)
-        b.answer(1)
 
 
 # Together -------------------------------------------------------------------------------------
@@ -284,12 +229,13 @@ def _define_attempt(module: Module, layout: Layout) -> None:
     _define_unlock(module)
     _define_locked(module, layout)
     _define_with_places(module, layout)
+    _define_with_record(module)
     with entry_function(module, "attempt", "plan", "args") as b:
         plan, args = b.args
         with b.if_(b.eq(b.word(plan, Word.ACQUIRE), 0)):
-            b.answer(b.call("with_places", "i64", plan, args))
+            b.answer(b.call("with_record", "i64", plan, args))
         _go_long_way_unless(b, plan, b.ne(b.call("lock", "i64", plan), 0))
-        result = b.call("with_places", "i64", plan, args)
+        result = b.call("with_record", "i64", plan, args)
         b.call("unlock", "i64", plan, result)
         b.answer(result)
 
@@ -317,22 +263,26 @@ def _define_unlock(module: Module) -> None:
         error = b.cast("ptrtoint", b.alloca("i64", 3), "i64")
         is_error = b.eq(result, 0)
         with b.if_(is_error):
-            _keep_error(b, error)
+            keep_error(b, error)
         b.drop(b.api("PyObject_CallNoArgs", b.word(plan, Word.RELEASE)))
         with b.if_(is_error):
-            _raise_kept(b, error)
+            raise_kept(b, error)
         b.answer(1)
 
 
-def _keep_error(b: EntryBuilder, error: Val) -> None:
-    """Move CPython's exception to three words at an address."""
-    b.api("PyErr_Fetch", *(b.add(error, 8 * i) for i in range(3)))
-
-
-def _raise_kept(b: EntryBuilder, error: Val) -> None:
-    """Raise what is kept there, in place of what is raised now."""
-    b.api("PyErr_Restore", *(b.word(error, i) for i in range(3)))
-    b.set_word(error, 0, 0)
+def _define_with_record(module: Module) -> None:
+    """The same as `with_places`, with what a call has kept behind what is given now."""
+    with entry_function(module, "with_record", "plan", "args") as b:
+        plan, args = b.args
+        words = b.word(plan, Word.RECORDED_AT)
+        with b.if_(b.eq(words, 0)):
+            b.answer(b.call("with_places", "i64", plan, args))
+        _go_long_way_unless(b, plan, b.ne(b.call("take_kept", "i64", plan, args), 0))
+        kept = b.word(b.add(b.word(args), b.word(words, Recorded.KEPT)))
+        b.own(kept)  # another thread may run this backward, and free it
+        result = b.call("with_places", "i64", plan, b.word(words, Recorded.ROOM_AT))
+        b.drop(kept)
+        b.answer(result)
 
 
 def _define_with_places(module: Module, layout: Layout) -> None:
@@ -401,7 +351,7 @@ def _define_locked(module: Module, layout: Layout) -> None:
         interrupt = b.word(plan, Word.INTERRUPT_AT)
         with b.if_(b.ne(interrupt, 0)), b.if_(b.ne(b.word(interrupt), 0)):
             b.drop(result)
-            _raise_kept(b, interrupt)
+            raise_kept(b, interrupt)
             b.answer(0)
         b.answer(result)
 
@@ -431,7 +381,7 @@ def _define_fits(module: Module, layout: Layout) -> None:
             b.require(b.ne(b.word(awake), 0))
         with b.if_(b.ne(b.word(plan, Word.ASKS_USER), 0)):
             b.require(b.ne(b.call("arguments", "i64", plan, args), 0))
-        for guard in ("here", "holds", "numbers"):
+        for guard in ("here", "holds", "are_leaves", "numbers"):
             b.require(b.ne(b.call(guard, "i64", plan), 0))
         b.require(b.ne(b.call("sizes", "i64", plan, args), 0))
         begin = b.word(plan, Word.BEGIN)
@@ -480,16 +430,9 @@ def _define_fails(module: Module) -> None:
         with b.if_(b.eq(code, RAISED)):
             b.call("give_back", "i64", plan, batch)
             b.answer(0)
-        _drop_arrays(b, plan)
+        drop_arrays(b, plan)
         b.call("give_back", "i64", plan, batch)
         b.answer(b.api("PyObject_CallNoArgs", b.word(plan, Word.RAISE)))
-
-
-def _drop_arrays(b: EntryBuilder, plan: Val) -> None:
-    """Let go of the results that were made for a call."""
-    arrays = b.word(plan, Word.ARRAYS_AT)
-    with b.loop(0, b.word(plan, Word.RESULTS)) as loop:
-        b.drop(b.word(arrays, loop.index))
 
 
 def _define_finish(module: Module, layout: Layout) -> None:

@@ -28,6 +28,7 @@ IMPORTS = (
     "PyFrame_GetLasti",
     "PyIter_Next",
     "PyList_Append",
+    "PyList_AsTuple",
     "PyList_GetItem",
     "PyList_Insert",
     "PyList_New",
@@ -177,19 +178,19 @@ class Word(IntEnum):
     LATEST = 33  # a list with the latest batch in it
     RESULTS = 34  # number of the output, callable, arguments at, their number
     RESULTS_AT = 35
-    ARRAYS_AT = 36  # the new arrays: the last ones of the values
+    ARRAYS_AT = 36  # the new arrays, among the values
     RAISE = 37  # a callable that raises what the step found
     COUNTERS = 38  # place, increment
     COUNTERS_AT = 39
-    # A constant, the first new array, the same with a history, a tuple of them, or of a callable on
-    # the values.
+    # A constant, one of the values that are made, a tuple of the new arrays, or what a callable
+    # makes of the values; and which one.
     RESULT = 40
     RESULT_AT = 41
     # Arrays that become tensors: which one, templates of its storage, counter and tensor. A
     # template: function, class, empty tuple, template, number of words, words at.
     TENSORS = 42
     TENSORS_AT = 43
-    VALUES_AT = 44  # the arguments, then the new arrays
+    VALUES_AT = 44  # the arguments, then what is made: the new arrays, and parts
     HELD_AT = 45  # the arrays of the arguments; kept alive while others may run
     FREE = 46  # a list of the buffers and tables that no call uses; that of the plan, and its words
     BUFFERS = 47
@@ -230,7 +231,12 @@ class Word(IntEnum):
     FILLINGS = 77  # addresses of what fills in words for new sizes
     FILLINGS_AT = 78
     EXCEPTION = 79  # Python's class: the long way comes to these again, but to no interrupt
-    HISTORY_AT = 80  # words of `CallHistory`, for a result of that kind
+    HISTORY_AT = 80  # words of `CallHistory`, where results have one; or 0
+    # What is made of the new tensors, one after the other: kind, constant, keys, callable or words
+    # of `results.View`, count of values, their numbers at, room for them.
+    PARTS = 81
+    PARTS_AT = 82
+    RECORDED_AT = 83  # words of `Recorded`, where the first argument is a call's record; or 0
 
 
 class Checked(IntEnum):
@@ -251,39 +257,62 @@ class Checked(IntEnum):
 
 
 class CallHistory(IntEnum):
-    """Words for the history of the first new array's tensor: a call's record, and a node before it.
+    """Words for the history of results: a call's record, and a node before it for each layer.
 
     Sources are told by where they are, a number there, and the field to take of it, or 0: itself.
     """
 
-    RECORD = 0  # templates
-    NODE = 1
-    SPOT = 2  # callable: where the user's code stands
-    SEQUENCE = 3  # an iterator over the numbers of nodes
-    NUMBERS = 4  # callable: the Python numbers that the call keeps; or 0: there are none
-    OUTPUT_NR = 5  # an int
-    EMPTY = 6  # the empty tuple
-    LEAVES = 7  # tensors that must be leaves still
-    LEAVES_AT = 8
-    COUNTERS = 9  # sources: of version counters, of what is kept, and of tensors that are shown
-    COUNTERS_AT = 10
-    KEPT = 11
-    KEPT_AT = 12
-    SHOWN = 13
-    SHOWN_AT = 14
-    # Offsets of the fields of the record, then of the node.
-    SPOT_OF_RECORD = 15
-    FREED = 16
-    CONTEXTS = 17
-    NUMBERS_OF_RECORD = 18
-    COUNTERS_OF_RECORD = 19
-    VERSIONS = 20
-    KEPT_OF_RECORD = 21
-    SHOWN_OF_RECORD = 22
-    STORAGES = 23
-    RECORD_OF_NODE = 24
-    SEQUENCE_OF_NODE = 25
-    SPOT_OF_NODE = 26
+    RECORD = 0  # a template
+    # Template of its node; sources of where gradients go, values that are outputs and which ones;
+    # where the node has the first, if there are some.
+    LAYERS = 1
+    LAYERS_AT = 2
+    NODES_AT = 3  # room for the nodes
+    SPOT = 4  # callable: where the user's code stands
+    SEQUENCE = 5  # an iterator over the numbers of nodes
+    NUMBERS = 6  # callable: the Python numbers that the call keeps; or 0: there are none
+    EMPTY = 7  # the empty tuple
+    LEAVES = 8  # tensors that must be leaves still
+    LEAVES_AT = 9
+    COUNTERS = 10  # sources: of version counters, of what is kept, and of tensors that are shown
+    COUNTERS_AT = 11
+    KEPT = 12
+    KEPT_AT = 13
+    SHOWN = 14
+    SHOWN_AT = 15
+    # Offsets of the fields of the record, then of a node.
+    SPOT_OF_RECORD = 16
+    FREED = 17
+    CONTEXTS = 18
+    NUMBERS_OF_RECORD = 19
+    COUNTERS_OF_RECORD = 20
+    VERSIONS = 21
+    KEPT_OF_RECORD = 22
+    SHOWN_OF_RECORD = 23
+    STORAGES = 24
+    RECORD_OF_NODE = 25
+    SEQUENCE_OF_NODE = 26
+    SPOT_OF_NODE = 27
+
+
+class Recorded(IntEnum):
+    """Words for what a call has kept, which its record gives in the place of arguments.
+
+    Attributes:
+        FREED: offsets of fields of the record, as are the following ones.
+        CHECKED: numbers of the version counters that are to be where they were.
+        ROOM_AT: a place for all arguments.
+    """
+
+    FREED = 0
+    COUNTERS = 1
+    VERSIONS = 2
+    KEPT = 3
+    SHOWN = 4
+    STORAGES = 5
+    CHECKED = 6
+    CHECKED_AT = 7
+    ROOM_AT = 8
 
 
 # Words of a call's buffers: whether all inputs are in its table, whether we have written there, and
@@ -293,10 +322,12 @@ SIZED_WORDS = 6  # of a record of sizes, before these
 MULTIPLY, ADD, QUOTIENT, LESS, EQUAL = range(5)  # what a step does
 MOST_AXES = 64  # of an array
 NUMBER_IN_DICT, NUMBER_IN_TUPLE, NUMBER_CALLED = range(3)
-CONSTANT, FIRST, HISTORY, ALL, OTHER = range(5)
+CONSTANT, MADE, ALL, OTHER = range(4)
+A_CONSTANT, A_TUPLE, A_DICT, A_VIEW, CALLED_ON = range(5)  # what a part is
 IN_DICT, IN_LIST, IN_CELL = range(3)
-# Where a source is: it is the number itself; it has that number there; what a callable makes.
-HERE, OF_ARGUMENT, OF_ARRAY, CALLED = range(4)
+# Where a source is: it is the number itself; it has that number there; what a callable makes; where
+# the gradient of an argument goes, and that of an output, which is the field, of a layer before.
+HERE, OF_ARGUMENT, OF_MADE, CALLED, END_OF_ARGUMENT, END_OF_LAYER = range(6)
 RAISED = 1 << 40  # in place of a code of the step: an exception is set
 
 
