@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Callable, Collection
 from functools import cache
+from types import FunctionType
 from typing import Any, TypeVar
 
 T = TypeVar("T", bound=Callable[..., Any])
@@ -19,6 +20,7 @@ T = TypeVar("T", bound=Callable[..., Any])
 _HEADING = re.compile(r"(?:^|\n\n)(Inputs|Shapes|Attributes|Args|Returns|Raises):\n(?= )")
 _SAID = re.compile(r"\n +([*\w, ]+):")
 _ENTRY = re.compile(r"^    (\*{0,2}\w+(?:, \*{0,2}\w+)*):", re.MULTILINE)
+_CALLED = re.compile(r"(?<!def )\b\w+(?=\()")
 
 
 def like(other: Callable[..., Any], axes: int = 1, **renamed: str) -> Callable[[T], T]:
@@ -55,8 +57,8 @@ def like(other: Callable[..., Any], axes: int = 1, **renamed: str) -> Callable[[
             for word, instead in renamed.items():
                 theirs = re.sub(rf"\b{word}\b", instead, theirs)
             parts = _sections(over(theirs, axes))
-            name = rf"(?<!def )\b{other.__name__}(?=\()"
-            parts[_EXAMPLES] = re.sub(name, value.__name__, parts[_EXAMPLES])
+            names = {other.__name__: value.__name__}
+            parts[_EXAMPLES] = _CALLED.sub(lambda x: names.get(x[0], x[0]), parts[_EXAMPLES])
             return _filled(inspect.cleandoc(own), _joined(parts), _parameters(value))
 
         return _say(value, filled)
@@ -143,7 +145,7 @@ def described(value: T) -> T:
 def _described_text(value: Callable[..., Any], own: str) -> str:
     """A docstring with what it leaves out."""
     shared, errors = _shared(value.__module__)
-    parameters = _signature(value).parameters
+    parameters = dict.fromkeys(_names(value))
     said_of = {word for names in _SAID.findall(own) for word in re.findall(r"\w+", names)}
     raised = [
         f"    {error}: {said}"
@@ -159,7 +161,23 @@ def _described_text(value: Callable[..., Any], own: str) -> str:
 
 
 _described: set[Callable[..., Any]] = set()
-_signature = cache(inspect.signature)  # asked for often while the library is imported
+_signature = cache(inspect.signature)
+
+
+def _names(value: Callable[..., Any]) -> list[str]:
+    """Names of the parameters, in order.
+
+    Of a function its code has them: to ask for the signatures of all takes a tenth of an import.
+    """
+    function = inspect.unwrap(value, stop=lambda x: hasattr(x, "__signature__"))
+    if type(function) is not FunctionType or hasattr(function, "__signature__"):
+        return [*_signature(value).parameters]
+    code = function.__code__
+    first, last = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
+    names, flags = code.co_varnames, code.co_flags
+    packed = bool(flags & inspect.CO_VARARGS)
+    more = names[last + packed :][: bool(flags & inspect.CO_VARKEYWORDS)]
+    return [*names[:first], *names[last : last + packed], *names[first:last], *more]
 
 
 @cache
@@ -227,7 +245,7 @@ def over(text: str, axes: int) -> str:
 
 
 def _parameters(value: Callable[..., Any]) -> list[str]:
-    return [name for name in _signature(value).parameters if name != "self"]
+    return [name for name in _names(value) if name != "self"]
 
 
 def _filled(own: str, other: str, parameters: Collection[str]) -> str:

@@ -218,3 +218,15 @@ def test_the_package_is_there_before_the_compiler_and_its_libraries() -> None:
     loaded = {*run.stdout.split()}
     assert "lucid.tensor.core" in loaded
     assert loaded.isdisjoint({"llvmlite", "networkx", "lucid.codegen.llvm.library"})
+
+
+def test_a_model_whose_backward_stands_outside_is_compiled_without_networkx() -> None:
+    """Its import takes as long as a tenth of a large step's first call."""
+    script = """
+import sys, lucid
+model = lucid.compile(lambda x: x.exp().sin().sum())
+model(lucid.ones(3, requires_grad=True)).backward()
+print(*sys.modules)
+"""
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "networkx" not in run.stdout.split()

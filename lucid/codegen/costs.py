@@ -247,6 +247,8 @@ PART_CALLS = 64
 LONG_CALL_SECONDS = 2e-6
 # Characters of a module: there should be several for each processor, and one costs 1 ms by itself.
 PART_CHARACTERS = 200_000
+# The same for the border of steps and of eager calls, which is compiled by itself.
+ENTRY_CHARACTERS = 30_000
 # Kernels of a program that are planned before LLVM begins with them.
 FIRST_KERNELS = 8
 

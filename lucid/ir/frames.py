@@ -172,13 +172,15 @@ def edge_of_module(name: str, *parts: str) -> None:
     module = sys.modules[name]
     names = vars(module)
     own = [key for key, value in names.items() if getattr(value, "__module__", None) == name]
+    bases: dict[type, None] = {}  # which classes have in common
     for key in names.get("__all__", [key for key in own if not key.startswith("_")]):
         value = names.get(key)
         if isinstance(value, type | FunctionType):
             described(value)
         if isinstance(value, type):
-            for cls in value.__mro__:
-                if cls.__module__.partition(".")[0] == "lucid":
-                    edge_of_class(cls)
+            bases |= dict.fromkeys(value.__mro__)
         elif (found := _edged(value)) is not value:
             setattr(module, key, found)
+    for cls in bases:
+        if cls.__module__.partition(".")[0] == "lucid":
+            edge_of_class(cls)

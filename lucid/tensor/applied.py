@@ -34,7 +34,7 @@ from lucid.runtime.entry.apply import (
     UNKNOWN_HISTORY,
     Record,
     Uniform,
-    apply_text,
+    apply_module,
 )
 from lucid.runtime.entry.calls import CALL, MOST_TIMES
 from lucid.runtime.entry.common import Common
@@ -348,5 +348,5 @@ def applied() -> Applied | None:
         return None
     layout, offsets = found
     return Applied(
-        offsets, NativeFunctions(apply_text(host_target(), layout), APPLY, CALL, WALK, MADE, KEPT)
+        offsets, NativeFunctions(apply_module(host_target(), layout), APPLY, CALL, WALK, MADE, KEPT)
     )

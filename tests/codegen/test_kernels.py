@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import combinations
 
 import hypothesis
@@ -226,19 +225,19 @@ def change(program: Program, op: str, changed: Callable[[Inst], Inst]) -> None:
 @pytest.mark.parametrize(
     ("op", "changed", "problem"),
     [
-        ("load", lambda x: replace(x, form=AffineExpr(1, x.form.terms)),
+        ("load", lambda x: x._replace(form=AffineExpr(1, x.form.terms)),
          "k0 touches elements 1 .. 240 of input0, which has 0 .. 239"),
-        ("store", lambda x: replace(x, form=AffineExpr(0, ((0, 2),))),
+        ("store", lambda x: x._replace(form=AffineExpr(0, ((0, 2),))),
          "k0 touches elements 0 .. 478 of output0, which has 0 .. 239"),
-        ("tanh", lambda x: replace(x, operands=(7,)),
+        ("tanh", lambda x: x._replace(operands=(7,)),
          "k0 %1 = tanh reads (7,), which aren't all earlier values"),
-        ("load", lambda x: replace(x, dtype=f64), "k0 %0 = load is f64 in memory of f32"),
-        ("load", lambda x: replace(x, form=AffineExpr(0, ((3, 1),))),
+        ("load", lambda x: x._replace(dtype=f64), "k0 %0 = load is f64 in memory of f32"),
+        ("load", lambda x: x._replace(form=AffineExpr(0, ((3, 1),))),
          "k0 %0 = load has dims [3] in 1 loops"),
-        ("tanh", lambda x: replace(x, op="frobnicate"), "k0 %1 = frobnicate is no instruction"),
-        ("tanh", lambda x: replace(x, op="lt"), "k0 %1 = lt of f32 isn't of f32"),
-        ("tanh", lambda x: replace(x, dtype=f64), "k0 %1 = tanh of f32 isn't of f64"),
-        ("store", lambda x: replace(x, arg=9), "k0 %2 = store has no address in argument 9"),
+        ("tanh", lambda x: x._replace(op="frobnicate"), "k0 %1 = frobnicate is no instruction"),
+        ("tanh", lambda x: x._replace(op="lt"), "k0 %1 = lt of f32 isn't of f32"),
+        ("tanh", lambda x: x._replace(dtype=f64), "k0 %1 = tanh of f32 isn't of f64"),
+        ("store", lambda x: x._replace(arg=9), "k0 %2 = store has no address in argument 9"),
     ],
 )  # fmt: skip
 def test_a_wrong_instruction_is_named(
@@ -276,7 +275,7 @@ def test_a_kernel_that_reads_what_another_turn_of_its_loops_writes_is_named() ->
     given = arrays_for(graph)
     program = lowered(graph)
     interpret_program(program, given)
-    change(program, "load", lambda x: replace(x, form=AffineExpr(0, ())))
+    change(program, "load", lambda x: x._replace(form=AffineExpr(0, ())))
     with pytest.raises(VerifyError) as error:
         interpret_program(program, given)
     assert str(error.value) == "%0 reads elements of a0 that %2 writes"

@@ -63,6 +63,20 @@ def test_integer_constants_wrap() -> None:
     assert literal("i1", 1) == "true"
 
 
+def test_known_indices_are_numbers_in_code_and_addresses_stand_once_in_a_block() -> None:
+    with FunctionBuilder(Module(host_target()), "kernel", [("ptr", "p"), ("i64", "n")]) as b:
+        pointer, n = b.args
+        assert b.mul(i64(6), -7) == b.sub(-40, i64(2)) == i64(-42)
+        assert b.mul(n, 0) == i64(0)
+        assert {b.mul(n, 1), b.mul(i64(1), n), b.add(n, 0), b.add(0, n), b.sub(n, 0)} == {n}
+        assert b.at("float", pointer, b.mul(n, 0)) == pointer
+        place = b.at("float", pointer, b.add(n, 3))
+        assert b.at("float", pointer, b.add(n, 3)) == place != b.at("double", pointer, b.add(n, 3))
+        with b.if_(b.lt(n, 5)):
+            assert b.at("float", pointer, b.add(n, 3)) != place
+        b.ret()
+
+
 @pytest.mark.parametrize("n", (0, 1, 2, 7))
 def test_a_loop_carries_values_and_may_not_run(n: int) -> None:
     out = np.zeros(2, np.int64)

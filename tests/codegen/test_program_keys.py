@@ -9,6 +9,7 @@ import hypothesis
 import pytest
 from random_graphs import Case, cases
 
+import lucid
 from lucid.codegen import costs
 from lucid.codegen.llvm.target import host_target
 from lucid.codegen.lower.schedule import make_program
@@ -93,3 +94,16 @@ def test_a_key_begins_with_what_writes_the_code(monkeypatch: pytest.MonkeyPatch)
     assert key.startswith(emit.generator_version())
     monkeypatch.setattr(emit, "generator_version", lambda: "another release")
     assert emitted(graph_of(5), 64)[1].key != key
+
+
+def test_products_over_windows_whose_padding_lies_elsewhere_share_their_code() -> None:
+    """A transposed convolution of stride 2 is four of them, one for each place between elements."""
+
+    @lucid.compile
+    def step(x: lucid.Tensor, weight: lucid.Tensor) -> lucid.Tensor:
+        return lucid.nn.functional.conv_transpose2d(x, weight, stride=2, padding=1)
+
+    step(lucid.ones(16, 32, 4, 4), lucid.ones(32, 16, 4, 4))
+    text = step.stages["kernels"]
+    (name,) = re.findall(r"kernel (k\d+) = contract", text)
+    assert text.count(f"call {name}(") == 4

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +90,7 @@ def test_a_wrong_fusion_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         number = compute(self, item, forms)
         inst = self.body.insts[number]
         if inst.op == "sqrt" and any(other.op == "div" for other in self.group.items):
-            self.body.insts[number] = replace(inst, op="abs")
+            self.body.insts[number] = inst._replace(op="abs")
         return number
 
     monkeypatch.setattr(Builder, "_compute", computed)

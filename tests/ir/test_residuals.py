@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import networkx
 import numpy as np
 import pytest
 from differentiated import Build, differentiate, f, random_function, relu
@@ -12,6 +13,7 @@ from fuzzing import many
 from lucid.ir import ops
 from lucid.ir.graph import Graph, Value
 from lucid.ir.interpret import interpret
+from lucid.ir.passes.flow import FlowNetwork
 from lucid.ir.passes.residuals import Cut, equal_values, minimum_cut, nodes_between, repeat
 from lucid.ir.types import TensorType, f32, i64
 from lucid.ir.verify import verify
@@ -162,6 +164,22 @@ def test_a_cut_says_in_text_what_it_costs() -> None:
         "kept      matmul : f32[8,32], 1,024 bytes",
         "repeated  maximum : f32[8,32], work of 256 bytes",
     ]
+
+
+@pytest.mark.parametrize("seed", range(many(20)))
+def test_the_minimum_cut_nearest_to_the_sink_is_that_of_networkx(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    size = int(rng.integers(2, 30))
+    pairs = {(int(a), int(b)) for a, b in rng.integers(0, size, (4 * size, 2)) if a != b}
+    theirs, ours = networkx.DiGraph(), FlowNetwork()
+    nodes = [ours.node() for _ in range(size)]
+    theirs.add_nodes_from(nodes)
+    for a, b in sorted(pairs):
+        capacity = float(rng.integers(0, 9)) / 4
+        theirs.add_edge(a, b, capacity=capacity)
+        ours.connect(a, b, capacity)
+    _, (_, below) = networkx.minimum_cut(theirs, 0, 1)
+    assert ours.sink_side(0, 1) == {1, *below}
 
 
 @pytest.mark.parametrize("seed", range(many(20)))

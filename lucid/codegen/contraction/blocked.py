@@ -239,7 +239,8 @@ class BlockedProduct:
             for letter, axes in (*groups, ("k", self.inner))
             for number, axis in enumerate(axes)
         ]
-        lines += [f"  {axis.kind} {name} in {axis.size}{_along(axis)}" for name, axis in named]
+        along = _along if p.skips else lambda _: ""  # else the code is the same wherever padding is
+        lines += [f"  {axis.kind} {name} in {axis.size}{along(axis)}" for name, axis in named]
         for operand, offset, side in zip(self.operands, self.offsets, "ab", strict=True):
             terms = [f"{name}*{getattr(axis, side)}" for name, axis in named]
             kept = [term for term in terms if not term.endswith("*0")]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from lucid.ir import ops
 from lucid.ir.graph import Node
@@ -26,8 +26,7 @@ def fresh_dim() -> int:
     return next(_dims)
 
 
-@dataclass(frozen=True, slots=True)
-class AffineExpr:
+class AffineExpr(NamedTuple):
     """offset + sum of coefficient * dim; terms by falling coefficient, none of them 0."""
 
     offset: int = 0

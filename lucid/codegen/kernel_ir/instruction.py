@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from lucid.codegen.kernel_ir.affine import AffineExpr
 from lucid.ir.extents import is_open
@@ -87,8 +87,7 @@ class Keywords:
 InstAttributes = Bits | OpenBits | Fold | Indexed | Keywords | None
 
 
-@dataclass(frozen=True, slots=True)
-class Inst:
+class Inst(NamedTuple):
     """One instruction.
 
     Attributes:

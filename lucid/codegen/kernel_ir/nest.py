@@ -8,7 +8,7 @@ reductions, whose results the next one may use. The lanes of a vector run along 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from lucid.codegen.kernel_ir.affine import AffineExpr, form
 from lucid.codegen.kernel_ir.instruction import EFFECTS, Inst, print_inst
@@ -176,7 +176,7 @@ def dropped(index: AffineExpr, dim: int) -> AffineExpr:
 
 def renamed(inst: Inst, names: dict[int, int]) -> Inst:
     """The instruction over dims of other names."""
-    return inst if inst.form is None else replace(inst, form=inst.form.renamed(names))
+    return inst if inst.form is None else inst._replace(form=inst.form.renamed(names))
 
 
 # Dims -----------------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ def without_dim(inst: Inst, dim: int) -> Inst:
     """The instruction where the dim is 0."""
     if inst.form is None:
         return inst
-    return replace(inst, form=dropped(inst.form, dim))
+    return inst._replace(form=dropped(inst.form, dim))
 
 
 # Passes ---------------------------------------------------------------------------------------

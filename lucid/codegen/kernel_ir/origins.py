@@ -15,7 +15,7 @@ def relocated(nest: LoopNest, origins: Origins) -> LoopNest:
         if inst.has_address:
             origins.setdefault(inst.arg, inst.at.offset)
     insts = [
-        replace(inst, form=moved(inst.form, origins[inst.arg]))
+        inst._replace(form=moved(inst.form, origins[inst.arg]))
         if inst.form is not None and origins.get(inst.arg, 0)
         else inst
         for inst in nest.insts
@@ -25,4 +25,4 @@ def relocated(nest: LoopNest, origins: Origins) -> LoopNest:
 
 def moved(form: AffineExpr, origin: int) -> AffineExpr:
     """The address from an origin on."""
-    return replace(form, offset=form.offset - origin) if origin else form
+    return form._replace(offset=form.offset - origin) if origin else form

@@ -5,6 +5,7 @@ Operations pick the float or the integer instruction by the type of their operan
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -37,6 +38,8 @@ __all__ = [
     "FLOATS", "Branch", "FunctionBuilder", "Loop", "Module", "Operand", "Parameter", "Parts", "Val",
     "const", "const_lanes", "element_of", "i64", "iota", "lanes_of", "literal", "vector",
 ]  # fmt: skip
+
+_KNOWN = {"add": operator.add, "sub": operator.sub, "mul": operator.mul}
 
 
 class Loop:
@@ -113,6 +116,7 @@ class FunctionBuilder:
         attributes = f"{module.target.function_attributes} {attributes}".rstrip()
         self._head = f"define {linkage}{result} @{name}({signature}) {attributes} {{"
         self._lines: list[str] = []
+        self._results: dict[str, Val] = {}  # of what was computed once in the block
         self._count = 0
         self._terminated = True
         self.sizes: Val | None = None
@@ -175,6 +179,7 @@ class FunctionBuilder:
         if not self._terminated:
             self.jump(label)
         self._lines.append(f"{label}:")
+        self._results.clear()
         self.block = label
         self._terminated = False
 
@@ -223,8 +228,33 @@ class FunctionBuilder:
 
     def _arithmetic(self, op: str, a: Operand, b: Operand) -> Val:
         x, y = self.coerce(a, b)
+        if x.type == "i64":
+            return self._index(op, x, y)
         prefix = "f" if x.is_float else ""
         return self.emit(x.type, f"{prefix}{op} {x}, {y.name}")
+
+    def _index(self, op: str, x: Val, y: Val) -> Val:
+        """Arithmetic of indices; what is known is not computed by code."""
+        names = x.name, y.name
+        if names[0][0] != "%" != names[1][0]:
+            return i64(_KNOWN[op](*map(int, names)))
+        if op == "mul":
+            if "0" in names:
+                return i64(0)
+            if "1" in names:
+                return y if names[0] == "1" else x
+        elif names[1] == "0":
+            return x
+        elif names[0] == "0" and op == "add":
+            return y
+        return self._once("i64", f"{op} {x}, {names[1]}")
+
+    def _once(self, type_: str, text: str) -> Val:
+        """An instruction whose result is the same wherever it is in a block."""
+        found = self._results.get(text)
+        if found is None:
+            found = self._results[text] = self.emit(type_, text)
+        return found
 
     def add(self, a: Operand, b: Operand) -> Val:
         return self._arithmetic("add", a, b)
@@ -409,9 +439,10 @@ class FunctionBuilder:
 
     def at(self, element: str, pointer: Val, index: Val | int) -> Val:
         """The address of an element of an array."""
-        if type(index) is int and index == 0:
+        place = i64(index)
+        if place.name == "0":
             return pointer
-        return self.emit("ptr", f"getelementptr inbounds {element}, {pointer}, {i64(index)}")
+        return self._once("ptr", f"getelementptr inbounds {element}, {pointer}, {place}")
 
     def pinned(self, pointer: Val) -> Val:
         """The same address, as one that LLVM's loop strength reduction doesn't look behind.

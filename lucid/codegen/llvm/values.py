@@ -49,8 +49,7 @@ def mangled(type_: str) -> str:
     return f"v{lanes_of(type_)}{name}" if type_[0] == "<" else name
 
 
-@dataclass(frozen=True, slots=True)
-class Val:
+class Val(NamedTuple):
     """An SSA value or a constant: its type and how it is spelled as an operand."""
 
     type: str
@@ -97,8 +96,15 @@ def literal(element: str, value: float | Extent) -> str:
 
 def const(type_: str, value: float | Extent) -> Val:
     """`value` in every lane of `type_`."""
+    if type_ == "i64" and type(value) is int:
+        return _index(value)
     text = literal(element_of(type_), value if type_[0] != "<" else _closed(value))
     return Val(type_, f"splat ({element_of(type_)} {text})" if type_[0] == "<" else text)
+
+
+@functools.lru_cache(maxsize=4096)
+def _index(value: int) -> Val:
+    return Val("i64", literal("i64", value))
 
 
 def _closed(value: float | Extent) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import prod
 
 from lucid.codegen.contraction.axes import merge_axes
@@ -94,7 +94,7 @@ class Body:
         if len(live) < len(self.insts):
             kept = {old: new for new, old in enumerate(sorted(live))}
             self.insts = [
-                replace(self.insts[old], operands=tuple(kept[n] for n in self.insts[old].operands))
+                self.insts[old]._replace(operands=tuple(kept[n] for n in self.insts[old].operands))
                 for old in kept
             ]
         used = sorted({inst.arg for inst in self.insts if inst.arg >= self.fixed})
@@ -104,7 +104,7 @@ class Body:
         places = {old: new for new, old in enumerate(used)}
         self.args = [self.args[old] for old in used]
         self.insts = [
-            replace(inst, arg=places[inst.arg]) if inst.has_address else inst for inst in self.insts
+            inst._replace(arg=places[inst.arg]) if inst.has_address else inst for inst in self.insts
         ]
 
     def arg(self, buffer: Buffer) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import prod
 
 from lucid.codegen import costs
@@ -147,7 +146,7 @@ def tile(
 def _cut(inst: Inst, dim: int, outer: int, inner: int) -> Inst:
     if inst.form is None:
         return inst
-    return replace(inst, form=inst.form.split(dim, outer, dim, inner))
+    return inst._replace(form=inst.form.split(dim, outer, dim, inner))
 
 
 def choose_scratch(kernel: LoopNest) -> None:

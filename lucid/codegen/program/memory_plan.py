@@ -27,15 +27,17 @@ def place(
         buffer: size_of(buffer, None if sizes is None else sizes[buffer]) for buffer in spans
     }
     order = sorted(spans, key=lambda buffer: (-taken_by[buffer], buffer.index))
-    placed = np.empty((4, len(order)), np.int64)  # start, stop, first and last call
+    placed = np.empty((4, len(order)), np.int64)  # start, stop, first and last call, by start
     offsets: dict[Buffer, int] = {}
     for count, buffer in enumerate(order):
         first, last = spans[buffer]
         size = taken_by[buffer]
         before = placed[:, :count]
-        taken = before[:2, (before[2] <= last) & (before[3] >= first)]
+        taken = before[:2].compress((before[2] <= last) & (before[3] >= first), axis=1)
         offset = offsets[buffer] = _lowest(taken, size)
-        placed[:, count] = offset, offset + size, first, last
+        at = np.searchsorted(before[0], offset, side="right")
+        placed[:, at + 1 : count + 1] = placed[:, at:count]
+        placed[:, at] = offset, offset + size, first, last
     return offsets, int(placed[1].max(initial=0))
 
 
@@ -66,10 +68,10 @@ def size_of(buffer: Buffer, elements: int | None = None) -> int:
 
 
 def _lowest(taken: np.ndarray, size: int) -> int:
-    """The lowest offset of a gap of `size` bytes between intervals (row 0 to row 1)."""
-    if not taken.shape[1]:
-        return 0
-    starts, stops = taken[:, np.argsort(taken[0], kind="stable")]
-    free_from = np.concatenate(([0], np.maximum.accumulate(stops)))
-    fits = np.flatnonzero(starts - free_from[:-1] >= size)
-    return int(free_from[fits[0] if fits.size else -1])
+    """The lowest offset of a gap of `size` bytes between intervals (row 0 to row 1) in order."""
+    starts, stops = taken
+    free_from = np.zeros(len(stops) + 1, np.int64)
+    np.maximum.accumulate(stops, out=free_from[1:])
+    fits = starts - free_from[:-1] >= size
+    first = int(fits.argmax()) if len(fits) else 0
+    return int(free_from[first if len(fits) and fits[first] else -1])

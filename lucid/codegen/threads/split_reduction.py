@@ -62,7 +62,7 @@ def summed(
     for inst in body.insts[1:]:
         operands = tuple(n + 1 for n in inst.operands)
         arg = given.index(used[inst.arg]) if inst.has_address else inst.arg
-        insts.append(replace(inst, operands=operands, arg=arg))
+        insts.append(inst._replace(operands=operands, arg=arg))
     kept, names, inner = [*body.kept], [*range(dim + 1)], dim - 1
     for n in range(dim - 2, -1, -1):  # all may walk through two dims as through one
         if any(f.coefficient(n) != f.coefficient(inner) * kept[inner] for f in forms_of(insts)):
@@ -195,9 +195,9 @@ class _Copy:
                 inst = Inst("load", inst.dtype, (), self.blocks.kept, self.arg(final))
             else:
                 operands = tuple(self.new[n] for n in inst.operands)
-                inst = replace(inst, operands=operands, dtype=self.wide.get(number, inst.dtype))
+                inst = inst._replace(operands=operands, dtype=self.wide.get(number, inst.dtype))
                 if inst.has_address:
-                    inst = replace(inst, arg=self.arg(self.blocks.args[inst.arg]))
+                    inst = inst._replace(arg=self.arg(self.blocks.args[inst.arg]))
             self.new[number] = self.add(inst)
 
     def finish(self, parts: Partition | None = None) -> Call:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from math import prod
+from math import inf, prod
 
 from lucid.ir import ops
 from lucid.ir.clone import copy_node
 from lucid.ir.extents import hint
 from lucid.ir.graph import Graph, Node, Value
-from lucid.ir.late_imports import wholly
 from lucid.ir.ops.attention import AttentionSizes
 from lucid.ir.ops.contraction import split_indices
 from lucid.ir.passes.cse import value_number
+from lucid.ir.passes.flow import FlowNetwork
 from lucid.ir.passes.rematerialize import outermost_block
 
 # Bytes that could be moved in the time that one element of a map takes to compute. A value that is
@@ -106,36 +106,27 @@ def _within_blocks(graph: Graph) -> set[Value]:
 def _smallest(
     wanted: Collection[Value], free: Collection[Value], inside: Collection[Value]
 ) -> set[Value]:
-    with wholly("networkx"):
-        import networkx
-        from networkx.algorithms.flow import boykov_kolmogorov  # the fastest on such graphs
-
-    network = networkx.DiGraph()
-    seen, queue = set(wanted), [*wanted]
+    network = FlowNetwork()
+    forward, backward = network.node(), network.node()
+    queue = [*wanted]
+    ends = {value: (network.node(), network.node()) for value in queue}
     for value in queue:  # which grows meanwhile
+        before, there = ends[value]
+        network.connect(before, there, inf if value in inside else _cost(value))
         node = value.producer
-        is_free = value in free
-        if value in inside and not is_free:
-            network.add_edge((value, 0), (value, 1))  # at any cost
-        else:
-            network.add_edge((value, 0), (value, 1), capacity=0.0 if is_free else _cost(value))
-        again = None if node is None or is_free else _work(node)
-        if again is None:
-            network.add_edge("forward", (value, 0))
-            continue
-        network.add_edge("forward", (value, 0), capacity=again)
-        assert node is not None
-        for operand in node.operands:
-            network.add_edge((operand, 1), (value, 0))
-            if operand not in seen:
-                seen.add(operand)
+        again = None if node is None else _work(node)
+        network.connect(forward, before, inf if again is None else again)
+        for operand in () if node is None or again is None else node.operands:
+            if operand in free:
+                continue
+            if operand not in ends:
+                ends[operand] = network.node(), network.node()
                 queue.append(operand)
+            network.connect(ends[operand][1], before)
     for value in wanted:
-        network.add_edge((value, 1), "backward")
-    _, (_, below) = networkx.minimum_cut(
-        network, "forward", "backward", flow_func=boykov_kolmogorov
-    )
-    return {x for x in seen - {*free} if (x, 1) in below and (x, 0) not in below}
+        network.connect(ends[value][1], backward)
+    below = network.sink_side(forward, backward)
+    return {x for x, (before, there) in ends.items() if there in below and before not in below}
 
 
 def _cost(value: Value) -> float:

@@ -74,7 +74,7 @@ class History(IntEnum):
 assert Record.HISTORIES == Record.TYPES + MOST_OPERANDS
 
 
-def apply_text(target: Target, layout: Layout) -> str:
+def apply_module(target: Target, layout: Layout) -> Module:
     """IR of `lucid_apply(plan array, arguments, their number)`, a METH_FASTCALL function."""
     module = Module(target)
     define_tensor(module, layout)
@@ -101,7 +101,7 @@ def apply_text(target: Target, layout: Layout) -> str:
     ):
         define(module, layout)
     define_call(module, layout)
-    return module.text()
+    return module
 
 
 def _define_apply(module: Module, layout: Layout) -> None:

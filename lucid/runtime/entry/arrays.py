@@ -105,13 +105,13 @@ def _native() -> NativeFunctions | None:
         return None
     try:
         layout = general_layout()
-        return NativeFunctions(_text(host_target(), layout), _CALL)
+        return NativeFunctions(_module(host_target(), layout), _CALL)
     except UnknownLayoutError as reason:
         logger.info("library Functions are called through Python: %s", reason)
         return None
 
 
-def _text(target: Target, layout: dict[str, int]) -> str:
+def _module(target: Target, layout: dict[str, int]) -> Module:
     """IR of `lucid_call_arrays(plan array, arrays, their number)`, a METH_FASTCALL function.
 
     Making arrays may run other Python code, and with it other calls of the plan: from the first
@@ -171,7 +171,7 @@ def _text(target: Target, layout: dict[str, int]) -> str:
             b.own(done := b.word(plan, _Word.TRUE))
             b.answer(done)
         b.answer(made)
-    return module.text()
+    return module
 
 
 def _leave(b: EntryBuilder, plan: Val) -> None:

@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from lucid.codegen import costs
+from lucid.codegen.llvm.builder import Module
 from lucid.codegen.llvm.jit import Library
 from lucid.codegen.llvm.target import host_target
 from lucid.ir.errors import UnsupportedPythonError
 from lucid.runtime.cache import compiled
-from lucid.runtime.entry.text import ENTER, LEAVE, entry_text
+from lucid.runtime.entry.text import ENTER, LEAVE, entry_module
 from lucid.runtime.entry.words import CONTIGUOUS, IMPORTS, Layout
 from lucid.runtime.once import Once
 
@@ -188,9 +190,10 @@ class _MethodDef(ctypes.Structure):
 class NativeFunctions:
     """Machine code as functions of the interpreter, each of which gets its plan's address."""
 
-    def __init__(self, text: str, *names: str) -> None:
+    def __init__(self, module: Module, *names: str) -> None:
         imports = {name: _address(name) for name in IMPORTS}
-        self._library: Library = compiled(text, host_target(), names, imports)
+        write = functools.partial(module.write_parts, costs.ENTRY_CHARACTERS)
+        self._library: Library = compiled(write, module.target, names, imports, key=module.text())
         addresses = self._library.addresses
         self._definitions = {
             name: _MethodDef(b"call", addresses[name], _METH_FASTCALL, None) for name in names
@@ -210,7 +213,7 @@ class Entry(NativeFunctions):
     """The machine code of the entry for one layout; one in a process."""
 
     def __init__(self, layout: Layout) -> None:
-        super().__init__(entry_text(host_target(), layout), ENTER, LEAVE)
+        super().__init__(entry_module(host_target(), layout), ENTER, LEAVE)
         self.layout = layout
 
 

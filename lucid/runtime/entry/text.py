@@ -36,7 +36,7 @@ LEAVE = "lucid_leave"
 _LEFT = 6  # words of what is known of a leaf
 
 
-def entry_text(target: Target, layout: Layout) -> str:
+def entry_module(target: Target, layout: Layout) -> Module:
     """IR of `lucid_enter` and `lucid_leave(plan array, arguments, their number)`, METH_FASTCALL."""
     module = Module(target)
     parts = (
@@ -55,7 +55,7 @@ def entry_text(target: Target, layout: Layout) -> str:
     )
     for define in parts:
         define(module, layout)
-    return module.text()
+    return module
 
 
 # The call -------------------------------------------------------------------------------------
