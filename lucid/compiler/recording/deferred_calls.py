@@ -17,7 +17,7 @@ import sys
 import types
 import warnings
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, ItemsView, KeysView, Sequence, ValuesView
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +63,7 @@ _NAMES = frozenset(name for names in _TELL.values() for name in names)
 _WRITERS = "SummaryWriter"  # of whichever package: its `add_scalar` and the like
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 _METHODS = (types.MethodType, types.BuiltinFunctionType)
-_LAZY = (types.GeneratorType, map, filter, zip)
+_LAZY = (types.GeneratorType, map, filter, zip, KeysView, ValuesView, ItemsView)
 
 
 @dataclass(slots=True)
