@@ -7,6 +7,7 @@ import copy
 import csv
 import heapq
 import io
+import itertools
 import json
 import logging
 import math
@@ -84,6 +85,20 @@ def test_functions_of_numbers_that_may_raise_are_called_within_the_step(agree: A
 
     calls = [(lucid.tensor(v), lucid.tensor(k)) for v, k in (([1.5, 2.0], 2), ([-0.5, 1.0], 3))]
     natively(agree(calling(body, calls), traces=1))
+
+
+def test_the_attributes_of_an_object_hold_numbers_of_the_step(agree: Any) -> None:
+    def scenario(compile: Compile) -> Any:
+        state = SimpleNamespace(loss=0.0)
+
+        def body(x: Any) -> Any:
+            vars(state).update(loss=x.sum().item())
+            return len(vars(state)), {name: value * 2 for name, value in vars(state).items()}
+
+        step = compile(body)
+        return [(step(lucid.tensor([v, 1.0])), state.loss) for v in (1.0, -2.0, 3.0)]
+
+    natively(agree(scenario))
 
 
 def test_a_method_of_a_class_takes_what_stands_for_a_list_or_bytes(agree: Any) -> None:
@@ -929,6 +944,7 @@ def test_a_row_is_written_of_the_values_of_a_dict(agree: Any) -> None:
             log.append(i)
             writer.writerow(found.values())
             writer.writerow(found.keys())
+            writer.writerow(itertools.chain([i], reversed([*found.values()])))
             found["i"] = -1
             return x * 2
 

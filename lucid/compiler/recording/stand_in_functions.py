@@ -108,7 +108,7 @@ _TIMES = ("time", "perf_counter", "monotonic", "process_time", "thread_time")
 # Functions in C that hand values on, or ask of them what they can answer.
 _HAND_ON: frozenset[Any] = frozenset(
     {
-        *(issubclass, callable, id, getattr, setattr, hasattr, delattr, len, next),
+        *(issubclass, callable, id, getattr, setattr, hasattr, delattr, vars, dir, len, next),
         builtins.isinstance,
         *(iter, list, tuple, dict, set, frozenset, enumerate, zip, map, filter, reversed, range),
         *(slice, sum, min, max, sorted, any, all, abs, round, pow, divmod, bool, hash, super),
@@ -260,7 +260,8 @@ class StandInFunctions:
                 value.column.look()
         if (function is float or function is int) and self._is_number(only):
             return functools.partial(_as_number, function)
-        if function is map and args and (args[0] in (float, int) or args[0] in _OF_FLOATS):
+        is_in_c = bool(args) and type(args[0]) in (type, types.BuiltinFunctionType)
+        if function is map and is_in_c and (args[0] in (float, int) or args[0] in _OF_FLOATS):
             each = functools.partial(self._collector.tell, args[0])
             return lambda _, *items: map(each, *items)
         if function is next and self._goes_on(args[0] if args else None):
@@ -313,7 +314,6 @@ class StandInFunctions:
         if self._recorder.at_start.lists:
             if function in EXTREMES and type(only) in _LAZY:
                 return functools.partial(self._extreme, function)
-            is_in_c = bool(args) and type(args[0]) is types.BuiltinFunctionType
             if function is map and is_in_c and holds(args[1:], stands_for_list):
                 each = functools.partial(self._collector.tell, args[0])
                 return lambda _, *items: iter([*map(each, *items)])
