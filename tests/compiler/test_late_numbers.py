@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import bisect
+import copy
 import csv
 import heapq
 import io
+import itertools
 import json
 import logging
 import math
@@ -51,6 +53,62 @@ def calling(body: Any, calls: list[Any]) -> Any:
 
 def natively(steps: list[Any]) -> None:
     assert not [reason for step in steps for reason in step.stats.eager_reasons]
+
+
+def test_python_maps_float_and_floor_over_tensors(agree: Any) -> None:
+    def body(x: Any) -> Any:
+        parts = [row.sum() for row in x]
+        return (
+            sum(map(float, parts)),
+            [*map(int, x.argmax(1))],
+            dict(zip("ab", map(math.sqrt, x.abs().sum(1)), strict=True)),
+            sorted(map(float, parts))[0],
+            math.floor(x.sum()) + math.ceil(x.mean()),
+        )
+
+    calls = [(lucid.tensor(v),) for v in ([[1.5, 2.0], [-3.5, 1.0]], [[1.75, -2.0], [3.0, 0.5]])]
+    natively(agree(calling(body, calls)))
+
+
+def test_functions_of_numbers_that_may_raise_are_called_within_the_step(agree: Any) -> None:
+    def body(x: Any, k: Any) -> Any:
+        count = int(k)
+        return (
+            math.pow(x[0].item(), 2),
+            math.comb(5, count) + math.gcd(count, 4) + (1 << count),
+            math.fsum(row.item() for row in x),
+            math.dist(x.tolist(), [0.0, 1.0]),
+            statistics.mean(row.item() for row in x),
+            np.fromiter((row.item() for row in x), float),
+            float(np.float32(x[1].item())) * np.float64(x[0]),
+        )
+
+    calls = [(lucid.tensor(v), lucid.tensor(k)) for v, k in (([1.5, 2.0], 2), ([-0.5, 1.0], 3))]
+    natively(agree(calling(body, calls), traces=1))
+
+
+def test_the_attributes_of_an_object_hold_numbers_of_the_step(agree: Any) -> None:
+    def scenario(compile: Compile) -> Any:
+        state = SimpleNamespace(loss=0.0)
+
+        def body(x: Any) -> Any:
+            vars(state).update(loss=x.sum().item())
+            return len(vars(state)), {name: value * 2 for name, value in vars(state).items()}
+
+        step = compile(body)
+        return [(step(lucid.tensor([v, 1.0])), state.loss) for v in (1.0, -2.0, 3.0)]
+
+    natively(agree(scenario))
+
+
+def test_a_method_of_a_class_takes_what_stands_for_a_list_or_bytes(agree: Any) -> None:
+    def body(x: Any) -> Any:
+        rows = x.tolist()
+        return copy.copy(rows), list.copy(rows[0]), str.upper(f"a{x.sum().item():.1f}")
+
+    calls = [(lucid.tensor(v),) for v in ([[1.5, 2.0], [-3.5, 1.0]], [[1.75, -2.0], [3.0, 0.5]])]
+    natively(agree(calling(body, calls)))
+    agree(calling(lambda x: b"".join(row.numpy().tobytes() for row in x), calls))
 
 
 def test_item_is_a_float_of_each_call(agree: Any) -> None:
@@ -870,6 +928,29 @@ def test_a_row_is_written_as_it_was_then(agree: Any) -> None:
         for _ in range(3):
             step(lucid.ones(2))
         return rows.getvalue()
+
+    natively(agree(scenario))
+
+
+def test_a_row_is_written_of_the_values_of_a_dict(agree: Any) -> None:
+    """The row is made at the end of each call, and the step is done once."""
+
+    def scenario(compile: Compile) -> Any:
+        out, log = io.StringIO(), []
+        writer = csv.writer(out)
+
+        def body(i: int, x: Any) -> Any:
+            found = {"i": i, "loss": round(x.sum().item(), 3)}
+            log.append(i)
+            writer.writerow(found.values())
+            writer.writerow(found.keys())
+            writer.writerow(itertools.chain([i], reversed([*found.values()])))
+            found["i"] = -1
+            return x * 2
+
+        step = compile(body)
+        rows = [step(i, lucid.tensor([0.5 * i, 1.25])).tolist() for i in range(3)]
+        return rows, log, out.getvalue()
 
     natively(agree(scenario))
 

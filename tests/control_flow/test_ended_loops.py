@@ -915,6 +915,52 @@ def test_a_check_on_a_way_that_is_not_gone_does_not_fail() -> None:
     traces(step, [0.3, 0.7, 0.1])
 
 
+def test_a_place_behind_the_last_row_is_not_looked_at() -> None:
+    """A counter ends the loop, before the round that would look there."""
+
+    def step(x: Any) -> Any:
+        found, k = x.sum(), 0
+        while k < len(x):
+            if x[k] > 0:
+                found = found + x[k - 1]
+            k += 1
+        return found, k
+
+    assert traces(step) <= 3
+
+    def step_first(x: Any) -> Any:
+        found, k = x.sum(), 0
+        while k < len(x) - 1:
+            k += 1
+            if x[k] < 0:
+                continue
+            found = found * x[k]
+        return found, k
+
+    assert traces(step_first) <= 3
+
+
+def test_a_place_where_nothing_is_ends_the_trace_of_a_loop() -> None:
+    """Rounds go on with a place that is right, so Python would be told that forever."""
+
+    @lucid.compile
+    def step(x: Any, n: int) -> Any:
+        found, k = x.sum(), 0
+        while k < n:
+            k += 1
+            if x[k] > 0:
+                found = found + 1
+        return found
+
+    for start, n in ((1.0, 3), (-1.0, 3), (2.0, 3), (0.5, 4), (1.0, 2)):
+        x = start * lucid.tensor([1.0, -2.0, 3.0, -4.0])
+        if n < len(x):
+            assert step(x, n).item() == -2 * start + sum(v > 0 for v in x[1 : n + 1].tolist())
+        else:
+            with pytest.raises(IndexError, match="index 4 is out of bounds"):
+                step(x, n)
+
+
 def test_memory_that_rounds_assign() -> None:
     def always(x: Any) -> Any:
         p = x * 2

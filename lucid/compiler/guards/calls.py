@@ -308,6 +308,9 @@ class GuardCollector(Reads):
             return self.call(method, args, kwargs) or method
         if self._is_known(function, args, kwargs):
             return None
+        if isinstance(function, _METHODS_OF_CLASSES) and args and is_late(args[0]):
+            name = function.__name__  # what stands for an object has methods of its own
+            return lambda owner, *rest, **named: self.tell(getattr(owner, name), *rest, **named)
         if type(function) is functools.partial:
             given = (*function.args, *args), {**function.keywords, **kwargs}
             instead = self.instead(function.func, *given)

@@ -37,11 +37,16 @@ class CarriedCheck:
 
 
 def carry_checks(
-    graph: Graph, start: int, inputs: list[Value], carried: Collection[Value], known: set[Node]
+    graph: Graph,
+    start: int,
+    inputs: list[Value],
+    carried: Collection[Value],
+    known: set[Node],
+    undone: Value | None,
 ) -> list[CarriedCheck]:
     """Make the checks of what is carried, among the nodes from `start` on, carries.
 
-    The value that is checked becomes one that is right: what computed it computes another one.
+    From the check on the value that is checked becomes one that is right.
 
     Args:
         graph: what is recorded.
@@ -49,6 +54,7 @@ def carry_checks(
         inputs: what stands for carry and rows, in which a value that is checked is replaced.
         carried: values that differ from round to round.
         known: checks that need no other.
+        undone: whether a round is one that Python makes again, which then checks by itself.
     """
     found = []
     depends = set(carried)
@@ -60,22 +66,29 @@ def carry_checks(
         low, high = node.attributes["low"], node.attributes["high"]
         if low < high and node.operands[0] in depends and node.operands[0].type.size:
             neutral = 0 if low <= 0 < high else low
-            found.append(_carried(graph, start, inputs, node, neutral))
+            found.append(_carried(graph, start, inputs, node, neutral, undone))
     return found
 
 
 def _carried(
-    graph: Graph, start: int, inputs: list[Value], node: Node, neutral: int
+    graph: Graph,
+    start: int,
+    inputs: list[Value],
+    node: Node,
+    neutral: int,
+    undone: Value | None,
 ) -> CarriedCheck:
     (value,) = node.operands
     maker = value.producer
     raw = Value(value.type, graph, maker, value.index, value.name)
-    place = start
+    place = graph.nodes.index(node)
     if maker is None:
         inputs[inputs.index(value)] = raw
+        undone = None  # such a round would leave another number
     else:
         maker.results = tuple(raw if x is value else x for x in maker.results)
-        place = graph.nodes.index(maker) + 1
+    for earlier in graph.nodes[start:place]:  # as what tells whether there is such a round
+        earlier.operands = tuple(raw if x is value else x for x in earlier.operands)
 
     def chosen() -> Value:
         wrong = graph.constant(neutral, value.dtype)
@@ -94,7 +107,8 @@ def _carried(
         high = graph.constant(node.attributes["high"], raw.dtype)
         worst = ops.where(ops.ge(most, high), most, least)
         worst = worst if raw.dtype is i64 else ops.cast(worst, dtype=i64)
-        return ops.where(_is_within(before, node), worst, before)
+        worst = ops.where(_is_within(before, node), worst, before)
+        return worst if undone is None else ops.where(undone, before, worst)
 
     after, nodes = apart(graph, node, next_one)
     graph.nodes += nodes

@@ -17,7 +17,7 @@ import sys
 import types
 import warnings
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, ItemsView, KeysView, Sequence, ValuesView
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +63,7 @@ _NAMES = frozenset(name for names in _TELL.values() for name in names)
 _WRITERS = "SummaryWriter"  # of whichever package: its `add_scalar` and the like
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 _METHODS = (types.MethodType, types.BuiltinFunctionType)
-_LAZY = (types.GeneratorType, map, filter, zip)
+_VIEWS = (KeysView, ValuesView, ItemsView)
 
 
 @dataclass(slots=True)
@@ -428,7 +428,9 @@ def _is_error(text: str | None, category: type[Warning], module: str, place: int
 
 def _as_of_now(value: Any) -> Any:
     """What a call gets later of what may change until then."""
-    if isinstance(value, _LAZY):
+    kind = type(value)
+    is_iterator = hasattr(kind, "__next__") and kind.__module__ in ("builtins", "itertools")
+    if is_iterator or isinstance(value, _VIEWS):
         return [*value]
     if isinstance(value, (*PLAIN, tuple)):
         leaves, rebuild = flatten(value)

@@ -790,7 +790,7 @@ class EndedLoops:
             old = [scan.carry[3], *scan.carry[CONTROL + 2 :], *known.values()]
             pairs = zip(old, [counted, *new], strict=True)
             counted, *new = [ops.where(undone, x, y) for x, y in pairs]
-            scan.counted = 3
+            scan.counted, scan.undone = 3, undone
         for storage, x in zip(states, new[count:], strict=True):
             storage.value = self._loops.recorder.value_of(x)
             storage.generation += 1
@@ -878,6 +878,10 @@ class EndedLoops:
         found = _OVER
         if not is_over:
             found = recorder.exits.ask(recorder.value_of(end), "how a loop ends")
+        for check in recorded.scan.checks:
+            given, wrong = check.attributes, recorder.exits.now_of(check.operands[0]).item()
+            if not given["low"] <= wrong < given["high"]:  # an error that Python is to raise
+                raise unrolling("looks where nothing is", [recorded.place])
         if found == _LEFT:
             return not watched.stays
         if found == _OVER:

@@ -289,10 +289,8 @@ class LateScalar(SymScalar, Late):
             kind = float
         else:
             kind = type(meaning(*[arg.__class__(1) if is_live(arg) else arg for arg in args]))
-        if issubclass(kind, np.generic) and kind is not np.float64:
+        if (issubclass(kind, np.generic) and kind is not np.float64) or not is_defined:
             return self.recorder.with_arrays(text, meaning, args, {})
-        if not is_defined:
-            self._give_up(f"it takes {getattr(meaning, '__name__', 'a function')} of")
         if kind not in (int, float, np.float64):
             self._give_up(f"it computes {text} of")
         grows = meaning in _GROWING and kind is float and not _is_small_power(meaning, args)

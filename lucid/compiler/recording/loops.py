@@ -517,12 +517,16 @@ class Scan:
         carry, rows: of the round, a row of each of the xs; then the last carry, and the stacked ys.
         made: the next carry and the round's row of each of the ys, which the block has to set.
         counted: which of the carry says how many rounds have a gradient.
+        undone: whether a round is undone, and is made again by Python; None: none is.
+        checks: what is checked behind the loop.
     """
 
     carry: list[Any]
     rows: list[Any]
     made: tuple[list[Any], list[Any]] = field(init=False)
     counted: int = 1
+    undone: TensorCore | None = None
+    checks: list[GraphNode] = field(default_factory=list)
 
 
 class _Left(NamedTuple):
@@ -878,7 +882,8 @@ class Loops:
             body.enter_results([*new, *ys])
             has_gradient = any(x.requires_grad for x in (*new, *ys))
             values = [recorder.value_of(x) for x in (*new, *ys)]
-            checks = self._carry_checks(frame, values, is_while=op is ops.while_loop)
+            undone = None if scan.undone is None else recorder.value_of(scan.undone)
+            checks = self._carry_checks(frame, values, undone, is_while=op is ops.while_loop)
         writes = 1 if op is ops.while_loop else length  # of memory, as versions count them
         states, kept = self.written(frame, writes), [*frame.kept]
         before = [value for _, value, _ in states]
@@ -916,7 +921,7 @@ class Loops:
         for (storage, *_), value in zip(states, node.results[carries:], strict=False):
             storage.value = value
             storage.generation += 1
-        self._check_behind(checks, node.results[carries + len(states) :])
+        scan.checks = self._check_behind(checks, node.results[carries + len(states) :])
         if stacks:
             self._fit_stacks(body, stacks, has_gradient=has_gradient)
         results = [of_value(x) for x in node.results]
@@ -1126,24 +1131,29 @@ class Loops:
                 self._derived.add(made.producer)
 
     def _carry_checks(
-        self, frame: Frame, values: list[Value], *, is_while: bool
+        self, frame: Frame, values: list[Value], undone: Value | None, *, is_while: bool
     ) -> list[CarriedCheck]:
         """Let a body carry what it checks of its carry; a `while_loop` ends at what is wrong."""
         inputs = frame.stand_ins
         own = [*inputs, *frame.kept.values()] if is_while else inputs[: frame.body.carries]
         carried = [*own, *(value for value, *_ in frame.written.values())]
         known = self._derived | frame.checked
-        found = carry_checks(self.recorder.graph, frame.start, inputs, carried, known)
+        found = carry_checks(self.recorder.graph, frame.start, inputs, carried, known, undone)
         frame.checked.update(check.node for check in found)
         for check in found if is_while else ():
             values[0] = ops.logical_and(values[0], check.holds(check.after))
         return found
 
-    def _check_behind(self, checks: Sequence[CarriedCheck], results: Sequence[Value]) -> None:
+    def _check_behind(
+        self, checks: Sequence[CarriedCheck], results: Sequence[Value]
+    ) -> list[GraphNode]:
         """Check behind a loop what its rounds have carried of their checks."""
+        made = []
         for check, result in zip(checks, results, strict=False):
             found = self.recorder.graph.append(ops.check, (result,), check.node.attributes)
             found.location, found.scope = check.node.location, check.node.scope
+            made.append(found)
+        return made
 
     def enter(self, body: Graph) -> None:
         """File the function of a body, under a name of its own."""

@@ -109,7 +109,7 @@ _TIMES = ("time", "perf_counter", "monotonic", "process_time", "thread_time")
 # Functions in C that hand values on, or ask of them what they can answer.
 _HAND_ON: frozenset[Any] = frozenset(
     {
-        *(issubclass, callable, id, getattr, setattr, hasattr, delattr, len, next),
+        *(issubclass, callable, id, getattr, setattr, hasattr, delattr, vars, dir, len, next),
         builtins.isinstance,
         *(iter, list, tuple, dict, set, frozenset, enumerate, zip, map, filter, reversed, range),
         *(slice, sum, min, max, sorted, any, all, abs, round, pow, divmod, bool, hash, super),
@@ -124,6 +124,7 @@ _OF_FLOATS: frozenset[Any] = frozenset(
         *(math.exp, math.expm1, math.log, math.log2, math.log10, math.log1p, math.sqrt),
         *(math.sin, math.cos, math.tan, math.tanh, math.erf, math.degrees, math.radians),
         *(math.hypot, math.fmod, math.atan, math.atan2, math.asin, math.acos, math.erfc),
+        *(math.floor, math.ceil, math.pow),
     }
 )
 # Functions that each call of a step calls: clocks, and what gives random bytes.
@@ -140,6 +141,8 @@ _ENTROPY = (
 _CALLED_ANEW = frozenset((*_CLOCKS, *_ENTROPY))
 _OF_TIMES = frozenset({datetime, date, timedelta})
 _OF_STATISTICS = frozenset(vars(statistics)[name] for name in statistics.__all__)
+_OF_SEQUENCES = (math.fsum, math.dist)
+_GO_OVER = frozenset({np.fromiter, math.fsum, *_OF_STATISTICS})
 # Methods of random generators that draw nothing, or something else than numbers and arrays.
 _NO_DRAWS = frozenset(
     {
@@ -147,6 +150,7 @@ _NO_DRAWS = frozenset(
         *("bytes", "randbytes"),
     }
 )
+_ITEM_BY_ITEM = (types.GeneratorType, map, filter)
 _LISTS = ("choices", "sample")  # methods of `random` that draw some of a sequence
 _SEQUENCES = (range, list, tuple, deque, str)
 _LAZY: tuple[type, ...] = (
@@ -286,6 +290,10 @@ class StandInFunctions:
                 value.column.look()
         if (function is float or function is int) and self._is_number(only):
             return functools.partial(_as_number, function)
+        is_in_c = bool(args) and type(args[0]) in (type, types.BuiltinFunctionType)
+        if function is map and is_in_c and (args[0] in (float, int) or args[0] in _OF_FLOATS):
+            each = functools.partial(self._collector.tell, args[0])
+            return lambda _, *items: map(each, *items)
         if function is next and self._goes_on(args[0] if args else None):
             return self._taken
         if function in _OF_FLOATS and any(map(self._is_number, args)):
@@ -302,6 +310,9 @@ class StandInFunctions:
         is_whole = function in TEXTS and is_shown
         if function is json.dumps or (is_whole and holds(given, is_in_text)):
             return functools.partial(self._outside.text, function)
+        goes_over = function in _GO_OVER or isinstance(owner, bytes)
+        if goes_over and any(type(x) in _ITEM_BY_ITEM for x in given):
+            return functools.partial(self._of_items, function)
         only_computes = function in ONLY_COMPUTE or function in _OF_STATISTICS
         is_drawn = isinstance(owner, GENERATORS)  # of one that each call makes
         if (
@@ -333,9 +344,8 @@ class StandInFunctions:
         if self._recorder.at_start.lists:
             if function in EXTREMES and type(only) in _LAZY:
                 return functools.partial(self._extreme, function)
-            is_in_c = bool(args) and type(args[0]) is types.BuiltinFunctionType
             if function is map and is_in_c and holds(args[1:], stands_for_list):
-                each = functools.partial(self._called, args[0])
+                each = functools.partial(self._collector.tell, args[0])
                 return lambda _, *items: iter([*map(each, *items)])
         numbers = next(filter(has_numbers, given), None)
         if function in REDUCTIONS and numbers is not None:
@@ -426,13 +436,14 @@ class StandInFunctions:
             return function(made, *start, **named)
         return made if function is list else made.summed(*start, **named)
 
-    def _called(self, function: Any, *args: Any) -> Any:
-        """What a function in C gives, or what stands for it."""
-        return (self._collector.call(function, args, {}) or function)(*args)
+    def _of_items(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        """What a function that isn't followed gives of all that generators give."""
+        args = tuple([[*x] if type(x) in _ITEM_BY_ITEM else x for x in args])
+        return self._collector.tell(function, *args, **kwargs)
 
     def _extreme(self, function: Any, items: Iterable[Any]) -> Any:
         """The least or the greatest of some items, among which lengths of lists may be."""
-        return self._called(function, [*items])
+        return self._collector.tell(function, [*items])
 
     def _of_numbers(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         """What a function gives of lists of numbers that loops have filled."""
@@ -803,15 +814,17 @@ def _is_numpys(function: Any) -> bool:
     module = str(getattr(function, "__module__", ""))
     package = module.partition(".")[0]
     is_ufuncs = isinstance(getattr(function, "__self__", function), np.ufunc)
-    if is_ufuncs or package in ("scipy", "statistics"):
+    if is_ufuncs or package in ("scipy", "statistics") or function in _OF_SEQUENCES:
         return True
     is_known = package == "numpy" or module.startswith("sklearn.metrics.")
-    return is_known and not isinstance(function, type)
+    return is_known and (not isinstance(function, type) or issubclass(function, np.generic))
 
 
 def _name_of_numpys(function: Any) -> str:
     module = str(getattr(function, "__module__", ""))
-    package = next((x for x in ("scipy", "statistics", "sklearn.metrics") if x in module), "np")
+    package = next(
+        (x for x in ("scipy", "statistics", "sklearn.metrics", "math") if x in module), "np"
+    )
     return f"{package}.{getattr(function, '__name__', type(function).__name__)}"
 
 
