@@ -276,10 +276,8 @@ class Code:
         self.types = [shared_type(x.dtype, x.shape) for x in graph.outputs]
         self.templates: list[np.ndarray] | None = None
         self._constants = [np.ascontiguousarray(array) for array in constants]
-        if any(value.producer is None for value in graph.outputs):
-            raise NotStraightError("a result is an argument")
         graph.drop_dead_nodes()
-        read = {operand for node in graph.nodes for operand in node.operands}
+        read = {operand for node in graph.nodes for operand in node.operands}.union(graph.outputs)
         self.reads = [entry.value in read for entry in graph.inputs]
         self.call: Callable[..., tuple[np.ndarray, ...] | None] | None = _only_call(graph)
         if self.call is not None:
@@ -594,6 +592,8 @@ class Forward:
 
         found, notes = noted(cls.__name__, leaves, lambda: call_function(cls, given, {}), results)
         returned, ctx = found
+        if any(value.producer is None for value in notes.graph.outputs):
+            raise NotStraightError("a result is an argument")
         self.is_tuple = isinstance(returned, tuple)
         self.code = Code(notes.graph, notes.constants, families.forward)
         self.count = len(self.code.types) - len(extra)

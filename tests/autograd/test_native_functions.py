@@ -272,6 +272,16 @@ def test_a_backward_that_looks_at_results_is_a_program(name: str) -> None:
     assert len(backwards) == 1 and backwards[0] is not None
 
 
+def test_a_gradient_that_is_the_cotangent_is_a_copy_that_a_program_makes() -> None:
+    x, w, b = tensors_of(arrays_for(((5,), (4, 5), (4,)), f32, 0))
+    weights = lucid.randn(4)
+    F.linear(x, w, b).backward(weights)
+    assert all(code is not None for code in programs()[0].backwards.values())
+    assert b.grad is not None and b.grad.tolist() == weights.tolist()
+    b.grad.zero_()
+    assert weights.count_nonzero() == 4
+
+
 @pytest.mark.parametrize("name", CALLS)
 def test_a_value_does_not_depend_on_how_often_it_was_computed(name: str) -> None:
     call, shapes = CALLS[name]
