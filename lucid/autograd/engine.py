@@ -36,6 +36,7 @@ from lucid.autograd.node import (
 from lucid.autograd.saved import copy_of, with_history
 from lucid.ir import ops
 from lucid.ir.graph import Value
+from lucid.ir.inference import MANY_ELEMENTS
 from lucid.ir.location import Location, Spot, here, user_spot
 from lucid.ir.strides import is_contiguous
 from lucid.ir.types import TensorType
@@ -161,8 +162,14 @@ class BackwardRun:
                 natively.enter_rule(again)
 
     def _unseen(self, node: Node, gradient: Gradient | None) -> Gradient | None:
-        """The gradient of a root, as no more than its array where nobody is to see it."""
+        """The gradient of a root, as no more than its array where nobody is to see it.
+
+        One with many elements isn't: a rule that wants a tensor would copy the array, which that
+        of the user's holds too.
+        """
         if gradient is None or not self.is_plain or type(node) is not OpNode:
+            return gradient
+        if node._output_types[0].size >= MANY_ELEMENTS:
             return gradient
         array = None if node._is_observed or node in self.targets else data_of(gradient)
         return gradient if array is None else array
