@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 import sys
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ import numpy as np
 from lucid.choices import check_choice
 from lucid.docstrings import like, maps
 from lucid.functions.arguments import integer, listed, typed
-from lucid.functions.border import explain_calls
+from lucid.functions.border import explain_calls, recorded
 from lucid.functions.creation import arange, eye
 from lucid.functions.elementwise import choose, maximum
 from lucid.functions.factorizations import (
@@ -755,6 +756,10 @@ def householder_product(A: Tensor, tau: Tensor) -> Tensor:
 
 explain_calls(
     sys.modules[__name__],
-    {name: globals()[name] for name in __all__},
+    {
+        name: recorded(value)
+        for name in __all__
+        if isinstance(value := globals()[name], FunctionType)
+    },
     (__name__, "lucid.functions."),
 )

@@ -36,6 +36,7 @@ from lucid.autograd.node import (
 from lucid.autograd.saved import copy_of, with_history
 from lucid.ir import ops
 from lucid.ir.graph import Value
+from lucid.ir.inference import MANY_ELEMENTS
 from lucid.ir.location import Location, Spot, here, user_spot
 from lucid.ir.strides import is_contiguous
 from lucid.ir.types import TensorType
@@ -137,7 +138,7 @@ class BackwardRun:
     def _walk(self, roots: Sequence[tuple[Edge, Gradient | None]]) -> None:
         for edge, gradient in roots:
             if self.reached is None or edge[0] in self.reached:
-                self._add(edge, gradient)
+                self._add(edge, self._unseen(edge[0], gradient))
         from lucid.tensor.core import machine_code
 
         natively = machine_code() if self.is_plain else None
@@ -164,6 +165,19 @@ class BackwardRun:
             self._run_node(node)
             if natively is not None and again is not None and again.words is None:
                 natively.enter_rule(again)
+
+    def _unseen(self, node: Node, gradient: Gradient | None) -> Gradient | None:
+        """The gradient of a root, as no more than its array where nobody is to see it.
+
+        One with many elements isn't: a rule that wants a tensor would copy the array, which that
+        of the user's holds too.
+        """
+        if gradient is None or not self.is_plain or type(node) is not OpNode:
+            return gradient
+        if node._output_types[0].size >= MANY_ELEMENTS:
+            return gradient
+        array = None if node._is_observed or node in self.targets else data_of(gradient)
+        return gradient if array is None else array
 
     def _run_librarys(self) -> None:
         """Run the next nodes, up to one that calls code of the user's."""

@@ -38,7 +38,7 @@ from lucid.ir import ops
 from lucid.ir.environment import NATIVE_FUNCTIONS, VERIFY
 from lucid.ir.errors import LucidError
 from lucid.ir.extents import NotOpenError, symbol_of
-from lucid.ir.graph import Graph, Value
+from lucid.ir.graph import Graph, Value, unused_name
 from lucid.ir.inference import MANY_ELEMENTS, SHORT
 from lucid.ir.location import user_spot
 from lucid.ir.op import Attributes, Op
@@ -146,6 +146,19 @@ class Notes(Level):
         position: int,
     ) -> Result:
         return call_function(function, inputs, keywords)
+
+    def find(
+        self, name: str, find: Callable[..., Sequence[np.ndarray]], tensors: Sequence[TensorCore]
+    ) -> Sequence[TensorCore]:
+        hosts, values = self.graph.hosts, [self.value_of(x) for x in tensors]
+        arrays = find(*_arrays(tensors))
+        name = unused_name(name, hosts)
+        hosts[name] = lambda _, operands: find(*operands)
+        node = self.graph.append_host(name, values, [type_of_array(array) for array in arrays])
+        results = [of_own_array(array, None) for array in arrays]
+        for tensor, value in zip(results, node.results, strict=True):
+            self._note(tensor, value)
+        return results
 
     def rounds(
         self,
@@ -263,11 +276,12 @@ class Code:
         self.types = [shared_type(x.dtype, x.shape) for x in graph.outputs]
         self.templates: list[np.ndarray] | None = None
         self._constants = [np.ascontiguousarray(array) for array in constants]
-        if any(value.producer is None for value in graph.outputs):
-            raise NotStraightError("a result is an argument")
         graph.drop_dead_nodes()
-        read = {operand for node in graph.nodes for operand in node.operands}
+        read = {operand for node in graph.nodes for operand in node.operands}.union(graph.outputs)
         self.reads = [entry.value in read for entry in graph.inputs]
+        self.call: Callable[..., tuple[np.ndarray, ...] | None] | None = _only_call(graph)
+        if self.call is not None:
+            return
         try:
             found = None
             if not families.knows_sizes(graph):
@@ -299,6 +313,17 @@ class Code:
                 return found
         given = [a if a.flags.c_contiguous else row_major(a) for a in arrays]
         return self._executable.call_known(given + self._constants)
+
+
+def _only_call(graph: Graph) -> Callable[..., tuple[np.ndarray, ...]] | None:
+    """A graph that is nothing but a call of Python, as a function of arrays."""
+    nodes, given = graph.nodes, [entry.value for entry in graph.inputs]
+    if len(nodes) != 1 or nodes[0].op is not ops.host:
+        return None
+    if [*nodes[0].operands] != given or [*nodes[0].results] != graph.outputs:
+        return None
+    host = graph.hosts[nodes[0].attributes["function"]]
+    return lambda *arrays: tuple(host({}, arrays))
 
 
 class Codes:
@@ -567,6 +592,8 @@ class Forward:
 
         found, notes = noted(cls.__name__, leaves, lambda: call_function(cls, given, {}), results)
         returned, ctx = found
+        if any(value.producer is None for value in notes.graph.outputs):
+            raise NotStraightError("a result is an argument")
         self.is_tuple = isinstance(returned, tuple)
         self.code = Code(notes.graph, notes.constants, families.forward)
         self.count = len(self.code.types) - len(extra)

@@ -139,16 +139,18 @@ def triangular_solution(a: np.ndarray, b: np.ndarray, upper: bool, unit: bool) -
     """The X with A X = B, where only a triangle of A is read."""
     batch, n = np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-1]
     found = np.empty((*batch, *b.shape[-2:]), b.dtype)
-    if n > _FEW and found.size:
+    if found.size and (n > _FEW or prod(batch) <= _FEW):
         found[...] = b
-        if solve_triangular(np.broadcast_to(a, (*batch, n, n)), found, upper, unit):
+        each = a if a.shape[:-2] == batch else np.broadcast_to(a, (*batch, n, n))
+        if solve_triangular(each, found, upper, unit):
             return found
     _substitute(a, b, upper, unit, found)
     return found
 
 
-_FEW = 16
-"""NumPy solves so few unknowns for a whole batch in less time than BLAS takes to be called."""
+_FEW = 8
+"""NumPy solves so few unknowns for a whole batch in less time than BLAS takes, which is called for
+each matrix."""
 _SUBSTITUTED = 64
 """Systems with more unknowns are solved half by half, with a product between, where NumPy is linked
 with another library: its own solvers are for whole matrices."""

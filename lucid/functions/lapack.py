@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, wraps
+from math import prod
 from typing import Any, Protocol, overload
 
 import numpy as np
@@ -20,7 +21,8 @@ from lucid.functions.finding import computed
 from lucid.functions.gradients import with_gradient
 from lucid.functions.tensors import Tensor
 from lucid.ir.errors import DTypeError, LinAlgError, ShapeError
-from lucid.ir.memory import require_blas
+from lucid.ir.memory import address_of, require_blas
+from lucid.tensor.context import context
 from lucid.tensor.core import is_unrecorded
 
 
@@ -53,7 +55,7 @@ def lapack(
             return call(name, lambda *arrays: value(*arrays, *options), *tensors)
 
         on_tensors.__name__ = name.removeprefix("linalg.")
-        decorate = with_gradient(vjp, fixed=fixed, materialize=materialize, natively=False)
+        decorate = with_gradient(vjp, fixed=fixed, materialize=materialize)
         applied: Any = decorate(on_tensors)
         applied.__self__.vmap = staticmethod(_batched(applied))
 
@@ -106,7 +108,9 @@ def call(name: str, function: Callable[..., Any], *tensors: Tensor) -> Any:
         parts = found if isinstance(found, tuple) else (found,)
         return [np.array(part, order="C") for part in parts]
 
-    results = computed(name, find, tensors)
+    level = context.levels[-1] if context.levels else None
+    made = None if level is None else level.find(name, find, tensors)
+    results: Any = computed(name, find, tensors) if made is None else tuple(made)
     return results if len(results) > 1 else results[0]
 
 
@@ -219,13 +223,14 @@ def solve_triangular(a: np.ndarray, x: np.ndarray, upper: bool, unit: bool) -> b
         raise np.linalg.LinAlgError("Singular matrix")
     is_turned = a.strides[-2] == a.itemsize
     a = np.ascontiguousarray(a.mT if is_turned else a)
+    own, place = address_of(a), address_of(x)
     by_rows, left = 101, 141  # CBLAS' enumerations
     triangle = 121 if upper is not is_turned else 122
     how = (by_rows, left, triangle, 112 if is_turned else 111, 132 if unit else 131)
     rows, columns = x.shape[-2:]
-    for each in np.ndindex(x.shape[:-2]):
-        own, place = a[each].ctypes.data, x[each].ctypes.data
+    for _ in range(prod(x.shape[:-2])):
         solver(*how, rows, columns, 1.0, own, rows, place, columns)
+        own, place = own + rows * rows * a.itemsize, place + rows * columns * x.itemsize
     return True
 
 

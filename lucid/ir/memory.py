@@ -52,7 +52,10 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any], nbytes: int) -> np.ndarr
     """An uninitialized array of `nbytes` bytes, at a multiple of 64 unless it is small."""
     if nbytes < ALIGNED_FROM:
         return np.empty(shape, dtype)
-    memory = np.empty(nbytes + ALIGNMENT, np.uint8)
+    return _aligned(np.empty(nbytes + ALIGNMENT, np.uint8), shape, dtype)
+
+
+def _aligned(memory: np.ndarray, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
     return np.ndarray(shape, dtype, memory, -address_of(memory) % ALIGNMENT)
 
 
@@ -65,7 +68,10 @@ def copied(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
 
 def full(shape: tuple[int, ...], value: Any, dtype: np.dtype[Any]) -> np.ndarray:
     """`np.full` on such memory."""
-    array = empty(shape, dtype, math.prod(shape) * dtype.itemsize)
+    nbytes = math.prod(shape) * dtype.itemsize
+    if nbytes >= ALIGNED_FROM and value == 0 and math.copysign(1.0, value) == 1:
+        return _aligned(np.zeros(nbytes + ALIGNMENT, np.uint8), shape, dtype)  # cleared on demand
+    array = empty(shape, dtype, nbytes)
     array.fill(value)
     return array
 

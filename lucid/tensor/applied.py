@@ -45,7 +45,7 @@ from lucid.runtime.once import Once
 from lucid.tensor import slow_ops, write_locks
 from lucid.tensor.calls import Calls
 from lucid.tensor.context import context
-from lucid.tensor.core import LEFT, MISSED, TensorCore, apply_op
+from lucid.tensor.core import LEFT, MISSED, TensorCore, apply_in_python
 from lucid.tensor.objects import Offsets, Tables, measured, own, template_of
 from lucid.tensor.size import Size
 from lucid.tensor.tensor import Tensor
@@ -155,7 +155,8 @@ class Applied(Tables):
             Common.FRAME: sys._getframe, Common.FILENAME: "co_filename",
             Common.PASSED: location.PASSED, Common.USERS: location.USERS,
             Common.SEQUENCE: sequence_numbers, Common.REPEATED: (LucidError, MemoryError),
-            Common.LEFT: LEFT, Common.APPLY_OP: apply_op, Common.WRITE: write_, Common.LENT: "lent",
+            Common.LEFT: LEFT, Common.APPLY_OP: apply_in_python, Common.WRITE: write_,
+            Common.LENT: "lent",
             Common.INT: int, Common.FLOAT: float, Common.LIST: list, Common.SLICE: slice,
             Common.SIZE: Size, Common.ALL: ..., Common.NODE: OpNode,
             Common.ACCUMULATOR: accumulator_of, Common.ADD: quiet(_sum),

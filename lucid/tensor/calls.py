@@ -34,7 +34,7 @@ from lucid.runtime.entry.calls import (
 from lucid.runtime.entry.programs import MOST_OUTPUTS, NOTHING, Program as ProgramWord
 from lucid.tensor.combined import Combination
 from lucid.tensor.context import context, within
-from lucid.tensor.core import LEFT, MISSED, TensorCore, apply_op
+from lucid.tensor.core import LEFT, MISSED, TensorCore, apply_op, from_array
 from lucid.tensor.levels import Level, Result
 from lucid.tensor.objects import Offsets, Tables, template_of
 from lucid.tensor.size import Size
@@ -196,6 +196,18 @@ class _Notes(Level):
         self.note(Program(function, forward_of(function, inputs)), inputs, {}, result)
         return result
 
+    def find(
+        self, name: str, find: Callable[..., Sequence[np.ndarray]], tensors: Sequence[TensorCore]
+    ) -> Sequence[TensorCore]:
+        if len(tensors) > MOST_CALL_OPERANDS or self._are_new(tensors):
+            self._refuse()
+        arrays = find(*[x._array for x in tensors])
+        if len(arrays) > 1:
+            self._refuse()
+        results = [*map(from_array, arrays)]
+        self.note(partial(_found, find), tensors, {}, results[0])
+        return results
+
     def _keep_constants(self, operands: Sequence[Any]) -> None:
         """Operands that nothing is known of are constants, if they aren't the call's memory."""
         for operand in operands:
@@ -304,6 +316,12 @@ def _tested(test: Callable[[np.ndarray], bool], given: tuple[Any, ...]) -> Any:
     if not test(given[0]._array):
         raise LucidError("a check fails")
     return given[0]
+
+
+def _found(find: Callable[..., Sequence[np.ndarray]], given: tuple[Any, ...]) -> Any:
+    """A tensor of the only array that is found. Raises `LucidError` where there is none."""
+    (array,) = find(*[x._array for x in given])
+    return from_array(array)
 
 
 def _shared(

@@ -723,6 +723,13 @@ def apply_op(op: Op, operands: Sequence[Operand], attributes: Attributes) -> Ope
     made = natively(op, operands, attributes)
     if made is not None and made is not MISSED:
         return cast(Operand, made)
+    return apply_in_python(op, operands, attributes, made)
+
+
+def apply_in_python(
+    op: Op, operands: Sequence[Operand], attributes: Attributes, made: object
+) -> Operand:
+    """The same where machine code doesn't do it; `MISSED`: for lack of a record."""
     for operand in operands:
         if operand.is_stand_in:
             return operand.emit(op, operands, attributes)

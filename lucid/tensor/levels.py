@@ -99,6 +99,15 @@ class Level(ABC):
         """
         return NotImplemented
 
+    def find(
+        self, name: str, find: Callable[..., Sequence[np.ndarray]], tensors: Sequence[TensorCore]
+    ) -> Sequence[TensorCore] | None:
+        """Tensors of what `find(*arrays)` gives, of sizes that follow from those of the arrays.
+
+        None: that it is called with is nothing to the level.
+        """
+        return None
+
     def share_history(
         self,
         node: Callable[[TensorCore, Sequence[TensorCore]], object],

@@ -32,6 +32,11 @@ def layer(step: Any, rows: Any, state: Any, weight: Any, reverse: bool = False) 
     return lucid.cat([outputs.flatten(), *(x.flatten() for x in end)])
 
 
+def regular(x: lucid.Tensor) -> lucid.Tensor:
+    """Symmetric positive definite matrices."""
+    return x @ x.mT + 3 * lucid.eye(5, dtype=x.dtype)
+
+
 # Each with a call of tensors, and their shapes; None, or a number: of classes from 0 to 4.
 CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "softmax": (lambda x: F.softmax(x, -1), ((3, 5),)),
@@ -108,6 +113,19 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         ),
         ((7, 2, 4), 6),
     ),
+    "cholesky": (lambda x: lucid.linalg.cholesky(regular(x)), ((2, 5, 5),)),
+    "inv": (lambda x: lucid.linalg.inv(regular(x)), ((5, 5),)),
+    "solve": (lambda x, y: lucid.linalg.solve(regular(x), y), ((2, 5, 5), (2, 5, 3))),
+    "solve_triangular": (
+        lambda x, y: lucid.linalg.solve_triangular(regular(x), y, upper=True),
+        ((5, 5), (2, 5, 3)),
+    ),
+    "qr": (lambda x: lucid.cat(lucid.linalg.qr(regular(x))), ((5, 5),)),
+    "svdvals": (lambda x: lucid.linalg.svdvals(x), ((4, 5),)),
+    "eigh": (lambda x: lucid.linalg.eigh(regular(x))[0], ((5, 5),)),
+    "pinv": (lambda x: lucid.linalg.pinv(x), ((4, 5),)),
+    "det": (lambda x: lucid.linalg.det(x / 4 + lucid.eye(5, dtype=x.dtype)), ((5, 5),)),
+    "slogdet": (lambda x: lucid.linalg.slogdet(regular(x))[1], ((5, 5),)),
     "embedding": (lambda i, w: F.embedding(i, w), (None, (5, 4))),
     "cross_entropy": (lambda x, t: F.cross_entropy(x, t), ((7, 5), None)),
     "cross_entropy with weights": (
@@ -252,6 +270,16 @@ def test_a_backward_that_looks_at_results_is_a_program(name: str) -> None:
     results(call, arrays_for(shapes, f32, 0))
     backwards = [code for forward in programs() for code in forward.backwards.values()]
     assert len(backwards) == 1 and backwards[0] is not None
+
+
+def test_a_gradient_that_is_the_cotangent_is_a_copy_that_a_program_makes() -> None:
+    x, w, b = tensors_of(arrays_for(((5,), (4, 5), (4,)), f32, 0))
+    weights = lucid.randn(4)
+    F.linear(x, w, b).backward(weights)
+    assert all(code is not None for code in programs()[0].backwards.values())
+    assert b.grad is not None and b.grad.tolist() == weights.tolist()
+    b.grad.zero_()
+    assert weights.count_nonzero() == 4
 
 
 @pytest.mark.parametrize("name", CALLS)

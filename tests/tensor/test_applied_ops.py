@@ -711,6 +711,27 @@ def test_many_elements_go_through_native_code_where_numpy_is_slow(
             np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_a_reshape_that_copies_does_it_once(requires_grad: bool) -> None:
+    """By machine code: Python copied again what that had left."""
+    x = lucid.ones(3, 4, 5, requires_grad=requires_grad).transpose(0, 2)
+    flat: dict[str, Any] = {"shape": (60,)}
+    warm(ops.reshape, (x,), flat)
+    assert is_native(ops.reshape, (x,), flat)
+    copy: Any = core.apply_op(ops.reshape, (x,), flat)
+    assert copy._base is None and copy._version == 0 and copy.requires_grad is requires_grad
+    with lucid.no_grad():
+        copy.zero_()
+    assert x.sum() == 60 and copy.view(3, 20)._base is copy
+
+
+def test_a_clone_of_other_strides_is_copied_once() -> None:
+    array = np.ones((3, 4), np.float32).T
+    assert np.shares_memory(ops.cast.evaluate(array, dtype=f32), array)  # who keeps it copies it
+    copy = lucid.from_numpy(array).clone()
+    assert copy.is_contiguous() and not np.shares_memory(copy.numpy(), array)
+
+
 def test_an_op_that_only_comes_again_at_once_gets_no_record(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -738,7 +759,8 @@ def test_an_op_that_only_comes_again_at_once_gets_no_record(
     assert (ops.sum, (7, 13)) in entered
     for _ in range(200):  # of an op on elements Python sees one in eight
         emit(ops.add, (x, x))
-    assert (ops.add, (7, 13)) in entered
+        y.sigmoid()  # by a record of the call
+    assert {(ops.add, (7, 13)), (ops.sigmoid, (7, 14))} <= entered
 
 
 def test_ever_other_sizes_are_left_to_machine_code(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,6 +103,10 @@ CALLS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "mse_loss": lambda x, y, at: F.mse_loss(x, y),
     "binary_cross_entropy": lambda x, y, at: F.binary_cross_entropy(x.sigmoid(), y.sigmoid()),
     "tril": lambda x, y, at: lucid.tril(x),
+    "cholesky": lambda x, y, at: lucid.linalg.cholesky(x @ x.T + 9 * lucid.eye(4)),
+    "solve_triangular": lambda x, y, at: lucid.linalg.solve_triangular(y.T[:4], x, upper=False),
+    "cholesky_solve": lambda x, y, at: lucid.cholesky_solve(x, x @ x.T + lucid.eye(4)),
+    "vector_norm": lambda x, y, at: lucid.linalg.vector_norm(x, dim=1),
     "view": lambda x, y, at: x.view(-1),
     "view of a shape": lambda x, y, at: x.view(x.T.shape),
     "permute": lambda x, y, at: x.permute(1, 0),
@@ -441,6 +445,18 @@ def test_an_index_is_checked_in_each_call() -> None:
         z.scatter_(0, wrong, 2.0)
     assert z.tolist() == [1, 0, 0, 1] and z._version == before
     assert x.gather(0, right).tolist() == [3, 0]
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_a_matrix_without_a_factorization_is_named_in_each_call(requires_grad: bool) -> None:
+    good, bad = lucid.eye(3), -lucid.eye(3)
+    for matrix in (good, good, good, bad, good, bad):
+        matrix.requires_grad_(requires_grad)
+        if matrix is good:
+            assert lucid.linalg.cholesky(matrix).trace() == 3
+            continue
+        with pytest.raises(lucid.linalg.LinAlgError, match="cholesky: Matrix is not positive def"):
+            lucid.linalg.cholesky(matrix)
 
 
 def test_numbers_are_checked_in_each_call() -> None:

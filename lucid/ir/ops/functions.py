@@ -111,6 +111,8 @@ def _cast(x: np.ndarray, dtype: DType) -> np.ndarray:
     Integers wrap into a narrower type, and floats into one of less than 32 bits by way of i32. A
     bool is True for all but 0, so for NaN too.
     """
+    if x.dtype == dtype.numpy and not x.flags.c_contiguous:
+        return x  # who keeps it copies it anyway, to be row-major
     if x.dtype.kind == "f" and dtype.kind == "int" and dtype.itemsize < i32.itemsize:
         return _cast(x, i32).astype(dtype.numpy)
     repeats = 0 in x.strides  # else NumPy goes along memory, and others may change the order

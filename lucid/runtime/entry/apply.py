@@ -86,6 +86,7 @@ def apply_module(target: Target, layout: Layout) -> Module:
         _define_find,
         _define_wanted,
         _define_evaluate,
+        _define_copy,
         _define_view,
         _define_end,
         _define_saved,
@@ -220,7 +221,7 @@ def _define_applied_by(module: Module, layout: Layout) -> None:
         with b.if_(is_of_any):
             b.own(type_)
             b.exchange(tensor, layout.tensor_type, type_)
-            with b.if_(is_new):
+            with b.if_(b.eq(b.field(tensor, layout.tensor_base), b.word(plan, Common.NONE))):
                 b.own(type_)
                 storage = b.field(tensor, layout.tensor_storage)
                 b.exchange(storage, layout.storage_root_type, type_)
@@ -475,7 +476,10 @@ def _define_evaluate(module: Module, layout: Layout) -> None:
 
 
 def _define_view(module: Module, layout: Layout) -> None:
-    """A view on an operand's memory, which takes over `array`; 1 for what has been copied."""
+    """A view on an operand's memory, which takes over `array`, or a tensor of what was copied.
+
+    1: Python is to find out which.
+    """
     with entry_function(module, "view", "plan", "record", "step", "operand", "array") as b:
         plan, record, step, operand, array = b.args
         none = b.word(plan, Common.NONE)
@@ -483,6 +487,8 @@ def _define_view(module: Module, layout: Layout) -> None:
         is_part = b.eq(base, b.field(whole, layout.array_base))
         shares = b.or_(b.eq(base, whole), b.and_(b.ne(base, 0), is_part))
         with b.if_(b.not_(shares)):
+            with b.if_(b.eq(b.call("is_copy", "i64", plan, array), 1)):
+                b.answer(b.call("tensor", "i64", b.add(record, 8 * Record.TENSOR), array))
             b.drop(array)
             b.answer(1)
         view = b.call("instance", "i64", b.word(record, Record.TENSOR + 3))
@@ -515,6 +521,21 @@ def _define_view(module: Module, layout: Layout) -> None:
             b.own(value)
             b.exchange(view, place, value)
         b.answer(view)
+
+
+def _define_copy(module: Module, layout: Layout) -> None:
+    """Whether an array with elements shows memory that only it has, which it was copied to."""
+    with entry_function(module, "is_copy", "plan", "array") as b:
+        plan, array = b.args
+        base = b.field(array, layout.array_base)
+        b.require(b.ne(base, 0))
+        b.require(b.eq(b.field(base, layout.kind), b.word(plan, Common.ARRAY)))
+        b.require(b.eq(b.field(base, layout.array_base), 0))
+        b.require(b.eq(b.field(base, layout.references, "i32"), 1))
+        shape = b.field(array, layout.array_shape)
+        with b.loop(0, b.cast("sext", b.field(array, layout.array_axes, "i32"), "i64")) as loop:
+            b.require(b.ne(b.word(shape, loop.index), 0))
+        b.answer(1)
 
 
 def _define_types(module: Module, layout: Layout) -> None:

@@ -369,7 +369,7 @@ def _define_step(module: Module, layout: Layout) -> None:
         plan, step, values = b.args
         op, count = b.word(step), b.word(step, CallStep.COUNT)
         numbers = b.word(step, CallStep.OPERANDS_AT)
-        given = b.cast("ptrtoint", b.alloca("i64", 3), "i64")
+        given = b.cast("ptrtoint", b.alloca("i64", 4), "i64")
         with b.if_(b.eq(op, 0)):
             target, value = (b.word(values, b.word(numbers, i)) for i in range(2))
             with b.if_(b.eq(count, 2)):
@@ -413,10 +413,10 @@ def _define_step(module: Module, layout: Layout) -> None:
         is_missing = b.eq(made, b.word(plan, Common.MISSED))
         is_left = b.or_(is_missing, b.eq(made, b.word(plan, Common.NONE)))
         with b.if_(is_left):
-            b.drop(made)
-            for place, word in enumerate((op, operands, attributes)):
+            for place, word in enumerate((op, operands, attributes, made)):
                 b.set_word(given, place, word)
-            applied = b.api("PyObject_Vectorcall", b.word(plan, Common.APPLY_OP), given, 3, 0)
+            applied = b.api("PyObject_Vectorcall", b.word(plan, Common.APPLY_OP), given, 4, 0)
+            b.drop(made)
             b.drop(operands)
             b.answer(applied)
         b.drop(operands)

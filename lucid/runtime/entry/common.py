@@ -48,7 +48,7 @@ class Common(IntEnum):
     LEFT = 34  # the answer to a call of a public function that is Python's
     KEY_AT = 35  # words of `calls.Key`
     CALLS_AT = 36  # a table of records, and behind it of hashes that came once
-    APPLY_OP = 37  # callables: what applies an op, and what writes a tensor
+    APPLY_OP = 37  # callables: what applies an op in Python, and what writes a tensor
     WRITE = 38
     LENT = 39  # "lent"
     DEFAULTS = 40  # what has the default dtype, and its name there
