@@ -135,6 +135,8 @@ PART_PAGES = 64
 
 # What of a packed B a tile goes through for each block of rows: it stays in the first-level cache.
 PANEL_BYTES = 32 * 1024
+# Of an array that products needn't ask for ahead: what made it has left it in a cache.
+NEAR_BYTES = 16 * 1024
 # Rows of a part that copies its columns of B by itself.
 PART_ROWS = 96
 # Rows of a part that copies its rows of A, where sums wait for the next block: with few of them all

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 MOST_FREE = 8  # traces of one function are made whatever comes of them
 MOST_VAIN = 4  # where they took longer than is free, and no call has come back to one
+_BY_VALUES = ("path", "host")  # which nothing that is found to move will spare
 CALLS_PER_TRACE = 8  # that earlier ones must have served, before another one is made
 FREE_SECONDS = 2.0  # that traces may take as long as calls come back, to other paths and sizes
 OTHERS = 3  # times that, for what may yet be found to move: after some traces it is an input
@@ -112,14 +113,15 @@ class TracePace:
         traces = stats.paths + 1 if is_path else stats.traces - stats.paths  # one was left first
         returned = stats.calls >= CALLS_PER_RETURN.get(kind, inf) * traces
         none_returned = stats.calls < CALLS_PER_RETURN["path"] * stats.traces
-        patience = FREE_SECONDS * (1 if is_path else OTHERS)
+        is_by_values = kind in _BY_VALUES
+        patience = FREE_SECONDS * (1 if is_by_values else OTHERS)
         is_vain = none_returned and stats.compile_seconds >= patience
         if (
             traces < (MOST_VAIN if is_vain else MOST_FREE)
             or stats.calls >= CALLS_PER_TRACE * traces
             or (returned and stats.compile_seconds < FREE_SECONDS)
             or (not is_path and self._is_faster())
-            or self._is_paid_for(reason, STAYS if is_path and is_vain else 1)
+            or self._is_paid_for(reason, STAYS if is_by_values and is_vain else 1)
         ):
             return
         raise NotPaidForError(

@@ -17,7 +17,7 @@ from lucid.ir.errors import ArgumentError, LucidError, OptionError, ShapeError
 from lucid.ir.inference import MOST_ELEMENTS, too_many
 from lucid.ir.types import DType
 from lucid.tensor.context import context
-from lucid.tensor.core import of_array, with_origins
+from lucid.tensor.core import attributes_of, of_array, with_origins
 
 
 def item(input: Tensor) -> Any:
@@ -192,7 +192,7 @@ def shallow_copy(input: Tensor) -> Tensor:
     """`copy.copy(x)`: another tensor of that class on the same memory."""
     copied = input._alias()
     copied.__class__ = input.__class__
-    copied.__dict__.update(input.__dict__)
+    copied.__dict__.update(_attributes_of(input))
     copied._base, copied._view_chain, copied._epoch = input._base, input._view_chain, input._epoch
     copied._grad_fn, copied._output_nr = input._grad_fn, input._output_nr
     copied._requires_grad, copied._grad = input._requires_grad, input._grad
@@ -218,8 +218,15 @@ def deep_copy(input: Tensor, memo: dict[int, Any]) -> Tensor:
     memo[id(input)] = copied
     if input.grad is not None:
         copied.grad = deep_copy(input.grad, memo)
-    copied.__dict__.update(input.__dict__)
+    copied.__dict__.update(_attributes_of(input))
     return copied
+
+
+def _attributes_of(input: Tensor) -> dict[str, Any]:
+    """What users have bound to a tensor that is copied."""
+    if context.recorder is not None:
+        context.recorder.note_attributes(input)
+    return attributes_of(input)
 
 
 def reduced(input: Tensor, protocol: SupportsIndex = 2) -> tuple[Any, ...]:

@@ -417,6 +417,19 @@ def test_what_a_product_copies_next_is_asked_for_while_it_multiplies() -> None:
     assert asked(16, 32) == 0, "nothing is copied"
 
 
+def test_rows_beside_a_product_are_asked_for_unless_they_are_small(
+    rng: np.random.Generator,
+) -> None:
+    def asked(rows: int) -> int:
+        graph = Graph()
+        a, b, x, y = inputs(graph, (rows, 20), (20, 40), (rows, 40), (rows, 40))
+        graph.outputs = [ops.matmul(a, b) * x + y]
+        return run(graph, rng).llvm.count("call void @llvm.prefetch")
+
+    assert asked(640) > 0
+    assert asked(40) == 0, "all of it is in the cache"
+
+
 def test_what_lies_in_memory_anyway_is_indexed_there(rng: np.random.Generator) -> None:
     graph = Graph()
     (x,) = inputs(graph, (LINES, LONG))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 
 import lucid
@@ -98,6 +100,23 @@ def test_a_call_that_asks_in_vain_for_an_attribute_is_native(agree):
 
     (step,) = agree(scenario, traces=1)
     assert step.stats.calls == 4
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
+def test_a_call_that_copies_its_argument_is_native_unless_something_is_bound_to_it(agree, copied):
+    def scenario(compile):
+        step = compile(lambda x: (copied(x), copied(x) * 2))
+        found = []
+        for i, x in enumerate(batches(6)):
+            if i in (3, 4):
+                x.mask = i
+            twin, twice = step(x)
+            found.append([twin, twice, [*vars(twin).items()]])
+        return found
+
+    (step,) = agree(scenario, traces=1)
+    assert step.stats.calls == 4
+    assert set(step.stats.eager_reasons) == {READS}
 
 
 def test_a_call_whose_argument_is_state_and_has_attributes(agree):

@@ -463,6 +463,25 @@ def test_batches_of_other_sizes_that_a_number_chooses_are_one_program() -> None:
     assert not step.stats.eager_reasons
 
 
+@pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])
+@pytest.mark.parametrize("width", [(2, 2), (0, 3), (-1, 2), (2, -3)], ids=str)
+def test_an_axis_of_any_size_is_padded_with_its_own_elements(
+    mode: str, width: tuple[int, int]
+) -> None:
+    def padded(x: Tensor) -> tuple[Tensor, Tensor | None]:
+        x = x.T.detach().requires_grad_()
+        y = F.pad(x * 1.5, width, mode=mode)
+        (y * lucid.arange(y.shape[-1])).sum().backward()
+        return y.detach(), x.grad
+
+    step = lucid.compile(padded)
+    for size in (11, 16, 8, 40, 13):
+        agree(step(rows(size)), padded(rows(size)))
+    assert step.stats.traces == 3
+    assert not step.stats.eager_reasons
+    agree(step(rows(4)), padded(rows(4)))  # where a cut may leave less than is added
+
+
 # Memory, and what isn't open -------------------------------------------------------------------
 
 

@@ -441,6 +441,25 @@ def test_objects_that_never_come_back_are_traced_for_some_seconds(monkeypatch, s
     assert len(step.stats.eager_reasons) == 9 - traces
 
 
+@pytest.mark.parametrize(("seconds", "traces"), [(600.0, 8), (0.0, 4)])
+def test_rounds_as_many_as_values_say_are_traced_for_some_seconds(monkeypatch, seconds, traces):
+    """As in a suppression of boxes: the number of rounds, and each round's sizes, are values'."""
+    monkeypatch.setattr("lucid.compiler.pacing.FREE_SECONDS", seconds)
+
+    @lucid.compile
+    def step(x):
+        kept = []
+        while x.numel() > 0:
+            kept.append(x[0] * 2)
+            x = x[1:][(x[1:] > x[0]).nonzero().squeeze(1)]
+        return lucid.stack(kept)
+
+    for number in range(1, 12):
+        assert step(lucid.arange(13.0).remainder(number)).shape == (number,)
+    assert step.stats.traces == traces
+    assert len(step.stats.eager_reasons) == 11 - traces
+
+
 def test_arguments_name_what_differs(monkeypatch):
     monkeypatch.setattr("lucid.compiler.pacing.MOST_FREE", 16)
 

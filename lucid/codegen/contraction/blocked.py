@@ -466,7 +466,7 @@ class BlockedEmitter(Emitter):
         super().__init__(b, spec, (args[0], args[1]), epilogue.element)
         self.lines *= hint(self.around[0])
         self.is_padded = found.pack_b != "in place"
-        if self.is_padded or epilogue.reads_lines:
+        if epilogue.asks(self.is_padded):
             self.prepare = epilogue.prefetch
         if not found.copies:
             return

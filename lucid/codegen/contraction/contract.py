@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Protocol
 
 from lucid.codegen import costs
@@ -14,6 +15,7 @@ from lucid.codegen.kernel_ir.instruction import Inst
 from lucid.codegen.kernel_ir.nest import LoopNest
 from lucid.codegen.llvm.builder import FunctionBuilder, Val, i64
 from lucid.codegen.llvm.target import ELEMENT_BYTES
+from lucid.ir.extents import hint
 
 
 class Finished(Protocol):
@@ -78,18 +80,23 @@ class EpilogueEmitter(InstEmitter):
             for offset in range(0, count, 64 // ELEMENT_BYTES[element]):
                 memory.prefetch(b, b.at(element, start, offset))
 
-    @property
-    def reads_lines(self) -> bool:
-        """Whether rows of the result come with lines that are read.
+    def asks(self, is_copied: bool) -> bool:
+        """Whether rows of the result come with lines that are read, or B is copied.
 
         Those that are only filled have to come as well then: of Adam's four arrays behind a
         weight's gradient, 1024 x 1024, products take 6.6 ms with all of them asked for, 7.8
         without. Where none are, stores needn't wait: 1024 x 512, inner 128, 0.83 ms, 0.87.
         """
-        return any(inst.op == "load" for inst in self._streamed())
+        return any(is_copied or inst.op == "load" for inst in self._streamed())
 
     def _streamed(self) -> list[Inst]:
-        return [i for i in self.kernel.insts if i.has_address and self._is_streamed(i.form)]
+        """What goes by rows of the result: nothing of small ones, which are near anyway.
+
+        To ask for each line of a dozen of them takes as long to compile as all else.
+        """
+        insts, size = self.kernel.insts, hint(prod(self.kernel.sizes))
+        far = [i for i in insts if i.has_address and size * i.dtype.itemsize > costs.NEAR_BYTES]
+        return [i for i in far if self._is_streamed(i.form)]
 
     def _is_streamed(self, place: AffineExpr | None) -> bool:
         """Whether each row of the result has a line of its own there."""

@@ -7,6 +7,7 @@ at the end says what the step has changed; what it was read for says what calls 
 from __future__ import annotations
 
 import array
+import copy
 import ctypes
 import functools
 import gc
@@ -829,8 +830,10 @@ class Collector:
         is_itself = id(given) in self._given and equals is object.__eq__
         is_container = is_itself and _is_container(given)
         if id(given) in self.given_tensors or is_function or is_container:
-            reason = f"it looks for a {type(given).__name__} that it is given, by identity"
-            self._refusals.append((reason, here()))
+            place = here()
+            if place is None or place.file != copy.__file__:  # which keeps what it has copied
+                reason = f"it looks for a {type(given).__name__} that it is given, by identity"
+                self._refusals.append((reason, place))
             return
         if is_itself:
             self._know_by_identity(given)

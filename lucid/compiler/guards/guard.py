@@ -27,7 +27,7 @@ from lucid.ir.classes import isinstance
 from lucid.ir.location import Location, line_of
 from lucid.ir.whose_code import is_interrupt, is_librarys
 from lucid.tensor.context import epoch
-from lucid.tensor.core import TensorCore, ViewChain
+from lucid.tensor.core import TensorCore, ViewChain, attributes_of
 from lucid.tensor.storage import Storage
 from lucid.tensor.tree import items_of
 
@@ -169,6 +169,14 @@ def instance_dict(owner: Any) -> dict[str, Any] | None:
     except ctypes.ArgumentError as error:  # what ctypes makes of it, when the stack is at its end
         raise RecursionError(str(error)) from None
     return found if isinstance(found, dict) else None
+
+
+def asked_of(tensor: TensorCore, asked: Set[str]) -> Set[str]:
+    """What users have bound to a tensor under names that a step asks for: `CONTENTS` for all."""
+    if not asked:
+        return asked
+    bound = attributes_of(tensor).keys()
+    return bound if CONTENTS in asked else bound & asked
 
 
 def identities_of(owner: Any) -> tuple[int, ...]:

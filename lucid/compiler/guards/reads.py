@@ -28,6 +28,7 @@ from lucid.compiler.guards.guard import (
     CONTENTS,
     Attributes,
     ClassAttributes,
+    asked_of,
     instance_dict,
 )
 from lucid.compiler.guards.moving_entries import HOLDERS, MovingEntry
@@ -268,9 +269,17 @@ class Reads(Collector):
         if found is not ABSENT and is_users(found):  # which they have given all tensors
             self._load_from_class(type(tensor), name)
         elif found is ABSENT and not name.startswith("__"):
-            self.asked.add(name)
-            if name in attributes_of(self.given_tensors[id(tensor)]):
-                self._refuse_binding(tensor, f"it reads .{name}, which is bound to")
+            self._ask(tensor, name)
+
+    def look_for_all_attributes(self, tensor: TensorCore) -> None:
+        """The step copies a tensor, with what users have bound to it."""
+        if id(tensor) in self.given_tensors:
+            self._ask(tensor, CONTENTS)
+
+    def _ask(self, tensor: TensorCore, name: str) -> None:
+        self.asked.add(name)
+        for bound in asked_of(self.given_tensors[id(tensor)], self.asked):
+            self._refuse_binding(tensor, f"it reads .{bound}, which is bound to")
 
     def _store_own(self, owner: Any, name: str, place: str) -> None:
         found = self._load_from_class(type(owner), name)

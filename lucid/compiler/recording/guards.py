@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lucid.compiler.guards.following import Images, Places, has_another, looked_into
-from lucid.compiler.guards.guard import Guard, brief, identities_of
+from lucid.compiler.guards.guard import Guard, asked_of, brief, identities_of
 from lucid.compiler.guards.moving_entries import MovingEntry
 from lucid.compiler.guards.mutable_sources import MutableSource, follow
 from lucid.compiler.guards.table import GuardTable
@@ -18,7 +18,7 @@ from lucid.compiler.results.side_effects import SideEffects
 from lucid.ir.errors import EagerOnlyError
 from lucid.ir.location import Location
 from lucid.tensor.context import epoch
-from lucid.tensor.core import TensorCore, attributes_of
+from lucid.tensor.core import TensorCore
 from lucid.tensor.storage import Storage
 
 
@@ -31,7 +31,7 @@ class Guards:
         formulas: what it asked live numbers.
         grads_read: the gradients that it reads; grads_shared: for each of them whose memory it is
             on.
-        asked: the attributes that no tensor may have that it is given.
+        asked: the attributes that no tensor may have that it is given; `CONTENTS`: any.
         pinned: the tensor arguments that are its state, by position.
         state: the memory of its state, which no other argument may be on.
         side_effects: the places that it reads and binds itself; None: there are none. keys: of each
@@ -168,7 +168,7 @@ class Guards:
             if expected is None:
                 if tensor._storage in self.state:
                     return f"argument {position}: it is state of the step now"
-                for name in self.asked and self.asked & attributes_of(tensor).keys():
+                for name in asked_of(tensor, self.asked):
                     raise EagerOnlyError(
                         f"it reads .{name}, which is bound to a tensor that it is given"
                     )

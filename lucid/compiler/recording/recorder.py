@@ -466,6 +466,10 @@ class Recorder(TracedMemory):
         self.loops.note_memory(tensor)
         super().note_memory(tensor)
 
+    def note_attributes(self, tensor: TensorCore) -> None:
+        """It is copied, with all that users have bound to it."""
+        self.collector.look_for_all_attributes(tensor)
+
     def note_flag(self, tensor: TensorCore) -> None:
         if self.is_outside(tensor):
             self.loops.unroll("sets requires_grad")

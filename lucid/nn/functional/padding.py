@@ -8,8 +8,10 @@ from typing import Literal
 import numpy as np
 
 from lucid.functions.arguments import integer
+from lucid.functions.creation import arange
 from lucid.ir import ops
 from lucid.ir.errors import OptionError, ShapeError
+from lucid.ir.extents import is_open
 from lucid.ir.ops import composites
 from lucid.tensor.core import constant, from_array
 from lucid.tensor.tensor import Tensor
@@ -73,11 +75,22 @@ def _pad_constant(x: Tensor, axes: dict[int, tuple[int, int]], value: float) -> 
 
 def _pad_from_inside(x: Tensor, axis: int, low: int, high: int, mode: str) -> Tensor:
     """Take along one axis: where each position reads from is known from the shape alone."""
-    size = x.shape[axis]
+    size = x._type.shape[axis]
     longest = {"reflect": size - 1, "circular": size}.get(mode, max(low, high))
     if max(low, high) > longest or size == 0:
         raise ShapeError(f"pad: ({low}, {high}) is too much for axis {axis} in mode {mode}")
-    inner = np.arange(max(-low, 0), size - max(-high, 0), dtype=np.int64)
-    width = (max(low, 0), max(high, 0))
-    positions = np.pad(inner, width, mode=_NUMPY_MODES[mode])
+    start, stop, width = max(-low, 0), size - max(-high, 0), (max(low, 0), max(high, 0))
+    if is_open(size) and max(width) < stop - start:
+        return ops.take(x, _places(stop - start, *width, mode) + start, axis=axis)
+    positions = np.pad(np.arange(start, stop, dtype=np.int64), width, mode=_NUMPY_MODES[mode])
     return ops.take(x, from_array(positions), axis=axis)
+
+
+def _places(size: int, low: int, high: int, mode: str) -> Tensor:
+    """Where each position reads from, of an axis whose size each call has."""
+    last, places = size - 1, arange(low + size + high) - low
+    if mode == "circular":
+        return places % size
+    if mode == "reflect":
+        return last - (last - places.abs()).abs()
+    return last - (last - places.clamp(min=0)).clamp(min=0)
