@@ -798,12 +798,12 @@ class _Monitor:
         monitoring = self._monitoring
         with self._lock:
             self._traces.add(trace)
-            if self._taken() is None:
+            if self._own_tool() is None:
                 names = [*map(monitoring.get_tool, _TOOLS)]
                 if None not in names:
                     raise UnsupportedError("all tools of sys.monitoring are in use")
                 monitoring.use_tool_id(_TOOLS[names.index(None)], self._NAME)
-            self._tool = tool = self._taken()
+            self._tool = tool = self._own_tool()
             events = monitoring.events
             monitoring.register_callback(tool, events.PY_START, self._started)
             monitoring.register_callback(tool, events.INSTRUCTION, self._stepped)
@@ -815,7 +815,7 @@ class _Monitor:
         monitoring = self._monitoring
         with self._lock:
             self._traces.discard(trace)
-            tool = self._taken()
+            tool = self._own_tool()
             if self._traces or tool is None:
                 return
             monitoring.set_events(tool, 0)
@@ -826,7 +826,7 @@ class _Monitor:
             monitoring.register_callback(tool, monitoring.events.INSTRUCTION, None)
             monitoring.free_tool_id(tool)
 
-    def _taken(self) -> int | None:
+    def _own_tool(self) -> int | None:
         """The tool that is ours now."""
         names = [*map(self._monitoring.get_tool, _TOOLS)]
         return _TOOLS[names.index(self._NAME)] if self._NAME in names else None
@@ -891,14 +891,14 @@ class ListenerSnapshot(write_locks.ThreadSnapshot):
 
     def __init__(self) -> None:
         super().__init__()
-        self._told = len(_listeners.stack), len(_listeners.monitored)
+        self._depths = len(_listeners.stack), len(_listeners.monitored)
         self._followed, self._tracer = _listeners.followed, _listeners.tracer
         self._function = sys.gettrace()
 
     def put_back(self, error: BaseException) -> None:
         """Let it be so again, after an error; not for the first time is fine."""
         super().put_back(error)
-        depth, monitored = self._told
+        depth, monitored = self._depths
         del _listeners.stack[depth:]
         for trace in _listeners.monitored[monitored:]:
             _monitor.end(trace)

@@ -83,7 +83,7 @@ class StandIns:
         self.handles: list[TensorCore] = []
         self.pinned: dict[int, TensorCore] = {}
         self.moving: list[MovingEntry] = []
-        self._taken: dict[tuple[int, str], Any] = {}  # what stands for those
+        self._entries: dict[tuple[int, str], Any] = {}  # what stands for those
         self._sets: defaultdict[int, list[str]] = defaultdict(list)  # where each is
         self._data: dict[int, tuple[Any, dict[str, Any]]] = {}
         self._filled: list[tuple[Any, dict[str, Any]]] = []
@@ -153,8 +153,8 @@ class StandIns:
     def take_entry(self, entry: MovingEntry) -> Any:
         """What stands for data at a place that moves; ABSENT where it is no argument."""
         place = id(entry.owner), entry.path
-        if place in self._taken:
-            return self._taken[place]
+        if place in self._entries:
+            return self._entries[place]
         value = entry.found(self._call.floats)
         is_looked_at = here() in self._recorder.at_start.looked_at and type(entry) is not Column
         if is_looked_at or not is_data(value):
@@ -169,7 +169,7 @@ class StandIns:
         self._owners += [owner for _, owner in new]
         self._call.take_one(value)
         self.moving.append(entry)
-        given = self._taken[place] = self._given(value, entry.path)
+        given = self._entries[place] = self._given(value, entry.path)
         self._fill([(entry.path, given)])
         return given
 

@@ -134,8 +134,8 @@ class _Contents:
     """
 
     def __init__(self, node: Node) -> None:
-        self._told, self._types = [*_told_by(node)], [type(node), *node._output_types]
-        self._is_known = bool(self._told) and not node._is_observed
+        self._signature, self._types = [*_signature_of(node)], [type(node), *node._output_types]
+        self._is_known = bool(self._signature) and not node._is_observed
         names: tuple[str, ...] = ("saved",) if isinstance(node, OpNode) else ()
         self._theirs: dict[str, Any] = {}
         if isinstance(node, BackwardCFunction):
@@ -157,7 +157,7 @@ class _Contents:
             self._is_known = False
             return
         self._is_known &= tensor._counter.value == entry.version
-        self._told += [key, entry.output_nr]
+        self._signature += [key, entry.output_nr]
         self._saved.append((entry, tensor))
         self.edges += [_edge_of_saved(entry, tensor), entry.private_edge]
 
@@ -177,7 +177,7 @@ class _Contents:
         pairs: list[tuple[TensorCore, TensorCore]] = []
         leaves = paired_leaves(before._theirs, self._theirs)
         numbers = {path: pair for path, pair in leaves.items() if _are_one_number(*pair)}
-        is_like = _is_equal(before._told, self._told) and alike(
+        is_like = _is_equal(before._signature, self._signature) and alike(
             before._theirs, self._theirs, lambda *pair: pairs.append(pair), numbers
         )
         saved = zip(before._saved, self._saved, strict=False)
@@ -209,7 +209,7 @@ class _Contents:
                 vars(node)[name] = map_tree(other, value)
 
 
-def _told_by(node: Node) -> Sequence[Any]:
+def _signature_of(node: Node) -> Sequence[Any]:
     """What tells a node from others of its class; nothing: it can't be taken for another one."""
     if isinstance(node, OpNode):
         return node.op, freeze_attributes(node.attributes)

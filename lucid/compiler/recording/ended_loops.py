@@ -269,7 +269,7 @@ class EndedLoops:
         self.iterations: dict[int, tuple[Any, Iteration]] = {}
         self._watched: dict[tuple[int, int], _Watched] = {}
         self._recorded: _Recorded | None = None
-        self._told: list[tuple[Any, bool]] = []
+        self._answers: list[tuple[Any, bool]] = []
         self._refused: set[tuple[types.CodeType, int]] = set()
         self._branching: set[tuple[types.CodeType, int]] = set()
         self._telling: dict[tuple[types.CodeType, int], int] = {}
@@ -330,8 +330,8 @@ class EndedLoops:
         return found
 
     def _ask(self, look: _Look, condition: Value | None, find: Any) -> bool:
-        if self._told and self._told[0][0] == look.at:
-            return self._told.pop(0)[1]
+        if self._answers and self._answers[0][0] == look.at:
+            return self._answers.pop(0)[1]
         loops, recorded = self._loops, self._recorded
         if recorded is not None and loops.frames[-1:] == [recorded.frame]:
             return self._answer_in(recorded, look, condition, find)
@@ -891,14 +891,14 @@ class EndedLoops:
         for way in recorded.ways:
             for number, asked in enumerate(way.asked):
                 if asked.ends and at == found:
-                    self._told = [(x.at, x.answer) for x in way.asked[:number]]
-                    self._told.append((asked.at, not asked.answer))
+                    self._answers = [(x.at, x.answer) for x in way.asked[:number]]
+                    self._answers.append((asked.at, not asked.answer))
                 at += asked.ends
         loop = watched.look.source
         self._undone[loop] = self._undone.get(loop, 0) + 1
         if self._undone[loop] == _MOST_UNDONE:
             self._refused.add(loop)
-        return watched.stays if holds is None else self._told.pop(0)[1]
+        return watched.stays if holds is None else self._answers.pop(0)[1]
 
     def _constant(self, number: Any) -> TensorCore:
         return self._loops.recorder.constant(number, i64)

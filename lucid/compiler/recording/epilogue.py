@@ -186,11 +186,11 @@ class EpilogueBuilder:
         outside = self._recorder.outside
         told, outside.deferred = outside.deferred, []
         for call in told:
-            call.args = [*map(self._told, call.args)]
-            call.kwargs = {name: self._told(value) for name, value in call.kwargs.items()}
+            call.args = [*map(self._argument_spec, call.args)]
+            call.kwargs = {name: self._argument_spec(value) for name, value in call.kwargs.items()}
         return told
 
-    def _told(self, value: Any) -> OutputSpec:
+    def _argument_spec(self, value: Any) -> OutputSpec:
         """What a call after the step gets: objects from outside, such as files, as they are."""
         value = self._collector.stand_in_for(value)
         is_made = is_node(value) and not self._is_found(value)

@@ -62,7 +62,7 @@ class Exits:
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
-        self._told = context.told
+        self._known_outcomes = context.told
         self.path: list[int] = []
         self.texts: list[str] = []
         self._answers: dict[Value, int] = {}
@@ -82,9 +82,9 @@ class Exits:
             return self._answers[question]
         number, place = len(self.path), here()
         text = what if place is None else f"{what} at {place}   {place.text}"
-        told = dict(self._told[number : number + 1])
+        told = dict(self._known_outcomes[number : number + 1])
         if text not in told:  # of a trace that has found other places to be state
-            self._told = self._told[:number]
+            self._known_outcomes = self._known_outcomes[:number]
         answer = told[text] if text in told else int(self._now(question))
         if answer == LAST:  # a check's end is excluded
             self.op_by_op(f"it looks at {answer}, the largest number of 64 bits")

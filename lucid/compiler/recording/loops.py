@@ -349,7 +349,7 @@ class Frame:
         self.reads_last = 0
         self._recorder = recorder
         self._age = Age()
-        self._told = self._what_was_told()
+        self._effects_before = self._effect_counts()
 
     @property
     def numbered(self) -> set[Any]:
@@ -359,12 +359,12 @@ class Frame:
     @property
     def told(self) -> list[DeferredCall]:
         """What the round has told the world."""
-        return self._recorder.outside.deferred[self._told[1] :]
+        return self._recorder.outside.deferred[self._effects_before[1] :]
 
     @property
     def has_effects(self) -> bool:
         """Whether a round does more in Python than to look at values, and to tell them."""
-        is_more = self._told[2:] != self._what_was_told()[2:]
+        is_more = self._effects_before[2:] != self._effect_counts()[2:]
         return is_more or not all(map(may_be_of_rounds, self.told))
 
     def take_told(self) -> list[DeferredCall]:
@@ -372,10 +372,10 @@ class Frame:
         told = self.told
         if not all(map(may_be_of_rounds, told)):
             raise unrolling("does something in Python in each round", [self.body.place])
-        del self._recorder.outside.deferred[self._told[1] :]
+        del self._recorder.outside.deferred[self._effects_before[1] :]
         return told
 
-    def _what_was_told(self) -> tuple[int, ...]:
+    def _effect_counts(self) -> tuple[int, ...]:
         """How much there is that each call does in Python."""
         recorder = self._recorder
         return len(recorder.exits.path), len(recorder.outside.deferred), len(recorder.effects)
@@ -405,7 +405,7 @@ class Frame:
             return self.refused
         if self.changed:
             return f"changes a {type(self.changed[0].owner).__name__} from outside in each round"
-        if self._told != self._what_was_told():
+        if self._effects_before != self._effect_counts():
             return "does something in Python in each round"
         ranges, nodes = Ranges(self.ranges), self._recorder.graph.nodes[self.start :]
         calls = [node for node in nodes if node.has_effect and node.op is not ops.check]
