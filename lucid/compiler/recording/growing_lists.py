@@ -55,9 +55,9 @@ class GrowingView(LateSequence):
 
         count = recorder.live_scalar(text, self._before, lambda _: size(), size)
         self._count = self.size_at_start = count
-        self._added = 0  # entries at the end among which are all that the step has put there
+        self._added = 0  # so many entries at the end contain all that the step has put
         self._removed: int | None = 0  # entries at the start that are gone; None: unknown
-        self._is_any_other = False  # whether the step has put one at a place that a call says
+        self._is_any_other = False  # whether the step has set an entry by a live number
 
     @property
     def item_kind(self) -> type:  # type: ignore[override]
@@ -80,7 +80,7 @@ class GrowingView(LateSequence):
 
     @property
     def formula(self) -> Formula:  # type: ignore[override]
-        """The entries in a call, when so much has been done to them as by now."""
+        """The entries in a call, with the changes of the step so far."""
         source, kind = self.source, list if isinstance(self.owner, list) else deque
         steps = [(getattr(kind, name), tree_of(args).formula) for name, args in source.done]
 
@@ -243,7 +243,7 @@ class GrowingView(LateSequence):
         self._cut_to(self.in_order(reverse=reverse))
 
     def _cut_to(self, entries: Any) -> None:
-        """Have just these, which are numbers, and new ones."""
+        """Replace all entries by a list of numbers."""
         if type(entries) is not LateSequence or not entries.is_of_numbers():
             self._refuse()
         entries = entries._copy()  # which the step may change afterwards
@@ -315,7 +315,7 @@ class GrowingView(LateSequence):
 
 
 def settled(value: Any) -> Any:
-    """What the step leaves, where it has what stands for a list or an array, or a part of one."""
+    """The stand-in for a list or an array, or a part of one, as the value that the step leaves."""
     if type(value) is LateArray and value.is_made:
         return value
     if type(value) in (GrowingView, LateArray) and value.owner is not None:

@@ -322,8 +322,8 @@ class Frame:
             whose gradients it asks for; None: all leaves.
         first: the number of its first autograd node.
         may_look: whether its rounds may look at the value by which the loop ends.
-        number: the number of Python's round; keys: for each place of an index, the differences
-            between the ints there and the number; reads_last: how many last items it reads of lists.
+        number: the number of Python's round; keys: for each place of an index, by how much the ints
+            there exceed the number; reads_last: how many of a list's last items are read.
     """
 
     def __init__(self, recorder: Recorder, body: Body, variables: Collection[object] = ()) -> None:
