@@ -561,34 +561,9 @@ class EndedLoops:
         Where a round branches, Python makes it again before that, to go another way.
         """
         state, watched, iteration = recorded.state, recorded.watched, recorded.iteration
+        plan = recorded.plan
         try:
-            made = recorded.entered.next_carry(watched.look.frame, recorded.stand_ins)
-            if made is None:
-                raise unrolling("has rounds that differ", [recorded.place])
-            entered, with_history = recorded.entered, made
-            made = state.without_histories(made)
-            pairs = zip(recorded.stand_ins, recorded.versions, strict=True)
-            state.writes = [x._counter.value - version for x, version in pairs]
-            items = recorded.entered.appended(made, recorded.stand_ins)
-            held = _held(state.filled.values(), items, made)
-            memory, written = [x._storage for x in made], dict[Storage, tuple[Value, int]]()
-            seen = [*memory, *(x for x, _ in held.values())]
-            new = {x for x in seen if recorded.frame.is_new(x)}
-            stays = self._stays(watched, condition)
-            begun = [] if iteration is None else [self._constant(iteration.begun)]
-            is_open = recorded.holds is not None
-            holds = [self._holds(condition, True)] if is_open and condition is not None else []
-            plan = recorded.plan
-            if recorded.frame.written and recorded.asked:
-                made = [self._as_it_is(recorded, x) for x in made]
-                items = [x if x is None else self._as_it_is(recorded, x) for x in items]
-                written = self._take_back(recorded)
-            if recorded.ways and next(recorded.again, None) is not None:
-                raise unrolling(_DRAWS_OTHERWISE, [recorded.place])
-            told = recorded.frame.take_told()
-            leaves = held, told, memory, new, written, entered, with_history
-            way = _Way(recorded.asked, stays, begun, holds, made, items, *leaves)
-            recorded.ways.append(way)
+            recorded.ways.append(self._way_of(recorded, condition))
             self._note_work(recorded)
             while plan and not plan[-1]:
                 plan.pop()
@@ -617,6 +592,34 @@ class EndedLoops:
         last = None if recorded.holds is None else scan.carry[first - 1]
         self._let_know(watched.look, condition, not watched.stays)
         return self._leave(recorded, scan.carry[CONTROL], last)
+
+    def _way_of(self, recorded: _Recorded, condition: Value | None) -> _Way:
+        """The way that Python has just gone through the round, and what it leaves."""
+        state, watched, iteration = recorded.state, recorded.watched, recorded.iteration
+        with_history = recorded.entered.next_carry(watched.look.frame, recorded.stand_ins)
+        if with_history is None:
+            raise unrolling("has rounds that differ", [recorded.place])
+        made = state.without_histories(with_history)
+        pairs = zip(recorded.stand_ins, recorded.versions, strict=True)
+        state.writes = [x._counter.value - version for x, version in pairs]
+        items = recorded.entered.appended(made, recorded.stand_ins)
+        held = _held(state.filled.values(), items, made)
+        memory, written = [x._storage for x in made], dict[Storage, tuple[Value, int]]()
+        seen = [*memory, *(x for x, _ in held.values())]
+        new = {x for x in seen if recorded.frame.is_new(x)}
+        stays = self._stays(watched, condition)
+        begun = [] if iteration is None else [self._constant(iteration.begun)]
+        is_open = recorded.holds is not None
+        holds = [self._holds(condition, True)] if is_open and condition is not None else []
+        if recorded.frame.written and recorded.asked:
+            made = [self._as_it_is(recorded, x) for x in made]
+            items = [x if x is None else self._as_it_is(recorded, x) for x in items]
+            written = self._take_back(recorded)
+        if recorded.ways and next(recorded.again, None) is not None:
+            raise unrolling(_DRAWS_OTHERWISE, [recorded.place])
+        told = recorded.frame.take_told()
+        leaves = held, told, memory, new, written, recorded.entered, with_history
+        return _Way(recorded.asked, stays, begun, holds, made, items, *leaves)
 
     def _fit_items(self, recorded: _Recorded) -> CallsOfRounds:
         """Let all ways have the same rows to be stacked, for lists and for deferred calls."""

@@ -518,7 +518,7 @@ class Scan:
     Attributes:
         carry, rows: the round's carry, and its row of each of xs; then the last carry, and ys.
         made: the next carry and the round's row of each of ys, which the block has to set.
-        counted: the number in the carry that counts the rounds to be differentiated.
+        counted: which of the carry says how many rounds have a gradient.
     """
 
     carry: list[Any]
@@ -848,12 +848,12 @@ class Loops:
         count: TensorCore | None = None,
         variables: Collection[object] | None = None,
     ) -> Iterator[Scan]:
-        """Record a loop whose body is the block; behind it, its results are there.
+        """Record a loop whose body is the block; behind the block the `Scan` has its results.
 
-        of: the body through which it walks backwards; count: how many rounds that has made.
-        op: `while_loop`, if the carry begins with whether there is a round, and its row.
+        of: for a backward, the body through which it walks; count: the number of its rounds.
+        op: `while_loop` if the carry begins with whether there is a round, and the round's row.
         variables: cells that a round of Python's may change, which then are carried: there a carry
-            that has no gradient never gets one, and it may be written.
+            without a gradient never gets one, and may be written.
         """
         recorder = self.recorder
         place = here() if of is None else of.place
@@ -879,39 +879,8 @@ class Loops:
             values = [recorder.value_of(x) for x in (*new, *ys)]
             checks = self._carry_checks(frame, values, is_while=op is ops.while_loop)
         writes = 1 if op is ops.while_loop else length  # of memory, as versions count them
-        states, kept = self.written(frame, writes), [*frame.kept]
-        before = [value for _, value, _ in states]
-        inner = [Value(value.type, recorder.graph, None) for value in before]
-        stand_ins = recorder.hosts.present.stand_ins
-        stand_ins.update((x, (value, None)) for x, value in zip(inner, before, strict=True))
-        known = dict(zip(before, inner, strict=True))
-        inner += [check.before for check in checks]
-        inputs, outputs = [*frame.stand_ins, *frame.kept.values()], values
-        for values, new in (
-            (operands, before),
-            (inputs, inner),
-            (outputs, [*(x for *_, x in states), *(check.after for check in checks)]),
-        ):
-            values[carries:carries] = new
-        body.carries, body.rows = carries + len(inner), body.rows + len(kept)
-        body.graph, captures = cut(recorder.graph, frame.start, name, inputs, known, outputs)
-        taken = body.graph.inputs[len(inputs) :]
-        stand_ins.update((x.value, (y, None)) for x, y in zip(taken, captures, strict=True))
-        neutral = [recorder.graph.constant(check.neutral, i64) for check in checks]
-        operands[carries + len(states) : carries + len(states)] = neutral
-        operands += [self.local(forward.stack_of(value)) for forward, value in kept]
-        stacks: list[Value] = []
-        if op is ops.while_loop and not length:  # how many rows they have is found out behind it
-            stacks = body.graph.outputs[body.carries :]
-            del body.graph.outputs[body.carries :]
-        node = self._append(op, body, [*operands, *captures])
-        loop = Loop(recorder.graph, node, body.graph)
-        self.check_before(frame, body, loop, node.operands[0] if body.is_while else None)
-        body.same = {entry.value for entry in body.graph.inputs[body.carries + body.rows :]}
-        for inner_node in body.graph.nodes:
-            if body.same.issuperset(inner_node.operands) and not inner_node.has_effect:
-                body.same.update(inner_node.results)
-        body.note_ranges()
+        states = self.written(frame, writes)
+        node, stacks = self._cut_body(frame, name, op, operands, values, states, checks)
         for (storage, *_), value in zip(states, node.results[carries:], strict=False):
             storage.value = value
             storage.generation += 1
@@ -931,6 +900,55 @@ class Loops:
             found[i] = found[i].detach().requires_grad_()
         body.given.clear()  # the tensors of a trace end with it, its nodes may not
         scan.carry, scan.rows = found[:carries], found[carries:]
+
+    def _cut_body(
+        self,
+        frame: Frame,
+        name: str,
+        op: Op,
+        operands: list[Value],
+        outputs: list[Value],
+        states: Sequence[tuple[Storage, Value, Value]],
+        checks: Sequence[CarriedCheck],
+    ) -> tuple[GraphNode, list[Value]]:
+        """Make the nodes of a body a function, and append the loop; also the values to be stacked.
+
+        Written memory and carried checks are further carries, values of the forward body further
+        rows. Only a `while_loop` of unknown length has values to be stacked afterwards.
+
+        operands: of the carry and xs; outputs: of the next carry and rows of ys. states: as
+        `written` gives them.
+        """
+        recorder, body, carries = self.recorder, frame.body, frame.body.carries
+        kept, before = [*frame.kept], [value for _, value, _ in states]
+        inner = [Value(value.type, recorder.graph, None) for value in before]
+        stand_ins = recorder.hosts.present.stand_ins
+        stand_ins.update((x, (value, None)) for x, value in zip(inner, before, strict=True))
+        known = dict(zip(before, inner, strict=True))
+        inner += [check.before for check in checks]
+        inputs = [*frame.stand_ins, *frame.kept.values()]
+        inputs[carries:carries] = inner
+        outputs[carries:carries] = [*(x for *_, x in states), *(check.after for check in checks)]
+        body.carries, body.rows = carries + len(inner), body.rows + len(kept)
+        body.graph, captures = cut(recorder.graph, frame.start, name, inputs, known, outputs)
+        taken = body.graph.inputs[len(inputs) :]
+        stand_ins.update((x.value, (y, None)) for x, y in zip(taken, captures, strict=True))
+        neutral = [recorder.graph.constant(check.neutral, i64) for check in checks]
+        operands[carries:carries] = [*before, *neutral]
+        operands += [self.local(forward.stack_of(value)) for forward, value in kept]
+        stacks: list[Value] = []
+        if op is ops.while_loop and not body.length:  # how many rows they have isn't known yet
+            stacks = body.graph.outputs[body.carries :]
+            del body.graph.outputs[body.carries :]
+        node = self._append(op, body, [*operands, *captures])
+        loop = Loop(recorder.graph, node, body.graph)
+        self.check_before(frame, body, loop, node.operands[0] if body.is_while else None)
+        body.same = {entry.value for entry in body.graph.inputs[body.carries + body.rows :]}
+        for inner_node in body.graph.nodes:
+            if body.same.issuperset(inner_node.operands) and not inner_node.has_effect:
+                body.same.update(inner_node.results)
+        body.note_ranges()
+        return node, stacks
 
     def take_replayed(self, node: GraphNode) -> None:
         """Let rounds take what their calls of Python have done in the run that goes on here."""
