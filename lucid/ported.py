@@ -1,4 +1,4 @@
-"""Modules of PyTorch whose contents stand elsewhere here: programs import from them as well."""
+"""Modules whose contents stand elsewhere here, of PyTorch and for einops: programs import them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any
 
 # Of each module the names that it has and where they are, or the module that it stands for.
 _PLACES: dict[str, dict[str, str] | str] = {
+    "einops.layers.lucid": "lucid.utils.einops",
     "lucid.multiprocessing": "multiprocessing",
     "lucid.autograd.profiler": "lucid.profiler",
     "lucid.nn.modules.channelshuffle": {"ChannelShuffle": "lucid.nn.ChannelShuffle"},
@@ -102,6 +103,32 @@ def submodule(package: str, name: str) -> ModuleType:
     return import_module(place)
 
 
+class _BesideEinops(MetaPathFinder):
+    """Lets einops know tensors when it is imported."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != "einops":
+            return None
+        sys.meta_path.remove(self)
+        spec = find_spec(fullname)
+        loader: Any = spec and spec.loader
+        if loader is not None:
+            run = loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                run(module)
+                import_module("lucid.utils.einops")
+
+            loader.exec_module = exec_module
+        return spec
+
+
 def install() -> None:
-    """Let the import system find them, after all that is a file."""
+    """Let the import system find them, after all that is a file; and let einops know tensors."""
     sys.meta_path.append(_Ported())
+    if "einops" in sys.modules:
+        import_module("lucid.utils.einops")
+    else:
+        sys.meta_path.insert(0, _BesideEinops())

@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from lucid.compiler.reports.statistics import Stats
 
 MOST_FREE = 8  # traces of one function are made whatever comes of them
-MOST_PATHS = 4  # where they are paths, took longer than is free, and no call has come back to one
+MOST_VAIN = 4  # where they took longer than is free, and no call has come back to one
 CALLS_PER_TRACE = 8  # that earlier ones must have served, before another one is made
 FREE_SECONDS = 2.0  # that traces may take as long as calls come back, to other paths and sizes
+OTHERS = 3  # times that, for what may yet be found to move: after some traces it is an input
 # For each trace, its own included: one call in six found a program, or sizes came back twice.
 CALLS_PER_RETURN = {"path": 1.2, "shape": 2.5}
 TIMED = 4  # calls op by op, and traces, whose times are compared
@@ -49,11 +50,11 @@ class TracePace:
     """Whether one function's next trace, or look for a program, is worth its time.
 
     A trace must be paid for by the calls that earlier programs have served. Where calls come back
-    to programs, other paths and sizes are free for some seconds; where no path does in that time, a
-    few are enough; where no size comes back, traces go on as long as they take less time than the
-    calls that ran op by op. What has changed at each of the first calls may stay as it is from some
-    call on, such as the length of a buffer that is full: no program serves calls then, so those
-    that run op by op for it pay for another trace.
+    to programs, other paths and sizes are free for some seconds; where none does in that time, a
+    few traces are enough; where no size comes back, traces go on as long as they take less time
+    than the calls that ran op by op. What has changed at each of the first calls may stay as it is
+    from some call on, such as the length of a buffer that is full: no program serves calls then, so
+    those that run op by op for it pay for another trace.
     """
 
     def __init__(self, stats: Stats) -> None:
@@ -111,13 +112,14 @@ class TracePace:
         traces = stats.paths + 1 if is_path else stats.traces - stats.paths  # one was left first
         returned = stats.calls >= CALLS_PER_RETURN.get(kind, inf) * traces
         none_returned = stats.calls < CALLS_PER_RETURN["path"] * stats.traces
-        is_vain = is_path and none_returned and stats.compile_seconds >= FREE_SECONDS
+        patience = FREE_SECONDS * (1 if is_path else OTHERS)
+        is_vain = none_returned and stats.compile_seconds >= patience
         if (
-            traces < (MOST_PATHS if is_vain else MOST_FREE)
+            traces < (MOST_VAIN if is_vain else MOST_FREE)
             or stats.calls >= CALLS_PER_TRACE * traces
             or (returned and stats.compile_seconds < FREE_SECONDS)
             or (not is_path and self._is_faster())
-            or self._is_paid_for(reason, STAYS if is_vain else 1)
+            or self._is_paid_for(reason, STAYS if is_path and is_vain else 1)
         ):
             return
         raise NotPaidForError(

@@ -6,6 +6,7 @@ import contextlib
 import gc
 import inspect
 import linecache
+import subprocess
 import sys
 import threading
 import traceback
@@ -163,6 +164,65 @@ def test_a_debugger_may_ask_for_no_instructions():
     cfg.v = 3.0
     if not is_same(observed(compiled(X)), observed(X * 6)):
         raise NotAsEagerError("a value that was read beside a debugger is frozen")
+
+
+def test_a_coverage_tools_function_may_put_itself_in_place(unaudited):
+    cfg = types.SimpleNamespace(v=1.0)
+    lines = []
+
+    def scaled(x):
+        return x * cfg.v
+
+    def step(x):
+        y = scaled(x)
+        return y
+
+    def tracer(frame, event, arg):
+        if event == "call":
+            sys.settrace(tracer)
+        elif frame.f_code is step.__code__ and event == "line":
+            lines.append(frame.f_lineno - step.__code__.co_firstlineno)
+        return tracer
+
+    compiled = lucid.compile(step)
+    before = sys.gettrace()
+    sys.settrace(tracer)
+    try:
+        compiled(X)
+        kept = sys.gettrace()
+    finally:
+        sys.settrace(before)
+    assert compiled.stats.traces == 1
+    if kept is not tracer or not {1, 2} <= set(lines):
+        raise NotAsEagerError(f"lines {lines}, kept: {kept is tracer}")
+    cfg.v = 2.0
+    if not is_same(observed(compiled(X)), observed(X * 2)):
+        raise NotAsEagerError("a value that was read beside a coverage tool is frozen")
+
+
+SETTRACE_IS_REPLACED = """
+import sys
+
+own = sys.settrace
+
+def settrace(function):
+    print("should not be used here")
+    own(function)
+
+sys.settrace = settrace
+import lucid
+
+step = lucid.compile(lambda x: x * 2)
+step(lucid.ones(2))
+print(step.stats.traces)
+"""
+
+
+def test_a_debugger_may_have_put_another_settrace_in_its_place(tmp_path):
+    script = tmp_path / "program.py"
+    script.write_text(SETTRACE_IS_REPLACED)
+    found = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
+    assert (found.stdout, found.stderr) == ("1\n", "")
 
 
 def test_a_profilers_function_is_called_on():

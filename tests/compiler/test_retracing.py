@@ -424,6 +424,23 @@ def test_paths_that_never_come_back_are_traced_for_some_seconds(monkeypatch, sec
     assert len(step.stats.eager_reasons) == 11 - traces
 
 
+@pytest.mark.parametrize(("seconds", "traces"), [(600.0, 8), (0.0, 4)])
+def test_objects_that_never_come_back_are_traced_for_some_seconds(monkeypatch, seconds, traces):
+    monkeypatch.setattr("lucid.compiler.pacing.FREE_SECONDS", seconds)
+
+    class Table:
+        __slots__ = ("scale",)
+
+        def __init__(self, scale):
+            self.scale = str(scale)
+
+    step = lucid.compile(lambda x, table: x * float(table.scale))
+    for number in range(9):
+        assert step(lucid.ones(3), Table(number)).tolist() == [number] * 3
+    assert step.stats.traces == traces
+    assert len(step.stats.eager_reasons) == 9 - traces
+
+
 def test_arguments_name_what_differs(monkeypatch):
     monkeypatch.setattr("lucid.compiler.pacing.MOST_FREE", 16)
 

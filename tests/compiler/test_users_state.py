@@ -960,3 +960,50 @@ def test_the_state_of_an_optimizer_of_the_users_is_emptied_and_loaded(agree):
         return found
 
     agree(scenario)
+
+
+def test_what_is_kept_for_a_size_is_computed_by_each_call_where_sizes_are_open(agree):
+    def scenario(compile):
+        @functools.cache
+        def mask(size):
+            return torch.ones(size, size).tril()
+
+        @functools.cache
+        def sizes(shape):
+            return shape[0] * 2, shape[1]
+
+        @compile
+        def step(x):
+            rows, columns = sizes(x.shape)
+            return (x @ x.T * mask(x.shape[0])).sum() + x.repeat(2, 1).reshape(rows, columns) * rows
+
+        return [step(torch.arange(4.0 * n).reshape(n, 4)) for n in range(3, 11)]
+
+    assert_healthy(agree(scenario), 3)
+
+
+@pytest.mark.parametrize("how", ["draws", "counts", "is written", "is written later"])
+def test_what_does_more_than_to_compute_is_kept_for_each_open_size(agree, how):
+    def scenario(compile):
+        torch.manual_seed(0)
+        made = []
+
+        @functools.cache
+        def table(size):
+            if how == "draws":
+                return torch.rand(size)
+            if how == "counts":
+                made.append(size)
+            return torch.ones(size).mul_(3) if how == "is written" else torch.ones(size)
+
+        @compile
+        def step(x):
+            found = table(x.shape[0])
+            if how == "is written later":
+                found.add_(1)
+            return x * found
+
+        found = [step(torch.ones(n)) for _ in range(2) for n in range(3, 9)]
+        return found, made
+
+    agree(scenario)

@@ -474,9 +474,12 @@ class GuardCollector(Reads):
 
     def _instead_of_memo(self, function: Any, args: Sequence[Any], kwargs: Any) -> Any:
         """What to call instead of an `lru_cache`: with live numbers as they are now, guarded."""
-        moves = any(map(is_known_before, (*args, *kwargs.values())))
-        if not moves or not isinstance(function, MEMO):
+        if not isinstance(function, MEMO):
             return None
+        values = (*args, *kwargs.values())
+        anew = self.substitutes.computed_anew(function) if any(map(_moves, values)) else None
+        if anew is not None or not any(map(is_known_before, values)):
+            return anew
         given = [seen(x) if is_known_before(x) else x for x in args]
         named = {key: seen(x) if is_known_before(x) else x for key, x in kwargs.items()}
         instead = self.call(function, given, named) or function
@@ -1149,6 +1152,11 @@ _VALUES = frozenset(
         *("numpy", "llvmlite", "collections", "types", "typing", "_abc", "_struct"),
     }
 )
+
+
+def _moves(value: Any) -> bool:
+    """Whether it is a number that each call has for itself, or a tuple with such, as of sizes."""
+    return is_live(value) or (isinstance(value, tuple) and any(map(_moves, value)))
 
 
 @functools.lru_cache(maxsize=512)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import ctypes
 import dis
 import functools
+import gc
 import itertools
 import sys
 import threading
@@ -593,11 +594,32 @@ class _Tracer:
             follow = _Follower(self._listener, _rows(code)) if is_heard else None
             known = self._known[id(code)] = code, follow
         follow = known[1]
-        local = None if self.theirs is None else self.theirs(frame, event, value)
+        local = None if self.theirs is None else self._tell_theirs(frame, event, value)
         if follow is None or not self._listener.listens_in(frame):
             return local
         frame.f_trace_opcodes, frame.f_trace_lines = True, local is not None
         return follow if local is None else _Follower(self._listener, follow.rows, local)
+
+    def _tell_theirs(self, frame: types.FrameType, event: str, value: Any) -> Any:
+        """Call their function, which may put itself in this one's place, as that of coverage.py."""
+        local = self.theirs(frame, event, value)
+        now = sys.gettrace()
+        if now is not self:
+            self.theirs = now
+            _set_trace(self)
+        return local
+
+
+def _own_set_trace() -> Callable[[Any], None]:
+    """Python's own `sys.settrace`; a debugger may have put one in its place that complains."""
+    if isinstance(sys.settrace, types.BuiltinFunctionType):
+        return sys.settrace
+    functions = (x for x in gc.get_objects() if type(x) is types.BuiltinFunctionType)
+    own = (x for x in functions if x.__self__ is sys and x.__name__ == "settrace")
+    return next(own, sys.settrace)
+
+
+_set_trace = _own_set_trace()
 
 
 @contextmanager
@@ -607,12 +629,12 @@ def _traced(listener: GuardCollector) -> Iterator[None]:
     tracer = _Tracer(listener, None if isinstance(before, _Tracer) else before)
     try:
         _listeners.tracer = tracer
-        sys.settrace(tracer)
+        _set_trace(tracer)
         yield
         if sys.gettrace() is None:
             raise _lost()
     finally:
-        sys.settrace(before)
+        _set_trace(before)
         _listeners.tracer = outer
 
 
@@ -662,12 +684,12 @@ def _quietly(is_sure: bool, function: Callable[_P, _R], *args: _P.args, **kwargs
             raise _lost()
         return function(*args, **kwargs)
     _listeners.tracer = None
-    sys.settrace(None)
+    _set_trace(None)
     try:
         if is_sure or (_are_plain((*args, *kwargs.values())) and not context.saved_hooks):
             return function(*args, **kwargs)
     finally:
-        sys.settrace(tracer)
+        _set_trace(tracer)
         _listeners.tracer = tracer
     return function(*args, **kwargs)
 
@@ -911,7 +933,7 @@ class ListenerSnapshot(write_locks.ThreadSnapshot):
         del _listeners.monitored[monitored:]
         _listeners.followed, _listeners.tracer = self._followed, self._tracer
         if type(sys.gettrace()) in (_Tracer, type(None)):  # a debugger's may have come meanwhile
-            sys.settrace(self._function)
+            _set_trace(self._function)
 
 
 # ------------------------------------------------------------------ whether it can be done

@@ -3,7 +3,7 @@
 While that round is recorded, something is in the list's place that takes what is appended, or put
 at its front, and nothing else. Behind the loop it stands for all of them, stacked, and for an item
 there is its row. What is written there, a hook and a gradient that somebody asks for would see less
-than the item (`_LentRow` in `loops.py`). So who does that, or asks for more than to join, count,
+than the item (`_Lent` in `loops.py`). So who does that, or asks for more than to join, count,
 add, cut and go over, begins the trace again, and the loop is unrolled.
 
 A list of numbers, `losses.append(loss.item())`, is the rows of a tensor as well, and Python has it
@@ -225,7 +225,8 @@ class FilledList(StackedList):
 
     def lend(self, row: Any) -> Any:
         """A row of it, for an item."""
-        return self._loops.lend(row, self._place)
+        reason = "fills a list whose items are changed, or differentiated"
+        return self._loops.lend(row, lambda: unrolling(reason, [self._place]))
 
     def shown(self, size: Any) -> Any:
         """A size as the user's code sees it."""

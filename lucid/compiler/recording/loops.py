@@ -600,23 +600,23 @@ class Apart:
         return other in left.others or any(x is not y and self._may_share(x, y) for x, y in pairs)
 
 
-class _LentRow(NamedTuple):
-    """A row of a stack that Python has got for an item of a list.
+class _Lent(NamedTuple):
+    """A tensor that Python has got for another one: a row of a stack, for an item of a list.
 
     Attributes:
         node: of its history; requires_grad: whether it has one.
         generation: how often its memory was written when it was made.
-        place: the line of the loop that has filled the list.
+        restart: how the trace begins again, without it.
     """
 
     tensor: TensorCore
     node: Node | None
     requires_grad: bool
     generation: int
-    place: Location | None
+    restart: Callable[[], RestartTrace]
 
     def check(self, wanted: Collection[Node] = ()) -> None:
-        """Begin again, with the loop unrolled, if something is done to it that the item must see.
+        """Begin again if something is done to it that the other one must see.
 
         wanted: where gradients are asked for.
         """
@@ -624,7 +624,7 @@ class _LentRow(NamedTuple):
         is_changed = tensor._storage.generation != self.generation or node is not self.node
         is_changed = is_changed or tensor.requires_grad is not self.requires_grad
         if is_changed or (node is not None and (node._is_observed or node in wanted)):
-            raise unrolling("fills a list whose items are changed, or differentiated", [self.place])
+            raise self.restart()
 
 
 class Loops:
@@ -638,7 +638,7 @@ class Loops:
         looked_at: Python's loops, by the identity of their `LoopCode`, with a number of rounds at
             which they weren't worth recording.
         apart: memory that may be shared in eager mode.
-        lent: rows of stacks that Python has got for items of lists.
+        lent: tensors that Python has got for others, as rows of stacks for items of lists.
         assigned: identities of tensors whose `.data` rounds assign; memories: tensors that show it.
         gathering: for frames of generator expressions, the list that takes their items; offered:
             things that generator expressions may go over by numbers.
@@ -652,7 +652,7 @@ class Loops:
         self.away: set[Storage] = set()
         self.looked_at: dict[int, int] = {}
         self.apart = Apart()
-        self.lent: list[_LentRow] = []
+        self.lent: list[_Lent] = []
         self.assigned: set[int] = set()
         self.memories: dict[Storage, TensorCore] = {}
         self.gathering: list[tuple[FrameType | None, list[Any]]] = []
@@ -729,11 +729,14 @@ class Loops:
         """Begin again without loops."""
         raise unrolling(reason, self.places)
 
-    def lend(self, row: TensorCore, place: Location | None) -> TensorCore:
-        """Give Python a row of a stack for an item of a list; it may not tell that from an item."""
-        generation = row._storage.generation
-        self.lent.append(_LentRow(row, row._grad_fn, row.requires_grad, generation, place))
-        return row
+    def lend(self, x: TensorCore, restart: Callable[[], RestartTrace]) -> TensorCore:
+        """Give Python a tensor for another one, from which nothing may tell it.
+
+        restart: how the trace begins again where something does.
+        """
+        generation = x._storage.generation
+        self.lent.append(_Lent(x, x._grad_fn, x.requires_grad, generation, restart))
+        return x
 
     def finish(self) -> None:
         """Begin again where the graph reads a value of a body."""

@@ -39,6 +39,7 @@ from lucid.compiler.guards.events import used_in, without_first
 from lucid.compiler.guards.guard import ITERATORS, Progress, counts_by_ones, is_exhausted
 from lucid.compiler.guards.mutable_sources import stands_for_list
 from lucid.compiler.guards.reads import part_of
+from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.late import is_late
 from lucid.compiler.inputs.scalars import (
     EXTREMES,
@@ -221,6 +222,35 @@ class StandInFunctions:
         if not _is_key_of_call(key) or here() in self._recorder.at_start.looked_at:
             return None
         return self._outside.augmented(owner, key)
+
+    def computed_anew(self, memo: Any) -> Any:
+        """What is called instead of a function that keeps its results, where sizes are open.
+
+        Each call computes the result itself. That must do nothing else, and draw nothing, nor may
+        the result be changed: it would be kept so. Else the sizes are looked at.
+        """
+        recorder, line, function = self._recorder, here(), memo.__wrapped__
+        code = getattr(function, "__code__", None)
+        if line in recorder.at_start.looked_at or code is None or not is_followed(code):
+            return None
+
+        def restart() -> RestartTrace:
+            name = function.__qualname__
+            return RestartTrace(f"looks at what {name} has kept", "looked_at", [line])
+
+        def compute(*args: Any, **kwargs: Any) -> Any:
+            with recorder.loops.looking(()) as noted:
+                found = function(*args, **kwargs)
+            nodes = recorder.graph.nodes[noted.start :]
+            does_more = any(x.has_effect or x.op.kind == "random" for x in nodes)
+            if does_more or noted.changed or noted.problem() is not None:
+                raise restart()
+            for x in flatten(found)[0]:
+                if isinstance(x, TensorCore):
+                    recorder.loops.lend(x, restart)
+            return found
+
+        return compute
 
     def called(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """What is called instead of a function; None: the function itself."""
