@@ -47,9 +47,9 @@ _AXES, _SHAPE = attrgetter("ndim"), attrgetter("shape")  # of a type
 def looks_of(
     args: tuple[Any, ...], exact: Collection[type] = _EXACT, *, of_any_size: bool = False
 ) -> Looks:
-    """What can be said of arguments at a glance: sizes, constants, and else their classes.
+    """A cheap summary of arguments: shapes of tensors, plain constants, and else their classes.
 
-    of_any_size: axes are counted only.
+    of_any_size: numbers of axes in place of shapes.
     """
     look = _AXES if of_any_size else _SHAPE
     return tuple(
@@ -61,9 +61,9 @@ def looks_of(
 
 
 def _which(thing: Any) -> object:
-    """The class of an argument; of a Module or an optimizer, of which each has a program, itself.
+    """The class of an argument; the identity of a Module or an optimizer: programs are its own.
 
-    Nobody holds it: another one may have its number later.
+    It isn't kept alive: another object may have the identity later.
     """
     kind: Any = type(thing)
     return id(thing) if _is_model(kind) else kind
@@ -85,14 +85,14 @@ class Dynamic:
             call on.
 
     Attributes:
-        may_open: whether sizes may be open that values decide.
-        counts: ints and texts among the arguments; exact: lists among these at which it looks.
-        kept: containers among the arguments that grow, and are state.
-        sources: places that it binds, or that move.
-        fixed: those that move, and for which it is traced all the same.
-        opened: axes whose sizes values decide; closed: those of them that must be known; least:
-            from which size on others are open.
-        lengths: of ranges that move, at first.
+        may_open: whether sizes that values decide may be open.
+        counts: names of arguments that are read live: ints, texts, lists; exact: lists that aren't.
+        kept: names of containers among the arguments that grow, and are state.
+        sources: places that the step binds, or reads at each call.
+        fixed: places that change, and that are guarded all the same.
+        opened: axes of open sizes; closed: those of them that must be known; least: the least open
+            size of axes, where it isn't the usual one.
+        lengths: the first lengths of ranges with live bounds.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Dynamic:
         self._lists: list[tuple[Any, list[Any]]] = []  # of numbers, of the last trace's call
 
     def looks(self, args: tuple[Any, ...]) -> Looks:
-        """The same for calls that may begin with the same programs: what moves is left out."""
+        """A summary of arguments that calls of the same programs share: live ints are left out."""
         exact = _EXACT_BUT_MOVING if self.counts else _EXACT
         counts = len(self.opened), len(self.closed)
         if self._any_size[0] != counts:
@@ -146,7 +146,7 @@ class Dynamic:
         return call
 
     def refuses(self, program: Program) -> bool:
-        """Whether values decide sizes of a program, and they must be known."""
+        """Whether a program has open sizes that must be known by now."""
         if not program.decides_sizes:
             return False
         rule = program.differentiable
@@ -156,9 +156,9 @@ class Dynamic:
         return not self.may_open
 
     def known(self, undo: list[Callable[[], object]], programs: Sequence[Program]) -> Known:
-        """What the next trace knows from its start, which adds to it what it finds.
+        """What the next trace knows from its start; it adds to that what it finds.
 
-        undo: takes back what traces make; programs: of earlier traces.
+        undo: takes back what traces make; programs: the programs of earlier traces.
         """
         return Known(
             self.counts,
@@ -183,7 +183,7 @@ class Dynamic:
     def find(self, call: Call, description: Description, programs: Sequence[Program]) -> None:
         """Raise `RestartTrace` where a call that no program serves differs from earlier ones.
 
-        programs: that serve those.
+        programs: the programs of the earlier calls.
         """
         earlier = [program.description for program in programs]
         moved = moving_arguments(description, earlier)
@@ -209,10 +209,9 @@ class Dynamic:
     def _find_grown(self, call: Call) -> None:
         """Raise `RestartTrace` for lists that have grown since the trace before was given them.
 
-        Or for sets that have changed, of which the signature had what was in them. A history that
-        is handed to each call is state, as it is in a global; so is another one in its place, as
-        each epoch may have. Of lists that weren't found to grow only those of numbers are
-        remembered.
+        Also for sets known by value that have changed. A history that is handed to each call is
+        state, as it is in a global; so is another one in its place, as each epoch may have. Of
+        lists that didn't grow only those of numbers are remembered.
         """
         before = {id(known): entries for known, entries in self._lists}
         named = owners_of(named_arguments(self._function, *call.given), call.kept)

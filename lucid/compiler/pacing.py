@@ -1,4 +1,4 @@
-"""When a function is traced once more, and when a call looks for a program: if it is worth it."""
+"""When another trace of a function, or another look for a program, is worth its time."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ OTHERS = 3  # times that, for what may yet be found to move: after some traces i
 CALLS_PER_RETURN = {"path": 1.2, "shape": 2.5}
 TIMED = 4  # calls op by op, and traces, whose times are compared
 VAIN = 8  # calls in turn that found no program: from then on looks for one are rarer
-VAIN_SHARE = 0.1  # of the time of calls op by op, which looks in vain may take
-STAYS = 6  # looks in turn that found the same reason for a trace, which they pay for
+VAIN_SHARE = 0.1  # the share of calls' time op by op that looks in vain may take
+STAYS = 6  # looks in turn with the same reason for a trace that pay for one
 
 _REMEDY = (
     "let what differs from call to call be a tensor or a float, or one of a few values, sizes or "
@@ -32,7 +32,7 @@ _REMEDY = (
 )
 PATH_REMEDY = "lucid.cond and lucid.where make one program of both ways of an `if` on a tensor"
 Looks = tuple[object, ...]
-"""What can be said of arguments at a glance."""
+"""A cheap summary of arguments: see `dynamic.looks_of`."""
 
 
 class NotPaidForError(EagerOnlyError):

@@ -13,11 +13,11 @@ import numpy as np
 
 
 class Age:
-    """Tells what was made since from what was there: objects that Python's collector knows.
+    """Tells objects made since `begin` from older ones, as far as Python's collector tracks them.
 
-    What there was is put out of the collector's sight meanwhile (`gc.freeze`), so that all that it
-    finds later is new. Ages may be nested, as bodies of loops in traces are: an inner one begins
-    behind a mark. What a trace has made stays young, so that a look at the young finds its cycles.
+    Older objects are hidden from the collector meanwhile (`gc.freeze`), so all that it lists later
+    is new. Ages may be nested, as loop bodies in a trace are: an inner one begins at a mark object.
+    What a trace has made stays in the young generation, where a collection finds its cycles.
     """
 
     _running: ClassVar[list[Age]] = []
@@ -61,19 +61,19 @@ class Age:
         return bool(place < len(self._new) and self._new[place] == id(value))
 
     def settle(self) -> None:
-        """Find what is new now; what is made from now on can't be told, until this is done again.
+        """Find what is new now; objects made later aren't known as new until the next `settle`.
 
-        It stays young to the collector, which finds the cycles of a trace without what there was.
+        New objects stay in the collector's young generation, older ones stay hidden from it.
         """
         for age in {*Age._running, self}:
             age._look()
         self._is_settled = True
 
     def _look(self) -> None:
-        """Know what is there: young objects stand in the order of their age, behind a mark the new.
+        """Enter the tracked objects, or only those behind the last mark: they are listed by age.
 
-        In one call of C: no other thread may find the objects that it builds referred to. It goes
-        to the end of the list, which would stay in a cycle with its iterators otherwise.
+        It is one call of C, as other threads must not find its lists among an object's referrers,
+        and goes to the end of the list, which would stay in a cycle with its iterators otherwise.
         """
         looks = _collections()
         last, generation = (self._seen[0], 0) if looks == self._seen[1] else (None, None)
@@ -86,9 +86,9 @@ class Age:
         self._new = np.sort(np.concatenate([self._new, found]), kind="stable")
 
     def end(self, *, and_inner: bool = False) -> None:
-        """Let the collector see everything again; what is new can't be told any more.
+        """Let the collector see older objects again; what is new can't be told any more.
 
-        and_inner: also for those that have begun since, which an interrupt may have left so.
+        and_inner: end also the ages that have begun since, which an interrupt may have left.
         """
         if self in Age._running:
             place = Age._running.index(self)

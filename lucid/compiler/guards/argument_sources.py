@@ -1,6 +1,6 @@
 """Lists, dicts and objects among the arguments that a step changes: each call changes its own.
 
-While a step is traced, others stand for them. What was changed in those is bound in the caller's.
+A trace works on stand-ins for them; what it has changed there, calls change in the caller's own.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ArgumentSource(MutableSource):
 def changed_entries(
     path: str, owner: Any, before: Mapping[Any, Any], number: int
 ) -> Iterator[tuple[ArgumentSource, Any, Any]]:
-    """What of a container or an object is something else now: place, what was there, what is."""
+    """The entries or attributes that have changed: place, value before, value now."""
     now = entries_of(owner)
     if isinstance(owner, (list, deque, dict)) and not has_kept_its_order(owner, before):
         yield ArgumentSource(path, CONTENTS, number), None, owner.copy()

@@ -1,8 +1,8 @@
-"""What a call reads: of functions whose instructions are followed nothing, of others what they get.
+"""What a call reads: functions that are followed tell it as they run, for others there are rules.
 
-Followed is all code but the library's own, the standard library's and NumPy's. The library tells by
-itself what it reads (`meet`); for functions in C there are rules; what other code is handed, it may
-read as a whole.
+All code is followed but the library's own, the standard library's and NumPy's. The library tells by
+itself what it reads (`meet`), functions in C have rules in tables, and all other code may read its
+arguments as a whole.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ _GLOBAL_GENERATORS = {
     id(getattr(random, "_inst", None)): "random",
     id(np.random.mtrand._rand): "numpy.random",
 }
-# Whose methods are known, or change nothing: those of what finds attributes as well.
+# Classes whose methods have rules, or change nothing, such as those of descriptors.
 _KNOWN_OWNERS = (
     *(*PLAIN, *PLAIN_DATA, *BY_TEXT, tuple, frozenset, np.ndarray, type, super, property),
     *(types.ModuleType, types.MappingProxyType, re.Pattern, re.Match, logging.Logger),
@@ -302,7 +302,7 @@ class GuardCollector(Reads):
     # ------------------------------------------------------------------ calls
 
     def call(self, function: Any, args: Sequence[Any], kwargs: Any) -> Any:
-        """Read what a call reads; what is to be called instead."""
+        """Enter what a call reads; returns what to call instead, None: the function itself."""
         if type(function) is _OF_CYTHON and function in _OF_GLOBAL_GENERATOR:
             method = _OF_GLOBAL_GENERATOR[function]
             return self.call(method, args, kwargs) or method
@@ -330,7 +330,7 @@ class GuardCollector(Reads):
                 self._note_call(function, args)
             self._call(function, args, kwargs)
             if any(map(is_live, args)) and _is_in_c(function):
-                return self._refusing(function, (*args, *kwargs.values()))
+                return self._checked_function(function, (*args, *kwargs.values()))
         else:
             for value in args:
                 self.may_call(value, *_methods_for(function))
@@ -352,11 +352,11 @@ class GuardCollector(Reads):
         if _is_in_c(function):
             self._note_change(owner)
 
-    def _refusing(self, function: Any, given: Sequence[Any]) -> Any:
-        """What is called for a function that may take no other numbers than Python's own.
+    def _checked_function(self, function: Any, given: Sequence[Any]) -> Any:
+        """What to call so that a TypeError for live numbers gives the trace up.
 
-        The step may handle the error, so that is the trace's end, unless Python's are refused as
-        well. None: the function itself, as it may call the user's code.
+        Where Python's own numbers cause one as well, that is raised: the step may handle it.
+        None: call the function itself, as it may call the user's code.
         """
         is_builtin = getattr(function, "__module__", None) == "builtins"  # they ask for the number
         if is_builtin or not all(is_live(x) or isinstance(x, SCALARS) for x in given):
@@ -378,10 +378,10 @@ class GuardCollector(Reads):
         return call
 
     def _is_known(self, function: Any, args: Sequence[Any], kwargs: Any) -> bool:
-        """Whether it is a function that has been called, of which nothing is new.
+        """Whether a function has been called before, and this call reads nothing new.
 
-        That is so of the library's, and of those that tell what they do themselves, where they get
-        tensors and numbers: then all follows from what the function is.
+        So it is for functions of the library and followed ones that get only tensors and plain
+        data: a followed function tells what else it reads, and the library's is known.
         """
         is_method = type(function) is types.MethodType
         owner = function.__self__ if is_method else None
@@ -397,7 +397,7 @@ class GuardCollector(Reads):
         return True
 
     def _with_stand_ins(self, function: Any, args: Sequence[Any], kwargs: Any) -> Any:
-        """What is called where lists that grow are meant, or arrays that change, or their parts."""
+        """What to call with stand-ins for growing lists and changing arrays; None: no stand-in."""
         if not self.stand_ins:
             return None
         owner = part_of(function, "__self__", None)
@@ -429,9 +429,9 @@ class GuardCollector(Reads):
         return functools.partial(call, function)
 
     def _lent_to(self, function: Any) -> Callable[[Any], Any]:
-        """What gives what stands for an argument of a function.
+        """What maps an argument of a function to its stand-in, or to itself.
 
-        NumPy and the library look into lists and tuples as well.
+        For NumPy and the library also lists and tuples are mapped, item by item.
         """
 
         def lent(value: Any) -> Any:
@@ -451,17 +451,17 @@ class GuardCollector(Reads):
 
     def instead(self, function: Any, args: Sequence[Any], kwargs: Any) -> Any:
         return (
-            self._getting(function, args)
-            or self._got(function)
-            or self._remembering(function, args, kwargs)
+            self._instead_of_get(function, args)
+            or self._instead_of_getter(function)
+            or self._instead_of_memo(function, args, kwargs)
             or live_function(function, args, kwargs)
             or self.substitutes.called(function, args, kwargs)
-            or self._calling(function, args, kwargs)
-            or self._taking(function, args)
+            or self._instead_of_caller(function, args, kwargs)
+            or self._instead_of_consumer(function, args)
         )
 
-    def _getting(self, function: Any, args: Sequence[Any]) -> Any:
-        """What is called instead of the `get` of a dict for a number that moves."""
+    def _instead_of_get(self, function: Any, args: Sequence[Any]) -> Any:
+        """What to call instead of `dict.get`, where the key is a number of each call."""
         if type(function) is types.BuiltinFunctionType and function.__name__ == "get":
             function, args = dict.get, (function.__self__, *args)
         if function is not dict.get or len(args) < 2:
@@ -475,8 +475,8 @@ class GuardCollector(Reads):
         found = self.look_for(key, owner)
         return lambda *_: owner.get(found, *default)
 
-    def _remembering(self, function: Any, args: Sequence[Any], kwargs: Any) -> Any:
-        """What is called instead of a function that keeps its results, for numbers that move."""
+    def _instead_of_memo(self, function: Any, args: Sequence[Any], kwargs: Any) -> Any:
+        """What to call instead of an `lru_cache`: with live numbers as they are now, guarded."""
         if not isinstance(function, MEMO):
             return None
         values = (*args, *kwargs.values())
@@ -488,8 +488,8 @@ class GuardCollector(Reads):
         instead = self.call(function, given, named) or function
         return lambda *_, **__: instead(*given, **named)
 
-    def _got(self, function: Any) -> Any:
-        """What is called instead of an object of `operator` that gets parts of others."""
+    def _instead_of_getter(self, function: Any) -> Any:
+        """What to call instead of an `attrgetter`, `itemgetter` or `methodcaller`, to see reads."""
         if type(function) not in _GETTERS:
             return None
         names = function.__reduce__()[1]
@@ -509,10 +509,12 @@ class GuardCollector(Reads):
 
         return got
 
-    def _calling(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """What is called instead of a function in C that calls another one.
+    def _instead_of_caller(
+        self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        """What to call instead of a function in C that calls another one, such as `map`, `sorted`.
 
-        What that returns can't be looked into before, nor what iterators give.
+        It reads each result of the inner function as that comes, and each item of an iterator.
         """
         owner = part_of(function, "__self__", args[0] if args else None)
         is_sort = type(owner) is list and _name_of(function) == "sort"
@@ -546,8 +548,8 @@ class GuardCollector(Reads):
             return lambda _, *given: self._run(function, call, *given)
         return lambda *_, **named: self._run(function, *given, **{**named, "key": call})
 
-    def _taking(self, function: Any, args: Sequence[Any]) -> Any:
-        """What is called instead of a function in C that looks at what iterators give."""
+    def _instead_of_consumer(self, function: Any, args: Sequence[Any]) -> Any:
+        """What to call instead of a function in C that consumes iterators: it reads their items."""
         if not _is_any(function, _TAKE_ALL) or not any(map(_is_iterator, args)):
             return None
         look = self.measure if function in (all, any) else self.look_through
@@ -671,7 +673,7 @@ class GuardCollector(Reads):
             self._look_into(given, {}, objects=True)
 
     def _call_library(self, owner: Any) -> bool:
-        """A function of the library's: what it doesn't tell; whether it hands its arguments on."""
+        """Read what a function of the library's doesn't tell; whether it hands its arguments on."""
         from lucid.autograd.function import Function
 
         if isinstance(owner, type) and issubclass(owner, Function):
@@ -800,7 +802,7 @@ class GuardCollector(Reads):
             getattr(self, method)(*args[:count])
 
     def _call_method_in_c(self, owner: Any, name: str, args: Sequence[Any], kwargs: Any) -> None:
-        """A method of a container, an array or another object in C."""
+        """Read what a method in C of a container, an array or another object reads."""
         path = self.path_of(owner)
         if isinstance(owner, (TensorCore, *SCALARS)) or is_live(owner):
             self._look_into(args, kwargs)
@@ -847,7 +849,7 @@ class GuardCollector(Reads):
                     self._look_at_all(_entries(value), {})
 
     def _ask_again(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Have each call ask a function, and compare what it answers."""
+        """Guard the answer of a function: each call asks it again, and compares."""
         self.substitutes.refuse_after_writing(f"{function.__name__}()")
         variables = self.guards.get((id(vars(os.environ).get("_data")), CONTENTS))
         if function in _OF_ENVIRONMENT and variables is not None and not variables.holds():
@@ -859,11 +861,11 @@ class GuardCollector(Reads):
         return self.guards[ask,].expected
 
     def _ask_memo(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Ask a function that keeps its results, as each call of the step would.
+        """Guard the result of an `lru_cache`, which each call of the step asks again.
 
-        What it hasn't kept yet it computes now, as in eager mode, and the trace begins again: it
-        finds it. Values of the step it may not keep. A step that needs what was displaced runs op
-        by op.
+        A result that isn't cached yet is computed now, as in eager mode, and the trace begins again
+        and finds it. It may not cache values of the step. A step that needs an entry which others
+        have displaced runs op by op.
         """
         name, before = function.__qualname__, function.cache_info()
         refusal = f"it fills the cache of {name}, by functools.lru_cache"
@@ -886,7 +888,7 @@ class GuardCollector(Reads):
         self.begin_again(f"fills the cache of {name}")
 
     def _ask_unknown(self, owner: Any, name: str) -> None:
-        """A method of an object whose state nobody can see: of one from outside, op by op."""
+        """A method of an object whose state can't be read: give up if it is from outside."""
         path, package = self._paths.get(id(owner)), type(owner).__module__.partition(".")[0]
         is_data = package in _VALUES or isinstance(owner, (*_DATA, *OPAQUE))
         if path is None or is_data or is_librarys(type(owner)) or name.startswith("__"):
@@ -932,13 +934,13 @@ class GuardCollector(Reads):
     # ------------------------------------------------------------------ what others are handed
 
     def _look_at_all(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Read the entries of containers, and not what is in them."""
+        """Read the entries of containers among the arguments, but not what is in the entries."""
         for value in (*args, *kwargs.values()):
             if not self._hand_function(value):
                 self.iterate(value)
 
     def hand_over(self, owner: Any) -> None:
-        """Read all of it: plain data, objects by all their attributes."""
+        """Read all that an object holds: plain data as a whole, objects by all attributes."""
         self._look_into((owner,), {}, objects=True)
 
     def look_through(self, owner: Any) -> None:
@@ -972,13 +974,13 @@ class GuardCollector(Reads):
         handed: bool = True,
         is_asked: Callable[[Any], bool] | None = None,
     ) -> None:
-        """Read plain data as a whole: containers, and those in them.
+        """Read the containers among a call's arguments as a whole, with those within them.
 
         objects: whether to read the attributes of objects as well.
         may_write: whether who gets an array may write it; given: whether the library gets it,
             which makes a tensor on its memory unless it is in a list or of a dtype of NumPy's only.
-        handed: whether who gets it isn't known to be content with what stands for numbers.
-        is_asked: whether the class of an object has Python code that reads it.
+        handed: whether the code that gets it may need exact numbers, and no live ones.
+        is_asked: says of an object whether its class has Python code that reads it.
         """
         stack, seen = [*args, *kwargs.values()], set()
         whole = {*map(id, stack)} if given else set()
@@ -1018,9 +1020,9 @@ class GuardCollector(Reads):
                     stack += parts
 
     def _hand_function(self, function: Any) -> bool:
-        """A function in C is given to code that may call it unheard; False: it is none.
+        """Note that code which isn't followed may call a function in C; False: it isn't one.
 
-        A method of a container's, such as `found.append`, may change it then.
+        If it is a method of a container, such as `found.append`, that may change the container.
         """
         if isinstance(function, functools.partial):
             self._look_into((function.func, *function.args), function.keywords)
@@ -1032,7 +1034,7 @@ class GuardCollector(Reads):
         return True
 
     def _parts(self, value: Any) -> list[Any]:
-        """Read an object, or a function that isn't followed; what is in it."""
+        """Read the attributes of an object, or what a function that isn't followed holds; these."""
         if isinstance(value, types.FunctionType):
             self.value(value, value.__name__)
             is_known = is_followed(value.__code__)
@@ -1050,7 +1052,7 @@ class GuardCollector(Reads):
     # ------------------------------------------------------------------ the library's own
 
     def meet(self, path: str, thing: Any) -> None:
-        """An object of the library's is used by the step: a Module, an optimizer, a hook."""
+        """Note that the step uses an object of the library's: a Module, an optimizer, a hook."""
         if isinstance(thing, TensorCore):
             self.tensor(path, thing)
         if id(thing) in self._met or isinstance(thing, TensorCore):
@@ -1090,7 +1092,7 @@ class GuardCollector(Reads):
             self._age.know(found)
 
     def _meet_dict(self, path: str, owner: dict[Any, Any]) -> None:
-        """An optimizer's group, or its state: what of it isn't read at each call."""
+        """Read what of an optimizer's group, or of its state, isn't read at each call."""
         is_live_key = getattr(owner, "is_read_live", lambda _: False)
         self.length(path, owner)
         for key, value in list(dict.items(owner)):
@@ -1183,7 +1185,7 @@ def _entries(value: Any) -> Sequence[Any]:
 
 
 def _looks(function: Any) -> bool:
-    """Whether a function in C, or of a library, only looks at the lists that it gets."""
+    """Whether a function in C, or of a library, doesn't change the lists that it gets."""
     if function in _ONE_LEVEL or function in _LOOK or function in ONLY_COMPUTE:
         return True
     return _is_of_arrays(function) or getattr(function, "__module__", "") in ("statistics", "math")
@@ -1265,7 +1267,7 @@ def returns_written(function: Any) -> bool:
 
 
 def _is_in_c(function: Any) -> bool:
-    """Whether its instructions aren't followed: it looks at what it gets by itself."""
+    """Whether a function's instructions aren't followed, so that its reads aren't told."""
     function = class_has(function, "__init__") if isinstance(function, type) else function
     return not is_heard(part_of(function, "__func__", function))
 

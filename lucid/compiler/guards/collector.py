@@ -86,11 +86,11 @@ _PARTS_OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__")
 
 
 class Change(NamedTuple):
-    """That an object is about to be changed.
+    """A change of an object, noted before it happens.
 
     Attributes:
-        is_tracked: by Python's collector now, so that its age can be told later.
-        length: of a list, before.
+        is_tracked: whether Python's collector tracks it now, so that its age can be told later.
+        length: the length of a list before the change; None for other objects.
     """
 
     owner: Any
@@ -99,7 +99,7 @@ class Change(NamedTuple):
 
 
 def parts_of_referent(reference: Callable[[], Any]) -> tuple[Any, ...]:
-    """What is referred to; of a method, which is bound anew each time, its object and function."""
+    """A weak reference's referent; of a bound method, made anew each time, object and function."""
     target = reference()
     if isinstance(target, types.MethodType):
         return target.__self__, target.__func__
@@ -107,13 +107,12 @@ def parts_of_referent(reference: Callable[[], Any]) -> tuple[Any, ...]:
 
 
 class Substitutes:
-    """What is called in place of functions that can't get what only a call of the step knows.
+    """The collector's questions to the trace: what to call, or see, instead of a function or value.
 
-    This one stands in for nothing: to each question the answer is None. `StandInFunctions` has
-    those of a trace.
+    This is the null object: it answers None to each question. A trace has `StandInFunctions`.
 
     Attributes:
-        asking: code of the library's that asks objects for their texts, for the user's code.
+        asking: code of the library's that asks objects for their texts on behalf of user's code.
     """
 
     asking: Collection[types.CodeType] = frozenset()
@@ -123,21 +122,20 @@ class Substitutes:
 
 
 class Collector:
-    """What the step reads and writes of what was there before, as far as it has come.
+    """The reads and writes, so far, of Python objects that are older than the trace.
 
     Args:
         apart: places that the step reads at each call; they need no guards.
 
     Attributes:
-        guards: by what they look at; those of objects that the step made itself are dropped by
-            `finish`.
-        given_tensors: those that the step is given, by the identity of what stands for each.
-        asked: what it has looked for in vain among what users bind to those.
-        take_entry: makes what is at a place that moves an argument; what stands for it, or ABSENT.
-        restart: what the trace has to begin again for, whatever the user's code makes of it.
-        changed_later: entries of dicts that are set after the call; the name of what does it, where
-            they can't be read.
-        meet: takes note of an object of the library's that is used by the step.
+        guards: by the place that each compares; `finish` drops those of objects that the step made.
+        given_tensors: the tensor arguments, by the identity of each one's handle.
+        asked: names of attributes that the step has looked for in vain on tensor arguments.
+        take_entry: makes a `MovingEntry` a further argument; returns its stand-in, or ABSENT.
+        restart: the restart that was raised, as the user's code may have swallowed it.
+        changed_later: entries of dicts that something sets after the call: gives its name while the
+            entries can't be read.
+        meet: notes that the step uses an object of the library's.
         library_objects: objects of the library's own classes, such as optimizers, by the user's
             expression for each.
     """
@@ -161,39 +159,39 @@ class Collector:
         self._appended: dict[int, list[tuple[str, Any]] | None] = {}
         self._looked_at: set[int] = set()  # containers at which it looks
         self._measured: set[int] = set()  # lists whose lengths it reads
-        self.stand_ins: dict[int, Any] = {}  # for lists that grow and arrays, by their identities
-        self._whole: dict[int, np.ndarray] = {}  # arrays that show all of some memory, by whose
-        self._memories: dict[int, Any] = {}  # what stands for arrays, by whose memory they are on
+        self.stand_ins: dict[int, Any] = {}  # for growing lists and changing arrays, by identity
+        self._whole: dict[int, np.ndarray] = {}  # arrays of all their memory, by its owner
+        self._memories: dict[int, Any] = {}  # stand-ins for arrays, by the owner of the memory
         self._lines: dict[Any, Location | None] = {}
         self._given: set[int] = set()
         self._may_call: set[tuple[type, str]] = set()  # special methods, by the class
-        self._elsewhere: set[int] = set()  # of what it is given, what it finds elsewhere as well
+        self._elsewhere: set[int] = set()  # arguments that the step finds elsewhere as well
         self._weak: set[int] = set()  # what weak references refer to
         self._of_hosts: dict[Identity, str] = {}  # places that host calls of the step change
-        # By what listens to what the step tells: containers, and objects by their `__dict__`.
+        # Objects that deferred calls may change, such as a logger's handlers, by identity.
         self.changed_at_end: dict[int, Any] = {}
-        self.stored_at_end: dict[int, Location | None] = {}  # in containers, and where it does
-        self._refusals: list[tuple[str, Location | None]] = []  # unless it begins again
-        self._stays: set[int] = set()  # made in the trace, and there from then on; what holds it
-        self._entered: set[int] = set()  # of those, what was made
-        self._raised: list[tuple[BaseException, list[Any]]] = []  # with what Python notes of it
+        self.stored_at_end: dict[int, Location | None] = {}  # containers filled then, and the line
+        self._refusals: list[tuple[str, Location | None]] = []  # for the end: restarts come first
+        self._stays: set[int] = set()  # made by the trace for good, and who holds it
+        self._entered: set[int] = set()  # those of `_stays` that the trace made
+        self._raised: list[tuple[BaseException, list[Any]]] = []  # and `_NOTED_OF_ERRORS` before
         self._age = Age()
         self._is_finished = False
-        self.is_over = False  # then it listens no more, whatever is left of its listening
+        self.is_over = False  # it ignores events that still come
         self.is_put_back = False
         self.substitutes: Any = Substitutes()
-        self._is_none: Any = None  # what stands for each answer of the latest `is`
+        self._is_none: Any = None  # stand-ins for False and True as the latest `is` gives
         self.refused: Callable[[Any], BaseException] = lambda error: error
         self.given_tensors: Mapping[int, TensorCore] = {}
-        self.given_sets: Mapping[int, Sequence[str]] = {}  # known by what is in them: their paths
-        self.given_functions: Set[int] = frozenset()  # of which calls may be given others
-        self.given_cells: Set[int] = frozenset()  # the variables of such, which calls look up
+        self.given_sets: Mapping[int, Sequence[str]] = {}  # sets known by value: their paths
+        self.given_functions: Set[int] = frozenset()  # functions that each call makes anew
+        self.given_cells: Set[int] = frozenset()  # closure cells of those functions
         self.asked: set[str] = set()
         self.take_entry: Callable[[MovingEntry], Any] = _take_none
         self.restart: RestartTrace | None = None
         self.changed_later: dict[tuple[int, str], Callable[[], str | None]] = {}
         self._joining: Sequence[str] = ()  # of the f-string that is being made
-        self.watchers: list[list[Change]] = []  # of what is changed: see `_note_change`
+        self.watchers: list[list[Change]] = []  # lists that `_note_change` appends to
 
     # ------------------------------------------------------------------ entering
 
@@ -247,9 +245,9 @@ class Collector:
             self.value(guard.expected, path, owner if holder is None else holder)
 
     def expect(self, path: str, owner: Any, key: Any) -> None:
-        """Know what `owner[key]` is, where something else is to stand there for a while.
+        """Guard `owner[key]` as it is, before a stand-in is put there for the time of the trace.
 
-        The owner is an older object's, and may be its `__dict__`, which Python makes when asked.
+        The owner counts as old: it may be an object's `__dict__`, which Python makes when asked.
         """
         self._stays.add(id(owner))
         self._held.append(owner)
@@ -260,7 +258,7 @@ class Collector:
             self._add(identity, guard)
 
     def refuse_later(self, owner: Any, key: Any) -> None:
-        """Give up where something is read that will have been changed after the native step."""
+        """Give up if an entry is read that something is to change after the native step."""
         read = self.changed_later.get((id(owner), key))
         later = None if read is None else read()
         if later is not None:
@@ -270,9 +268,9 @@ class Collector:
             )
 
     def referrers_to(self, thing: object) -> tuple[int, list[Any]]:
-        """How many references to an object that the trace has made are the compiler's own.
+        """How many of the references to an object are the compiler's own, and the other referrers.
 
-        And what has the others, as far as Python's collector knows that.
+        Of the latter those that Python's collector tracks.
         """
         own: dict[int, Any] = {id(x): x for x in vars(self).values() if type(x) in (list, dict)}
         others = []
@@ -321,7 +319,7 @@ class Collector:
                 watcher.append(change)
 
     def _take_from_whole(self, guard: EntryGuard) -> None:
-        """Let an entry of a container that is known be guarded for what it was from the start."""
+        """Guard an entry of a container that is guarded as a whole for its value at the start."""
         whole = self.guards.get(identity_of(guard.owner, CONTENTS))
         if isinstance(whole, ContentsGuard):
             if isinstance(guard.owner, dict):
@@ -343,7 +341,7 @@ class Collector:
     ) -> None:
         """All entries of a container are about to be read, or to be changed.
 
-        takes: whether the step gets hold of what is in it.
+        takes: whether the step gets hold of the entries' values.
         """
         identity = identity_of(owner, CONTENTS)
         self.refuse_growing(path, owner)
@@ -383,7 +381,7 @@ class Collector:
                 self.value(value, f"{path}[{self.text_of(key)}]", holder)
 
     def hand_contents(self, owner: Any) -> None:
-        """Code that isn't followed may have read a container: nothing can stand for its numbers."""
+        """Note that code which isn't followed may read a container: its numbers can't be live."""
         guard = self.guards.get(identity_of(owner, CONTENTS))
         if isinstance(guard, ContentsGuard):
             guard.was_handed = True
@@ -401,18 +399,18 @@ class Collector:
         return copy
 
     def append(self, path: str, owner: Any, method: str, args: tuple[Any, ...]) -> None:
-        """A list, deque or set gets other entries, and isn't looked at."""
+        """Entries are about to be added to a list, deque or set that the step doesn't look at."""
         self.contents(path, owner, write=True)
         done = self._appended.setdefault(id(owner), [])
         if done is not None:
             done.append((method, args))
 
     def added_to(self, owner: Any) -> list[tuple[str, Any]] | None:
-        """What the step has done to a list or deque, if that adds entries; None: other things."""
+        """The calls that added entries to a list or deque; None: the step changed it otherwise."""
         return self._appended.get(id(owner)) if self.has_written_in([owner]) else []
 
     def rewrite(self, path: str, owner: Any) -> None:
-        """A container's entries are changed, as only looking at them can tell."""
+        """A container is about to be changed in a way that depends on its entries."""
         self.contents(path, owner, write=True)
         self.contents(path, owner)
         self._appended[id(owner)] = None
@@ -423,13 +421,13 @@ class Collector:
         self._lines.setdefault(identity_of(owner, CONTENTS), here())
 
     def guard_entry(self, path: str, owner: Any, key: Any) -> None:
-        """An entry of such a list is read that is no state."""
+        """Guard an entry of a growing list that isn't state of the step."""
         guard = EntryGuard(path, item_at(owner, key), owner, key)
         self._add(identity_of(owner, key), guard)
         self.value(guard.expected, path, owner)
 
     def refuse_growing(self, path: str, owner: Any) -> None:
-        """Begin again with all of a list as state, where its stand-in can't tell what is asked."""
+        """Begin again with a whole list as state, where its stand-in can't serve the access."""
         if id(owner) in self.stand_ins and not isinstance(owner, np.ndarray):
             whole = self.stand_ins[id(owner)].source.place or MutableSource(path, owner, CONTENTS)
             self.begin_again(f"looks into {path}", "sources", {whole.identity: whole})
@@ -506,23 +504,23 @@ class Collector:
             self._lines.setdefault((id(array), "array"), here())
 
     def write_array(self, array: np.ndarray, given: Sequence[Any]) -> Any:
-        """An array is about to be written, with what is given; what stands for it from now on."""
+        """An array is about to be written with given values; its stand-in from now on, or None."""
         if self.stand_in_for(array) is array:
             self.substitutes.share(array)
             self.array(self.path_of(array), array, write=True)
         return self._made_late(array, given)
 
     def index_array(self, array: np.ndarray, key: Any) -> Any:
-        """An array is about to be read by an index; what stands for it where only a call knows it.
+        """An array is about to be indexed; its stand-in, where only a call knows the elements.
 
-        One from outside that isn't compared at each call is read by each call.
+        An array from outside that is indexed by a number of each call is read by each call.
         """
         if self.stand_in_for(array) is array and self.substitutes.is_late(key):
             self._restart_with(self._source_of(self.path_of(array), array), "looks into")
         return self._made_late(array, (key,))
 
     def _made_late(self, array: np.ndarray, given: Sequence[Any]) -> Any:
-        """What stands for an array that the step has made, if a call knows what is given."""
+        """An array's stand-in, or None; an array of the step's gets one where `given` is late."""
         if not issubclass(type(array), np.ndarray):
             return None
         memory = owner_of(array)
@@ -534,19 +532,19 @@ class Collector:
         return None if found is array else found
 
     def let_stand(self, thing: Any, stand_in: Any) -> None:
-        """Let something else stand for a list, or for an array and all that is on its memory."""
+        """Let a stand-in take the place of a list, or of an array and all arrays on its memory."""
         self.stand_ins[id(thing)] = stand_in
         self._held.append(thing)
         if isinstance(thing, np.ndarray):
             self._memories[id(owner_of(thing))] = stand_in
 
     def refuse_beside(self, array: np.ndarray, path: str = "an array") -> None:
-        """Give up where something stands for another array on the same memory."""
+        """Give up where another array on the same memory has a stand-in."""
         if id(owner_of(array)) in self._memories:
             self._op_by_op(f"it gets at the elements of {path}, which change, in several ways")
 
     def stand_in_for(self, value: Any) -> Any:
-        """What stands for a list, or an array; itself where nothing does."""
+        """The stand-in for a list or an array; the value itself where there is none."""
         found = self.stand_ins.get(id(value))
         if found is None and self._memories and type(value) is np.ndarray:
             whole = self._memories.get(id(owner_of(value)))
@@ -557,9 +555,9 @@ class Collector:
         return value if found is None else found
 
     def _source_of(self, path: str, array: np.ndarray) -> tuple[str, np.ndarray] | None:
-        """What each call could read and write instead of an array, and its path.
+        """The array that each call could read and write live in place of this one, and its path.
 
-        That is all of its memory, as the user has it, unless that is too large or in another order.
+        It shows all of this one's memory, if the graph can have its elements; else None.
         """
         memory = owner_of(array)
         is_known = id(array) in self._paths
@@ -574,7 +572,7 @@ class Collector:
         return None
 
     def _restart_with(self, found: tuple[str, np.ndarray] | None, what: str) -> None:
-        """Begin again with an array that each call reads and writes, where it isn't one yet."""
+        """Begin again with an array, a path and itself, as one that each call reads and writes."""
         if found is None or (what == "writes" and not found[1].flags.writeable):
             return
         source = ChangingArray(*found)
@@ -597,7 +595,7 @@ class Collector:
         return any(id(holder) in written for holder in holders)
 
     def has_changed_for(self, guard: Guard) -> bool:
-        """Whether the step has changed what another collector's guard looks at."""
+        """Whether the step has changed what a guard of another collector compares."""
         if isinstance(guard, EntryGuard):
             return self.was_there(_subject(guard)) and self.has_written(guard.owner, guard.key)
         if not isinstance(guard, (ContentsGuard, ArrayGuard, AnswerGuard)):
@@ -625,12 +623,10 @@ class Collector:
         answered: Any = ABSENT,
         holder: Any = None,
     ) -> bool:
-        """Python is about to answer a question that it can be asked again.
+        """Guard the answer of `ask(*args)`; False if it answers with another object each time.
 
-        Whether it answers the same; else what it gives is another object each time.
-
-        answered: what it did before the step has changed the answer.
-        holder: who has what it answers; None: the first of the arguments.
+        answered: the answer from before the step has changed it.
+        holder: the object that has the answer; None: the first of the arguments.
         """
         identity = (ask, *(x if isinstance(x, (str, int)) else id(x) for x in args))
         if identity in self.guards:
@@ -644,7 +640,7 @@ class Collector:
         return True
 
     def tensor(self, path: str, tensor: TensorCore) -> None:
-        """A tensor from outside is met."""
+        """Guard a tensor from outside that the step has met: its memory, flag and hooks."""
         identity = id(tensor), "tensor"
         if identity in self.guards or tensor.is_traced or tensor._storage.array is None:
             return
@@ -660,7 +656,7 @@ class Collector:
             self.value(hook, f"a hook of {path}", tensor)
 
     def value(self, value: Any, path: str, holder: Any = None) -> None:
-        """The step gets hold of an object, at some place."""
+        """The step gets hold of an object, found at `path`; read what is known by itself of it."""
         is_elsewhere = id(value) in self._given and id(holder) not in self._given
         if is_elsewhere and (holder is None or self.was_there(holder)):
             self._elsewhere.add(id(value))
@@ -677,15 +673,7 @@ class Collector:
         if isinstance(value, TensorCore):
             self.tensor(path, value)
         elif isinstance(value, np.ndarray):
-            if isinstance(value, np.ma.MaskedArray):
-                self.answer(f"{path}.mask", _bytes_of_mask, value)
-            memory = owner_of(value)
-            if type(value) is type(memory) is np.ndarray and memory.nbytes == value.nbytes:
-                self._whole.setdefault(id(memory), value)
-            if id(memory) not in self._paths:
-                self._paths[id(memory)] = path
-                self._held.append(memory)
-                self._holders[id(memory)] = holder
+            self._memory(value, path, holder)
         elif isinstance(value, types.MethodType):
             owner = path.rpartition(".")[0] or (f"{path}.__self__" if path else "self")
             self.value(value.__self__, owner, holder)
@@ -693,12 +681,7 @@ class Collector:
         elif isinstance(value, types.FunctionType):
             self._function(value, path)
         elif isinstance(value, functools.partial):
-            self.answer(f"{path}.func", getattr, value, "func")
-            self.value(value.func, path, holder)
-            for i, given in enumerate(value.args):
-                self.value(given, f"{path}.args[{i}]", holder)
-            self.value(value.keywords, f"{path}.keywords", value)
-            self.contents(f"{path}.keywords", value.keywords)
+            self._partial(value, path, holder)
         elif isinstance(value, types.BuiltinMethodType):
             self.value(value.__self__, f"{path}.__self__", holder)
         elif isinstance(value, tuple(OPAQUE)):
@@ -716,7 +699,29 @@ class Collector:
         elif is_librarys(type(value)) and not isinstance(value, (type, dict)):
             self.meet(path, value)
 
+    def _memory(self, array: np.ndarray, path: str, holder: Any) -> None:
+        """Note whose memory an array is on, and that it is held by the array's holder."""
+        if isinstance(array, np.ma.MaskedArray):
+            self.answer(f"{path}.mask", _bytes_of_mask, array)
+        memory = owner_of(array)
+        if type(array) is type(memory) is np.ndarray and memory.nbytes == array.nbytes:
+            self._whole.setdefault(id(memory), array)
+        if id(memory) not in self._paths:
+            self._paths[id(memory)] = path
+            self._held.append(memory)
+            self._holders[id(memory)] = holder
+
+    def _partial(self, value: functools.partial[Any], path: str, holder: Any) -> None:
+        """Guard what a partial calls, and with what."""
+        self.answer(f"{path}.func", getattr, value, "func")
+        self.value(value.func, path, holder)
+        for i, given in enumerate(value.args):
+            self.value(given, f"{path}.args[{i}]", holder)
+        self.value(value.keywords, f"{path}.keywords", value)
+        self.contents(f"{path}.keywords", value.keywords)
+
     def _opaque(self, value: Any, path: str) -> None:
+        """Guard all that an object holds which only C looks into."""
         ask = next(ask for kind, ask in OPAQUE.items() if isinstance(value, kind))
         if not self.answer(f"all of {path}", ask, value):
             self._op_by_op(f"{path} holds something else each time")
@@ -730,7 +735,7 @@ class Collector:
                 self.value(part, f"an entry of {path}", value)
 
     def _function(self, function: types.FunctionType, path: str) -> None:
-        """A function is what its code and its defaults are."""
+        """Guard a function's code and defaults."""
         for name in _PARTS_OF_FUNCTIONS:
             self.field(f"{path}.{name}", function, name)
         for i, default in enumerate(function.__defaults__ or ()):
@@ -777,7 +782,7 @@ class Collector:
         return gc.is_tracked(thing) and not self._age.is_new(thing)
 
     def accept_made(self, objects: Iterable[Any]) -> None:
-        """Know objects as made by the step, whoever holds them."""
+        """Treat objects as made by the step, whoever holds them."""
         for made in objects:
             self._held.append(made)
             self._holders[id(made)] = None
@@ -787,16 +792,16 @@ class Collector:
         return id(container) in self._looked_at | self._measured
 
     def accept_arguments(self, identities: Collection[int]) -> None:
-        """Know objects that were given: their contents stand for those of each call."""
+        """Enter the identities of arguments: their contents are stand-ins for each call's."""
         self._given.update(identities)
 
     def identified(self, answer: bool) -> Any:
-        """What stands for the answer, which only a call knows; None: the answer itself."""
+        """The stand-in for the answer of the latest `is`; None: there is none."""
         found, self._is_none = self._is_none, None
         return None if found is None else found[answer]
 
     def test_none(self, value: Any) -> Any:
-        """A jump asks whether a value is None; what it is to look at instead."""
+        """A jump asks whether a value is None; returns what it is to look at instead."""
         return self.substitutes.looked_at(value)
 
     def identify(self, one: Any, other: Any) -> None:
@@ -824,7 +829,7 @@ class Collector:
                 self._refusals.append((f"it looks whether {what}", here()))
 
     def look_for_itself(self, given: Any) -> None:
-        """An object is looked for by its identity, as a key is, where its class has no `__eq__`."""
+        """Refuse an argument that is looked for, as a key is, by identity: it has no `__eq__`."""
         is_function = isinstance(given, types.FunctionType) and id(given) in self.given_functions
         equals: Any = type(given).__eq__
         is_itself = id(given) in self._given and equals is object.__eq__
@@ -844,7 +849,7 @@ class Collector:
         return id(value) in self._given or id(handle) in self.given_tensors
 
     def know_set(self, given: object) -> None:
-        """Begin again where a set that it is given is changed or kept: then it is that set."""
+        """Begin again with an argument, a set that the step changes or keeps, known by identity."""
         if type(given) in SETS and id(given) in self.given_sets:
             paths = self.given_sets[id(given)]
             self.begin_again(f"changes or keeps {paths[0]}, a set", "counts", paths)
@@ -883,7 +888,7 @@ class Collector:
     # ------------------------------------------------------------------ the end
 
     def raises(self, error: object) -> None:
-        """Python notes the frames in an exception that is raised, which hold traced tensors."""
+        """Note an older exception that is raised: its traceback would hold traced tensors."""
         if isinstance(error, BaseException) and self.was_there(error):
             self._raised.append((error, [getattr(error, name) for name in _NOTED_OF_ERRORS]))
 
@@ -906,15 +911,15 @@ class Collector:
         self._is_finished = True
 
     def look_again(self) -> None:
-        """Know what was made since `finish` for new as well."""
+        """Let what was made since `finish` count as new as well."""
         self._age.settle()
 
     def begin(self) -> None:
-        """Tell from now on what is made; to be ended, whatever happens."""
+        """Objects made from now on are new; `end` must follow, whatever happens."""
         self._age.begin()
 
     def end(self) -> None:
-        """Let go of what was met; what was there and what is new can't be told any more."""
+        """Let go of the objects that were met; `was_there` can't tell old from new any more."""
         self.is_over = True
         if not self._is_finished:
             self._is_finished = True
@@ -942,7 +947,7 @@ class Collector:
         return held is not owner and self.was_there(held)  # an older dict, its `__dict__` by now
 
     def _refuse_stale(self, guard: ArrayGuard, written: Sequence[np.ndarray]) -> None:
-        """Give up when tensors write an array, which shows that while the step runs, not before."""
+        """Give up when a tensor writes a guarded array: the guard would see that too late."""
         if any(np.may_share_memory(guard.owner, array) for array in written):
             self._op_by_op(
                 f"it reads {guard.path} in Python, and writes a tensor on its memory",
@@ -950,9 +955,9 @@ class Collector:
             )
 
     def depended_on(self, live: Set[int]) -> list[Guard]:
-        """What the step has read of what was there before.
+        """The guards of all that the step has read.
 
-        live: owners of memory that the program reads itself.
+        live: identities of the owners of memory that the program reads at each call.
         """
         written = self.written_arrays()
         found: list[Guard] = []
@@ -1006,14 +1011,14 @@ class Collector:
         return list(found.values())
 
     def _is_only_written(self, guard: EntryGuard) -> bool:
-        """Whether the step sets what it doesn't look at: to what happens to be there now."""
+        """Whether the step sets a place, without reading it, to what happens to be there now."""
         if guard.was_read or (guard.expected is ABSENT and guard.gated):
             return False  # in a module's registers, most names are absent
         is_librarys = isinstance(guard.key, str) and guard.key.startswith(LIBRARYS_ATTRIBUTES)
         return not is_librarys and identity_of(guard.owner, guard.key) in self._lines
 
     def _changed_contents(self, guard: ContentsGuard) -> Iterator[tuple[MutableSource, Any]]:
-        """What of a container is something else now, or might be elsewhere."""
+        """The places in a container that hold something else now, or may have moved."""
         owner, path = guard.owner, guard.path
         done = self._appended.get(id(owner))
         is_unseen = id(owner) not in self._looked_at | self._measured
@@ -1062,9 +1067,9 @@ class Collector:
         guards: Iterable[EntryGuard | ContentsGuard | ArrayGuard],
         given: Set[int],
     ) -> None:
-        """Know what a host call changes: nothing else of the step may read it, or change it.
+        """Note the places that a host call changes: no other part of the step may use them.
 
-        given: identities of what it was called with.
+        given: identities of the host call's arguments.
         """
         for guard in guards:
             is_entry = isinstance(guard, EntryGuard)
@@ -1140,7 +1145,7 @@ def _take_none(entry: MovingEntry) -> Any:
 
 
 def _subject(guard: Guard) -> Any:
-    """Whose age decides about a guard; None: no object's."""
+    """The object whose age decides whether a guard is dropped; None: none does."""
     if isinstance(guard, TensorGuard):
         return guard.tensor
     if isinstance(guard, AnswerGuard):

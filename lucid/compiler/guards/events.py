@@ -3,8 +3,8 @@
 Nothing is rewritten. CPython tells before each instruction where it is (`sys.monitoring`, and
 `sys.settrace` before 3.12); how many values are on the frame's stack there follows from the code
 alone, and so does the place of each operand. What an instruction reads, writes or calls is handed
-to a `GuardCollector`, the listener: to `call`, or to the method that the table below names. What
-that returns takes the place of the first operand on the stack, or of what is called.
+to a `GuardCollector`, the listener: to `call`, or to the method that the table below names. The
+method's result takes the place of the first operand on the stack, that of `call` of the callable.
 
 Reading a frame's stack depends on CPython's layout of frames. `is_supported` tries it on a function
 of its own, so that an interpreter with another one is told, not read wrongly.
@@ -80,7 +80,7 @@ _TESTS_NONE = tuple(
 _LOADS_GLOBAL = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
 _LOADS_CELL = ("LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF")
 
-_OF_ONE = {"UNARY_NEGATIVE": "__neg__", "UNARY_INVERT": "__invert__", "UNARY_POSITIVE": "__pos__"}
+_UNARY = {"UNARY_NEGATIVE": "__neg__", "UNARY_INVERT": "__invert__", "UNARY_POSITIVE": "__pos__"}
 # What UNARY_POSITIVE and LIST_TO_TUPLE have become.
 _INTRINSICS = {5: "UNARY_POSITIVE", 6: "LIST_TO_TUPLE"}
 
@@ -98,7 +98,7 @@ _READS_AND_WRITES: dict[str, tuple[str, Sequence[int | str]]] = {
     **dict.fromkeys(_TESTS, ("measure", (1,))),
     **dict.fromkeys(_TESTS_NONE, ("test_none", (1,))),
     **dict.fromkeys(("COMPARE_OP", "BINARY_OP"), ("operate", (2, 1, "methods"))),
-    **dict.fromkeys(_OF_ONE, ("operate", (1, 1, "methods"))),
+    **dict.fromkeys(_UNARY, ("operate", (1, 1, "methods"))),
     "BEFORE_WITH": ("enter", (1,)),
     **dict.fromkeys(("FORMAT_VALUE", "FORMAT_SIMPLE", "CONVERT_VALUE"), ("show", (1,))),
     **dict.fromkeys(_LOADS_GLOBAL, ("load_global", ("name",))),
@@ -136,13 +136,13 @@ _ENDS |= {"JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"}
 
 
 class _Row(NamedTuple):
-    """What one instruction does.
+    """What to tell the listener of one instruction.
 
     Attributes:
-        method: of the listener.
-        operands: where they are among the frame's words, or an instruction's own name.
-        argument: of calls, how many operands, and the names of the last ones.
-        before: what is told first, of the instruction that has just run.
+        method: the listener's method.
+        operands: their places among the frame's words; or constants, such as an attribute's name.
+        argument: of a call, the number of operands, and the names of those by keyword.
+        before: a row to be told first, about the instruction that has just run.
     """
 
     method: str
@@ -157,7 +157,7 @@ _NOTHING = _Row("", ())
 
 @functools.lru_cache(maxsize=4096)
 def catches(code: types.CodeType, offset: int) -> bool:
-    """Whether an `except` of some code may handle what an instruction raises; a `with` doesn't."""
+    """Whether an `except` in the code may handle an error of the instruction at an offset."""
     handlers: Any = dis.Bytecode(code).exception_entries  # type: ignore[attr-defined]
     instructions = list(dis.get_instructions(code))
     for _ in handlers:  # from a block to what is around it
@@ -222,9 +222,9 @@ def _rows(code: types.CodeType) -> _Rows:
 
 
 def _ends_of_displays(code: types.CodeType, at: Mapping[int, int]) -> set[int]:
-    """The last instruction of each `[*a, b]` and `(*a, b)`: the list was Python's own up to there.
+    """The last instruction of each `[*a, b]` and `(*a, b)`, up to which a list is filled.
 
-    Instructions that fill it don't look whether it is.
+    The instructions that fill it don't check its class: it must be Python's own until then.
     """
     ends: set[int] = set()
     last: dict[int, int] = {}  # by the place of the list on the stack
@@ -245,15 +245,15 @@ def _ends_of_displays(code: types.CodeType, at: Mapping[int, int]) -> set[int]:
 def _methods_of(kind: str, symbol: str) -> tuple[str, ...]:
     """The special methods by which a class answers for an operator."""
     if kind.startswith("UNARY"):
-        return (_OF_ONE[kind],)
+        return (_UNARY[kind],)
     name = COMPARISONS.get(symbol) or ARITHMETIC.get(symbol.rstrip("="), "")
     return (f"__{name}__", f"__r{name}__", f"__i{name}__") if name else ()
 
 
 class Starred(NamedTuple):
-    """In the list of a display, `[*a, b]`: all entries of what stands for a list.
+    """Marks, in the list that `[*a, b]` fills, all entries of `part`, the stand-in for a list.
 
-    Instructions of displays take Python's own lists alone, so this is there up to the last one.
+    The instructions that fill it take Python's own lists alone; after the last one it is replaced.
     """
 
     part: Any
@@ -263,7 +263,7 @@ class Step(NamedTuple):
     """Where an instruction may go on: at an offset, with so many values more on the stack.
 
     Attributes:
-        handled: to what handles an error of its: so many values are there then.
+        handled: whether this is the jump to an error's handler; `effect` is then the stack's depth.
     """
 
     target: int
@@ -308,14 +308,14 @@ def depths(code: types.CodeType) -> dict[int, int]:
 
 
 class _Listeners(threading.local):
-    """Those of this thread; the innermost one is told, None where nobody is.
+    """The listeners of this thread, of which the innermost is told of instructions.
 
     Attributes:
-        followed: code that the innermost one has been asked about, by its identity (to hash one
-            takes longer than all else), with what it does, {} where nothing is told.
-        tracer: what `sys.settrace` was given for the innermost one, unless it is paused.
-        monitored: what `_Monitor` knows of their traces.
-        stack: of a thread whose `__init__` is told of as it starts nobody, and not yet its own.
+        followed: code that the innermost one was asked about, by identity (a hash of code takes
+            longer than all else), with its rows; {} where it isn't followed.
+        tracer: the trace function of the innermost one for `sys.settrace`, unless it is paused.
+        monitored: the traces of these listeners, as `_Monitor.begin` got them.
+        stack: the listeners; the class's own, empty, serves while a thread's `__init__` runs.
     """
 
     stack: list[GuardCollector | None] = []  # noqa: RUF012
@@ -348,14 +348,14 @@ class Stack:
         self._base: int = _WORD_AT(id(frame) + _FRAME).value + _LOCALS
 
     def __getitem__(self, number: int) -> Any:
-        """What is there; None for nothing."""
+        """The object in a word; None for an empty one."""
         try:
             return _AT(self._base + _WORD * number).value
         except ValueError:
             return None
 
     def values(self, places: Sequence[Any]) -> list[Any]:
-        """What is in places; other things than places are taken as they are."""
+        """The objects in some words; operands that aren't numbers of words are themselves."""
         base = self._base
         try:
             return [_AT(base + _WORD * x).value if type(x) is int else x for x in places]
@@ -363,12 +363,12 @@ class Stack:
             return [self[x] if type(x) is int else x for x in places]
 
     def part(self, start: int, stop: int) -> list[Any]:
-        """What is in places none of which is empty."""
+        """The objects in a range of words none of which is empty."""
         found: list[Any] = (_Object * (stop - start)).from_address(self._base + _WORD * start)[:]
         return found
 
     def __setitem__(self, number: int, value: Any) -> None:
-        """Let something else be there."""
+        """Put another object into a word, with its reference counted."""
         place = ctypes.c_void_p.from_address(self._base + _WORD * number)
         before = place.value
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(value))
@@ -378,7 +378,7 @@ class Stack:
 
 
 def _tell(listener: GuardCollector, frame: types.FrameType, row: _Row) -> None:
-    """Tell what the instruction that `frame` is at does."""
+    """Tell the listener what the instruction at which `frame` is does; put in what it returns."""
     method, operands, argument, before = row
     listener.at = frame.f_code, frame.f_lasti
     stack = Stack(frame)
@@ -395,27 +395,7 @@ def _tell(listener: GuardCollector, frame: types.FrameType, row: _Row) -> None:
             return
         method = "iterate"
     if argument is not None:
-        assert isinstance(operands[0], int)
-        place, function, args, kwargs = _called(stack, method, operands[0], *argument)
-        instead = None
-        if method == "CALL_FUNCTION_EX":
-            listener.iterate(args)
-            listener.iterate(kwargs)
-            args = args if isinstance(args, (tuple, list)) else tuple(args)
-            last = operands[0] - 1 - (argument[0] & 1)
-            given = stack[last]
-            if hasattr(type(given), "__next__"):
-                stack[last] = ()  # Python takes all that it gives, whatever is called
-                listener.advance(given)
-                stack[last] = given
-                instead = functools.partial(listener.tell, function)
-            elif not isinstance(given, (tuple, list, TensorCore, range)):
-                listener.iterate(given)
-        instead = instead or listener.call(function, args, kwargs)
-        if instead is not None:
-            if type(function) is types.MethodType and stack[place] is function.__func__:
-                instead = without_first(instead)  # its owner is an argument of its own
-            stack[place] = instead
+        _tell_call(listener, stack, row)
     elif method in ("load_global", "store_global"):
         scopes = frame.f_globals, frame.f_builtins
         getattr(listener, method)(*scopes, *operands)
@@ -433,8 +413,34 @@ def _tell(listener: GuardCollector, frame: types.FrameType, row: _Row) -> None:
             stack[operands[0]] = instead
 
 
+def _tell_call(listener: GuardCollector, stack: Stack, row: _Row) -> None:
+    """Tell the listener of a call, and put what it returns in the callable's place."""
+    method, operands, argument, _ = row
+    top: int = operands[0]
+    place, function, args, kwargs = _called(stack, method, top, *argument)
+    instead: Any = None
+    if method == "CALL_FUNCTION_EX":
+        listener.iterate(args)
+        listener.iterate(kwargs)
+        args = args if isinstance(args, (tuple, list)) else tuple(args)
+        last = top - 1 - (argument[0] & 1)
+        given = stack[last]
+        if hasattr(type(given), "__next__"):
+            stack[last] = ()  # Python takes all that it gives, whatever is called
+            listener.advance(given)
+            stack[last] = given
+            instead = functools.partial(listener.tell, function)
+        elif not isinstance(given, (tuple, list, TensorCore, range)):
+            listener.iterate(given)
+    instead = instead or listener.call(function, args, kwargs)
+    if instead is not None:
+        if type(function) is types.MethodType and stack[place] is function.__func__:
+            instead = without_first(instead)  # its owner is an argument of its own
+        stack[place] = instead
+
+
 def _lend(stack: Stack, operands: Sequence[Any], listener: GuardCollector) -> bool:
-    """Let what stands for lists and arrays be on the stack; whether it tells by itself."""
+    """Put stand-ins for lists and arrays on the stack; whether the first tells reads by itself."""
     found = False
     for place in operands:
         if isinstance(place, int):
@@ -449,9 +455,9 @@ def _lend(stack: Stack, operands: Sequence[Any], listener: GuardCollector) -> bo
 def _kept_by(
     stack: Stack, operands: Sequence[Any], method: str, listener: GuardCollector
 ) -> Sequence[int]:
-    """Which operands are lists that another one takes, which is changed, and has to be told.
+    """The operands that are lists with stand-ins, and that a container is about to take in.
 
-    As an entry it has the list itself, else what is in it by now.
+    As an entry the container gets the list itself, by `extend` and its like what is in it now.
     """
     if method not in _CHANGES or stands_for_list(listener.stand_in_for(stack[operands[0]])):
         return ()
@@ -467,11 +473,11 @@ def _kept_by(
 
 
 def used_in(frame: types.FrameType) -> tuple[str, Any, Callable[[], Any]]:
-    """What a frame does that waits for code which runs now.
+    """What a frame does that waits for the code which runs now.
 
-    The listener's method; for "call" the function; and what gives its first operand. That may be
-    asked only where the function is in C: another one may have let go of it. "run": it runs a
-    function in Python, by itself.
+    Returns the listener's method, or "run" if the frame runs a Python function by itself; for
+    "call" the function; and what gives the first operand, to be asked only where the function is in
+    C, as others may have let go of it.
     """
     code, rows = frame.f_code, _rows(frame.f_code)
     row = rows.get(frame.f_lasti, _NOTHING)
@@ -491,7 +497,7 @@ def used_in(frame: types.FrameType) -> tuple[str, Any, Callable[[], Any]]:
 
 
 def _is_behind_call(instructions: bytes, at: int) -> bool:
-    """Whether a place is in the cache of a call, where a frame waits for one of its own kind."""
+    """Whether an offset is in a call's inline cache: the frame waits for a Python function."""
     is_cache = instructions[at] == 0
     while at > 0 and instructions[at] == 0:
         at -= 2
@@ -499,9 +505,9 @@ def _is_behind_call(instructions: bytes, at: int) -> bool:
 
 
 def is_text_of(frame: types.FrameType, value: Any) -> bool:
-    """Whether what a frame waits for is the text of a value, as `str` and an f-string ask for.
+    """Whether a frame waits for the text of a value, as `str` and f-strings ask for it.
 
-    The number is that of a tensor perhaps; a text of a value: `f"{value!r}"` asks twice.
+    Also if the value is a tensor's number, or a text of the value: `f"{value!r}"` asks twice.
     """
     method, function, first = used_in(frame)
     if method == "show" and isinstance(value, str):
@@ -513,7 +519,7 @@ def is_text_of(frame: types.FrameType, value: Any) -> bool:
 
 
 def _callable(stack: Stack, kind: str, top: int, count: int) -> tuple[int, Any]:
-    """Where on the stack is what is called, and what it is."""
+    """The place of the callable on the stack, and the callable."""
     if kind == "CALL_FUNCTION_EX":
         place = top - 2 - (count & 1) - _CALL_HAS_SELF
         return place, stack[place]
@@ -531,7 +537,7 @@ def without_first(function: Callable[..., Any]) -> Callable[..., Any]:
 def _called(
     stack: Stack, kind: str, top: int, count: int, names: tuple[str, ...]
 ) -> tuple[int, Any, Sequence[Any], dict[str, Any]]:
-    """Where on the stack is what is about to be called; what it is; and with what it is called."""
+    """The place of the callable on the stack, the callable, its arguments and keyword arguments."""
     place, function = _callable(stack, kind, top, count)
     if kind == "CALL_FUNCTION_EX":
         has_kwargs = count & 1
@@ -633,10 +639,10 @@ def _traced(listener: GuardCollector) -> Iterator[None]:
 
 
 def _lost() -> RestartTrace:
-    """What to raise where nothing is told any more, though nobody has said so.
+    """The error for a trace function that Python has removed, so that events are lost.
 
-    Python takes a trace function away that raises, as the handler of a signal may do in it, and
-    drops what it has raised where a generator is closed meanwhile.
+    Python removes one that raises, as a signal's handler in it may do, and drops the error where
+    a generator is closed meanwhile.
     """
     return RestartTrace("is interrupted")
 
@@ -664,7 +670,7 @@ def unheard(function: Callable[_P, _R]) -> Callable[_P, _R]:
 def call(function: Callable[..., _R], *args: Any, **kwargs: Any) -> _R:
     """Call a public function of the library's, unheard if its arguments have no code of the user's.
 
-    What the library then does runs no other code of theirs but hooks, of saved tensors for one.
+    No user's code runs in it then but hooks, such as those on saved tensors.
     """
     if _MONITORS:
         return function(*args, **kwargs)
@@ -706,7 +712,7 @@ _MOST_LEVELS = 64
 
 
 def _are_plain(values: Sequence[Any], level: int = 0) -> bool:
-    """The same, or containers of these, on a few levels."""
+    """Whether values are such as `are_single` takes, or nested lists and tuples of them."""
     if level > _MOST_LEVELS:
         return False
     if are_single(values):
@@ -753,10 +759,10 @@ class _Follower:
 
 
 class _Raising:
-    """Stands on a frame's stack for what an instruction asks first, which raises so.
+    """Takes the place of an instruction's first operand, so that the instruction raises an error.
 
-    Python takes a trace function away that raises. Then nobody would hear what the handlers of a
-    `finally` or a `with` change.
+    If the trace function raised it, Python would remove the function, and nobody would hear what a
+    `finally` or a `with` changes.
     """
 
     __slots__ = ("_error",)
@@ -776,7 +782,7 @@ for _name in (*ARITHMETIC.values(), *COMPARISONS.values()):
     for _method in (f"__{_name}__", f"__i{_name}__"):
         setattr(_Raising, _method, _Raising._raise)
 
-_ASKS = (  # its first operand
+_ASKS = (  # methods for instructions that use their first operand at once
     *("load_attribute", "store_attribute", "delete_attribute", "assign_item", "delete_item"),
     *("load_item", "operate", "operate_in_place", "enter", "iterate", "contains", "show"),
     *("measure", "extend_display"),
@@ -816,16 +822,16 @@ class _Monitor:
         self._listeners, self._is_followed = _listeners, is_followed
 
     def begin(self, trace: object) -> None:
-        """Listen to what starts; code that nobody wanted to follow may be wanted now."""
+        """Take a tool, and hear which code starts; also code that earlier traces didn't follow."""
         monitoring = self._monitoring
         with self._lock:
             self._traces.add(trace)
-            if self._taken() is None:
+            if self._own_tool() is None:
                 names = [*map(monitoring.get_tool, _TOOLS)]
                 if None not in names:
                     raise UnsupportedError("all tools of sys.monitoring are in use")
                 monitoring.use_tool_id(_TOOLS[names.index(None)], self._NAME)
-            self._tool = tool = self._taken()
+            self._tool = tool = self._own_tool()
             events = monitoring.events
             monitoring.register_callback(tool, events.PY_START, self._started)
             monitoring.register_callback(tool, events.INSTRUCTION, self._stepped)
@@ -833,11 +839,11 @@ class _Monitor:
             monitoring.restart_events()
 
     def end(self, trace: object) -> None:
-        """Stop that, after the last trace."""
+        """Give the tool back after the last trace."""
         monitoring = self._monitoring
         with self._lock:
             self._traces.discard(trace)
-            tool = self._taken()
+            tool = self._own_tool()
             if self._traces or tool is None:
                 return
             monitoring.set_events(tool, 0)
@@ -848,8 +854,8 @@ class _Monitor:
             monitoring.register_callback(tool, monitoring.events.INSTRUCTION, None)
             monitoring.free_tool_id(tool)
 
-    def _taken(self) -> int | None:
-        """The tool that is ours now."""
+    def _own_tool(self) -> int | None:
+        """The tool that this has taken; None: none."""
         names = [*map(self._monitoring.get_tool, _TOOLS)]
         return _TOOLS[names.index(self._NAME)] if self._NAME in names else None
 
@@ -909,18 +915,18 @@ def _monitored(listener: GuardCollector) -> Iterator[None]:
 
 
 class ListenerSnapshot(write_locks.ThreadSnapshot):
-    """What a thread was doing, and who was told of it: no `finally` above is sure to be taken."""
+    """A thread's listeners and trace function, to be restored: no `finally` is sure to run."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._told = len(_listeners.stack), len(_listeners.monitored)
+        self._depths = len(_listeners.stack), len(_listeners.monitored)
         self._followed, self._tracer = _listeners.followed, _listeners.tracer
         self._function = sys.gettrace()
 
     def put_back(self, error: BaseException) -> None:
-        """Let it be so again, after an error; not for the first time is fine."""
+        """Restore them after an error; may be called again."""
         super().put_back(error)
-        depth, monitored = self._told
+        depth, monitored = self._depths
         del _listeners.stack[depth:]
         for trace in _listeners.monitored[monitored:]:
             _monitor.end(trace)
@@ -934,11 +940,11 @@ class ListenerSnapshot(write_locks.ThreadSnapshot):
 
 
 class UnsupportedError(Exception):
-    """Others have taken what tells of instructions."""
+    """Other tools have taken all of `sys.monitoring` that tells of instructions."""
 
 
 class _Recorded:
-    """Takes down what it is told of `_tried`."""
+    """A listener that notes what it is told of `_tried`."""
 
     def __init__(self) -> None:
         self.told: list[tuple[Any, ...]] = []
@@ -979,9 +985,9 @@ def _tried(sample: Any, items: Any, key: str) -> Any:
 
 @functools.cache
 def is_supported() -> bool:
-    """Whether the operands of instructions are found, and are those that are used.
+    """Whether the operands of instructions are found where this file expects them.
 
-    Raises `UnsupportedError` where nobody can be told of them now.
+    Raises `UnsupportedError` where instructions can't be told of now.
     """
     is_known = (3, 11) <= sys.version_info < (3, 14)
     if sys.implementation.name != "cpython" or not is_known:

@@ -50,17 +50,17 @@ _BASES = ("abc", "typing", "collections.abc")
 
 
 class Places:
-    """Where a program has found containers and objects, by its guards; made when it is asked first.
+    """The containers and objects that a program's guards have found, by place.
 
     Args:
-        guards: what the program is specialized on.
-        held: what it holds besides, which goes on meaning the same objects.
+        guards: the guards of the program.
+        held: objects that it holds in other ways, which can't be replaced.
     """
 
     def __init__(self, guards: Sequence[Guard], held: Iterable[Any]) -> None:
         self._showing: list[Guard] = []
-        self._of: dict[int, list[Guard]] = {}  # by what they look into
-        self._at: dict[int, list[Guard]] = {}  # by what has to be there
+        self._of: dict[int, list[Guard]] = {}  # guards by the container that they look into
+        self._at: dict[int, list[Guard]] = {}  # guards by the object that they expect
         for guard in guards:
             for owner in looked_into(guard):
                 self._of.setdefault(id(owner), []).append(guard)
@@ -72,10 +72,10 @@ class Places:
         self._fixed = {id(x) for x in behind((*held, *held_by(guards)))}
 
     def images(self, given: Sequence[tuple[Any, Any]], *, has_moved: bool) -> Images | None:
-        """What stands there now; None: the same, or what can't take its place.
+        """What stands at these places now; None: the same objects, or such as can't replace them.
 
-        given: what a call was given, each with what it is given now.
-        has_moved: whether guards that the epoch tells of may be about something else.
+        given: the arguments of the traced call, each with that of the call now.
+        has_moved: whether the epoch has moved, so that gated guards may find other objects.
         """
         images, known = Images(), 0
         images.begin(given)
@@ -97,7 +97,7 @@ class Places:
         return id(thing) in self._of or id(thing) in self._at or id(thing) in self._fixed
 
     def take(self, images: Images) -> None:
-        """Have all guards look at the images."""
+        """Have all guards compare the images from now on."""
         touched: dict[int, Guard] = {}
         for index in (self._of, self._at):
             moved = [(new, index.pop(id(old), [])) for old, new in images.pairs]
@@ -109,10 +109,10 @@ class Places:
 
 
 class Images:
-    """Containers and objects that stand where others were: by what was there.
+    """The image of each container or object of a trace: what stands in its place now.
 
     Attributes:
-        are_clear: whether each has one image, and no two the same one.
+        are_clear: whether each object has one image, and no two have the same one.
     """
 
     def __init__(self) -> None:
@@ -122,16 +122,16 @@ class Images:
 
     @property
     def identities(self) -> Set[int]:
-        """Those of what was there."""
+        """The identities of the objects that have images."""
         return self._pairs.keys()
 
     @property
     def pairs(self) -> list[tuple[Any, Any]]:
-        """What was there, with what is there now; in the order in which they were found."""
+        """Each object with its image, in the order in which they were found."""
         return [*self._pairs.values()]
 
     def of(self, thing: Any) -> Any:
-        """What stands for it now: itself, mostly."""
+        """The image of an object; itself where it has none."""
         if type(thing) in (Attributes, Progress):
             owner = self.of(thing.of)
             return thing if owner is thing.of else type(thing)(owner)
@@ -144,13 +144,13 @@ class Images:
             self._note(was, now)
 
     def back(self) -> Images:
-        """What takes all of it back."""
+        """The inverse: the objects that were there, as images of those that are."""
         made = Images()
         made._pairs = {id(now): (now, was) for was, now in self.pairs}
         return made
 
     def enter(self, guards: Iterable[Guard]) -> None:
-        """Note what these find."""
+        """Note the images that some guards find."""
         for guard in guards:
             for was, now in self._seen_by(guard):
                 self._note(was, now)
@@ -168,7 +168,7 @@ class Images:
                 self._note(*parts)
 
     def _seen_by(self, guard: Guard) -> Iterator[tuple[Any, Any]]:
-        """Objects that it knows by identity, each with what is there now."""
+        """The objects that a guard knows by identity, each with what is in its place now."""
         if isinstance(guard, ContentsGuard):
             was, now = guard.expected, copy_of(self.of(guard.owner))
             if isinstance(was, dict):
@@ -182,7 +182,7 @@ class Images:
             yield guard.expected, asked.found()
 
     def take(self, guard: Guard) -> None:
-        """Let a guard look at what is there now."""
+        """Let a guard compare images from now on."""
         if isinstance(guard, (ContentsGuard, EntryGuard)):
             guard.owner = self.of(guard.owner)
         if isinstance(guard, AnswerGuard):
@@ -196,7 +196,7 @@ class Images:
 
 
 def looked_into(guard: Guard) -> Iterable[Any]:
-    """What a guard looks into."""
+    """The container or object that a guard looks into, if any."""
     if isinstance(guard, AnswerGuard):
         return guard.args
     if isinstance(guard, (ContentsGuard, EntryGuard)):
@@ -219,7 +219,7 @@ def shows(guard: Guard, thing: object) -> bool:
 
 
 def has_another(guard: Guard) -> bool:
-    """Whether where a guard looks there is another container or object of the same class."""
+    """Whether a guard finds another container or object of the expected one's class."""
     if isinstance(guard, ContentsGuard):
         pairs = () if isinstance(guard.owner, set) else guard.changed()
         return any(are_alike(was, item_at(guard.owner, key)) for key, was in pairs)
@@ -228,7 +228,7 @@ def has_another(guard: Guard) -> bool:
 
 
 def held_by(guards: Iterable[Guard]) -> Iterator[Any]:
-    """What guards hold besides what `Images` knows of: keys, and what is behind other objects."""
+    """The objects that guards hold and that `Images` can't replace, such as keys of dicts."""
     for guard in guards:
         if isinstance(guard, EntryGuard):
             yield guard.key
@@ -264,20 +264,20 @@ def is_known_by_place(thing: Any) -> bool:
 
 @functools.cache
 def _is_open(kind: type) -> bool:
-    """Whether all that matters of its objects is in their entries and attributes."""
+    """Whether all state of a class's objects is in their entries and attributes."""
     is_pythons = kind in _PYTHONS or kind.__module__ in _BASES
     return is_pythons or is_as_users(kind) or (is_users(kind) and not is_librarys(kind))
 
 
 def held_apart(thing: Any) -> Sequence[Any]:
-    """What an object holds neither as an entry nor as an attribute: of a class, always as much."""
+    """The objects that an object holds neither as an entry nor as an attribute."""
     if isinstance(thing, defaultdict):
         return (thing.default_factory,)
     return (thing.__closure__ or ()) if type(thing) is types.FunctionType else ()
 
 
 def are_alike(was: Any, now: Any) -> bool:
-    """Whether one may be in the place of another."""
+    """Whether an object may be the image of another: same class, and same structure."""
     if type(was) is not type(now) or not is_known_by_place(was):
         return False
     if isinstance(was, deque):

@@ -1,4 +1,4 @@
-"""Guards: each says where a Python value was found, and whether it still is what it was there.
+"""Guards: each says where a Python value was found, and whether the same value is there now.
 
 An entry of a container or an attribute (`EntryGuard`), what no dict holds of an object
 (`FieldGuard`), all of a container (`ContentsGuard`), NumPy's memory (`ArrayGuard`), what Python
@@ -44,9 +44,9 @@ CONTENTS = "all entries"
 
 
 def item_at(owner: Any, key: Any) -> Any:
-    """`owner[key]`, what is in a cell, or all entries; ABSENT where there is nothing.
+    """`owner[key]`, a cell's content, or all entries; ABSENT where there is nothing.
 
-    A dict isn't asked for what it makes then.
+    A `defaultdict` makes no entry.
     """
     if key is CONTENTS:
         return copy_of(owner)
@@ -73,13 +73,13 @@ def identity_of_key(key: Any) -> Any:
 
 
 def closure_of(function: types.FunctionType) -> dict[str, Any]:
-    """The variables around a function that hold something, by name."""
+    """The closure variables of a function that are bound, by name."""
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=False)
     return {name: x for name, cell in cells if (x := item_at(cell, None)) is not ABSENT}
 
 
 def put_at(owner: Any, key: Any, value: Any) -> None:
-    """Let `item_at` find just this value."""
+    """Put a value where `item_at` finds it; ABSENT deletes the entry."""
     if type(owner) is dict and key is not CONTENTS and value is not ABSENT:
         owner[key] = value  # as mostly
     elif key is CONTENTS:
@@ -128,7 +128,7 @@ def copy_of(owner: Any) -> Any:
 
 
 def has_kept_its_order(owner: Any, before: Any) -> bool:
-    """Whether entries were set, at most; of a dict, also removed or added at its end.
+    """Whether at most entries were set; of a dict, also removed, or added at its end.
 
     before: the entries that a list, deque, dict or set had.
     """
@@ -140,7 +140,7 @@ def has_kept_its_order(owner: Any, before: Any) -> bool:
 
 
 def refill(owner: Any, content: Any) -> None:
-    """Let a container have just these entries; an optimizer's own methods would take note."""
+    """Make these all entries of a container, by Python's own methods and not by its class's."""
     kind = _plain_kind(owner)
     if isinstance(owner, (set, dict, list, deque)):
         kind.clear(owner)
@@ -180,7 +180,7 @@ def asked_of(tensor: TensorCore, asked: Set[str]) -> Set[str]:
 
 
 def identities_of(owner: Any) -> tuple[int, ...]:
-    """Those of an object and of its `__dict__`: what its entries and attributes are found in."""
+    """The identities of an object and of its `__dict__`, the owners of its guarded places."""
     return (id(owner), id(instance_dict(owner))) if type(owner).__dictoffset__ else (id(owner),)
 
 
@@ -215,7 +215,7 @@ class Attributes:
 
 
 def _writes_alone(owner: Any, name: str) -> bool:
-    """Whether a method of an object isn't Python code: what that does, a step has done already."""
+    """Whether an object's special method is in C: one in Python has run as part of the step."""
     is_pythons = isinstance(getattr(type(owner), name), types.FunctionType)
     return isinstance(owner, type) or not is_pythons
 
@@ -229,7 +229,7 @@ class ClassAttributes(Attributes):
         return vars(self.of)[name]
 
 
-# That say how far they have come.
+# Iterators in C that tell how far they have come.
 OF_ITEMS: tuple[type, ...] = (type(iter([])), type(iter(())))
 ITERATORS: tuple[type, ...] = (*OF_ITEMS, itertools.count)
 
@@ -253,10 +253,10 @@ def is_exhausted(iterator: Any) -> bool:
 
 
 class Progress(Attributes):
-    """How far an iterator of a list or tuple has come, as an entry: `at`; and of which: `items`.
+    """An iterator's position as an entry, `at`, and the list or tuple that it is of, `items`.
 
-    Of a count that is its number. While a step is traced, a live number may stand there, which the
-    iterator can't hold.
+    The position of an `itertools.count` is its number. While a step is traced, the position may be
+    a live number, which the iterator itself can't hold.
     """
 
     __slots__ = ()
@@ -287,7 +287,7 @@ class Progress(Attributes):
             self.stand_at(value)
 
     def stand_at(self, value: Any) -> None:
-        """Let a trace find this place, until a number is put there."""
+        """Let a trace find this position, until another one is put."""
         self._standing[id(self.of)] = value
 
 
@@ -302,11 +302,11 @@ class Guard:
 
     Attributes:
         path: how the user gets at it.
-        expected: what was found there; of what can change, a copy.
+        expected: the value that was found; a copy of one that can change.
         was_read: False where the trace has only written it: then no call depends on what it was.
         gated: whether it belongs to a Module or a tensor, whose changes move the epoch.
         moves: whether each call binds what the next one finds, and expects that from then on.
-        at: the code that read it first, and which instruction.
+        at: the code and the offset of the instruction that read it first.
     """
 
     path: str
@@ -325,7 +325,7 @@ class Guard:
         return is_same(self.found(), self.expected, by_content=True)
 
     def failure(self) -> str:
-        """What has become of it, for messages: old -> new."""
+        """The change, for messages: old -> new."""
         return f"{self.path}: {brief(self.expected)} -> {brief(self.found())}"
 
     def place(self) -> Location | None:
@@ -334,7 +334,7 @@ class Guard:
         return None if found is None else Location(*found)
 
     def put_back(self) -> None:
-        """Let it be what it was again, where it was changed by the trace."""
+        """Restore the value where the trace has changed it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -372,9 +372,9 @@ class ContentsGuard(Guard):
     """All entries of a list, deque, dict or set, and their order.
 
     Attributes:
-        apart: identities of the keys of entries that the step reads at each call.
-        was_valued: whether what is in it has been looked at as well.
-        was_handed: whether code that isn't followed may have read it.
+        apart: identities of keys whose entries aren't compared: the step reads them at each call.
+        was_valued: whether the trace has got hold of the entries' values as well.
+        was_handed: whether code that isn't followed may have read the container.
     """
 
     owner: Any
@@ -417,7 +417,7 @@ class ContentsGuard(Guard):
         return f"{self.path}: its entries are in another order"
 
     def changed(self) -> Iterator[tuple[Any, Any]]:
-        """The entries that are something else now: key, and what was there."""
+        """The entries that differ now: key, and the value before."""
         for key in self._keys():
             before = item_at(self.expected, key)
             is_same_one = is_same(item_at(self.owner, key), before)
@@ -425,7 +425,7 @@ class ContentsGuard(Guard):
                 yield key, before
 
     def _keys(self) -> Iterable[Any]:
-        """Where there are entries, and of a dict where there were some."""
+        """The keys or numbers of entries; of a dict also those of former ones."""
         if not isinstance(self.owner, dict):
             return range(size_of(self.owner))
         return dict.fromkeys((*self.expected, *dict.keys(self.owner)))
@@ -450,10 +450,9 @@ class ArrayGuard(Guard):
     A tensor that is made on such an array reads it at each call, and needs no guard.
 
     Attributes:
-        key: which part; ABSENT: all of it.
-        is_given: whether it was only given to the library, or seen in part as another array.
-        source: the array that the user has, whose elements could be read at each call, and its
-            path.
+        key: the index of the part; ABSENT: all of it.
+        is_given: whether it was only given to the library, or seen by another array on its memory.
+        source: path and array that each call could read live in its place; see `_source_of`.
     """
 
     owner: np.ndarray
@@ -478,7 +477,7 @@ class ArrayGuard(Guard):
 
 @dataclass(slots=True, eq=False)
 class AnswerGuard(Guard):
-    """What Python answers when it is asked again: `ask(*args)`, of what no place shows."""
+    """The answer of `ask(*args)`, for state that is in no entry or attribute."""
 
     ask: Callable[..., Any]
     args: tuple[Any, ...] = ()
@@ -502,12 +501,12 @@ class AnswerGuard(Guard):
 
 
 class _Asked(tuple[Any, ...]):
-    """What a guard asks about, as is told apart from the user's tuples."""
+    """A tuple made by `frozen`, as told apart from the user's tuples."""
 
     __slots__ = ()
 
 
-# How an array shows its memory, which the user may set in place.
+# An array's layout, which the user may set in place.
 layout_of = operator.attrgetter("shape", "strides", "dtype")
 
 
@@ -528,7 +527,7 @@ _FLAGS = type(np.empty(0).flags)
 
 
 def frozen(answer: Any) -> Any:
-    """An answer, with tuples for what is made anew for each: lists, dicts, and their like."""
+    """An answer that can be compared: with tuples for lists, dicts and their like, made anew."""
     if isinstance(answer, dict):
         return tuple((key, frozen(value)) for key, value in answer.items())
     if isinstance(answer, (list, tuple)) and not is_librarys(type(answer)):
@@ -541,8 +540,8 @@ class TensorGuard(Guard):
     """A tensor's memory, hooks, and whether it requires grad; changing them moves the epoch.
 
     Attributes:
-        expected: whether it requires grad; is_leaf: whether without a history.
-        memory: the storage, and the views through which it shows that; None: they don't matter.
+        expected: whether it requires grad; is_leaf: whether it has no history.
+        memory: the storage and the view chain on it; None: these aren't compared.
     """
 
     tensor: TensorCore
@@ -567,7 +566,7 @@ class TensorGuard(Guard):
         )
 
     def has_other_memory(self) -> bool:
-        """Whether it shows another storage, or the same one otherwise, as after `w.t_()`."""
+        """Whether its storage or its view chain is another one, as after `w.t_()`."""
         if self.memory is None:
             return False
         storage, chain = self.memory

@@ -1,8 +1,8 @@
 """Entries of containers at places that a call's numbers and texts say: `data[i % len(data)]`.
 
-What is there is one more argument, which each call finds by its own number. So a step isn't
-specialized on each place, as long as what is there is of the same kind. Of a list among the
-arguments, `[to_ix[w] for w in words]`, the entries of all items are one array.
+The entry is one more argument, which each call finds by its own number. So a step isn't specialized
+on the place, as long as entries are of one kind. For a list among the arguments,
+`[to_ix[w] for w in words]`, the entries of all items are one array.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class MovingEntry:
 
     Attributes:
         path: how the user gets at it.
-        key: gives its key, of the numbers that a call finds.
+        key: the formula of its key, by the numbers that a call finds.
     """
 
     path: str
@@ -42,7 +42,7 @@ class MovingEntry:
     key: Formula
 
     def found(self, numbers: list[Any]) -> Any:
-        """What is there in a call; ABSENT: nothing, or there is no key."""
+        """The entry in a call; ABSENT: there is none, or no key."""
         try:
             return item_at(self.owner, self.key(numbers))
         except Exception:  # which the trace to come is to meet
@@ -51,11 +51,11 @@ class MovingEntry:
 
 @dataclass(slots=True, eq=False)
 class Column(MovingEntry):
-    """What a function makes of each item of a list that a call has, as an array.
+    """An array of what a function makes of each item of a live list.
 
     Attributes:
-        key: gives the list, of the numbers that a call finds.
-        each: makes a number of an item, and of the container in which that is looked up.
+        key: the formula of the list, by the numbers that a call finds.
+        each: `each(owner, item)` gives a number, such as the item's entry in the container `owner`.
         kind: the class of these numbers.
     """
 
@@ -70,9 +70,10 @@ class Column(MovingEntry):
 
 
 def as_column(items: Sequence[Any], kind: type | None = None) -> Any:
-    """Ints or floats as an array; ABSENT: they are others. Raises for an int that is too large.
+    """Ints or floats as an array; ABSENT: items of other classes. Raises for an int above 64 bits.
 
-    items: these, or lists of them, of one length. kind: the class that they must have; None: any.
+    items: numbers, or lists of numbers of one length.
+    kind: the class that the numbers must have; None: int or float.
     """
     parts = list(chain(*items)) if items and type(items[0]) in (list, tuple) else items
     found = kind_of_items(parts) if parts or kind is None else kind
@@ -81,9 +82,9 @@ def as_column(items: Sequence[Any], kind: type | None = None) -> Any:
 
 
 def is_data(value: Any) -> bool:
-    """Whether a value is a number; or tensors or arrays, with others perhaps, none of them a state.
+    """Whether a value is data: a number, or a tree with tensors or arrays and no state in it.
 
-    A tensor that requires grad is known to an optimizer as well, mostly.
+    A tensor that requires grad counts as state: mostly an optimizer knows it as well.
     """
     if type(value) is float or is_whole(value):
         return True

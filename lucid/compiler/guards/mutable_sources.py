@@ -44,7 +44,7 @@ from lucid.tensor.writing import assign_memory
 
 ELEMENTS = "array"
 Identity = tuple[int, object]
-bound: set[Identity] = set()  # by any step; where an owner is gone this says nothing
+bound: set[Identity] = set()  # places that some step binds; those of dead owners mean nothing
 
 
 class MutableSource:
@@ -97,10 +97,10 @@ class MutableSource:
 
 
 class AppendEffect(MutableSource):
-    """What the step adds to a list, deque or set at which it doesn't look: each call adds the same.
+    """Additions to a list, deque or set that the step doesn't look at: each call adds its own.
 
     Attributes:
-        done: the methods that it called, and what with.
+        done: the names of the methods that were called, and their arguments.
     """
 
     __slots__ = ("done",)
@@ -115,7 +115,7 @@ class AppendEffect(MutableSource):
     def additions(
         self, value: Sequence[tuple[str, tuple[Any, ...]]]
     ) -> list[functools.partial[None]]:
-        """The calls that add it."""
+        """The calls that make the additions with the values of a call."""
         kind = next(kind for kind in (list, set, deque) if isinstance(self.owner, kind))
         return [functools.partial(getattr(kind, name), self.owner, *args) for name, args in value]
 
@@ -124,10 +124,10 @@ class GrowingList(MutableSource):
     """A list or deque that grows, and at which the step looks: as far as it needs, at each call.
 
     Attributes:
-        place: where the step binds another one, which the next call finds there; None: nowhere.
+        place: where the step binds another list, which the next call finds; None: nowhere.
         keys: the entries that are sources of their own.
-        done: as of what is appended, by the trace that runs.
-        asked: by class, of which list how many entries there were, when they were of it.
+        done: the changes that the running trace has made, as those of an `AppendEffect`.
+        asked: for a class, the list whose entries were all of it, and how many these were.
     """
 
     __slots__ = ("asked", "done", "keys", "place")
@@ -141,14 +141,14 @@ class GrowingList(MutableSource):
 
 
 def follow(place: Any, images: Any) -> None:
-    """Let a place be the one that stands where its own container was."""
+    """Let a place be in the image of its container from now on."""
     place.owner = images.of(place.owner)
     if isinstance(place, GrowingList) and place.place is not None:
         place.place.owner = images.of(place.place.owner)
 
 
 def is_window(value: object) -> bool:
-    """Whether it is a list of numbers, as a step binds them anew: the last losses, say."""
+    """Whether it is a list of numbers, such as the last losses, which steps bind anew."""
     return type(value) is list and all(map(is_number, value))
 
 
@@ -170,12 +170,12 @@ def can_be_read_live(array: np.ndarray) -> bool:
 
 
 class ListStandIn:
-    """What the user's code gets for a list that grows, or a part of one; it tells what it reads."""
+    """A stand-in for a list whose length calls differ in; it tells itself what is read of it."""
 
     __slots__ = ()
 
     def listed(self) -> list[Any]:
-        """The entries, as Python goes through them: the step is specialized on how many."""
+        """The entries as Python's list: the step is specialized on the length."""
         raise NotImplementedError
 
     def rows(self) -> Any:
@@ -212,7 +212,7 @@ class TensorProperty(MutableSource):
         return self.owner._grad_fn is not None
 
     def _memory(self) -> TensorCore:
-        """One tensor while the memory is the same, since that may be state by another name."""
+        """A tensor on the memory, the same one as long as the memory is."""
         data = None if self._data is None else self._data()
         if data is None or context.recorder is not None or not self.holds(data):
             data = self.owner.data
@@ -289,13 +289,12 @@ def source_of(seen: EntryGuard | DynamicNumber) -> MutableSource:
 
 
 def live_sources(guards: Sequence[Iterable[Guard]]) -> Iterator[MutableSource]:
-    """The places that programs of one function are specialized on, and that will change again.
+    """The guarded places of a function's programs that should rather be read at each call.
 
-    A tensor that was bound anew will be so again, and so will a number that some step binds, or
-    that has changed twice, and an array: the function is better off reading it at each call than
-    being traced.
+    These are places of tensors and arrays that have changed, and of numbers that some step binds or
+    that have changed twice: they will change again, and cause a trace each time.
 
-    guards: those of each of the programs.
+    guards: the guards of each of the programs.
     """
     before: defaultdict[Identity, set[str]] = defaultdict(set)
     for number, of_program in enumerate(guards):
@@ -319,7 +318,7 @@ def live_sources(guards: Sequence[Iterable[Guard]]) -> Iterator[MutableSource]:
 
 
 def _of_entries(guard: Guard) -> Sequence[Guard]:
-    """In place of a guard of a container the entries that are others now, if only such are."""
+    """A container's guard, or guards of its changed entries if only entries were set."""
     if not isinstance(guard, ContentsGuard) or isinstance(guard.owner, set) or guard.was_handed:
         return [guard]
     owner, before, holder = guard.owner, guard.expected, guard.holder
@@ -333,9 +332,9 @@ def _of_entries(guard: Guard) -> Sequence[Guard]:
 
 
 def _grown(guard: Guard) -> GrowingList | None:
-    """The list that a guard looks at, if it has another length by now.
+    """The list that a guard looks at, if it has another length now.
 
-    One of which more than the length was asked is one of numbers.
+    If more than its length was read, it must be a list of numbers.
     """
     if isinstance(guard, AnswerGuard) and guard.ask is len:
         path, owner, before = guard.path[4:-1], guard.args[0], guard.expected
@@ -348,7 +347,7 @@ def _grown(guard: Guard) -> GrowingList | None:
 
 
 def _moved(guard: Guard) -> MutableSource | None:
-    """What a guard looks at, if it holds something else of the same kind by now."""
+    """The place that a guard looks at, if it holds another value of the same kind now."""
     if isinstance(guard, TensorGuard):
         is_other, path = guard.has_other_memory(), f"{guard.path}.data"
         return TensorProperty(path, guard.tensor, "data") if is_other else None
@@ -363,7 +362,7 @@ def _moved(guard: Guard) -> MutableSource | None:
 
 
 def _may_move(before: Any, now: Any) -> bool:
-    """Whether two values are of one kind, and differ in tensors, numbers and arrays at most."""
+    """Whether two values have one structure, and differ in tensors, numbers and arrays at most."""
     if type(before) is not type(now):
         return False
     if type(now) is np.ndarray:

@@ -71,10 +71,10 @@ class Reads(Collector):
     A method may return what is to take the place of its first operand.
 
     Attributes:
-        hand_over: reads all of an object that code which isn't followed has.
-        look_through: reads what is in a container, and in those in it.
-        read_text: reads all that is seen of a value in a text, but what Python code writes of it.
-        tell: calls a function for the user's code, which it tells of.
+        hand_over: reads all of an object, since code that isn't followed gets it.
+        look_through: reads a container and the containers in it.
+        read_text: reads what of a value code in C shows in its text.
+        tell: calls a function on behalf of the user's code, and reads what the call reads.
     """
 
     hand_over: Callable[[Any], None]
@@ -260,10 +260,9 @@ class Reads(Collector):
             context.recorder.run_op_by_op(f"{what} a tensor that it is given")
 
     def _look_for_attribute(self, tensor: TensorCore, name: str) -> None:
-        """The step looks for what users bind to tensors that it is given.
+        """The step looks for an attribute that users may have bound to a tensor argument.
 
-        Calls that get one with such an attribute run op by op. Others, a number or a name that each
-        batch carries, are nothing to it.
+        Calls with a tensor that has it run op by op. Other attributes of the tensor don't matter.
         """
         found = class_has(type(tensor), name)
         if found is not ABSENT and is_users(found):  # which they have given all tensors
@@ -338,9 +337,9 @@ class Reads(Collector):
         self.belongs(builtins.isinstance, owner, kind)
 
     def belongs(self, function: Any, subject: Any, kinds: Any) -> None:
-        """`isinstance` and `issubclass` ask a class, an abstract one what registers with it.
+        """`isinstance` and `issubclass` read a class's MRO, and the registry of an abstract one.
 
-        Of what the step has made, its class is asked for at each call.
+        The class of an object that the step has made is asked at each call.
         """
         if function is builtins.isinstance and not self.was_there(subject):
             function, subject = _is_subclass, type(subject)
@@ -358,41 +357,25 @@ class Reads(Collector):
     # ------------------------------------------------------------------ entries
 
     def index_of(self, key: Any) -> Any:
-        """The index, an int, that a key of a sequence is; None: it is none."""
+        """The int that a key is as an index of a sequence; None: it can't be one."""
         says = class_has(type(key), "__index__")
         if isinstance(says, types.FunctionType) and is_followed(says.__code__):
             self._op_by_op(f"it has code in C ask a {type(key).__name__} for an index")
         return operator.index(key) if hasattr(key, "__index__") else None
 
     def load_item(self, owner: Any, key: Any, *, in_c: bool = False) -> Any:
-        """`owner[key]`; an entry of a table of numbers moves as the number does that says which.
+        """`owner[key]` is about to be read; what to index instead of the owner, if anything.
 
-        in_c: it is the container's own method, as by `super().__getitem__(key)`.
+        in_c: the container's own method is called, as by `super().__getitem__(key)`.
         """
         if type(owner) is Tensor and type(key) is int:
             return None
         if isinstance(owner, (TensorCore, np.ndarray)):
             self._read_index(key, given=isinstance(owner, TensorCore))
-        if (
-            is_known_before(key)
-            and isinstance(key.now, WHOLE)
-            and _is_table(owner)
-            and (key.now in owner if type(owner) is dict else -len(owner) <= key.now < len(owner))
-        ):
-            self.iterate(owner)
-            table: Any = owner.copy() if type(owner) is dict else tuple(owner)
-            text = f"{self.path_of(owner)}[{key.text}]"
-            return _Entry(key.applied(text, lambda index: table[index], [key]))
-        changed = self.substitutes.augmented(owner, key)
-        if changed is not None:
-            return _Entry(changed)
-        entry = self.substitutes.entry(owner, key)
-        if entry is not None:
-            return _Entry(entry)
         path = self.path_of(owner)
-        taken = ABSENT if in_c else self.moving_entry(path, owner, key)
-        if taken is not ABSENT:
-            return _Entry(taken)
+        entry = self._entry_of_call(path, owner, key, in_c=in_c)
+        if entry is not ABSENT:
+            return _Entry(entry)
         for part in (key.start, key.stop, key.step) if type(key) is slice else (key,):
             self.may_call(part)
         if isinstance(owner, dict):
@@ -417,20 +400,41 @@ class Reads(Collector):
         elif isinstance(owner, (list, tuple, deque)):
             self._load_by_index(path, owner, seen(key))
         elif isinstance(owner, np.ndarray):
-            stand_in = self.index_array(owner, key)
-            if stand_in is not None:
-                return stand_in
-            key = seen(key)
-            parts = key if isinstance(key, tuple) else (key,)
-            is_basic = all(isinstance(x, (int, slice, np.integer, type(None))) for x in parts)
-            is_view = is_basic and (len(parts) < owner.ndim or any(type(x) is slice for x in parts))
-            self.array(f"{path}[{key!r}]", owner, key if is_basic else ABSENT, given=is_view)
+            return self._load_from_array(path, owner, key)
+        return None
+
+    def _entry_of_call(self, path: str, owner: Any, key: Any, *, in_c: bool) -> Any:
+        """An entry that is another one in each call, by a live number or text; ABSENT: it isn't."""
+        if (
+            is_known_before(key)
+            and isinstance(key.now, WHOLE)
+            and _is_table(owner)
+            and (key.now in owner if type(owner) is dict else -len(owner) <= key.now < len(owner))
+        ):
+            self.iterate(owner)
+            table: Any = owner.copy() if type(owner) is dict else tuple(owner)
+            return key.applied(f"{path}[{key.text}]", lambda index: table[index], [key])
+        for question in (self.substitutes.augmented, self.substitutes.entry):
+            entry = question(owner, key)
+            if entry is not None:
+                return entry
+        return ABSENT if in_c else self.moving_entry(path, owner, key)
+
+    def _load_from_array(self, path: str, array: np.ndarray, key: Any) -> Any:
+        stand_in = self.index_array(array, key)
+        if stand_in is not None:
+            return stand_in
+        key = seen(key)
+        parts = key if isinstance(key, tuple) else (key,)
+        is_basic = all(isinstance(x, (int, slice, np.integer, type(None))) for x in parts)
+        is_view = is_basic and (len(parts) < array.ndim or any(type(x) is slice for x in parts))
+        self.array(f"{path}[{key!r}]", array, key if is_basic else ABSENT, given=is_view)
         return None
 
     def moving_entry(self, path: str, owner: Any, key: Any) -> Any:
-        """What stands for data at a place that moves; ABSENT: the number is looked at.
+        """The stand-in for data at a place that a live number says; ABSENT: guard the number.
 
-        So it is in a container that the step has changed by then, which each call finds otherwise.
+        So it is in a container that the step has changed: calls wouldn't find the entry before.
         """
         of_call = early_formula(key) if type(owner) in HOLDERS else None
         if of_call is None or not self.may_move(owner):
@@ -520,9 +524,9 @@ class Reads(Collector):
     # ------------------------------------------------------------------ whole containers
 
     def iterate(self, owner: Any, *, given: bool = False) -> Any:
-        """Read all entries of a container, not what is in them; what is to be iterated instead.
+        """Read all entries of a container, not what is in them; what to iterate instead, or None.
 
-        given: as of `array`.
+        given: see `array`.
         """
         if isinstance(owner, (range, TensorCore)) or is_late(owner):
             instead = self.substitutes.rounds(owner)
@@ -586,7 +590,7 @@ class Reads(Collector):
         )
 
     def measure(self, owner: Any) -> None:
-        """Read whether there is anything in it, or how much."""
+        """Read the truth or the length of an object."""
         if isinstance(owner, PLAIN):
             if not is_late(owner):  # which tells by itself
                 self.length(self.path_of(owner), owner)
@@ -607,7 +611,7 @@ class Reads(Collector):
         return self.taken(owner, self.look_through) if is_searched else None
 
     def taken(self, items: Any, look: Callable[[Any], None]) -> Iterator[Any]:
-        """What an iterator gives to code that looks at it."""
+        """The items of an iterator; `look` reads each as it comes."""
         if hasattr(type(items), "__next__"):
             self.advance(items)
         for value in items:
@@ -616,7 +620,7 @@ class Reads(Collector):
             yield value
 
     def look_for(self, key: Any, owner: Any) -> Any:
-        """`key in owner`; of a number that moves only whether it is one of a few matters."""
+        """`key in owner`; for a live number it is only compared with the keys, if these are few."""
         if is_one_of_few(key, owner):
             self.iterate(owner)
             return next((x for x in owner if type(x) in _NUMBERS and key == x), ABSENT)
@@ -672,7 +676,7 @@ class Reads(Collector):
         return None
 
     def look_at_context(self, number: Any) -> None:
-        """A number is computed with, perhaps one whose precision is a setting of the thread's."""
+        """A number is computed with; for a `Decimal`, read the thread's context."""
         if isinstance(number, decimal.Decimal):
             self._op_by_op("it computes with a Decimal, by the precision that the thread has then")
 
@@ -695,7 +699,7 @@ class Reads(Collector):
         self.field(f"type({self.path_of(owner)})", owner, "__class__")
 
     def _is_of_dicts(self, owner: Any, name: str) -> bool:
-        """Whether attributes are entries, as after `__getattr__ = dict.__getitem__`."""
+        """Whether a class's attributes are entries, as after `__getattr__ = dict.__getitem__`."""
         found = self._special(owner, name)
         return isinstance(owner, dict) and getattr(found, "__objclass__", object) is not object
 
@@ -756,9 +760,9 @@ class Reads(Collector):
             self.entry(name, cell, None, write=True)
 
     def import_module(self, name: str, level: int = 0, names: Sequence[str] | None = ()) -> None:
-        """`from name import names`, of which the first time runs code that is none of the step's.
+        """`from name import names`; the trace begins again if this is the module's first import.
 
-        What that leaves is older than the trace, which begins again.
+        Its code is no part of the step: what it makes is older than the next trace.
         """
         entries = instance_dict(sys.modules.get(name)) or {}
         is_package = "__path__" in entries  # of which a name may be a module
@@ -801,7 +805,7 @@ def _is_subclass(kind: type, base: type) -> Any:
 
 
 def _wrapped(owner: Any) -> Any:
-    """What was compiled: its attributes are those of the function, or of the Module."""
+    """What a `Compiled` wraps, whose attributes it passes on; any other object itself."""
     if isinstance(owner, TensorCore) or not is_librarys(type(owner)):
         return owner
     return (instance_dict(owner) or {}).get("__wrapped__", owner)
@@ -824,7 +828,7 @@ def class_has(kind: type, name: str) -> Any:
 
 
 def part_of(function: Any, name: str, default: Any = None) -> Any:
-    """What a function has; an object that is called isn't asked, whose `__getattr__` would be."""
+    """An attribute of a function; the default for other objects, whose `__getattr__` may run."""
     is_asked = isinstance(class_has(type(function), "__getattr__"), types.FunctionType)
     return default if is_asked else getattr(function, name, default)
 
@@ -839,7 +843,7 @@ def is_hashable(key: Any) -> bool:
 
 
 class _Entry:
-    """What is found under whichever key."""
+    """Takes a container's place in `owner[key]`, and gives one value for every key."""
 
     __slots__ = ("_value",)
 
@@ -851,10 +855,10 @@ class _Entry:
 
 
 def is_one_of_few(key: Any, owner: Any) -> bool:
-    """Whether it has few keys, of which it is known whether a number that moves is one.
+    """Whether a container has few keys, with each of which a live number can be compared.
 
-    Python looks for its hash first, which of NumPy's short floats is another than that of a float
-    which they equal.
+    So no keys of NumPy's short floats: their hashes, which Python compares first, aren't those of
+    equal Python floats.
     """
     if not is_known_before(key) or key.__class__ in (np.float16, np.float32):
         return False
@@ -863,7 +867,7 @@ def is_one_of_few(key: Any, owner: Any) -> bool:
 
 
 def _is_table(owner: Any) -> bool:
-    """Whether it is a sequence of numbers, or a dict of such by ints, such as a schedule."""
+    """Whether it is a sequence of numbers, or a dict from ints to numbers, as a schedule is."""
     if type(owner) is np.ndarray:
         return owner.ndim == 1 and owner.dtype in (np.float64, np.float32)
     is_dict = type(owner) is dict and all(type(x) is int for x in owner)

@@ -1,4 +1,4 @@
-"""What a trace must know from its start, and may find out only later: then it begins again."""
+"""Restarts: a trace finds out late what it must know from its start, and begins again with that."""
 
 from __future__ import annotations
 
@@ -34,29 +34,28 @@ class FunctionCall:
 
 @dataclass(slots=True, eq=False)
 class Known:
-    """What traces know from their start.
+    """What a function's traces know from their start; a `RestartTrace` adds to it.
 
     Attributes:
         counts: ints and texts among the arguments that are read at each call, by the user's
             expressions.
-        sources: the mutable ones that it binds, or that move.
+        sources: the mutable sources that the step binds or reads at each call.
         kept: containers among the arguments that are state, by the user's expressions.
-        inside: of the mutable sources, those in what others hold, which are known by these.
+        inside: the mutable sources in values of others, which are arguments as a whole.
         hosts: code of the methods that run in Python in this call.
         state: memory of arguments of this call that is state of the step as well.
-        unrolled: lines of loops whose rounds aren't all the same.
-        lengths: of ranges at places that move, when they were looked at first, by line and place
-            in the index.
-        looked_at: lines with indices that must be known; taken: those where the trace takes data
-            from a container by such as move.
+        unrolled: lines of loops that are to be unrolled, as rounds differ.
+        lengths: first lengths of ranges with live bounds in an index, by line and place there.
+        looked_at: lines whose indices must be exact; taken: lines where the running trace takes
+            data from a container by a live index.
         shared: lines whose `numpy()` is of constants, on memory that the step writes or keeps.
-        lists: among the arguments that the trace reads live; exact: those that no trace does.
-        opened: axes of what functions find whose sizes differ from call to call; closed: those
-            whose sizes must be known all the same; least: from which size on others are open;
-            may_open: whether more may be opened.
+        lists: list arguments that the running trace reads live; exact: those that none may.
+        opened: axes whose sizes differ from call to call; closed: those of them whose sizes must
+            be known all the same; least: the least open size, where it isn't the usual one;
+            may_open: whether more axes may be opened.
         types: of the tensors that earlier traces were given.
-        undo: takes back what the trace has created in Python, while nobody has taken over.
-        warnings: give those that the trace has met, where an error ends it.
+        undo: takes back what the trace has created in Python, until a program owns that.
+        warnings: give the warnings that the trace has deferred, if an error ends it.
         functions: where the trace keeps its calls of custom Functions; None: nobody asks.
     """
 
@@ -90,14 +89,14 @@ class RestartTrace(BaseException):
 
     Attributes:
         reason: what the function does, for messages.
-        kind: what of `Known` is to have more in it; found: that.
+        kind: the attribute of `Known` to be extended; found: the items for it.
     """
 
     def __init__(self, reason: str, kind: str = "", found: Iterable[Any] = ()) -> None:
         self.reason, self.kind, self.found = reason, kind, found
 
     def enter(self, known: Known) -> None:
-        """Let the next trace know it."""
+        """Add what was found to what the next trace knows."""
         if self.kind:
             getattr(known, self.kind).update(self.found)
 

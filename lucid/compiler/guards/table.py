@@ -24,15 +24,15 @@ from lucid.ir.classes import isinstance
 
 
 class GuardTable:
-    """What must hold for a program to serve a call; native code looks at the same table.
+    """The guards of a program by how they are compared; native code reads the same table.
 
     Attributes:
-        cells: closures' cells, with what must be in each.
-        entries: dict, key and what must be there, or ABSENT; `items`: the same of lists.
-        contents: dicts with all that must be in them, in this order.
-        fields: object, name of the field and what it must hold.
-        lengths: containers with the number of their entries.
-        others: all else.
+        cells: (closure cell, expected content).
+        entries: (dict, key, expected value or ABSENT); items: (list, index, expected value).
+        contents: (dict, expected entries in their order).
+        fields: (object, name of the field, expected value).
+        lengths: (container, expected number of entries).
+        others: guards that Python compares, by `holds`.
     """
 
     __slots__ = (
@@ -99,7 +99,7 @@ class GuardTable:
         return next((guard for guard in self.guards if not guard.holds()), None)
 
     def _holds(self) -> bool:
-        """Whether all do; it may take a number that is equal for another one."""
+        """Whether all guards hold, most by identity: an equal number may count as another value."""
         try:
             for cell, expected in self.cells:
                 if cell.cell_contents is not expected:
@@ -130,9 +130,9 @@ class GuardTable:
 
 
 def _is_of_objects(guard: ContentsGuard) -> bool:
-    """Whether it is a list or a dict of objects, such as parameters: each is compared by identity.
+    """Whether a container is a list or a dict of objects, which are compared by identity.
 
-    Of a dict that keeps an order of its own, there is nothing in it.
+    An `OrderedDict` must be empty.
     """
     kind, expected = type(guard.owner), guard.expected
     if kind not in (list, dict) and (kind is not OrderedDict or expected):

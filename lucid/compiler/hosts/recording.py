@@ -60,11 +60,11 @@ class HostRecording:
     """The host calls of one trace.
 
     Attributes:
-        rounds: how many loops are being recorded whose rounds the calls are in.
-        in_rounds: the methods that were called in such, with what they can reach.
-        left: the signal that the user's code was given, and may have caught.
+        rounds: the number of loop bodies that are being recorded.
+        in_rounds: the host calls in such bodies, with what they can reach.
+        left: the restart by which a method left the trace, as the user's code may have caught it.
         opened: the axes whose sizes are open; closed: those whose sizes must be known.
-        may_open: whether there may be further ones.
+        may_open: whether there may be further open axes.
     """
 
     def __init__(self, recorder: TracedMemory, known: Known) -> None:
@@ -88,9 +88,10 @@ class HostRecording:
 
     @contextmanager
     def attempt(self, name: str, *methods: Method) -> Iterator[None]:
-        """Trace methods of the user's; if they leave the trace, they are to be a host call.
+        """Trace methods of the user's in the block; if they ask for data, they become a host call.
 
-        No methods: it is the rule of a transformation, and the call runs op by op if it leaves.
+        methods: none for the rule of a transformation; if that asks for data, the call runs op by
+            op.
         """
         if methods and (methods[0].__module__ or "").startswith("lucid."):
             yield
@@ -102,14 +103,14 @@ class HostRecording:
             self._attempts.pop()
 
     def put_back(self) -> None:
-        """Let generators draw again what evaluations drew."""
+        """Put random generators back to where they were before evaluations."""
         while self._generators:
             generator, before, left = self._generators.popitem()[1]
             if pickle.dumps(state_of(generator)) == left:  # else another thread has drawn as well
                 put_state(generator, before)
 
     def leave(self) -> None:
-        """Start again with the innermost method that is being traced on the host, if one is."""
+        """Start again with the innermost method that is being traced as a host call, if any."""
         if self._attempts:
             name, methods = self._attempts[-1]
             self._refuse_transformed(name, is_rule=not methods)
@@ -138,7 +139,7 @@ class HostRecording:
             )
 
     def _kept(self, ctx: BackwardCFunction) -> BackwardCFunction:
-        """The ctx that a host forward has left while tracing, in a loop that of the first round."""
+        """The ctx that a host forward has left while tracing; in a loop, the first round's."""
         found = self._frame[ctx._host_forward]
         kept: BackwardCFunction = found[0] if type(found) is list else found
         return kept
@@ -233,11 +234,12 @@ class HostRecording:
         after: Sequence[Value] = (),
         like: Sequence[TensorType | None] = (),
     ) -> tuple[Node, Any, MadeHostCall | None]:
-        """Make a call once, on the values of now, and append it; gives also what it did.
+        """Make a call once, on the values of now, and append its node; gives also what it did.
 
-        like: of a backward, the types of the arguments, which the gradients have.
+        If an unfinished run, with which this trace goes on, has made the call, its outcome is
+        taken, and returned as the third item.
 
-        Where the run that goes on here has made it, that is what it did, and given as well.
+        like: for a backward, the types of the arguments, which are those of the gradients.
         """
         self._recorder.note_failing()
         with self._recorder.noting_failure():
@@ -299,7 +301,7 @@ class HostRecording:
         return outputs if plan.is_tuple else outputs[0]
 
     def now(self, node: Node, operands: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
-        """What a loop gives whose rounds call Python: all of them run, which each call repeats."""
+        """The results of a loop whose rounds call Python: all rounds run, and are undone."""
         graph = self._recorder.graph
         hosts = {name: partial(self._call_again, host) for name, host in graph.hosts.items()}
         bodies = graph.functions
@@ -406,7 +408,11 @@ class HostRecording:
         is_unheard: bool = False,
         may_differ: bool = False,
     ) -> tuple[Node, Callable[..., Any]]:
-        """Call a function at each call of the step; also the one that found the present results.
+        """Record a call of a function at each call of the step.
+
+        Returns its node, and the function that found the present results: another one if an
+        unfinished run, with which this trace goes on, has made the call.
+
 
         generator: what it draws random numbers from; after the trace it is as it was.
         after: what is to be computed before the call, which the function leaves alone.
@@ -456,9 +462,10 @@ class HostRecording:
     def _with_open_sizes(
         self, host: Finding | HostForward, types: Sequence[TensorType]
     ) -> tuple[TensorType, ...]:
-        """The types of what is found, where sizes are open that have been others before.
+        """The types of a call's results, with open sizes along axes that have had other sizes.
 
-        A size that an operand of a Function has is taken as that one, until a call finds another.
+        In results of a custom Function a size equal to an operand's counts as that size, until a
+        call finds another.
         """
         made: dict[int, Any] = {}
         axes = host.axes if isinstance(host, HostForward) else {}
@@ -509,7 +516,7 @@ class HostRecording:
 
 
 def _open_axes(values: Sequence[Value]) -> dict[Any, tuple[int, int]]:
-    """The open sizes that values have, each with one of the axes that have it."""
+    """The open sizes of values, each with one axis that has it: (operand, axis)."""
     return {
         size: (number, axis)
         for number, value in enumerate(values)

@@ -49,9 +49,9 @@ class Surroundings:
     """The surroundings of one host call, while it is recorded.
 
     Args:
-        methods, objects: from where it reaches others.
+        methods, objects: the roots of what it can reach.
         first: the number of the first operand that is one of `values`.
-        in_rounds: it runs in the rounds of a loop, which draw more and more random numbers.
+        in_rounds: whether it is in a loop, each of whose rounds draws other random numbers.
 
     Attributes:
         states: the tensors from outside within reach.
@@ -89,7 +89,7 @@ class Surroundings:
                     self.states[-1].is_array = True
 
     def _written_on(self, array: np.ndarray) -> list[Storage]:
-        """The memory that the trace has written by now, and an array shows."""
+        """The memory behind an array that the trace has written by now."""
         return [
             storage
             for storage in self._written
@@ -97,7 +97,7 @@ class Surroundings:
         ]
 
     def _enter(self, path: str, storage: Storage, first: int, is_lent: bool = False) -> bool:
-        """Enter memory from outside; whether there is any, and none that was entered before."""
+        """Enter memory from outside; whether it is concrete, and wasn't entered before."""
         array = storage.array
         known = any(state.storage is storage for state in self.states)
         if array is None or known or not array.flags.writeable:
@@ -124,14 +124,14 @@ class Surroundings:
 
     @contextmanager
     def untouched(self, known: Set[int] | None = None) -> Iterator[None]:
-        """Undo what the block changes in Python: it is an evaluation more than eager has.
+        """Undo what the block, an evaluation that eager mode doesn't make, changes in Python.
 
-        Gives the trace up where traced code reads or changes the same, or has changed what the
-        block reads, or where the block fails since it needs what another one has changed so.
+        Gives the trace up where traced code reads or changes the same state, or has changed state
+        that the block reads; also where the block fails for want of an undone change of another.
         The trace is suspended: another one may run inside, on the same tensors.
 
-        known: the identities of dicts that the block puts back by itself, of which the trace knows
-            what it does with them: where it changes more, the call runs op by op.
+        known: identities of dicts that the block restores by itself. If it is given and the block
+            changes other state, the call runs op by op.
         """
         outer, collector = self._recorder.collector, _Writes()
         assert outer is not None
@@ -221,7 +221,7 @@ class Surroundings:
         return self._written_on(guard.owner) if isinstance(guard, ArrayGuard) else []
 
     def _forget_lent(self, guards: dict[Any, Guard]) -> None:
-        """Drop guards of memory that was lent: it held something else, and is as it was again."""
+        """Drop the guards of memory that was lent: they expect the data that it had meanwhile."""
         lent = {state.storage for state in self.states if state.given is not None}
         for identity, guard in list(guards.items()):
             looked_at = self._looks_at(guard)
@@ -242,7 +242,7 @@ def _refuse(state: State) -> NoReturn:
 
 
 class _Writes(GuardCollector):
-    """What host code changes in Python; what it reads, and what can't be guarded, is its affair.
+    """Collects what host code changes in Python. What it reads needs no guards: it runs each call.
 
     Attributes:
         drawn: the random generators from which it draws, with their states before.
@@ -277,7 +277,7 @@ def _is_terminal(file: Any) -> bool:
 
 
 class _Unsaid(Substitutes):
-    """Lets an evaluation that eager mode doesn't make say nothing to users; the call will."""
+    """Silences an evaluation that eager mode doesn't make: prints and logs are the call's."""
 
     def called(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """What is called instead of a function that writes on the terminal, or logs."""

@@ -54,7 +54,7 @@ def base_of(tensor: TensorCore) -> TensorCore:
 
 
 def look_of(grad: TensorCore | None) -> Any:
-    """What a step depends on of a gradient that it finds; None for none."""
+    """What a step is specialized on of a gradient that it finds; None: there is no gradient."""
     if grad is None:
         return None
     look = grad._type, grad.requires_grad, grad.element_strides()
@@ -97,7 +97,7 @@ class FormulaGuard:
     """The step was specialized on what a formula of live numbers gave.
 
     Attributes:
-        is_entered: the short ways need not ask: they find out when they enter the number.
+        is_entered: the short ways of a call compare the number anyway, and needn't evaluate this.
     """
 
     text: str
@@ -106,7 +106,7 @@ class FormulaGuard:
     is_entered: bool = False
 
     def failure(self, numbers: Sequence[Number]) -> str | None:
-        """What it gives for the numbers of a call, if that is something else."""
+        """The old and new value, if the formula gives another one for the numbers of a call."""
         try:
             found = self.formula(numbers)
         except Exception as error:  # the trace to come is to meet it
@@ -118,12 +118,12 @@ class FormulaGuard:
 
 @dataclass(frozen=True, slots=True)
 class SizesGuard:
-    """A call has sizes, by its numbers and its tensors, for which a program's assumptions hold.
+    """The assumptions of a program on its open sizes, which a call's numbers and tensors say.
 
     Attributes:
-        texts: of these; sources: what they are in a call.
-        equal: sources, and the number of another one, which is equal to it.
-        holds: whether they do, of these sizes.
+        sources: give each symbol's size in a call; texts: what messages call these sizes.
+        equal: further sizes: text, source, and the number of the symbol that each must be equal to.
+        holds: whether the assumptions hold for some sizes of the symbols.
     """
 
     texts: Sequence[str]
@@ -132,11 +132,11 @@ class SizesGuard:
     holds: Callable[[Sequence[int]], bool]
 
     def of(self, call: Call) -> list[int]:
-        """The sizes that a call has."""
+        """The sizes of the symbols in a call."""
         return [source(call) for source in self.sources]
 
     def failure(self, call: Call) -> str | None:
-        """Which sizes a call has, if they are others."""
+        """A call's sizes, for a message, if an assumption doesn't hold for them; else None."""
         found = self.of(call)
         others = [(text, source(call), found[number]) for text, source, number in self.equal]
         differing = [(text, size) for text, size, expected in others if size != expected]

@@ -51,9 +51,9 @@ _kinds: dict[tuple[Any, ...], type[FunctionContents]] = {}  # by code and number
 
 
 def identity_of_function(value: Any) -> tuple[Any, ...] | None:
-    """What functions have in common of which each call makes its own; None: it is none of these.
+    """What identifies a function that each call makes anew; None: it is another function, or none.
 
-    Such are methods of an object, partials, and functions made within others, or by `lambda`.
+    Made anew are bound methods, partials, lambdas and functions within other functions.
     """
     if type(value) is functools.partial:
         keywords = (*value.args, *value.keywords.items(), value.__dict__ or None)
@@ -84,7 +84,7 @@ def _by_value(default: Any) -> Any:
 
 
 def name_of_code(value: Any) -> str:
-    """What of a function or a partial is the same in each that a line makes; "": it is another."""
+    """A text that all functions, or partials, made by one line have; "" for other values."""
     if type(value) is functools.partial:
         return f"of {name_of_code(value.func) or getattr(value.func, '__qualname__', '')}"
     if not is_remade(value):
@@ -93,10 +93,10 @@ def name_of_code(value: Any) -> str:
 
 
 def with_contents(function: Any, path: str, mark: Mark, around: tuple[int, ...] = ()) -> Any:
-    """The contents of a function, marked; itself where it isn't known by them.
+    """The contents of a function, marked; the function itself if it isn't known by its contents.
 
-    It binds its variables then, or holds attributes of its own. Tensors, numbers, texts and
-    batches are contents; all else that it holds is state.
+    So it is with one that binds its closure variables, or has attributes of its own. Tensors,
+    numbers, texts and batches that it holds are contents; all else is state.
     """
     found = None if id(function) in around else _held(function)
     if found is None:
@@ -188,9 +188,9 @@ def _binds_variables(code: types.CodeType) -> bool:
 
 
 def functions_in(tree: Any, but: Iterable[Any]) -> Iterator[Any]:
-    """The functions in arguments of which each call makes its own, and those that these hold.
+    """The functions made anew for each call in a tree of arguments, and those in their closures.
 
-    but: objects that aren't looked into.
+    but: the identities of objects that aren't looked into.
     """
     stack, seen = flatten(tree)[0], {*map(id, but)}
     while stack:
@@ -203,7 +203,7 @@ def functions_in(tree: Any, but: Iterable[Any]) -> Iterator[Any]:
 
 
 def know_as_state(tree: Any) -> None:
-    """From now on containers that these functions hold are state: a step changes one."""
+    """From now on containers in the closures of these functions are state: a step changes one."""
     for function in functions_in(tree, ()):
         found = _held(function)
         assert found is not None
@@ -211,6 +211,6 @@ def know_as_state(tree: Any) -> None:
 
 
 def cells_in(tree: Any, but: Iterable[Any]) -> set[int]:
-    """The identities of these functions' variables from outside."""
+    """The identities of the closure cells of `functions_in(tree, but)`."""
     functions = (x for x in functions_in(tree, but) if type(x) is types.FunctionType)
     return {id(cell) for function in functions for cell in function.__closure__ or ()}

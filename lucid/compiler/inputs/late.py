@@ -1,4 +1,4 @@
-"""What Python has when the native step has run: functions of what the step gives."""
+"""Values that Python has only when the native step has run: formulas of the step's outputs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Late:
 
 
 class Unseen(Late):
-    """What may be kept and handed on; whoever asks it for anything else looks at it."""
+    """A late value that may be kept and handed on; any other use of it is a look at the value."""
 
     __slots__ = ()
 
@@ -83,7 +83,7 @@ looks(
 
 
 class Applied(Late):
-    """What a function gives of values, some of which are known late, or live numbers."""
+    """The result of a function of values, some of which are late or live numbers."""
 
     __slots__ = ("_args", "_function", "_kwargs")
 
@@ -137,7 +137,7 @@ def now_of(value: Any) -> Any:
 
 
 def early_formula(value: Any) -> Formula | None:
-    """What gives a value that moves, of the numbers that a call finds; None: those don't say it."""
+    """The formula of a value by the numbers that a call finds; None: they don't determine it."""
     if is_known_before(value):
         formula: Formula = value.formula
         return formula
@@ -146,9 +146,9 @@ def early_formula(value: Any) -> Formula | None:
 
 
 def key_of(key: Any) -> Any:
-    """A key of a dict; what had its hash taken, and so was looked at, is the same in all calls.
+    """A dict's key without late parts: its hash was taken, so it is the same in all calls.
 
-    An object that is equal to itself alone is that object, whatever its attributes are.
+    An object without an `__eq__` of its own stays that object, whatever its attributes are.
     """
     if isinstance(key, tuple):
         return getattr(key, "_make", tuple)(map(key_of, key))
@@ -168,7 +168,7 @@ def key_of(key: Any) -> Any:
 
 
 def bases_of(parts: Iterable[Any]) -> Bases:
-    """What the late values and the live numbers among some follow from."""
+    """The bases of all late values and live numbers among some values."""
     found: Bases = {}
     for part in parts:
         if is_late(part):
@@ -179,7 +179,7 @@ def bases_of(parts: Iterable[Any]) -> Bases:
 
 
 def formula_of(value: Any) -> Formula:
-    """What something is in a call, of what its bases are there."""
+    """What gives a value in a call, of the values of its bases there."""
     if is_late(value):
         formula: Formula = value.formula
         return formula

@@ -23,11 +23,11 @@ class SymNumbers:
 
     Attributes:
         graph: of the trace.
-        live: live scalars that are read where they stand, by source text.
-        live_inputs: those that are inputs of the graph, and such that follow from others, by text.
-        formulas: what the trace asked live scalars, by the question's text.
+        live: the live scalars of sources, by source text.
+        live_inputs: the inputs of the graph for them and for formulas of them, by text and dtype.
+        formulas: guards on what the trace asked live scalars, by the question's text.
         has_numbers: whether there are any live scalars.
-        aside: puts numbers at their places for a while, where live scalars stand.
+        aside: the places where live scalars stand while tracing: (place, live scalar, number).
         sizes: those of tensors that values decide, where they are open; sized: of the symbols that
             live scalars are, the inputs of the graph.
 
@@ -52,12 +52,12 @@ class SymNumbers:
         self.live_inputs: dict[tuple[str, DType], tuple[Value, SymSource]] = {}
         self.formulas: dict[str, FormulaGuard] = {}
         self.has_numbers = False
-        self.aside: list[tuple[Any, Any, Any]] = []  # places, what stands there, and what did
+        self.aside: list[tuple[Any, Any, Any]] = []
         self.sizes = Sizes((), is_strict=False, room=_MOST_SIZES)
         self.sized: dict[int, Value] = {}
 
     def said(self, message: Callable[[], str]) -> str:
-        """The text of a check: open sizes may be in it, for eager mode says what calls find."""
+        """The text of a check, which may show open sizes: an error's own text is eager mode's."""
         self.sizes.has_text = True
         try:
             return message()
@@ -111,7 +111,7 @@ class SymNumbers:
     def guard_formula(
         self, text: str, formula: Formula, expected: Any, is_entered: bool = False
     ) -> None:
-        """Specialize the step on what a live scalar answered."""
+        """Guard the value of a formula of live scalars, on which the trace has branched."""
         expected = expected.copy() if isinstance(expected, np.ndarray) else expected
         self.formulas.setdefault(text, FormulaGuard(text, formula, expected, is_entered))
 

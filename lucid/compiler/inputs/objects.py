@@ -54,7 +54,7 @@ class MarkedObject:
 
 
 def know_by_identity(kinds: Iterable[type]) -> None:
-    """From now on calls know objects of these classes by their identity: a step changes such."""
+    """From now on calls know objects of these classes by identity: a step changes one of them."""
     _changed.update(kinds)
 
 
@@ -80,9 +80,9 @@ def data_of(value: Any, inside: tuple[int, ...] = ()) -> dict[str, Any] | None:
 
 
 def is_set_of_values(value: Any) -> bool:
-    """Whether it is a set, or the keys of a dict, of what is known by its value.
+    """Whether it is a set, or the keys of a dict, whose items are known by value.
 
-    One that can change may be large, and found by what is looked up in it: such has an identity.
+    A large one that can change isn't: it is known by identity, and what is looked up in it guarded.
     """
     is_small = type(value) in SETS and len(value) <= _MOST_IN_SETS
     is_set = is_small or type(value) is frozenset
@@ -97,12 +97,12 @@ def kind_of_items(items: Iterable[Any]) -> type | None:
 
 
 def types_and_items(values: Collection[Any]) -> list[Any]:
-    """What tells sets of values apart, in an order of their own, in which steps may go through."""
+    """The types and items of a set, in a fixed order: equal for sets that no step tells apart."""
     return [(type(x), x) for x in values]
 
 
 def text_by_value(value: Any) -> str | None:
-    """What tells a date, a decimal number, a path and their like apart; None for all else.
+    """The `repr` by which a date, a decimal number, a path is known; None for all else.
 
     Equality doesn't: `Decimal("1.0") == Decimal("1.00")`. A zone of the user's may be anything.
     """
@@ -135,12 +135,12 @@ def entries_of(owner: Any) -> dict[Any, Any]:
 
 
 def walk(tree: Any, path: str, seen: set[int]) -> Iterator[tuple[str, Any, bool]]:
-    """The user's expression for each container, object of data and leaf, itself, and which it is.
+    """Each container, object of plain data and leaf: the user's expression, itself, is it a leaf.
 
-    In order, those in objects of plain data included. One that can change and that is there twice
-    is there by its first name, a tuple by each.
+    In order, the contents of objects of plain data included. A mutable one that is there twice
+    comes by its first expression alone, a tuple by each.
 
-    seen: those that were there before.
+    seen: the identities of those that have come; further ones are added.
     """
     children = children_of(tree)
     if type(tree) is MarkedObject:
@@ -170,9 +170,9 @@ def owners_of(named: Iterable[tuple[str, Any]], but: Collection[int] = ()) -> li
 
 
 def visit_leaves(visit: Callable[[Any, str], None], tree: Any, path: str = "") -> None:
-    """Call `visit(leaf, path)` for each leaf, and what else tells two objects apart.
+    """Call `visit(leaf, path)` for each leaf, and for what tells trees of equal leaves apart.
 
-    Such are the classes of objects of plain data, and what makes the entries of a `defaultdict`.
+    These are the classes of objects of plain data, and the factories of `defaultdict`s.
     """
     for inner, value, is_leaf in walk(tree, path, set()):
         if is_leaf:
@@ -184,11 +184,10 @@ def visit_leaves(visit: Callable[[Any, str], None], tree: Any, path: str = "") -
 
 
 def is_same(found: Any, expected: Any, *, by_content: bool = False) -> bool:
-    """Whether a value is what it was: the same object, or a number or text that is equal.
+    """Whether a value is what was expected: the same object, or an equal number or text.
 
-    An array of numbers that is equal is another one: it has strides of its own, and may be written.
-
-    by_content: whether an array that is equal will do.
+    by_content: whether an equal array counts as the same. Otherwise it doesn't: it has strides of
+        its own, and may be written.
     """
     if found is expected:
         return True

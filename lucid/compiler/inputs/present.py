@@ -1,4 +1,4 @@
-"""What the values of a running trace are: at present, or always."""
+"""The data of a running trace's values in the call that is traced, evaluated when asked for."""
 
 from __future__ import annotations
 
@@ -35,12 +35,13 @@ def evaluate(
     run: Run | None = None,
     undecided: set[Value] | None = None,
 ) -> bool:
-    """Enter the data of values, and whether what is known decides it; calls of Python do not.
+    """Enter the data of values into `known`; whether that determines them all, without Python.
 
     Raises what their ops raise, such as `IndexOutOfRangeError`.
 
-    stand_ins: values that are other ones, or a row of them; run: what loops give that call Python.
-    undecided: values that earlier calls have found not to be decided; what is found now is entered.
+    stand_ins: for a value another one that it equals, or whose row of this number it is.
+    run: evaluates loops that call Python.
+    undecided: values that `known` doesn't determine, by earlier calls; those found now are added.
     """
     undecided = set() if undecided is None else undecided
     path: list[Value] = []  # from what is asked for: each needs the next one
@@ -129,7 +130,7 @@ def _evaluate_natively(values: Sequence[Value], known: MutableMapping[Value, np.
 def _behind(
     values: Sequence[Value], known: Mapping[Value, np.ndarray]
 ) -> tuple[list[Node], list[Value]]:
-    """The nodes that compute values of what is known, in order, and what of that they read."""
+    """The nodes from what is known to some values, in order, and what they read of the known."""
     nodes: dict[Node, None] = {}
     inputs: dict[Value, None] = {}
     pending = [value for value in values if value not in known]
@@ -176,9 +177,9 @@ class PresentValues:
         stand_ins: of what the body of a loop reads, what it is in the first round: another value,
             or a row of it.
         run: evaluates loops and branches, which may call Python.
-        refuse_unknown: called where a value has no data now, as that of each round of a loop.
-        refuse_shared: called before anything is evaluated, to raise where that isn't what it is in
-            eager mode, since a write to one input shows in another one.
+        refuse_unknown: raises; called where a value has no data now, as in a round of a loop.
+        refuse_shared: called before an evaluation; raises where inputs share memory that the step
+            has written, so that eager mode would see other data.
     """
 
     def __init__(

@@ -146,14 +146,14 @@ def _function(name: str, meaning: Callable[..., Any]) -> Callable[[Any], Any]:
 
 
 def _refused(meaning: Callable[..., Any], sides: Sequence[Any]) -> Any:
-    """What it leads to that a number doesn't know the other operand, perhaps Python's own error."""
+    """Python's error for operands that don't go together; else NotImplemented."""
     if any(type(x) in _NO_NUMBERS for x in sides):
         meaning(*[x.kind(1) if is_live(x) else x for x in sides])  # whose words name the classes
     return NotImplemented
 
 
 def _is_late_data(other: object) -> bool:
-    """Whether it is NumPy's data that only a call knows: their class says what comes of both."""
+    """Whether it is an array that only a call knows, whose operators take live numbers."""
     kinds = (np.ndarray, np.generic)
     return isinstance(other, kinds) and not issubclass(type(other), kinds) and not is_live(other)
 
@@ -183,9 +183,9 @@ class SymScalar:
 
     Attributes:
         read: gives the number without looking at the call's arguments; None: only `formula` does.
-        made_of: the function and the ints that it is computed by, where a size may be so.
-        size: the open size that it is, or an int, where the trace knows it by now.
-        lists: among the arguments, from whose lengths it follows, by the user's expressions.
+        made_of: the function and the ints that it was computed by, if these may be open sizes.
+        size: its open size, or its int, once the library has needed it as a size.
+        lists: the lists among the arguments whose lengths determine it, by the user's expressions.
     """
 
     __slots__ = (
@@ -240,7 +240,7 @@ class SymScalar:
 
     @property
     def whole(self) -> Value:
-        """An int that `fits` as an i64 of the graph."""
+        """The number, an int that fits, as an i64 of the graph."""
         if self._whole is None:
             self._whole = self._input(i64, self.formula, self.read)
         return self._whole
@@ -275,7 +275,7 @@ class SymScalar:
     # ------------------------------------------------------------------ arithmetic
 
     def apply(self, name: str, meaning: Callable[..., Any], args: Sequence[Any] = ()) -> Any:
-        """A function of numbers; this one alone, or `args`, one of which it is."""
+        """`meaning` of this number, or of `args`, of which this number is one."""
         args = args or (self,)
         return self.applied(f"{name}({', '.join(map(_inner_text, args))})", meaning, args)
 
@@ -403,7 +403,7 @@ class SymScalar:
         return self._ask(self.text, lambda number: number)
 
     def _ask(self, text: str, question: Callable[[Number], Any], is_entered: bool = False) -> Any:
-        """The answer of now, which the step is specialized on."""
+        """The answer to a question about the number now, on which the step is specialized."""
         of, answer = self.formula, question(self.now)
         self.recorder.guard_formula(text, lambda call: question(of(call)), answer, is_entered)
         return answer
@@ -475,27 +475,27 @@ def is_of_sizes(meaning: Callable[..., Any], args: Sequence[Any]) -> bool:
 
 
 def _is_late_array(value: object) -> bool:
-    """Whether it stands for an array, and only says that it is one."""
+    """Whether it is a stand-in that passes for an array by `__class__`."""
     return isinstance(value, np.ndarray) and not issubclass(type(value), np.ndarray)
 
 
 def is_whole(value: object) -> bool:
-    """Whether it is an int, or one of NumPy's, and none that is live."""
+    """Whether it is an int of Python's or NumPy's, and no live number."""
     kind = type(value)
     return kind is int or (kind is not np.timedelta64 and issubclass(kind, np.integer))
 
 
 def is_known_before(value: object) -> bool:
-    """Whether it is a number that moves and that Python knows before the step runs."""
+    """Whether it is a live number that Python knows before the native step runs."""
     return type(value) is SymScalar
 
 
 def live_function(
     function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Callable[..., Any] | None:
-    """What is called for a function in C that gets live numbers: its result is one, too.
+    """What to call instead of a function in C that gets live numbers, so that its result is live.
 
-    None where it isn't one that only computes, gets none, or gives something else than a number.
+    None where the function may do more than compute, gets no live number, or gives no number.
     """
     if type(function) is _IN_C and function in EXTREMES:
         return _live_extreme(function, args, kwargs)
@@ -531,7 +531,7 @@ def live_function(
 def _live_extreme(
     function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Callable[..., Any] | None:
-    """What is called for `min` and `max` of numbers of one type, whichever that is."""
+    """What to call instead of `min` or `max` of numbers of one type, some of them live."""
     of_one = len(args) == 1 and type(args[0]) in (list, tuple)
     numbers = (*(args[0] if of_one else args),)  # of a list that the step may change afterwards
     live = [x for x in numbers if is_live(x)]
@@ -563,7 +563,7 @@ def _nested_text(value: Any) -> str:
 
 
 def _is_of_kind(value: object, number: SymScalar) -> bool:
-    """Whether it is a more special kind of live scalar, whose own operators know what to do."""
+    """Whether it is of a subclass of the number's class, whose own operators come first."""
     return type(value) is not type(number) and issubclass(type(value), type(number))
 
 
@@ -598,7 +598,7 @@ def _inner_text(value: Any) -> str:
 
 
 def short_text(text: str) -> str:
-    """A text, or so much of it as a message can show; of different ones it stays another."""
+    """A text cut to what a message can show; different texts stay different."""
     if len(text) <= _LONGEST:
         return text
     of_all = hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=8)
@@ -621,7 +621,7 @@ def _divided(number: Any, divisor: Any) -> Any:
 
 
 def _is_total(meaning: Callable[..., Any], args: Sequence[Any]) -> bool:
-    """Whether the type of the result follows from those of the arguments, and is no error."""
+    """Whether a function can't raise, and its result's type follows from the arguments' types."""
     kinds = [arg.__class__ for arg in args]
     if isinstance(meaning, np.ufunc) or meaning in _TOTAL:
         return True

@@ -77,13 +77,13 @@ class LiveArgument:
 
     @property
     def what(self) -> tuple[type, type | None]:
-        """Its class, and that of the items."""
+        """The argument's class, and the class of its items if it is a list."""
         is_list = type(self.value) in LISTS
         return type(self.value), kind_of_items(self.value) if is_list else None
 
 
 def live_text(value: Any) -> Any:
-    """What a place holds; a text that the step binds is another one in each call."""
+    """A place's value as an argument: a text is live, since the step binds another one there."""
     return LiveArgument(value) if type(value) is str else value
 
 
@@ -173,10 +173,10 @@ def moving_arguments(now: Description, earlier: Iterable[Description]) -> set[st
 
 
 def _place_in_sample(path: str) -> str | None:
-    """Where it stands in an entry of a list, of which the others are alike: `batch[][1]`.
+    """An argument's path without the index of the sample that it is in: `batch[][1]`.
 
-    The labels of a batch move all, though in a few calls some of them may have stayed. None: it
-    is no part of an entry.
+    So all labels of a batch are live, though in a few calls some of them may have stayed equal.
+    None: it is in no list.
     """
     place = _ENTRY.sub("[]", path)
     return None if place == path else place
@@ -195,9 +195,9 @@ def is_of_argument(axis: OpenAxis) -> bool:
 def axes_of_arguments(
     axes: Iterable[OpenAxis], least: Mapping[OpenAxis, int]
 ) -> dict[int, dict[int, int]]:
-    """Those axes that are such, by tensor, and from which size on they are open.
+    """The axes of a call's tensors among some axes, by tensor, with the least open size of each.
 
-    least: of axes that must be longer than others.
+    least: least sizes that differ from the usual one.
     """
     found: dict[int, dict[int, int]] = {}
     for place in sorted(filter(is_of_argument, axes)):
@@ -211,9 +211,9 @@ def moving_axes(
 ) -> set[OpenAxis]:
     """The axes of a call's tensors that have had other sizes in each of some calls before.
 
-    earlier: the types of those, each as far as it begins like this call: batches may have a field
-        or not.
-    least: how many sizes an axis must have had; None: as many as where nobody says.
+    earlier: the tensors' types of those calls, which may have more or fewer tensors: the common
+        beginning counts.
+    least: how many sizes an axis must have had; None: the default.
     """
     least = MOVES_OF_SIZES if least is None else least
     moved: set[OpenAxis] = set()
@@ -263,9 +263,9 @@ class Call:
         tensors: tensor arguments; NumPy arrays are among them, as tensors on their memory.
         floats: float arguments, and ints and texts that are read live.
         objects: arguments of other classes; the key holds their identity.
-        known: those that it holds nothing else of, by the numbers of its parts.
-        kept: the identities of what is state in them.
-        values: what the places hold; keys: for each of them, as `key`.
+        known: objects of which the key holds the identity alone, by their places in the key.
+        kept: the identities of objects in the arguments that are state.
+        values: what the places hold; keys: of each, what kind of value that is, as `key` has it.
         given: the arguments as they are; marked: with a `LiveArgument` for each that is read live.
         open_axes: by tensor the axes of open sizes.
     """
@@ -323,7 +323,7 @@ class Call:
         self.keys: list[tuple[Any, ...]] = []
 
     def take(self, values: Sequence[Any]) -> None:
-        """Let these be what the places of the step hold."""
+        """Add what the places of the step hold to the arguments."""
         if not self._in_places:
             lists = (self._parts, self._tensors, self.floats, self.objects, self._containers)
             self._counts, self._in_places = (*map(len, lists),), True
@@ -337,7 +337,7 @@ class Call:
             self.take_one(value)
 
     def take_one(self, value: Any) -> None:
-        """Let this be what one more place holds."""
+        """Add what one more place holds to the arguments."""
         parts = self._counts[0]
         self._owners = None
         self.values.append(value)
@@ -383,7 +383,7 @@ class Call:
         return self._owners
 
     def containers(self) -> list[Any]:
-        """The same, and the lists that are read live."""
+        """`owners()`, and the lists that are read live."""
         return [*self.owners(), *(x for x in self.floats if type(x) in LISTS)]
 
     @property
@@ -461,7 +461,7 @@ class Call:
                 self.objects.append(value)
 
     def _know(self, value: Any) -> None:
-        """Note an object whose identity is the last part."""
+        """Note an object whose identity is the key's latest part."""
         self.objects.append(value)
         if not self._in_places:
             self.known.append((len(self._parts) - 1, value))
@@ -528,7 +528,7 @@ def _memory_of(array: np.ndarray) -> TensorCore:
 
 
 def types_of(tensors: Sequence[Any]) -> list[PlainType]:
-    """Of each the type, strides in bytes, how it requires grad, and the class."""
+    """Of each tensor the type, strides in bytes, how it requires grad, and the class."""
     return [(x._type, x._array.strides, _grad_of(x), type(x)) for x in tensors]
 
 
@@ -553,7 +553,7 @@ def is_plain(tensor: TensorCore) -> bool:
 
 
 def _history_of(tensor: TensorCore) -> bool | str:
-    """Whether it requires grad; of one that is no leaf, what a write of it would raise."""
+    """Whether a tensor requires grad; of a non-leaf, the error that a write to it would raise."""
     if not tensor.requires_grad or tensor._grad_fn is None:
         return tensor._requires_grad
     return refusal_of_writes(tensor) or ""
@@ -568,7 +568,7 @@ def name_of(function: Callable[..., Any]) -> str:
 
 
 def in_order(function: Callable[..., Any], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments by keyword, in an order that matters: only `**` takes some in the caller's."""
+    """The keyword arguments in the order of the parameters; those for `**` in the caller's."""
     code = getattr(function, "__code__", None)
     if code is None:
         return kwargs

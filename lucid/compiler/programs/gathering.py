@@ -38,11 +38,11 @@ Kind = type | None  # of a number; None: a tensor
 
 
 class Read(NamedTuple):
-    """How a place is read. It holds a tensor, a number or a tuple of such.
+    """How a place is read that holds a tensor, a number, or a tuple of these.
 
     Attributes:
-        size: how many entries the tuple has that is there; -1: there is none.
-        kinds: what each of them is, or what is there.
+        size: the length of the tuple; -1: it is no tuple.
+        kinds: the kind of each entry, or of the value.
     """
 
     place: MutableSource
@@ -51,30 +51,30 @@ class Read(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a call gives: tensors and arrays, numbers, and what can change and holds others."""
+    """What a call is given: tensors and arrays, numbers, and the mutable containers and objects."""
 
     tensors: list[Any]
     numbers: list[Any]
     owners: list[Any]
 
 
-# Takes what is in a value, and says whether it is made up as the one that was traced. None takes a
-# tensor or an array, at which native code looks.
+# Adds a value's leaves; returns whether its structure is as traced. None stands for a tensor or an
+# array, whose type native code compares.
 Reader = Callable[[Any, Found], bool] | None
 
 
 class NotReadableError(Exception):
-    """A value is one that only the long way compares."""
+    """A value that only `Program.run` can compare."""
 
 
 class Gathering:
-    """What native code is given, found by Python: it calls this with a call's arguments.
+    """Finds the inputs of a native call: native code calls this with a call's arguments.
 
     Args:
-        given: the arguments of the call that was traced, with those marked that are read live.
-        places: those that the step reads, and entries at places that move, with what was there.
-        gradients: those of leaves that the step reads; they come last, where they were there.
-        shares: whether the step knows one of these containers and objects by another name as well.
+        given: the arguments of the traced call, with marks on those that are read live.
+        places: the places that the step reads, and moving entries, with their traced values.
+        gradients: the gradients that the step reads; those that were there come last.
+        shares: says whether the step changes one of the call's containers by another name as well.
 
     Raises: `NotReadableError`.
     """
@@ -136,9 +136,9 @@ class Gathering:
 
 
 def reader_of(value: Any, *, in_place: bool = False) -> Reader:
-    """What takes values that are made up as this one is. Raises `NotReadableError`.
+    """A reader of values of the same structure as this one. Raises `NotReadableError`.
 
-    in_place: whether it is none of the arguments: then whole numbers are read at each call.
+    in_place: whether the value is in a place, where ints are read at each call.
     """
     kind = type(value)
     if kind is Tensor or kind is np.ndarray:
@@ -185,7 +185,7 @@ def _number(kind: type) -> Reader:
 
 
 def _list_of(kind: Any, item: type) -> Reader:
-    """Of lists that are read live."""
+    """A reader of lists that are read live."""
 
     def read(value: Any, found: Found) -> bool:
         found.numbers.append(value)
@@ -195,7 +195,7 @@ def _list_of(kind: Any, item: type) -> Reader:
 
 
 def _items(kind: Any, readers: Sequence[Reader]) -> Reader:
-    """Of lists and tuples."""
+    """A reader of lists and tuples."""
     size, can_change, take = len(readers), kind is list, _each(readers)
 
     def read(value: Any, found: Found) -> bool:
@@ -209,7 +209,7 @@ def _items(kind: Any, readers: Sequence[Reader]) -> Reader:
 
 
 def _each(readers: Sequence[Reader]) -> Callable[[Iterable[Any], Found], bool]:
-    """Of as many values."""
+    """Reads a value by each of some readers."""
 
     def read(values: Iterable[Any], found: Found) -> bool:
         for value, inner in zip(values, readers, strict=True):
@@ -225,7 +225,7 @@ def _each(readers: Sequence[Reader]) -> Callable[[Iterable[Any], Found], bool]:
 def _entries(
     kind: Any, readers: dict[Any, Reader], entries_of: Callable[[Any], dict[Any, Any]]
 ) -> Reader:
-    """Of dicts and of objects of plain data, whose attributes these are."""
+    """A reader of dicts, or of objects of plain data, whose attributes are the entries."""
     if not all(isinstance(key, SCALARS) for key in readers):
         raise NotReadableError
     keys, take = [*readers], _each([*readers.values()])

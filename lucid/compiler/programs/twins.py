@@ -40,6 +40,7 @@ from lucid.compiler.guards.guard import (
     Guard,
     Progress,
     TensorGuard,
+    closure_of,
     copy_of,
     instance_dict,
     item_at,
@@ -413,20 +414,12 @@ def _behind(things: Iterable[Any], ends: Callable[[Any], bool]) -> dict[int, Any
         if isinstance(thing, np.ndarray):
             waiting += () if thing.base is None else (thing.base,)
         elif isinstance(thing, types.FunctionType):
-            waiting += [x.cell_contents for x in thing.__closure__ or () if _is_full(x)]
+            waiting += closure_of(thing).values()
         elif isinstance(thing, weakref.ReferenceType):
             waiting.append(thing())
         elif not isinstance(thing, (Graph, Node, Value)):
             waiting += gc.get_referents(thing)
     return seen
-
-
-def _is_full(cell: types.CellType) -> bool:
-    try:
-        _ = cell.cell_contents
-    except ValueError:
-        return False
-    return True
 
 
 def works_with(guards: Iterable[Guard]) -> set[int]:

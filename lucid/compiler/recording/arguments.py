@@ -59,12 +59,12 @@ if TYPE_CHECKING:
 class StandIns:
     """The arguments with a traced handle for each tensor and a live scalar for each float.
 
-    Tensors on one memory are inputs of their own, and calls in which one of them is written run op
-    by op. One that is state of the step as well stands for itself.
+    Tensors on one memory are inputs of their own; calls in which one of them is written run op by
+    op. A tensor that is state of the step as well is its own stand-in.
 
     Attributes:
         args, kwargs: what the function is called with.
-        values: what the step's places hold for it.
+        values: the stand-ins for what the step's places hold.
         handles: one per tensor argument.
         pinned: tensor arguments that are state, by position.
         moving: entries at places that move, which are further arguments.
@@ -83,12 +83,12 @@ class StandIns:
         self.handles: list[TensorCore] = []
         self.pinned: dict[int, TensorCore] = {}
         self.moving: list[MovingEntry] = []
-        self._taken: dict[tuple[int, str], Any] = {}  # what stands for those
-        self._sets: defaultdict[int, list[str]] = defaultdict(list)  # where each is
+        self._entries: dict[tuple[int, str], Any] = {}  # stand-ins, by container and path
+        self._sets: defaultdict[int, list[str]] = defaultdict(list)  # paths, by identity of the set
         self._data: dict[int, tuple[Any, dict[str, Any]]] = {}
         self._filled: list[tuple[Any, dict[str, Any]]] = []
         self._seen: dict[OpenAxis, tuple[int, ...]] = {}
-        self._sizes: dict[tuple[int, ...], Any] = {}  # by what they have been so far
+        self._sizes: dict[tuple[int, ...], Any] = {}  # open sizes, by an axis's earlier sizes
         recorder.arguments = call.tensors
         self._tensors, self._floats = iter(call.tensors), itertools.count()
         self._known: dict[int, Any] = {}
@@ -103,11 +103,11 @@ class StandIns:
         self._named = [*zip(names, self.args, strict=True), *self.kwargs.items()]
         self._named += zip(sources, self.values, strict=True)
         self._held: list[tuple[str, Any, dict[Any, Any]]] = []
-        self._in_functions: list[tuple[Any, dict[Any, Any]]] = []  # containers that those hold
+        self._in_functions: list[tuple[Any, dict[Any, Any]]] = []  # in closures
         self._owners = call.owners()  # while objects have what they were given with
 
     def _given(self, value: Any, path: str) -> Any:
-        """What stands for a value; for a container that is there twice it is one."""
+        """The stand-in for a value; a container that is there twice has one."""
         return map_tree(self._stand_in, value, path, known=self._known, is_whole=True)
 
     def _stand_in(self, leaf: Any, path: str) -> Any:
@@ -151,10 +151,10 @@ class StandIns:
         return tensor
 
     def take_entry(self, entry: MovingEntry) -> Any:
-        """What stands for data at a place that moves; ABSENT where it is no argument."""
+        """The stand-in for data at a place that moves; ABSENT where it can't be an argument."""
         place = id(entry.owner), entry.path
-        if place in self._taken:
-            return self._taken[place]
+        if place in self._entries:
+            return self._entries[place]
         value = entry.found(self._call.floats)
         is_looked_at = here() in self._recorder.at_start.looked_at and type(entry) is not Column
         if is_looked_at or not is_data(value):
@@ -169,12 +169,12 @@ class StandIns:
         self._owners += [owner for _, owner in new]
         self._call.take_one(value)
         self.moving.append(entry)
-        given = self._taken[place] = self._given(value, entry.path)
+        given = self._entries[place] = self._given(value, entry.path)
         self._fill([(entry.path, given)])
         return given
 
     def _open(self, column: np.ndarray) -> None:
-        """Begin again with the length of a column, or of its rows, open, if that may be."""
+        """Begin again with the last axis of a column open, if it isn't known or open yet."""
         axis, known = column.ndim - 1, self._recorder.at_start
         place = axis_of_argument(len(self._call.tensors), axis)
         is_known = not known.may_open or place in known.opened or place in known.closed
@@ -187,26 +187,26 @@ class StandIns:
         return data_of(owner) is not None and bool(collector.name_of(owner))
 
     def _is_state(self, leaf: Any) -> bool:
-        """Whether it is a tensor of which the step has found out that it is state."""
+        """Whether a leaf is a tensor that is state of the step."""
         is_tensor = isinstance(leaf, TensorCore)
         return is_tensor and (
             leaf._storage in self._recorder.at_start.state or leaf._storage in self._recorder.cells
         )
 
     def lent(self) -> dict[int, TensorCore]:
-        """The tensors that handles stand for, by the identities of these."""
+        """The tensor arguments, by the identities of their handles."""
         pairs = enumerate(zip(self.handles, self._call.tensors, strict=True))
         return {id(x): tensor for i, (x, tensor) in pairs if i not in self.pinned}
 
     def begin(self) -> None:
-        """The function is about to run: let it find what stands for what it is given."""
+        """Enter the stand-ins as arguments, before the function runs."""
         self._fill(self._named)
         held = {id(owner) for _, owner, _ in self._held}
         of_functions = [x for x in self._known.values() if id(x) not in held]
         self._in_functions = [(x, entries_of(x)) for x in of_functions]
 
     def _fill(self, named: Sequence[tuple[str, Any]]) -> None:
-        """Put what stands for their contents into objects of plain data; `named`: the new ones."""
+        """Put stand-ins into the attributes of objects of plain data; named: the new arguments."""
         recorder, collector = self._recorder, self._recorder.collector
         for value, given in self._filled:
             if id(vars(value)) not in recorder.dicts:
@@ -221,22 +221,22 @@ class StandIns:
         collector.given_tensors = self.lent()
 
     def put_back(self) -> None:
-        """Give them their contents again."""
+        """Give objects of plain data their own attributes again."""
         for value, attributes in self._data.values():
             vars(value).clear()
             vars(value).update(attributes)
 
     def cut(self) -> None:
-        """Free the handles of their histories: theirs is that of the arguments no more."""
+        """Cut the handles off the histories of the arguments."""
         for position, handle in enumerate(self.handles):
             if position not in self.pinned:
                 handle._grad_fn = None
                 attributes_of(handle).clear()
 
     def changes(self) -> list[tuple[MutableSource, Any]]:
-        """What the function changed in containers and objects that it was given, and to what.
+        """The places that the function changed in containers and objects of arguments: new values.
 
-        Raises: `RestartTrace` where that is to be known from the start.
+        Raises: `RestartTrace` where a change must be known from the start.
         """
         found: list[tuple[MutableSource, Any]] = []
         counts: set[str] = set()
@@ -264,16 +264,16 @@ class StandIns:
         return found
 
     def _refuse_shared(self, changed: Sequence[int]) -> None:
-        """Begin again where what was changed is known otherwise: another stood for it."""
+        """Begin again where a changed container is known to the step by another name as well."""
         collector = self._recorder.collector
         for number in changed:
             if collector.name_of(self._owners[number]):
                 self._let_be_state(number)
 
     def check_apart(self, bound: Set[int]) -> None:
-        """Begin again where the step has changed elsewhere what it was given: another stood for it.
+        """Begin again where an argument was changed as state: its stand-in doesn't show that.
 
-        bound: the identities of what it has changed.
+        bound: the identities of the containers and objects that the step has changed elsewhere.
         """
         lists = {x.text for x in self._recorder.live.values() if id(x.now) in bound}
         if lists:

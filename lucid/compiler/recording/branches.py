@@ -35,7 +35,7 @@ from lucid.tensor.core import TensorCore, constant, of_value
 from lucid.tensor.storage import Storage, VersionCounter
 
 Side = Callable[[], tuple[list[Any], Any]]
-"""A side: its tensors, and what else it gives, in which both sides must agree."""
+"""Runs one side; returns its tensors, and a value in which both sides must agree."""
 _DIFFERENT = "has branches that give different types"
 
 
@@ -54,10 +54,10 @@ class _Recorded:
     """A side as it was recorded.
 
     Attributes:
-        tensors: what it gives, and values: what these are; other: what besides.
-        states: memory from before that it has written: what it held, and what it holds then.
-        versions: of that memory, the counters, and what they counted then.
-        graph: what it has become; captures: what that reads of the graph around.
+        tensors: its results; values: their values; other: the value in which sides agree.
+        states: memory from before that it has written, with the values before and after.
+        versions: the version counters of that memory, with their counts after it.
+        graph: its nodes as a function; captures: the values of the outer graph that it reads.
     """
 
     def __init__(self, loops: Loops, side: Side, body: Body, name: str) -> None:
@@ -84,7 +84,7 @@ class _Recorded:
         self._note(0)
 
     def give_states(self, states: dict[Storage, Value]) -> None:
-        """Let what it gives end with what these hold: what it has written, or what they held."""
+        """Append the final values of some memory to the results: written ones, or those before."""
         outputs = self.graph.outputs
         held = dict(zip(self.states, outputs[len(self.values) :], strict=True))
         del outputs[len(self.values) :]
@@ -107,7 +107,7 @@ class _Recorded:
         self._stand_ins.update((x.value, (y, None)) for x, y in pairs)
 
     def read(self, captures: Sequence[Value]) -> None:
-        """Take these, in their order, which hold what it reads."""
+        """Let these, in their order, be the captures: they contain its own."""
         inputs = [self._capture(value) for value in captures]
         self.graph.inputs = [Input(value, "arg") for value in inputs]
         for number, value in enumerate(inputs):
@@ -121,9 +121,9 @@ def branch(
     name: str,
     of: Sequence[Body] = (),
 ) -> tuple[list[Any], Any]:
-    """Record a cond; the tensors that it gives, and what else both sides do.
+    """Record a cond; returns its tensors, and the value in which both sides agree.
 
-    of: the sides of the cond through which it walks backwards.
+    of: for the backward of a cond, the bodies of that.
     """
     recorder = loops.recorder
     place = of[0].place if of else here()
@@ -179,7 +179,7 @@ def _append(loops: Loops, operands: Sequence[Value], bodies: Sequence[Graph]) ->
 
 
 def _check_before(loops: Loops, side: _Recorded, decides: Value, is_then: bool) -> None:
-    """Check before the cond what a side checks, as far as it runs."""
+    """Make the checks of a side before the cond, with valid values where it doesn't run."""
     if not any(node.op is ops.check for node in side.graph.nodes):
         return
     loop = _Branch(loops.recorder.graph, side.body.nodes[0], side.graph)

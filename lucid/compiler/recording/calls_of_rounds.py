@@ -1,8 +1,8 @@
-"""What the rounds of a loop tell the world, where one is recorded for all: `print(i, loss.item())`.
+"""Deferred calls of a loop's rounds, where one is recorded for all: `print(i, loss.item())`.
 
-What the recorded round tells isn't told once, but in each round. What that follows from is stacked
-like the items of a list, and each call of the step makes the calls of all rounds of the rows, one
-by one. Where a round branches, one more row says which way it has gone.
+The calls of the recorded round are made once for each round. The values that they need are stacked
+like the items of a list, and each call of the step makes the calls of all rounds from these rows,
+one by one. Where a round branches, one more row says which way it has gone.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from lucid.tensor.tree import flatten
 if TYPE_CHECKING:
     from lucid.compiler.recording.recorder import Recorder
 
-_MOST_BYTES = 2**14  # that a call of one round is made of
+_MOST_BYTES = 2**14  # of the values that a round's call is made of
 
 
 def may_be_of_rounds(call: DeferredCall) -> bool:
-    """Whether rounds may tell it: its arguments are copies of numbers and texts, no objects.
+    """Whether a deferred call may be made by rounds: its arguments are numbers and texts.
 
-    Nor texts of large tensors, all of which would have to be there until the call ends.
+    Texts of large tensors aren't among them: all rounds' elements would be kept until the end.
     """
     leaves = flatten((call.args, call.kwargs))[0]
     is_known = all(is_late(x) or is_live(x) or type(x) in SCALARS for x in leaves)
@@ -41,13 +41,13 @@ def may_be_of_rounds(call: DeferredCall) -> bool:
 
 
 class CallsOfRounds(Late):
-    """The calls that all rounds make, which a call of the step has as a list.
+    """The list of all rounds' deferred calls, as each call of the step makes it.
 
     Args:
-        ways: what the recorded round tells on each of its ways.
+        ways: the deferred calls of the recorded round, for each way through it.
 
     Attributes:
-        rows: of each way, what the loop is to stack for its calls.
+        rows: for each way, the tensors that the loop is to stack.
     """
 
     __slots__ = ("_calls", "_columns", "_count", "_stacks", "bases", "rows")
@@ -64,7 +64,7 @@ class CallsOfRounds(Late):
             self.rows[number] = [constant(number, i64), *known]
 
     def fill(self, recorder: Recorder, rows: Sequence[TensorCore], count: Any) -> None:
-        """Have each call of the step make them, of what so many rounds have stacked."""
+        """Let each call of the step make the calls from the stacked rows of `count` rounds."""
         if rows:
             self._stacks = [*map(recorder.value_of, rows)]
             self._count = formula_of(count)
@@ -90,10 +90,10 @@ class CallsOfRounds(Late):
 
 
 class _Template:
-    """A call that a round tells, as what only a run knows makes it.
+    """A deferred call of a round, as a template whose values each round has.
 
     Attributes:
-        leaves: what is in its arguments.
+        leaves: the leaves of its arguments.
     """
 
     __slots__ = ("_rebuild", "call", "leaves")
@@ -103,7 +103,7 @@ class _Template:
         self.leaves, self._rebuild = flatten((call.args, call.kwargs))
 
     def maker(self) -> Formula:
-        """What gives those of a round: more than one where it stands for an inner loop's."""
+        """The formula of a round's calls: several where this stands for an inner loop's."""
         formulas, call, rebuild = [*map(formula_of, self.leaves)], self.call, self._rebuild
         return lambda known: call.made(*rebuild([of(known) for of in formulas]))
 

@@ -23,7 +23,7 @@ class CarriedCheck:
 
     Attributes:
         node: the check; neutral: a number that it accepts.
-        before: what the carry is in a round; after: what it is in the next one.
+        before: the carry in a round; after: the carry for the next round.
     """
 
     node: Node
@@ -32,7 +32,7 @@ class CarriedCheck:
     after: Value
 
     def holds(self, value: Value) -> Value:
-        """Whether a number is accepted, as a value."""
+        """A bool of the graph: whether a number is accepted."""
         return _is_within(value, self.node)
 
 
@@ -49,11 +49,11 @@ def carry_checks(
     From the check on the value that is checked becomes one that is right.
 
     Args:
-        graph: what is recorded.
-        start: where the body begins.
-        inputs: what stands for carry and rows, in which a value that is checked is replaced.
-        carried: values that differ from round to round.
-        known: checks that need no other.
+        graph: the graph that is being recorded.
+        start: the number of the body's first node.
+        inputs: the stand-ins for carry and rows; one that is checked is replaced there.
+        carried: the values that differ from round to round.
+        known: checks that stay as they are.
         undone: whether a round is one that Python makes again, which then checks by itself.
     """
     found = []

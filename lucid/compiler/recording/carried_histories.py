@@ -42,12 +42,12 @@ Pairs = Sequence[tuple[TensorCore, TensorCore]]
 
 
 class History:
-    """What tensors were computed from, as it is at a look.
+    """The autograd history of some tensors at a look.
 
     Attributes:
-        kept: the memory of what its nodes have saved, as far as that is carried, and what is.
-        _others: the nodes that are others than at the look before; _numbers: by identity, those
-            that their ctx hold, and those that are the same and were held before.
+        kept: saved memory that is carried, with the tensor that is carried for it.
+        _others: the nodes that differ from those at the look before; _numbers: the live numbers in
+            their contexts, by identity, with the equal ones of the nodes before.
     """
 
     def __init__(self, tensors: Iterable[TensorCore]) -> None:
@@ -66,15 +66,15 @@ class History:
             pending += found.edges
 
     def is_behind(self, nodes: Collection[Node]) -> bool:
-        """Whether some of these nodes are of it."""
+        """Whether some of these nodes belong to the history."""
         return not self._contents.keys().isdisjoint(nodes)
 
     def follows(self, before: History, pairs: Pairs) -> dict[Storage, TensorCore] | None:
-        """What shows the memory that is saved, by the memory that was saved in its place before.
+        """Saved memory before, with a tensor on the memory saved in its place now, if another.
 
-        Only where that is another one. None: the histories differ in more.
+        None: the histories differ in more than saved memory.
 
-        pairs: tensors of both looks.
+        pairs: tensors before, with those in their places now.
         """
         if not (self._is_known and before._is_known):
             return None
@@ -109,7 +109,7 @@ class History:
     def give(
         self, tensors: Sequence[TensorCore], others: Sequence[TensorCore]
     ) -> dict[Storage, TensorCore]:
-        """Let others have the histories of tensors, in which they are what is kept; this, then."""
+        """Give other tensors the histories of tensors, in which these are saved; returns `kept`."""
         place = {id(x): y for x, y in zip(tensors, others, strict=True)}
         kept = {storage: place[id(x)] for storage, x in self.kept.items()}
         for node in self._others:
@@ -127,15 +127,15 @@ class History:
 
 
 class _Contents:
-    """What there is of a node at a look.
+    """The contents of a node at a look: what it saved, and what users gave it.
 
     Attributes:
-        edges: where its gradients go, and those of what it has saved.
+        edges: its own edges, and those of the tensors that it saved.
     """
 
     def __init__(self, node: Node) -> None:
-        self._told, self._types = [*_told_by(node)], [type(node), *node._output_types]
-        self._is_known = bool(self._told) and not node._is_observed
+        self._signature, self._types = [*_signature_of(node)], [type(node), *node._output_types]
+        self._is_known = bool(self._signature) and not node._is_observed
         names: tuple[str, ...] = ("saved",) if isinstance(node, OpNode) else ()
         self._theirs: dict[str, Any] = {}
         if isinstance(node, BackwardCFunction):
@@ -157,7 +157,7 @@ class _Contents:
             self._is_known = False
             return
         self._is_known &= tensor._counter.value == entry.version
-        self._told += [key, entry.output_nr]
+        self._signature += [key, entry.output_nr]
         self._saved.append((entry, tensor))
         self.edges += [_edge_of_saved(entry, tensor), entry.private_edge]
 
@@ -167,9 +167,9 @@ class _Contents:
             self.edges.append(edge_of(leaf) if leaf._guard is None else None)
 
     def since(self, before: _Contents, same: dict[int, Any]) -> Pairs | None:
-        """The tensors that were saved before, and are saved now; None: it isn't as it was before.
+        """The tensors saved before, each with the one saved in its place now; None: others differ.
 
-        same: gets the numbers that are the same, by identity, as those of before.
+        same: gets the live numbers in the node, by identity, with the equal ones before.
         """
         is_known = self._is_known and before._is_known and len(self.edges) == len(before.edges)
         if not is_known or self._types != before._types:
@@ -177,7 +177,7 @@ class _Contents:
         pairs: list[tuple[TensorCore, TensorCore]] = []
         leaves = paired_leaves(before._theirs, self._theirs)
         numbers = {path: pair for path, pair in leaves.items() if _are_one_number(*pair)}
-        is_like = _is_equal(before._told, self._told) and alike(
+        is_like = _is_equal(before._signature, self._signature) and alike(
             before._theirs, self._theirs, lambda *pair: pairs.append(pair), numbers
         )
         saved = zip(before._saved, self._saved, strict=False)
@@ -188,7 +188,7 @@ class _Contents:
     def put(
         self, node: Node, instead: Mapping[Storage, TensorCore], numbers: Mapping[int, Any]
     ) -> None:
-        """Let a node have saved other memory, and numbers, also if a walk has freed it since."""
+        """Let a node hold other saved memory and numbers, also if a walk has freed it since."""
         for name, value in self._freed.items():
             setattr(node, name, value)
         for entry, tensor in self._saved:
@@ -209,8 +209,8 @@ class _Contents:
                 vars(node)[name] = map_tree(other, value)
 
 
-def _told_by(node: Node) -> Sequence[Any]:
-    """What tells a node from others of its class; nothing: it can't be taken for another one."""
+def _signature_of(node: Node) -> Sequence[Any]:
+    """What tells apart nodes of one class with different derivatives; empty: it is unknown."""
     if isinstance(node, OpNode):
         return node.op, freeze_attributes(node.attributes)
     if isinstance(node, PartsNode):
@@ -229,7 +229,7 @@ def _edge_of_saved(entry: SavedTensor, tensor: TensorCore) -> Edge | None:
 
 
 def _on(tensor: TensorCore, whole: TensorCore) -> TensorCore:
-    """What a tensor shows, in other memory, of which another one shows all."""
+    """The view of other memory, of which `whole` shows all, like that of a tensor on its own."""
     made = _new(whole._storage, tensor._type, None, tensor._chain)
     made._strides, made._spot = tensor.element_strides(), tensor._spot
     made._counter = whole._counter
@@ -257,7 +257,7 @@ def _steps(chain: ViewChain) -> tuple[Any, ...]:
 
 
 def _are_one_number(one: Any, other: Any) -> bool:
-    """Whether both are one number that each call has, found twice."""
+    """Whether two live scalars, made apart, are of one source."""
     is_found_twice = one is not other and type(one) is type(other) is SymScalar
     return is_found_twice and one.kind is other.kind and one.text == other.text
 
@@ -269,7 +269,7 @@ def _is_equal(old: Any, new: Any) -> bool:
 
 
 def paired_leaves(old: Any, new: Any) -> dict[str, tuple[Any, Any]]:
-    """What is in a tree, and in another one of the same structure, by the paths."""
+    """The leaves of two trees of one structure, paired, by path; empty where structures differ."""
     if old is new or children_of(new) is None:
         return {"": (old, new)}
     before, after = dict[str, Any](), dict[str, Any]()
@@ -286,9 +286,9 @@ def alike(
     numbers: Collection[str] = (),
     path: str = "",
 ) -> bool:
-    """Whether a value is what it was but for the tensors in it, which `meet` gets.
+    """Whether two values are equal but for tensors, pairs of which `meet` gets.
 
-    numbers: the paths of those that may be others.
+    numbers: the paths of numbers that may differ.
     """
     if old is new or path in numbers:
         return True

@@ -73,11 +73,10 @@ class DeferredCall:
     When the trace has ended, output specs make the arguments.
 
     Attributes:
-        prepares: whether the function finds the call that is to be made, and changes nothing.
-        owners: the dicts that it changes, if it is no more than that.
-        is_said: whether its arguments are what they were when it was taken down.
-        of_rounds: the calls of the rounds of a loop, if it stands for those: its argument is a list
-            of them.
+        prepares: whether the function changes nothing, and returns the call that is to be made.
+        owners: the dicts whose entries it sets, if it does nothing else.
+        is_said: whether its arguments are copies from when it was deferred.
+        of_rounds: the deferred calls of a loop's rounds; the argument is then a list of calls.
     """
 
     function: Callable[..., Any]
@@ -89,7 +88,7 @@ class DeferredCall:
     of_rounds: Sequence[DeferredCall] = ()
 
     def made(self, args: Any, kwargs: Any) -> Sequence[DeferredCall]:
-        """It, or what it stands for, with the arguments of a call of the step."""
+        """The calls to be made, with the arguments of a call of the step."""
         if self.of_rounds:
             return args[0]  # type: ignore[no-any-return]
         return [DeferredCall(self.function, args, kwargs, self.prepares, self.owners)]
@@ -132,11 +131,11 @@ def _printing(
 
 
 class Augmented:
-    """What `d[key]` gives in `d[key] += 1` where each call does all of it at its end.
+    """The stand-in for the entry `d[key]` in `d[key] += 1`, which each call does at its end.
 
     Attributes:
-        owner, key: the dict and the key, which only a call knows; line: where.
-        change: the function that computes, by its name in `operator`, and with what.
+        owner, key: the dict and the key, which only a call knows; line: the user's line.
+        change: the operator's name in `operator`, and its right operand.
     """
 
     __slots__ = ("change", "key", "line", "owner")
@@ -166,27 +165,27 @@ def _augment(owner: Any, key: Any, name: str, value: Any) -> Callable[[], object
 
 @functools.lru_cache(maxsize=1024)
 def _is_augmented(code: types.CodeType, offset: int) -> bool:
-    """Whether an instruction reads the entry that `d[key] += …` writes.
+    """Whether an instruction reads the entry of `d[key] += …`, of which only that gets hold.
 
-    Nobody else gets hold of it then. The dict and the key have been copied for that.
+    Python copies the dict and the key on the stack before it.
     """
     before = [x for x in dis.get_instructions(code) if x.offset < offset and x.opname != "CACHE"]
     return [(x.opname, x.arg) for x in before[-2:]] == [("COPY", 2)] * 2
 
 
 class DeferredCalls:
-    """What one trace tells the world.
+    """The calls of one trace that are made after each call of the step.
 
     Attributes:
-        deferred: in the program's order.
+        deferred: the calls, in the program's order.
     """
 
     def __init__(self, exits: Exits, collector: GuardCollector) -> None:
         self._exits = exits
         self._collector = collector
         self.deferred: list[DeferredCall] = []
-        self.warnings: list[Callable[[], None]] = []  # among these, but for texts of the call's
-        self._added: set[int] = set()  # lists to which they add later
+        self.warnings: list[Callable[[], None]] = []  # those deferred with known texts
+        self._added: set[int] = set()  # lists that deferred calls add to
 
     @property
     def writes_files(self) -> bool:
@@ -205,7 +204,7 @@ class DeferredCalls:
         self.deferred.append(DeferredCall(function, [*map(_as_of_now, args)], given, is_said=True))
 
     def _let_listen(self, *listeners: Any) -> None:
-        """Know what the user's code can change that is called then: the step mustn't read it."""
+        """Note what user's code in deferred calls may change: the step may not read it."""
         roots = [("", x) for x in listeners if is_users(x if callable(x) else type(x))]
         for _, thing in reachable(roots, object):
             attributes = instance_dict(thing)
@@ -213,7 +212,7 @@ class DeferredCalls:
             self._collector.changed_at_end[id(holder)] = thing
 
     def instead_of(self, function: Any, kwargs: dict[str, Any]) -> Callable[..., Any] | None:
-        """What takes down a call that does something outside; None: it does nothing there."""
+        """The function that defers a call with effects outside; None: the call has none."""
         if function is warnings.warn:
             return self._warn
         if function is PRINT:
@@ -241,7 +240,7 @@ class DeferredCalls:
         self.deferred.append(DeferredCall(function, [*args], kwargs))
 
     def stored(self, owner: Any) -> Any:
-        """What takes an item for a dict or list from outside, where each call puts it later."""
+        """A stand-in for the container in `d[key] = value` that defers the store, if it can."""
         if not self._collector.is_only_filled(owner):
             return None
 
@@ -251,9 +250,9 @@ class DeferredCalls:
         return _Later(owner, store)
 
     def augmented(self, owner: Any, key: Any) -> Augmented | None:
-        """What stands for an entry that `d[key] += …` changes, of a dict of counts or sums.
+        """The stand-in for the entry in `d[key] += …`, of a dict of counts or sums.
 
-        Each call does that at its end. None: it is something else.
+        The addition is deferred. None: the instruction does something else.
         """
         at = self._collector.at
         has_zeros = type(owner) is defaultdict and owner.default_factory in (int, float)
@@ -264,7 +263,7 @@ class DeferredCalls:
         return Augmented(owner, key, here()) if self._collector.is_only_filled(owner) else None
 
     def put_augmented(self, entry: Augmented) -> _Later:
-        """What takes it as an entry."""
+        """A stand-in for the dict to which the changed entry is stored: that defers the change."""
 
         def store(*_: Any) -> None:
             self._collector.stored_at_end.setdefault(id(entry.owner), entry.line)
@@ -279,11 +278,10 @@ class DeferredCalls:
         self.deferred.append(DeferredCall(_change, [owner, method, args], {}, prepares=True))
 
     def added(self, method: Any, value: Any) -> Callable[[Any], None] | None:
-        """What has each call add to a list at which nobody looks: entries, of any number.
+        """The function that defers an `extend` of a list, or a Counter's `update`; None: it can't.
 
-        A Counter counts them so.
-
-        What comes to it afterwards is added by each call as well. None: it has no such entries.
+        For entries of a number that only a call knows, and a container that the step doesn't read.
+        Later additions to the container are deferred as well.
         """
         owner = getattr(method, "__self__", None)
         name = method.__name__ if type(owner) in (list, deque, Counter) else ""
@@ -309,12 +307,12 @@ class DeferredCalls:
         return add
 
     def lengthened(self, owner: list[Any], value: Any) -> Any:
-        """What stands for a list in `owner += value`, where each call adds to it later."""
+        """A stand-in for the list in `owner += value` that defers the addition; None: it can't."""
         add = self.added(owner.extend, value)
         return None if add is None else _Later(owner, add)
 
     def _is_discarded(self) -> bool:
-        """Whether nobody looks at what the call that is about to be made returns."""
+        """Whether the user's code drops the result of the call that it is about to make."""
         at = self._collector.at
         return at is not None and at[1] in _discarded(at[0])
 
@@ -361,7 +359,7 @@ class DeferredCalls:
         return self.text(str.__mod__, str(message), values[0] if is_named else tuple(values))
 
     def text(self, function: Callable[..., str], *args: Any, **kwargs: Any) -> str:
-        """What a function writes of values as they are now."""
+        """The text that a function writes of values as they are now, also of late ones."""
         for value in (*args, *kwargs.values()):
             self._collector.read_text(value)
         is_own = "cls" in kwargs or kwargs.get("default") not in (None, float, *TEXTS)
@@ -427,7 +425,7 @@ def _is_error(text: str | None, category: type[Warning], module: str, place: int
 
 
 def _as_of_now(value: Any) -> Any:
-    """What a call gets later of what may change until then."""
+    """A copy of a deferred call's argument that may change until the call is made."""
     kind = type(value)
     is_iterator = hasattr(kind, "__next__") and kind.__module__ in ("builtins", "itertools")
     if is_iterator or isinstance(value, _VIEWS):

@@ -83,10 +83,10 @@ def draw_records(
 
 
 def record_at(exits: Exits, collector: GuardCollector, items: Any, place: LateScalar) -> Any:
-    """The record at a place that the step computes; None: the number is to be looked at.
+    """The record at a place that the step computes; None: specialize on the number.
 
-    Where that was found together with others, `np.random.choice(len(memory), 32)`, all of these
-    records are drawn at once, when the first one is asked for.
+    Where one call found several places, `np.random.choice(len(memory), 32)`, all their records are
+    drawn at once when the first one is asked for.
     """
     is_told = here() in exits.recorder.at_start.looked_at
     if (is_told and len(items) <= _FEW) or not collector.was_there(items):
@@ -149,7 +149,10 @@ def _records(
     what: str,
     generator: Any,
 ) -> list[Any]:
-    """What a function gives of the container as each call finds it; what: it is in messages."""
+    """The records that `draw` gives of a container as each call finds it.
+
+    what: how messages go on after the problem: "… from which it samples".
+    """
     line, is_few = here(), generator is None and len(items) <= _FEW
 
     def refuse(problem: str) -> NoReturn:
@@ -199,9 +202,11 @@ def _records(
 
 
 def all_stacked(exits: Exits, collector: GuardCollector, view: Any) -> Tensor | None:
-    """All tensors of a list that grows, stacked, as one call of Python does it; None: they differ.
+    """All tensors of a growing list, stacked by one call of Python; None: they differ.
 
-    view: stands for the list. That is so as well where some require grad, or the step writes one.
+    None as well where some require grad, or the step writes one.
+
+    view: the list's stand-in.
     """
     recorder, line, source, name = exits.recorder, here(), view.source, f"stack({view.source.path})"
     first, new = view.places[0][1] if view.places else None, _added(collector, "", view.owner)
@@ -234,9 +239,9 @@ def all_stacked(exits: Exits, collector: GuardCollector, view: Any) -> Tensor | 
 
 
 def _added(collector: GuardCollector, path: str, items: Any) -> Sequence[Any] | None:
-    """The records that the step has put behind those that a call finds; None: it did other things.
+    """The records that the step has appended to the container; None: it changed it otherwise.
 
-    Begins again where the list has them by now, for a view that keeps them apart.
+    Begins again where the list itself has them by now, with a stand-in that keeps them apart.
     """
     view = collector.stand_in_for(items)
     if view is not items:
@@ -254,7 +259,10 @@ def _written(leaf: Any) -> int:
 
 
 class _Longer(Sequence[Any]):
-    """A container and what a step has put behind that, of which a deque may lose the first ones."""
+    """A container followed by new items, as the container with these appended.
+
+    A deque of a maximal length loses its first items then.
+    """
 
     def __init__(self, items: Any, new: Sequence[Any]) -> None:
         self._items, self._new, count = items, new, len(items) + len(new)
@@ -293,7 +301,7 @@ class _Data(Late):
 
 
 def _is_input(leaf: Any) -> bool:
-    """Whether something stands for what each call is given, of which nobody can draw."""
+    """Whether a leaf is a stand-in for an argument, so that its container can't be drawn from."""
     return is_live(leaf) or is_late(leaf) or isinstance(leaf, Tensor)
 
 
@@ -302,14 +310,14 @@ class _DifferError(Exception):
 
 
 class _Records(NamedTuple):
-    """What has been drawn, but for the data.
+    """The structure of drawn records, without their data.
 
     Attributes:
-        kind: what all of them are, which makes them of the columns; a text says why none does.
-        marks: results behind the columns. A draw of other records gives one more, so that another
-            program takes over even where their columns are like these.
-        rebuild: makes one of its leaves.
-        length: how many there are.
+        kind: the structure that all records have; a text: why they have none in common.
+        marks: the number of empty results behind the columns. A draw with another structure gives
+            one more, so that another program takes over even where the columns are alike.
+        rebuild: makes a record of its leaves.
+        length: the number of records.
     """
 
     kind: Any
@@ -322,12 +330,12 @@ class _Draw:
     """A draw within the step; its results are the columns.
 
     Attributes:
-        known: what a trace has found; None: that is to come.
-        found: what was drawn last.
+        known: the structure that the trace has found; None: the trace is about to.
+        found: the structure of the latest draw.
         written: the memory that the step writes.
-        given: the records that the user's code got, with their leaves, until that has run.
-        any_length: whether only a call knows how many there are.
-        added: those that it had put there before, and how often their leaves were written.
+        given: the records that the user's code got, with their leaves, until the trace's end.
+        any_length: whether the number of records is open.
+        added: records that the step had appended, and the write counts of their leaves.
     """
 
     def __init__(
@@ -366,7 +374,7 @@ class _Draw:
     def know_written(
         self, exits: Exits, items: Sequence[Any], refuse: Callable[[str], NoReturn]
     ) -> None:
-        """The user's code has run: what it writes must not be what is drawn."""
+        """At the end of the user's code: refuse where it writes or keeps drawn records."""
         collector = exits.recorder.collector
         if collector.has_written_in(x for item in items for x in containers_in(item)):
             refuse("it changes records like those that")
@@ -392,10 +400,10 @@ class _Draw:
 def _kind(
     values: Sequence[Any], columns: list[np.ndarray], leaves: list[np.ndarray], like: Any = None
 ) -> Any:
-    """What all of some values are, a column of each of their leaves is added to `columns`.
+    """The structure that all of some values have; a column of each leaf is added to `columns`.
 
-    leaves: takes the arrays that these are made of. like: what others have been; where some of
-        those were None, these may be, which is the same kind.
+    leaves: the arrays that columns are made of are added.
+    like: the structure of earlier draws: where leaves of it may be None, these may be.
     """
     kinds = {*map(type, values)}
     if any(is_live(x) or is_late(x) for x in values):

@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from lucid.compiler.recording.recorder import Recorder
 
 _LEFT, _OVER, _UNDONE = 0, 1, 2
-"""How a loop ends: by the look, as there are no more rounds, or by another look: the first one."""
+"""How a loop ends: by its look, for want of rounds, or from this number on by another look."""
 _MOST_LOOKS = 4  # at rounds, until one is like the next one
 _LEAST_NODES = 2500  # that needn't be recorded, of a `for` that no look ends
 _OF_DRAWS = (str, int, float, bool, type(None))
@@ -90,10 +90,10 @@ _LOOKING = tuple(
 
 @dataclass(slots=True, eq=False)
 class Iteration:
-    """How far a `for` has come.
+    """How far a `for` over some things has come.
 
     Attributes:
-        begun: how many rounds, of so many as there are `things`.
+        begun: how many rounds have begun.
         branches: whether a round branches on its number.
     """
 
@@ -102,12 +102,12 @@ class Iteration:
     branches: bool = False
 
     def item(self, begun: Any) -> Any:
-        """What the latest of so many rounds was given."""
+        """The thing that the latest of so many begun rounds was given."""
         before = begun - 1 if self.things.stride == 1 else self.things.stride * (begun - 1)
         return self.things.at(self.things.first + before)
 
     def rest(self) -> Iterable[tuple[Any]]:
-        """What there is for the rounds that haven't begun."""
+        """The things for the rounds that haven't begun."""
         while self.begun < self.things.length:
             self.begun += 1
             yield (self.item(self.begun),)
@@ -118,9 +118,10 @@ class _Look:
     """A look at a value in a loop.
 
     Attributes:
-        frame: that of the loop; code: what its code tells; at: where it is, and those inside of it.
-        event: what was told of the instruction, once for each time.
-        is_between: whether it is none, but the end of a round of a `for`.
+        frame: the loop's frame; code: what its code tells; at: the instructions of this frame and
+            of those that it has called.
+        event: an object for each time that an instruction was told of.
+        is_between: whether it is the end of a `for`'s round, and no look at a value.
     """
 
     frame: types.FrameType
@@ -131,7 +132,7 @@ class _Look:
 
     @property
     def tells(self) -> int:
-        """How much it tells of the rounds, of all looks in a loop: most where it may end that."""
+        """Its rank among the looks of a loop: highest for one that may end the loop."""
         return 1 if self.is_between else 0 if self.code.stays is None else 2
 
     @property
@@ -144,7 +145,7 @@ class _Look:
 
     @property
     def below(self) -> list[Any]:
-        """What is on the stack meanwhile, by identity, or by what the end of a `with` does."""
+        """The values on the stack, known by identity, or an `__exit__` by its object."""
         stack = Stack(self.frame)
         return [_known_by(stack[place]) for place in self.code.below]
 
@@ -154,10 +155,10 @@ class _Watched:
     """A round that Python makes, from a look on.
 
     Attributes:
-        stays: the answer with which it has gone on.
-        before: what there was at the look; begun: how many rounds of a `for`.
-        noted: what the round does; closing: ends that.
-        looks: at so many rounds; branches: whether a round branches on another value.
+        look: the look at which it began; below: the stack there; stays: the answer of that look.
+        before: the state at the look; begun: how many rounds of a `for` had begun.
+        noted: what the round does; closing: ends the noting.
+        looks: how many rounds were watched; branches: whether a round branches on another value.
     """
 
     look: _Look
@@ -175,6 +176,7 @@ class _Asked(NamedTuple):
     """A look in a round that is being recorded, and the answer that it has got.
 
     Attributes:
+        at: where the look is; holds: whether the value has this answer, as a bool of the graph.
         ends: whether the loop ends with the other answer; otherwise the round branches.
     """
 
@@ -185,16 +187,17 @@ class _Asked(NamedTuple):
 
 
 class _Way(NamedTuple):
-    """A way through the round: what was asked on it, and what it leaves.
+    """A way through the branches of the recorded round, and what it leaves.
 
     Attributes:
+        asked: the looks on it, with their answers.
         stays: whether the loop goes on; begun: how many rounds of a `for` have begun.
-        holds: the answer of the look behind it, if that doesn't say whether the loop goes on.
-        made: the next carry; memory: that of it; new: what of this the round has made.
-        items: what the round has put in lists; told: what it tells.
-        held: of a tensor that it has put in a list, the memory, and which of the carry it is.
-        written: what it has left in memory from before it, and the version.
-        entered: the state that it began with; with_history: the next carry, as Python has it.
+        holds: the answer of the last look, where the loop may go on with either.
+        made: the next carry; memory: the storages of it; new: those that the round has made.
+        items: what it has appended to lists; told: its deferred calls.
+        held: for a tensor appended to a list, the storage, and its number in the carry.
+        written: memory from before that it has written: the value left there, and the version.
+        entered: the state with which it began; with_history: the next carry with its histories.
     """
 
     asked: list[_Asked]
@@ -222,15 +225,16 @@ class _Recorded:
 
     Attributes:
         watched: the round before it; place: the line of the look.
-        carry: what is carried for places; state: these; before: how many of a `for` had begun.
-        scan: the loop; stand_ins: for the carry, their histories and versions.
-        frame: what is noted.
-        entered: the places on stand-ins; asked: of the way that Python goes now.
+        carry: the tensors that are carried, for the places of `state`.
+        scan: the loop that is being recorded; frame: what its body is noted to do.
+        stand_ins: the stand-ins for the carry, with `histories` and `versions` as a round begins.
+        entered: the state with stand-ins in its places; begun: how many `for` rounds had begun.
         holds: the answer of the look, where the loop may go on with either.
-        ways: those that it has gone; plan: the answers where the next one branches.
-        work: the bytes that each of these has computed, of the nodes up to the last one of `seen`.
-        drawn: what the first way draws, and what it has got, by the nodes that are `draws`; again:
-            what is left of it for another way.
+        asked: the looks on the way that Python goes now; ways: the finished ways; plan: the answers
+            at branches on the next way.
+        work: the bytes that each way has computed; seen: how many nodes are counted in them.
+        drawn: the draws of the first way with their results, by the nodes `draws`; again: those
+            that are left for another way.
     """
 
     watched: _Watched
@@ -261,7 +265,7 @@ class EndedLoops:
     """The loops of a trace that end on a value.
 
     Attributes:
-        iterations: how far each `for` is, by the identity of its iterator; these as well.
+        iterations: how far each `for` is, by the identity of its iterator, with the iterator.
     """
 
     def __init__(self, loops: Loops) -> None:
@@ -269,7 +273,7 @@ class EndedLoops:
         self.iterations: dict[int, tuple[Any, Iteration]] = {}
         self._watched: dict[tuple[int, int], _Watched] = {}
         self._recorded: _Recorded | None = None
-        self._told: list[tuple[Any, bool]] = []
+        self._answers: list[tuple[Any, bool]] = []
         self._refused: set[tuple[types.CodeType, int]] = set()
         self._branching: set[tuple[types.CodeType, int]] = set()
         self._telling: dict[tuple[types.CodeType, int], int] = {}
@@ -293,12 +297,12 @@ class EndedLoops:
         closing.__exit__(GeneratorExit, error, None)
 
     def ask(self, condition: Value, find: Any) -> bool:
-        """What Python is to see of a value; find: the answer of this call, as an exit."""
+        """The answer that Python gets for a condition; find: answers it as an exit."""
         look = self._look()
         return bool(find()) if look is None else self._ask(look, condition, find)
 
     def end_round(self, frame: types.FrameType, code: LookCode, things: LateIterable) -> None:
-        """A round of a `for` ends, which may be alike another one but for how it branches."""
+        """A round of a `for` ends: like a look, where rounds are alike but for branches."""
         look = _Look(frame, code, (frame.f_code,), object(), is_between=True)
         watched, iteration = self._watched.get(look.loop), self._iteration(look)
         is_between = watched is not None and watched.look.is_between
@@ -314,7 +318,7 @@ class EndedLoops:
         return (frame.f_code, code.header) in self._drawing
 
     def draw(self, what: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-        """What is drawn: a round that branches draws the same on each way, and that once."""
+        """The result of a draw, made once for all ways through the branches of a round."""
         recorded, nodes = self._recorded, self._loops.recorder.graph.nodes
         if recorded is None or self._loops.frames[-1:] != [recorded.frame]:
             return make()
@@ -330,8 +334,8 @@ class EndedLoops:
         return found
 
     def _ask(self, look: _Look, condition: Value | None, find: Any) -> bool:
-        if self._told and self._told[0][0] == look.at:
-            return self._told.pop(0)[1]
+        if self._answers and self._answers[0][0] == look.at:
+            return self._answers.pop(0)[1]
         loops, recorded = self._loops, self._recorded
         if recorded is not None and loops.frames[-1:] == [recorded.frame]:
             return self._answer_in(recorded, look, condition, find)
@@ -422,7 +426,7 @@ class EndedLoops:
     def _next_state(
         self, watched: _Watched, look: _Look
     ) -> tuple[LoopState, list[TensorCore] | None] | None:
-        """What there is behind a round, and what is to be carried; None: it did something else."""
+        """The state behind a round and what is to be carried, if anything; None: it can't be."""
         before, noted = watched.before, watched.noted
         others = look.code.stored if watched.branches else []
         self._part(look.frame, others)
@@ -439,7 +443,7 @@ class EndedLoops:
         return state, carry if carry or noted.written else None
 
     def _part(self, frame: types.FrameType, places: list[int]) -> None:
-        """Let variables hold tensors of their own, as one may be set where another isn't."""
+        """Give variables that hold one tensor tensors of their own: a round may set just one."""
         stack, seen = Stack(frame), set[int]()
         for place in places:
             value = stack[place]
@@ -535,7 +539,7 @@ class EndedLoops:
     def _answer_in(
         self, recorded: _Recorded, look: _Look, condition: Value | None, find: Any
     ) -> bool:
-        """What Python is to see within the round that is recorded."""
+        """The answer that Python gets for a look within the recorded round."""
         known, place = recorded.watched.look, recorded.place
         if look.at == known.at and look.frame is known.frame:
             if look.event is known.event or recorded.watched.below != look.below:
@@ -557,34 +561,9 @@ class EndedLoops:
         Where a round branches, Python makes it again before that, to go another way.
         """
         state, watched, iteration = recorded.state, recorded.watched, recorded.iteration
+        plan = recorded.plan
         try:
-            made = recorded.entered.next_carry(watched.look.frame, recorded.stand_ins)
-            if made is None:
-                raise unrolling("has rounds that differ", [recorded.place])
-            entered, with_history = recorded.entered, made
-            made = state.without_histories(made)
-            pairs = zip(recorded.stand_ins, recorded.versions, strict=True)
-            state.writes = [x._counter.value - version for x, version in pairs]
-            items = recorded.entered.appended(made, recorded.stand_ins)
-            held = _held(state.filled.values(), items, made)
-            memory, written = [x._storage for x in made], dict[Storage, tuple[Value, int]]()
-            seen = [*memory, *(x for x, _ in held.values())]
-            new = {x for x in seen if recorded.frame.is_new(x)}
-            stays = self._stays(watched, condition)
-            begun = [] if iteration is None else [self._constant(iteration.begun)]
-            is_open = recorded.holds is not None
-            holds = [self._holds(condition, True)] if is_open and condition is not None else []
-            plan = recorded.plan
-            if recorded.frame.written and recorded.asked:
-                made = [self._as_it_is(recorded, x) for x in made]
-                items = [x if x is None else self._as_it_is(recorded, x) for x in items]
-                written = self._take_back(recorded)
-            if recorded.ways and next(recorded.again, None) is not None:
-                raise unrolling(_DRAWS_OTHERWISE, [recorded.place])
-            told = recorded.frame.take_told()
-            leaves = held, told, memory, new, written, entered, with_history
-            way = _Way(recorded.asked, stays, begun, holds, made, items, *leaves)
-            recorded.ways.append(way)
+            recorded.ways.append(self._way_of(recorded, condition))
             self._note_work(recorded)
             while plan and not plan[-1]:
                 plan.pop()
@@ -614,8 +593,36 @@ class EndedLoops:
         self._let_know(watched.look, condition, not watched.stays)
         return self._leave(recorded, scan.carry[CONTROL], last)
 
+    def _way_of(self, recorded: _Recorded, condition: Value | None) -> _Way:
+        """The way that Python has just gone through the round, and what it leaves."""
+        state, watched, iteration = recorded.state, recorded.watched, recorded.iteration
+        with_history = recorded.entered.next_carry(watched.look.frame, recorded.stand_ins)
+        if with_history is None:
+            raise unrolling("has rounds that differ", [recorded.place])
+        made = state.without_histories(with_history)
+        pairs = zip(recorded.stand_ins, recorded.versions, strict=True)
+        state.writes = [x._counter.value - version for x, version in pairs]
+        items = recorded.entered.appended(made, recorded.stand_ins)
+        held = _held(state.filled.values(), items, made)
+        memory, written = [x._storage for x in made], dict[Storage, tuple[Value, int]]()
+        seen = [*memory, *(x for x, _ in held.values())]
+        new = {x for x in seen if recorded.frame.is_new(x)}
+        stays = self._stays(watched, condition)
+        begun = [] if iteration is None else [self._constant(iteration.begun)]
+        is_open = recorded.holds is not None
+        holds = [self._holds(condition, True)] if is_open and condition is not None else []
+        if recorded.frame.written and recorded.asked:
+            made = [self._as_it_is(recorded, x) for x in made]
+            items = [x if x is None else self._as_it_is(recorded, x) for x in items]
+            written = self._take_back(recorded)
+        if recorded.ways and next(recorded.again, None) is not None:
+            raise unrolling(_DRAWS_OTHERWISE, [recorded.place])
+        told = recorded.frame.take_told()
+        leaves = held, told, memory, new, written, recorded.entered, with_history
+        return _Way(recorded.asked, stays, begun, holds, made, items, *leaves)
+
     def _fit_items(self, recorded: _Recorded) -> CallsOfRounds:
-        """Let all ways put the same in the rows that are stacked; and what they tell."""
+        """Let all ways have the same rows to be stacked, for lists and for deferred calls."""
         ways = recorded.ways
         frame = recorded.watched.look.frame
         recorded.state.fit_items(frame, [way.items for way in ways])
@@ -631,7 +638,7 @@ class EndedLoops:
         items: Sequence[TensorCore],
         left: Sequence[TensorCore],
     ) -> None:
-        """Let lists have what all rounds have put in them, and the step tell what they tell."""
+        """Fill lists with the items of all rounds, and deferred calls with their rows."""
         scan = recorded.scan
         rounds = number_of(self._loops, scan.carry[scan.counted], (0, math.inf))
         filled_lists = recorded.state.filled.values()
@@ -641,9 +648,9 @@ class EndedLoops:
         calls.fill(self._loops.recorder, scan.rows[len(scan.rows) - len(calls.rows[0]) :], rounds)
 
     def _note_work(self, recorded: _Recorded) -> None:
-        """Begin again where it takes much longer to go one way by a round's number than another.
+        """Unroll where rounds branch by their number, and one way computes much more than another.
 
-        As each round computes both, which a test of a model in every hundredth one shouldn't do.
+        Each round would compute both, such as the test of a model in every hundredth round.
         """
         nodes = self._loops.recorder.graph.nodes
         new = nodes[max(recorded.seen, recorded.frame.start) :]
@@ -654,9 +661,9 @@ class EndedLoops:
             raise unrolling("does much more in some rounds", [recorded.place])
 
     def _let_know(self, look: _Look, condition: Value | None, answer: bool) -> None:
-        """Let the tensor that Python asks hold what ends the loop: it may ask it again behind that.
+        """Let the tensor that was looked at hold the answer that ended the loop.
 
-        As with `done = err < tol or …`, and then `while not done`.
+        Python may look at it again, as with `done = err < tol or …`, and then `while not done`.
         """
         recorder = self._loops.recorder
         if condition is None or condition.graph is recorder.graph or not look.code.keeps:
@@ -669,8 +676,9 @@ class EndedLoops:
     def _note_memory(self, recorded: _Recorded, tensors: list[TensorCore]) -> None:
         """Note what of the memory that a loop leaves may be shared in eager mode.
 
-        Of each place it is known which memory it shows after each round, by the way of that: a
-        number for what rounds have made, as they share it, or what was there before.
+        It goes through all states that sequences of ways can lead to. A state has a label for each
+        tensor of the carry: the storage from before the loop, or a number for memory that rounds
+        have made. Tensors with equal labels in some state may share memory.
         """
         apart, own, left = self._loops.apart, recorded.state.own, [x._storage for x in tensors]
         starts = [x._storage for x in recorded.carry]
@@ -716,10 +724,10 @@ class EndedLoops:
         may_be: dict[Storage, set[Storage]],
         pairs: list[tuple[Storage, Storage]],
     ) -> list[tuple[Storage, set[Storage]]]:
-        """Note what tensors in a list may share, if each of them is another one than the rest.
+        """Note what memory a list's tensors may share, if each item is another tensor.
 
-        So are those that rounds make, or have begun with and replace. Returns the memory of the
-        list, and what of the recorded round may be in it.
+        So it is if rounds make the items, or append what they began with and replace it. Returns
+        the list's memory with the recorded round's storages that may be in it; [] otherwise.
         """
         ways, carry = recorded.ways, recorded.carry
         put = [way.held[id(filled)] for way in ways if id(filled) in way.held]
@@ -751,7 +759,7 @@ class EndedLoops:
         return [(rows, held)]
 
     def _join(self, recorded: _Recorded) -> None:
-        """Choose of the ways through a round the one that it goes, for the next carry."""
+        """Make the next carry of the ways' carries: each round selects by its answers."""
         scan, ways, iteration = recorded.scan, recorded.ways, recorded.iteration
         one, states = constant(1, i64), list[Storage]()
         ended = [x for way in ways for x in way.asked if x.ends]
@@ -813,7 +821,7 @@ class EndedLoops:
         return tensor
 
     def _take_back(self, recorded: _Recorded) -> dict[Storage, tuple[Value, int]]:
-        """Let memory be what it was before the round; what the round has left in it."""
+        """Undo the round's writes to memory from before it; returns what they had left there."""
         found = {}
         for storage, (before, counter, version) in recorded.frame.written.items():
             assert storage.value is not None
@@ -825,9 +833,9 @@ class EndedLoops:
         return found
 
     def _states(self, recorded: _Recorded) -> list[Storage]:
-        """The memory from before that some way writes, each of which nobody sees by another name.
+        """The memory from before that some way writes; unrolls where it is visible elsewhere.
 
-        As the round that Python has made shows it of one of the ways alone.
+        The round that Python has made shows that for one of the ways alone.
         """
         frame, own = recorded.frame, [x._storage for x in recorded.stand_ins]
         written = [x for x in frame.written if frame.is_from_before(x)]
@@ -855,7 +863,7 @@ class EndedLoops:
         depth: int,
         equality: _Equality,
     ) -> list[TensorCore]:
-        """What the way leaves that a round goes, of those which are the same up to a branch."""
+        """The results of the way that a round takes, of ways that are equal up to a branch."""
         if len(ways) == 1:
             return ways[0][1]
         sides = []
@@ -870,7 +878,7 @@ class EndedLoops:
         return [x if x is y else ops.where(holds, x, y) for x, y in pairs]
 
     def _leave(self, recorded: _Recorded, end: TensorCore, holds: TensorCore | None) -> bool:
-        """What Python is to see behind the loop, as it has ended in this call."""
+        """The answer that Python gets behind the loop, by how it has ended in this call."""
         recorder, watched = self._loops.recorder, recorded.watched
         is_over = watched.look.is_between and not any(
             x.ends for y in recorded.ways for x in y.asked
@@ -895,14 +903,14 @@ class EndedLoops:
         for way in recorded.ways:
             for number, asked in enumerate(way.asked):
                 if asked.ends and at == found:
-                    self._told = [(x.at, x.answer) for x in way.asked[:number]]
-                    self._told.append((asked.at, not asked.answer))
+                    self._answers = [(x.at, x.answer) for x in way.asked[:number]]
+                    self._answers.append((asked.at, not asked.answer))
                 at += asked.ends
         loop = watched.look.source
         self._undone[loop] = self._undone.get(loop, 0) + 1
         if self._undone[loop] == _MOST_UNDONE:
             self._refused.add(loop)
-        return watched.stays if holds is None else self._told.pop(0)[1]
+        return watched.stays if holds is None else self._answers.pop(0)[1]
 
     def _constant(self, number: Any) -> TensorCore:
         return self._loops.recorder.constant(number, i64)
@@ -926,7 +934,7 @@ class EndedLoops:
         iteration: Iteration | None,
         begun: TensorCore | None = None,
     ) -> TensorCore:
-        """Whether there is another round, from a look that stays in the loop or doesn't."""
+        """Whether there is another round: a look says so, and a `for` has things left."""
         if iteration is None:
             return ops.logical_and(stays, ops.lt(number, constant(_MOST_ROUNDS, i64)))
         begun = self._constant(iteration.begun) if begun is None else begun
@@ -953,13 +961,13 @@ def _is_drawn(recorder: Recorder, condition: Value) -> bool:
 
 
 def _are_one_draw(what: tuple[Any, ...], known: tuple[Any, ...]) -> bool:
-    """Whether two calls of a generator have arguments of Python's own that are the same."""
+    """Whether two draws are of one generator, with equal plain arguments."""
     parts = [*what, *known]
     return repr(what) == repr(known) and all(type(x) in _OF_DRAWS for x in parts)
 
 
 class _Equality:
-    """What several ways through a round compute alike: values, and their histories."""
+    """Finds equal values of several ways through a round, by value numbering, with histories."""
 
     def __init__(self, recorder: Recorder, start: int) -> None:
         self._recorder = recorder
@@ -972,14 +980,14 @@ class _Equality:
                 self._first.update(zip(node.results, results, strict=True))
 
     def are_one(self, x: TensorCore, y: TensorCore) -> bool:
-        """Whether two tensors are the same, for who doesn't write them."""
+        """Whether two tensors have equal values and histories."""
         values = [self._recorder.value_of(each) for each in (x, y)]
         one, other = [self._first.get(value, value) for value in values]
         return one is other and _have_one_history(edge_of(x), edge_of(y))
 
 
 def _have_one_history(one: Edge | None, other: Edge | None) -> bool:
-    """Whether two histories of the same values are alike."""
+    """Whether two histories of equal values are of equal structure."""
     pending, seen = [(one, other)], set[tuple[Edge | None, Edge | None]]()
     while pending:
         pair = pending.pop()
@@ -1006,7 +1014,7 @@ def _are_alike(one: Node, other: Node) -> bool:
 def _held(
     lists: Iterable[FilledList], items: Sequence[TensorCore | None], made: Sequence[TensorCore]
 ) -> dict[int, tuple[Storage, int | None]]:
-    """Of the tensors that a round has put in lists the memory, and which of the carry they are."""
+    """For each list, the storage of the tensor appended to it, and its number in the carry."""
     found = zip(lists, items, strict=True)
     return {
         id(filled): (x._storage, next((k for k, y in enumerate(made) if y is x), None))
@@ -1020,7 +1028,7 @@ def _history_of(x: TensorCore) -> tuple[Node | None, int, bool]:
 
 
 def _numbered(labels: Sequence[Any]) -> list[Any]:
-    """What rounds have made, which is told by ints, numbered as it comes."""
+    """Labels in a canonical form: the ints, for memory of rounds, numbered as they come."""
     numbers: dict[Any, int] = {}
     made = [x for x in labels if type(x) is not Storage]
     for x in made:
@@ -1029,7 +1037,7 @@ def _numbered(labels: Sequence[Any]) -> list[Any]:
 
 
 def _known_by(x: Any) -> Any:
-    """What tells something on the stack from what is there in another round."""
+    """What identifies a value on the stack in all rounds: a bound `__exit__` is made anew."""
     mode = getattr(x, "__self__", None)
     if isinstance(mode, no_grad) and x.__name__ == "__exit__":
         return type(mode), [*mode._before]
@@ -1048,7 +1056,7 @@ def _with_histories(carry: Iterable[TensorCore]) -> Iterator[None]:
 
 
 def _only_looks(frame: types.FrameType) -> bool:
-    """Whether the library, called by a frame of the user's, has done nothing but to look."""
+    """Whether the code called by a user's frame is the library's, and only looks at a value."""
     inner = sys._getframe(1)
     while inner is not frame:
         if not inner.f_code.co_filename.startswith(_LOOKING):

@@ -80,13 +80,14 @@ class Epilogue:
     """What a step leaves, as each call makes it again.
 
     Attributes:
-        result: what the function returns; finals: what is in its places.
-        leaves: what is in those besides containers that are made; tensors: those of them that
-            are tensors or arrays, and numbered as flattened results.
-        grads: the gradients that were set; None: to nothing.
-        counters: (argument number, use of a gradient or version counter, how far it moves).
-        history: what results need that can be differentiated outside.
-        deferred: what is called after each call, with specs of its arguments.
+        result: the function's result; finals: the values of bound places.
+        leaves: the leaves of these; tensors: the leaves that are tensors or arrays, numbered as
+            flattened results.
+        grads: the gradients that were set; None: no gradient.
+        counters: a version counter, by an argument's position, a gradient's use or itself, and how
+            far it moves.
+        history: the history of results that can be differentiated outside; None: there is none.
+        deferred: the calls after each call, with specs of their arguments.
     """
 
     result: OutputSpec
@@ -186,26 +187,26 @@ class EpilogueBuilder:
         outside = self._recorder.outside
         told, outside.deferred = outside.deferred, []
         for call in told:
-            call.args = [*map(self._told, call.args)]
-            call.kwargs = {name: self._told(value) for name, value in call.kwargs.items()}
+            call.args = [*map(self._argument_spec, call.args)]
+            call.kwargs = {name: self._argument_spec(value) for name, value in call.kwargs.items()}
         return told
 
-    def _told(self, value: Any) -> OutputSpec:
-        """What a call after the step gets: objects from outside, such as files, as they are."""
+    def _argument_spec(self, value: Any) -> OutputSpec:
+        """The spec of a deferred call's argument: objects from outside, such as files, stay."""
         value = self._collector.stand_in_for(value)
         is_made = is_node(value) and not self._is_found(value)
         is_of_each = is_made or is_of_call(value) or isinstance(value, (*PLAIN, tuple))
         return self._tree(value) if is_of_each else Constant(value)
 
     def _final(self, source: MutableSource, value: Any) -> OutputSpec:
-        """How to make what is bound to a place."""
+        """The spec of the value that a place is bound to."""
         self._source = source
         made = self._tree(value)
         self._source = None
         return made
 
     def _tree(self, value: Any) -> OutputSpec:
-        """How to make a result: one that is there twice is made once."""
+        """The spec of a result; an object that is there twice has one spec."""
         value = settled(self._collector.stand_in_for(value))
         if type(value) is Extent:  # what an object of the library's has noted, as Python has it
             value = self._recorder.exits.shown(value)
@@ -336,10 +337,10 @@ class EpilogueBuilder:
         return Found("iterator", iterator)
 
     def _is_fixed(self, leaf: Any) -> bool:
-        """Whether all calls may share it: it holds nothing that the step has made.
+        """Whether all calls may share a leaf: it holds nothing that the step has made.
 
-        Code that a step of the user's defines may, and may change it; not that of the standard
-        library, which keeps a function for each object that a singledispatchmethod is got from.
+        A function that the user's step defines isn't shared, as it may change what it holds; the
+        standard library's are, such as those that it keeps for a singledispatchmethod.
         """
         if isinstance(leaf, type):
             return False
@@ -348,7 +349,7 @@ class EpilogueBuilder:
         return all(type(x) in SCALARS or self._collector.was_there(x) for x in _parts_of(leaf))
 
     def _outside(self, leaf: TensorCore) -> OutputSpec | None:
-        """How to get at a tensor that is from outside, or shows memory from there."""
+        """The spec of a tensor from outside, or on memory from there; None for others."""
         recorder, storage = self._recorder, leaf._storage
         if id(leaf) in recorder.positions:
             position = recorder.positions[id(leaf)]
@@ -399,7 +400,7 @@ class EpilogueBuilder:
         return Views(chain, slots)
 
     def _inside(self, leaf: TensorCore) -> OutputSpec:
-        """How to make a tensor of the step's own."""
+        """The spec of a tensor that the step has made."""
         self._recorder.parts.keep(leaf._storage)
         if _is_leaf(leaf) and not (leaf._retains_grad or hooks_of(leaf)):
             self._new_leaves.add(id(leaf))
@@ -408,9 +409,9 @@ class EpilogueBuilder:
         return self._computed(leaf)
 
     def _refuse_keeping(self, leaf: TensorCore) -> None:
-        """Give up where a tensor that the step made may get a gradient that the step leads to it.
+        """Give up where a leaf that the step made, and returns, may get a gradient by its history.
 
-        A leaf that no history leads to may wait for that of another step.
+        One that no history leads to may get the gradient of another step.
         """
         if leaf._retains_grad or (_is_leaf(leaf) and _is_reached(leaf)):
             how = "keeps its gradient by retain_grad()" if leaf._retains_grad else "is a new leaf"

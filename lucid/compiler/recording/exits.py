@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def number_at(place: Location | None, kind: str = "number") -> OpenAxis:
-    """The axis whose size numbers are that are looked at in a line, or "range": are lengths."""
+    """The key, in the form of an axis, for numbers that are needed as sizes in a line."""
     return kind, None if place is None else (place.file, place.line), 0, 0
 
 
@@ -56,13 +56,13 @@ class Exits:
     """The exits of one trace.
 
     Attributes:
-        path: the outcomes so far; texts: what was asked, with the user's line.
-        sizes_asked: those of numbers, which may be sizes: where they were looked at, by place.
+        path: the outcomes so far; texts: the questions, with the user's lines.
+        sizes_asked: for exits that ask for a number, which may be a size, the key of its line.
     """
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
-        self._told = context.told
+        self._known_outcomes = context.told
         self.path: list[int] = []
         self.texts: list[str] = []
         self._answers: dict[Value, int] = {}
@@ -73,7 +73,7 @@ class Exits:
         self._error_state: Any = np.geterr()
 
     def error_state(self) -> dict[Any, Any]:
-        """What the step has said of errors in floats, by `np.errstate`, and is true here."""
+        """The settings for floating-point errors, by `np.errstate`, that the step has changed."""
         return {kind: how for kind, how in np.geterr().items() if how != self._error_state[kind]}
 
     def ask(self, question: Value, what: str, *, is_number: bool = False) -> int:
@@ -82,9 +82,9 @@ class Exits:
             return self._answers[question]
         number, place = len(self.path), here()
         text = what if place is None else f"{what} at {place}   {place.text}"
-        told = dict(self._told[number : number + 1])
+        told = dict(self._known_outcomes[number : number + 1])
         if text not in told:  # of a trace that has found other places to be state
-            self._told = self._told[:number]
+            self._known_outcomes = self._known_outcomes[:number]
         answer = told[text] if text in told else int(self._now(question))
         if answer == LAST:  # a check's end is excluded
             self.op_by_op(f"it looks at {answer}, the largest number of 64 bits")
@@ -100,7 +100,7 @@ class Exits:
         return answer
 
     def as_size(self, number: SymScalar) -> Any:
-        """A number as what the library is handed: a size that is open where its values differ."""
+        """A number as an argument of the library: an open size if its values differ in calls."""
         hosts, formula = self.recorder.hosts, number.formula
         if hosts.rounds or not hosts.opened or not issubclass(number.kind, WHOLE):
             return number
@@ -111,9 +111,9 @@ class Exits:
         return number if found is None else found
 
     def _size_of(self, number: Any, place: OpenAxis) -> Any:
-        """An open size, or an int, which follow from those that it is computed of; None: none.
+        """The size of a number, open or an int, by the sizes that it is computed of; None: no size.
 
-        A number that is a size in one line is so in all.
+        A number that is a size in one line is a size in all lines.
         """
         if type(number) not in (SymScalar, LateScalar):
             return int(number) if isinstance(number, np.integer) else extent_of(number)
@@ -126,7 +126,7 @@ class Exits:
         return self.size_found(number, place)
 
     def size_found(self, number: SymScalar, place: OpenAxis) -> Any:
-        """An open size, or an int, of its own, whatever it is computed of; None: none."""
+        """A size, open or an int, for a number by itself; None: it is no size."""
         is_open = place in self.recorder.hosts.opened
         is_known = type(number) is SymScalar
         if number.size is None and is_open and is_known and not LEAST <= number.now <= MOST:
@@ -140,9 +140,9 @@ class Exits:
         return number.size
 
     def _new_size(self, number: Any, whole: Value, place: OpenAxis) -> Any:
-        """A size that a number is: each call knows it as it begins, or finds it.
+        """A new size for a number, which each call knows as it begins, or finds in the step.
 
-        That one is open, an int, or None where it is no size.
+        It is open, an int, or None if the number can't be a size.
         """
         if type(number) is SymScalar:
             return self.recorder.size_of_number(whole, int(number.now), place)
@@ -150,7 +150,7 @@ class Exits:
         return next(iter(node.results[0].type.shape), None)
 
     def opened(self, number: Any, line: Location | None) -> Any:
-        """A number as an open size, wherever one may be; else the step is specialized on it."""
+        """A number as an open size if that is possible; else as an int that is guarded."""
         hosts, place = self.recorder.hosts, number_at(line)
         if hosts.rounds or place in hosts.closed:
             return operator.index(number)
@@ -162,7 +162,7 @@ class Exits:
         return operator.index(number) if found is None else found
 
     def note_size(self, number: SymScalar) -> None:
-        """Begin again, with an open size, where the library needs a number that is read before."""
+        """Begin again with an open size where the library needs a live number as an int."""
         hosts = self.recorder.hosts
         if hosts.rounds or not hosts.may_open or not is_known_before(number):
             return
@@ -173,9 +173,9 @@ class Exits:
             raise RestartTrace(f"has {number.text} for a size", "opened", [place])
 
     def refuse_given(self, size: Extent) -> None:
-        """Begin again, with known sizes, where the user's code looks at one of an argument.
+        """Begin again with a known size where the user's code looks at an open one of an argument.
 
-        A path for each would be left by calls of others, after they have begun.
+        As an exit, each size would be a path that calls of other sizes leave after they have begun.
         """
         closed = size.sizes.origins_of(size.sizes.symbols_in(size.key))
         if not self.recorder.has_given_sizes and all(map(is_of_argument, closed)):
@@ -198,7 +198,7 @@ class Exits:
         self._answers.clear()
 
     def holds(self, condition: Value, what: str, known: bool | None = None) -> bool:
-        """The outcome of a bool[], which constants alone may decide by now."""
+        """The outcome of a bool[]; no exit is needed if constants alone decide it."""
 
         def find() -> int:
             if known is not None:
@@ -230,7 +230,7 @@ class Exits:
         after: Sequence[Value] = (),
         **how: bool,
     ) -> tuple[Sequence[Value], Any]:
-        """What a function of Python's gives at each call; and the one that found what it is now.
+        """Call a function at each call of the step; its results, and what found the present ones.
 
         how: see `HostRecording.call`.
         """
@@ -285,7 +285,7 @@ class Exits:
         return items.reshape(whole.shape).tolist()
 
     def shown(self, x: Any) -> Any:
-        """Sizes as the user's code sees them: what is open is a number of the call."""
+        """Sizes as the user's code sees them: an open one is a late number."""
         if type(x) is Size:
             return new_size(Size, map(self.shown, x)) if any(map(is_open, x)) else x
         if not is_open(x):

@@ -44,7 +44,7 @@ _NUMBERS: dict[type, DType] = {float: f64, int: i64}
 
 
 def kind_of(item: Any) -> type | None:
-    """What a list is one of that a loop may fill: tensors, floats or ints; None: something else."""
+    """The class of the items of a list that a loop may fill with one; None: it may not."""
     kind = item.__class__
     return Tensor if type(item) is Tensor else kind if kind in _NUMBERS else None
 
@@ -132,16 +132,16 @@ class FilledList(StackedList):
     Or of numbers, which the elements of one are.
 
     Args:
-        before: the items that Python's rounds have made, and what was there before.
+        before: the items before the recorded round.
         place: the line of the loop.
-        noted: of the round before the recorded one.
+        noted: the frame of the round before the recorded one.
 
     Attributes:
-        made: the list of a comprehension, into which Python itself puts what rounds make.
+        made: the list of a comprehension, to which Python itself appends the rounds' items.
         last_number: in the recorded round, the number of the last item; None: unknown.
-        last: its last items, where rounds read these, by how far they are from the end.
+        last: the last items that rounds read, by their distance from the end.
         number: the dtype of its numbers; None: they are tensors.
-        flag: which of what is stacked says whether a round has put an item in it; None: each has.
+        flag: the number of the stack that says in which rounds it got an item; None: in each.
     """
 
     __slots__ = (
@@ -183,7 +183,7 @@ class FilledList(StackedList):
 
     @property
     def length(self) -> Any:
-        """How many items there are; in rounds of a known number that is another one in each."""
+        """How many items there are; in the recorded round a number of the round."""
         self._is_counted = True
         return self._look() if self._length is None else self._length
 
@@ -212,7 +212,7 @@ class FilledList(StackedList):
         return type(self._count) is LateScalar
 
     def begin(self, rounds: LateScalar) -> None:
-        """Be what it is after so many rounds, as the next one begins."""
+        """The recorded round begins, after so many others: have their items."""
         self._ahead, self._behind = [], []
         self._count, self.length = rounds, rounds + len(self._before)
 
@@ -233,7 +233,7 @@ class FilledList(StackedList):
         return self._loops.recorder.exits.shown(size)
 
     def take(self) -> list[Any]:
-        """What has been put in it in the round that is recorded."""
+        """Take the items that the recorded round has appended."""
         if self.made is not None:
             self._behind = self.made[len(self._before) :]
             del self.made[len(self._before) :]
@@ -285,9 +285,10 @@ class FilledList(StackedList):
             self._shown = [(x._storage, x._storage.generation) for x in shown]
 
     def part(self, last: TensorCore | None, *, is_begun: bool) -> Storage:
-        """Let it be a list of tensors of their own behind the step; the memory of the rows.
+        """Let the step return it as a list of separate tensors; returns the memory of the rows.
 
-        last: what the loop leaves that is the last item, also if there is no round: `is_begun`.
+        last: the tensor that the loop leaves and that is also the last item.
+        is_begun: whether that is so even if there is no round.
         """
         assert self._rows is not None
         self._parted = last, is_begun
@@ -296,9 +297,9 @@ class FilledList(StackedList):
     def parted(
         self,
     ) -> tuple[list[Any], TensorCore, LateScalar, TensorCore | None, bool, list[Any]]:
-        """What a call makes such a list of: the items around rows, these, their number, the last.
+        """The parts of a returned list: items before, rows and their number, last, is_begun, items.
 
-        Begins again, with the loop unrolled, where they have a history, or may be one tensor.
+        Unrolls the loop where the rows have a history, or items may be one tensor.
         """
         rows = self._checked_rows()
         grows = self._grows_ahead or self._ahead
@@ -561,6 +562,6 @@ def _depth(loops: Loops, noted: Frame | None = None) -> int:
 
 
 def _fits(item: Any, rows: TensorCore) -> bool:
-    """Whether an item is such as the rows are."""
+    """Whether an item has the dtype and shape of the rows."""
     is_tensor = isinstance(item, TensorCore) and item.dtype is rows.dtype
     return is_tensor and item._type.shape == rows._type.shape[1:]

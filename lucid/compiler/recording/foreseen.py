@@ -38,12 +38,12 @@ class Foreseen:
         # By the identity of the dict and the key: the dict, what stands there, and what did before.
         self._standing: dict[tuple[int, str], tuple[dict[str, Any], Any, Any]] = {}
         # What leaves, after the call, what follows from what the step computes.
-        self._told: dict[tuple[int, str], str] = {}
+        self._unreadable: dict[tuple[int, str], str] = {}
 
     def add(self, effect: ReplayedEffect, entries: Iterable[Entry]) -> None:
         """Let what an effect, after those before it, leaves in some entries stand there."""
         entries = [*entries]
-        told = next(filter(None, (self._told.get((id(x), key)) for x, key in entries)), None)
+        told = next(filter(None, (self._unreadable.get((id(x), key)) for x, key in entries)), None)
         if told is not None:  # it begins with what only the call's end will tell
             self.recorder.exits.op_by_op(
                 f"it calls {effect.what} after {told}, which takes place after the native step",
@@ -118,7 +118,7 @@ class Foreseen:
         """
         recorder = self.recorder
         for owner, key in entries:
-            self._told[id(owner), key] = what
+            self._unreadable[id(owner), key] = what
             self._refuse(owner, key, what)
         recorder.endings.append(partial(self._refuse_bound, what, entries))
         recorder.outside.say(function, *args)

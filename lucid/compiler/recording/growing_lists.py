@@ -55,9 +55,9 @@ class GrowingView(LateSequence):
 
         count = recorder.live_scalar(text, self._before, lambda _: size(), size)
         self._count = self.size_at_start = count
-        self._added = 0  # entries at the end among which are all that the step has put there
-        self._taken: int | None = 0  # entries at the start that are gone; None: unknown
-        self._is_any_other = False  # whether the step has put one at a place that a call says
+        self._added = 0  # so many entries at the end contain all that the step has put
+        self._removed: int | None = 0  # entries at the start that are gone; None: unknown
+        self._is_any_other = False  # whether the step has set an entry by a live number
 
     @property
     def item_kind(self) -> type:  # type: ignore[override]
@@ -80,7 +80,7 @@ class GrowingView(LateSequence):
 
     @property
     def formula(self) -> Formula:  # type: ignore[override]
-        """The entries in a call, when so much has been done to them as by now."""
+        """The entries in a call, with the changes of the step so far."""
         source, kind = self.source, list if isinstance(self.owner, list) else deque
         steps = [(getattr(kind, name), tree_of(args).formula) for name, args in source.done]
 
@@ -175,14 +175,14 @@ class GrowingView(LateSequence):
             if entry is not None:
                 return entry
             at = self.collector.index_of(seen(key))
-            is_known = at is not None and 0 <= at < len(self.places) and self._taken is not None
+            is_known = at is not None and 0 <= at < len(self.places) and self._removed is not None
             if is_known and self.places[at][0] is not None and self.size - self._added > at:
                 return self._from_start(at)
         return super().__getitem__(key)
 
     def _from_start(self, key: int) -> Any:
         """An entry that the step has found there, counted from the start."""
-        return self.found([((self._taken or 0) + key, self.places[key][1])])[0]
+        return self.found([((self._removed or 0) + key, self.places[key][1])])[0]
 
     def append(self, value: Any) -> None:
         """Add an entry; a deque that is full loses its first one."""
@@ -195,7 +195,7 @@ class GrowingView(LateSequence):
         else:
             del self.places[0]
             self._count = maxlen
-            self._taken = None if self._taken is None else self._taken + 1
+            self._removed = None if self._removed is None else self._removed + 1
 
     def extend(self, values: Any) -> None:
         """Add entries one by one."""
@@ -243,7 +243,7 @@ class GrowingView(LateSequence):
         self._cut_to(self.in_order(reverse=reverse))
 
     def _cut_to(self, entries: Any) -> None:
-        """Have just these, which are numbers, and new ones."""
+        """Replace all entries by a list of numbers."""
         if type(entries) is not LateSequence or not entries.is_of_numbers():
             self._refuse()
         entries = entries._copy()  # which the step may change afterwards
@@ -252,7 +252,7 @@ class GrowingView(LateSequence):
         places = entries.places if is_own else [((entries, i), x) for i, x in numbers]
         self._change("__setitem__", slice(None), entries)
         self._places, self._count = [*places], entries.length
-        self._added, self._taken = len(self.places), None
+        self._added, self._removed = len(self.places), None
         self._is_any_other = False
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -277,13 +277,13 @@ class GrowingView(LateSequence):
         return self._refuse()
 
     def _take_first(self, name: str, *args: Any) -> Any:
-        if self._taken is None or not is_live(self.size) or not self.size > self._added:
+        if self._removed is None or not is_live(self.size) or not self.size > self._added:
             return self._refuse()
         value = self._from_start(0)
         self._change(name, *args)
         del self.places[0]
         self._count = self.size - 1
-        self._taken += 1
+        self._removed += 1
         return value
 
     def _take_last(self) -> Any:
@@ -315,7 +315,7 @@ class GrowingView(LateSequence):
 
 
 def settled(value: Any) -> Any:
-    """What the step leaves, where it has what stands for a list or an array, or a part of one."""
+    """The stand-in for a list or an array, or a part of one, as the value that the step leaves."""
     if type(value) is LateArray and value.is_made:
         return value
     if type(value) in (GrowingView, LateArray) and value.owner is not None:

@@ -27,25 +27,25 @@ class Guards:
     """The guards of one program.
 
     Attributes:
-        watched: the Python values that the trace read; gated: those that move the epoch.
-        formulas: what it asked live numbers.
-        grads_read: the gradients that it reads; grads_shared: for each of them whose memory it is
-            on.
-        asked: the attributes that no tensor may have that it is given; `CONTENTS`: any.
+        watched: guards that each call compares; gated: those compared when the epoch has moved.
+        formulas: guards on live numbers.
+        grads_read: the gradients that it reads; grads_shared: for each of them the first argument
+            or gradient on the same memory.
+        asked: the attributes that no tensor argument may have; `CONTENTS`: any.
         pinned: the tensor arguments that are its state, by position.
         state: the memory of its state, which no other argument may be on.
-        side_effects: the places that it reads and binds itself; None: there are none. keys: of each
-            that is read, what kind of value it holds. sources: these, and what it only reads.
-        moving: entries at places that move, which are arguments behind those; keys: of these, too.
-        is_own: whether binding those leaves what is guarded as it is.
-        sizes: those that a call says; None: there are none. The short ways only know such as an
-            earlier call has had.
-        failed: the guard that the last failure was about; None: it was about something else.
-        has_other_sizes: whether it was about these.
-        places: where it has found containers, once another stood in the place of one.
-        apart: the containers that must not be among the arguments, as `_kept_apart` says.
-        epoch: the count at which those that move it were last known to hold, which native code
-            looks at, and moves on.
+        side_effects: the places that it reads and binds itself; None: there are none.
+        sources: all places that it reads at each call.
+        moving: entries at places that move, which are further arguments.
+        keys: for each read place and moving entry, what kind of value it must hold.
+        is_own: whether binding the places leaves the guards true.
+        sizes: the guard on open sizes that a call says; None: there are none. The short ways serve
+            only sizes that an earlier call had.
+        failed: the guard that failed last; None: something else did.
+        has_other_sizes: whether `sizes` failed last.
+        places: the containers that guards have found, made once another stood in place of one.
+        apart: the containers that must not be among the arguments; see `_kept_apart`.
+        epoch: the epoch at which `gated` held last; native code compares it, and moves it on.
     """
 
     watched: GuardTable
@@ -94,9 +94,9 @@ class Guards:
     def follow(
         self, given: Sequence[tuple[Any, Any]], held: Callable[[], Iterable[Any]]
     ) -> Images | None:
-        """What guards and sources look at from now on, after a failure; None: as before.
+        """After a failure, the images that guards and sources can follow; None: there are none.
 
-        given: objects that a call was given, each with that of the call now.
+        given: objects that the traced call was given, each with that of the call now.
         held: gives what the program holds besides these and guards.
         """
         is_moved = any(was is not now for was, now in given)
@@ -120,7 +120,7 @@ class Guards:
         self.apart = None
 
     def move(self) -> None:
-        """Know no more where lists have been at whose places a call has left others."""
+        """Forget `places`, after a call has moved windows to other lists."""
         self.apart = self.places = None
 
     def place_of_failure(self) -> Location | None:
@@ -193,7 +193,7 @@ class Guards:
         )
 
     def _kept_apart(self) -> tuple[set[int], set[int], set[int]]:
-        """What the step changes elsewhere, which arguments, and all that it looks into."""
+        """What the step changes elsewhere, numbers of changed arguments, and all it looks into."""
         effects = self.side_effects
         if effects is None:
             return set(), set(), set()
@@ -202,7 +202,7 @@ class Guards:
         return bound, changed, bound | read | {source.identity[0] for source in self.sources}
 
     def _gated_failure(self) -> str | None:
-        """The same for those that move the epoch, which are looked at when it has moved."""
+        """The failure of a gated guard; these are compared when the epoch has moved."""
         now = epoch.count
         failure = None if now == self.epoch else self._failure_in(self.gated)
         if failure is None:
@@ -210,7 +210,7 @@ class Guards:
         return failure
 
     def hold_again(self) -> bool:
-        """Whether those that move the epoch hold after a call, which may have moved it."""
+        """Whether gated guards hold after a call, which may have moved the epoch."""
         return self._gated_failure() is None
 
     def follow_epoch(self, before: int) -> None:

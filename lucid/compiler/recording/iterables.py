@@ -1,4 +1,4 @@
-"""What a loop goes over, where only a call knows how many things that are.
+"""Iterables of which only a call knows how many items they have.
 
 `range(n)`, the rows of a tensor, and these numbered or in pairs pass for what Python would make of
 them. A loop whose rounds are alike takes one thing at a number (`python_loops.py`); whoever does
@@ -30,12 +30,12 @@ MAKERS = frozenset({range, reversed, enumerate, zip, pairwise})
 
 
 class LateIterable(Applied):
-    """What a function gives that makes something to go over.
+    """The result of a function that makes an iterable, such as `range` or `zip`.
 
     Attributes:
-        kind: the type that Python's has.
-        length: how many things there are; has_numbers: whether they can be had one by one.
-        first, stride: of the numbers that `at` takes, which are as many.
+        kind: the type of Python's iterable.
+        length: the number of items; has_numbers: whether `at` gives them by number.
+        first, stride: the numbers that `at` takes: `first + i * stride`.
     """
 
     __slots__ = ("first", "length", "stride")
@@ -207,9 +207,9 @@ def may_be_iterable(x: Any) -> bool:
 def iterable_made(
     function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], exits: Exits, *, is_looped: bool
 ) -> LateIterable | None:
-    """What stands for what one of `MAKERS` makes; None: nothing does.
+    """The stand-in for the iterable that one of `MAKERS` makes; None: Python makes it.
 
-    is_looped: whether it is made for a loop to go over, which nobody else sees.
+    is_looped: whether a loop goes over it, and nobody else sees it.
     """
     if function is range:
         return None if kwargs else _range_of(args, is_looped=is_looped)
@@ -233,7 +233,7 @@ def iterable_made(
 
 
 def _least(parts: Sequence[LateIterable], *, is_same: bool) -> Any:
-    """How many things all parts have; None: that isn't known, or not the same where it must be."""
+    """The least length of all parts; None: it isn't known, or they differ and may not."""
     lengths = [x.length for x in parts]
     counts = [*map(extent_of, lengths)]
     if all(type(x) is type(counts[0]) and x == counts[0] for x in counts):

@@ -311,7 +311,7 @@ class LateScalar(SymScalar, Late):
         return number
 
     def _checked(self, meaning: Callable[..., Any], found: Applied) -> Any:
-        """What it is in the call that is traced; an error is raised if the path says which."""
+        """The result in the call that is traced; raises its error if the exits so far imply one."""
         try:
             return found.now
         except Exception:
@@ -371,7 +371,7 @@ class LateScalar(SymScalar, Late):
         return np.bool_(holds) if of_numpy else holds
 
     def _answer(self, meaning: Callable[..., Any], other: Any) -> bool | None:
-        """What a comparison gives in all rounds of a loop; None: it isn't the same, or unknown."""
+        """The result of a comparison, if it is the same in all rounds of a loop; None: unknown."""
         one, two = self.ends, getattr(other, "ends", None) if is_live(other) else (other, other)
         if one is None or two is None:
             return None
@@ -398,10 +398,10 @@ class LateScalar(SymScalar, Late):
 
 
 def _shifted(meaning: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, int] | None:
-    """A sum or a difference of ints as one of them, and how much is added to it.
+    """A sum or a difference of ints as a base and a constant: `i + 3` is (i, 3).
 
-    Without a number where two are equal but for that: so a range such as `i + 1 : i + 4` has a
-    length. None: it is another one.
+    Two with the same base differ by a constant, so a range such as `i + 1 : i + 4` has a length.
+    None: it has no such form.
     """
     if meaning not in (operator.add, operator.sub):
         return None
@@ -490,9 +490,9 @@ looks(LateList, "copy", "deepcopy")
 
 
 class LateSize(LateScalar):
-    """A size that values decide, as the user's code sees it; the library gets its extent.
+    """An open size, as the user's code sees it: an int. The library gets its extent.
 
-    What is asked of it is assumed of the extent, and so is what arithmetic on it gives.
+    Questions about it are assumptions on the extent, and arithmetic on it gives open sizes.
 
     Attributes:
         before: the same number as Python has it before the step; None: the step finds it.
@@ -518,7 +518,7 @@ class LateSize(LateScalar):
 
     @property
     def extent(self) -> Any:
-        """It as the library has it."""
+        """The extent that the library gets for it."""
         if self._extent is None and self._find_extent is not None:
             self._extent, self._find_extent = self._find_extent(), None
         return self._extent
@@ -610,7 +610,7 @@ def _bound_of(x: Any) -> Any:
 
 
 def operands_of(bases: Bases) -> tuple[list[Value], Callable[[Sequence[np.ndarray]], Bases]]:
-    """What a call of Python's gets within the step that asks a formula, and how it reads them."""
+    """The operands of a host call that evaluates a formula of `bases`, and how it reads them."""
     values, readers = [], []
     for key, base in bases.items():
         readers.append((key, _reader(base.__class__) if is_live(base) else read_only))

@@ -89,21 +89,21 @@ class LateSequence(ListStandIn, Late):
     """A list of which each call has another length.
 
     Args:
-        content: gives it as it is in a call.
-        text: how the user got at it, which no other one has.
-        count: how many entries it has, an int or a live number; None: by its formula.
-        places: its entries by now, and where each was at the start; None: nobody knows where.
-        view: the list of which it has these entries, which finds them; None: itself.
-        array: the tensor of its numbers, where the step has one.
-        item: the class of its entries, where there are none now.
+        content: a late value or live scalar whose value is the list.
+        text: the user's expression for it, unlike that of any other list.
+        count: the number of entries, an int or a live number; None: by its formula.
+        places: the entries now, each with its place at the start; None: places are unknown.
+        view: the list that finds the entries at these places; None: itself.
+        array: a tensor of its numbers, if the step has one.
+        item: the class of its entries, if there are none now.
 
     Attributes:
         kind: its class; item_kind: that of all entries, `object` where they differ.
-        lists: the arguments from which it follows.
-        is_made: whether it is one that the step has made, not a list from outside.
-        is_early: whether a call has it before its step begins.
-        is_from_end: whether entries are where they are, as seen from its end.
-        origin: of what is looked up for each item of another one: that, and how.
+        lists: the names of the list arguments from which it follows.
+        is_made: whether the step has made it.
+        is_early: whether a call has it before its native step.
+        is_from_end: whether entries have the same distance from its end in all calls.
+        origin: for items looked up in a container: the list of keys, and how each is looked up.
     """
 
     __slots__ = (
@@ -526,7 +526,7 @@ class LateSequence(ListStandIn, Late):
 
 
 def open_or_begin(recorder: Recorder, part: LateSequence, name: str) -> bool:
-    """Whether an array of the entries of a list has an open size; if it may have, begins again.
+    """Whether an array of a list's entries has an open size; begins again where it could have.
 
     name: of the call that makes it.
     """
@@ -673,7 +673,7 @@ def _is_early(values: Iterable[Any]) -> bool:
 def _in_formula(
     function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
 ) -> tuple[Callable[..., Any], Sequence[Any], dict[str, Any]]:
-    """A call with lists that are early as arrays of the step, if others are known later."""
+    """A call with early lists replaced by their arrays, if other arguments are late."""
     if _is_early((*args, *kwargs.values())):
         return function, args, kwargs
 
@@ -696,7 +696,7 @@ def _in_step(value: Any) -> Any:
 
 
 def name_of(value: Any) -> str:
-    """What a value is called in the texts of others, which tell these apart."""
+    """A value's text in the text of a list made of it: different values, different texts."""
     if type(value) is slice:
         parts = ["" if x is None else name_of(x) for x in (value.start, value.stop, value.step)]
         return ":".join(parts if parts[2] else parts[:2])

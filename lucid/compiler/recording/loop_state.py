@@ -61,11 +61,11 @@ class _Plain:
 
 
 class _Held(dict[Any, Any]):
-    """What the compiler holds, as is told apart from what the user's objects do."""
+    """A dict of the compiler's, as told apart from the user's among an object's referrers."""
 
 
 def _references() -> int:
-    """How many a list has that only a variable of a function shows, as `getrefcount` sees it."""
+    """The `getrefcount` of a list that only a variable of a function refers to."""
     x: list[Any] = []
     return sys.getrefcount(x)
 
@@ -74,35 +74,34 @@ _REFERENCES = _references()
 
 
 _Place = int | tuple[int, int, Any]
-"""Of a frame; or of an object: its identity, which of its containers, and a key in that.
+"""A variable's word in the frame, or (identity of an object, number of its container, key).
 
-Less than 0 is none of these, but an item of a list, counted from its end.
+A number below 0 is an item of a list, counted from its end.
 """
 
 
 class LoopState:
-    """What there is before a round that it, or what follows the loop, may read.
+    """The Python state before a round: all that the round, or the code behind the loop, may read.
 
-    That is variables, and all that is in objects which rounds change.
+    Its places are variables of the frame, and the entries of objects that rounds change.
 
     Attributes:
         code: what the code of the loop tells.
-        opened: these objects, by identity; the cells that inner functions share among them.
-        growing: lists that get longer, not all of which variables show; reads_last: whether rounds
-            read of the last items of lists, and how many, which are places then.
-        _lists, _items: these, and all that variables show; and what is in them.
-        _values: what is in all places.
-        _changing: the places of those that the last round has changed.
-        filled: what stands for the lists in which it has put a tensor; _shown: where the only
-            reference to each is, a container and a key in that, or the frame.
-        _own: memory of theirs that rounds have made, and nobody else has.
-        _written: tensors from before the loop that rounds write, with a history, by identity.
-        _numbers: what is carried for numbers that the last round has changed, by their places, and
-            the path in a tree that is there.
-        writes: how often the recorded round has written each of the carry.
-        history: that of the tensors in all places, where a round of Python's begins.
-        keeps_history: whether what it has saved is carried, as rounds differentiate what the round
-            before has computed.
+        opened: the objects that rounds change, by identity, shared closure cells among them.
+        growing: lists that get longer; reads_last: how many of a list's last items rounds read,
+            which are places then.
+        _lists, _items: those lists and all that variables hold, by identity; their items.
+        _values: the values in all places.
+        _changing: the places whose values the last round has changed.
+        filled: the stand-ins for lists to which it has appended a tensor; _shown: where the only
+            reference to each list is: a container and a key, or the frame.
+        _own: memory in places that rounds have made, and nobody else refers to.
+        _written: tensors from before the loop, with a history, that rounds write, by identity.
+        _numbers: the tensors that are carried for numbers, by place and path in the tree there.
+        writes: how often the recorded round has written each tensor of the carry.
+        history: the history of the tensors in all places, as a round of Python's begins.
+        keeps_history: whether saved memory is carried, as rounds differentiate what earlier rounds
+            have computed.
         behind: the history behind the recorded round that began with this state.
     """
 
@@ -154,9 +153,9 @@ class LoopState:
         self.behind: History | None = None
 
     def _follows(self, before: LoopState, meet: Callable[[Any, Any], object]) -> bool:
-        """Whether nothing but tensors is another one than before; `meet` gets these, and those.
+        """Whether only tensors, and numbers that are carried, differ from those before.
 
-        Or numbers for which tensors are carried.
+        `meet` gets each tensor before, with the one now.
         """
         numbers = defaultdict[_Place, set[str]](set)
         for place, path in before._numbers:
@@ -165,7 +164,7 @@ class LoopState:
         return all(alike(*pairs[x], meet, numbers[x]) for x in pairs)
 
     def _number(self, value: Any) -> Tensor:
-        """What is carried for a number."""
+        """The tensor that is carried for a number."""
         kind = f64 if value.__class__ is float else i64
         return self._loops.recorder.constant(value, kind)
 
@@ -199,12 +198,12 @@ class LoopState:
         others: Collection[_Place] = (),
         appended: Collection[int] = (),
     ) -> list[TensorCore] | None:
-        """The tensors that the round since `before` has put in the place of others of their types.
+        """The tensors to be carried: those that the round since `before` has put into places.
 
-        None: it has done more, or their memory is seen elsewhere as well.
+        None: the round has changed more, or their memory is visible elsewhere as well.
 
-        kinds: of numbers that are carried as well.
-        others: variables that other rounds may change; appended: and lists to which these append.
+        kinds: the classes of numbers that are carried as well.
+        others: variables that other rounds may change; appended: lists they may append to.
         """
         if noted.reads_last > self.reads_last:
             self.reads_last = noted.reads_last
@@ -252,7 +251,7 @@ class LoopState:
         self.history = History(x for x in leaves if isinstance(x, TensorCore) and x.requires_grad)
 
     def _carry_history(self, before: LoopState, noted: Frame, pairs: Pairs) -> list[TensorCore]:
-        """What is carried besides where the round has differentiated what was before it."""
+        """The saved memory to be carried, if a round has differentiated the history before it."""
         if before.history is None or self._written or not before.history.is_behind(noted.walked):
             return []
         self.note_history()
@@ -265,7 +264,7 @@ class LoopState:
         return [*self.history.kept.values()]
 
     def without_histories(self, tensors: Sequence[TensorCore]) -> list[TensorCore]:
-        """What a loop carries for tensors: their histories are not its own where it keeps these."""
+        """The tensors to be carried, detached if their histories are carried by saved memory."""
         if not self.keeps_history:
             return [*tensors]
         return [x._same_memory() if x.requires_grad else x for x in tensors]
@@ -273,7 +272,7 @@ class LoopState:
     def take_history(
         self, state: LoopState, carry: Sequence[TensorCore], others: Sequence[TensorCore]
     ) -> None:
-        """Begin a round with the history of another state, whose carry others are now."""
+        """Give stand-ins the history of a state, for whose carry they stand, as a round begins."""
         if state.keeps_history and state.history is not None:
             kept = state.history.give(carry, others)
             self.history, self.keeps_history = History(others), True
@@ -340,20 +339,20 @@ class LoopState:
         return True
 
     def only_fills(self, made: Any, before: LoopState) -> bool:
-        """Whether nothing is another than before, but that there is more in a list."""
+        """Whether only lists have got longer since `before`."""
         places = [*self._values] == [*before._values]
         are_same = places and all(x is before._values[at] for at, x in self._values.items())
         others = (x for x in self._lists if x != id(made))
         return are_same and all(_are_same(self._items[x], before._items.get(x, ())) for x in others)
 
     def _are_own(self) -> bool:
-        """Whether nobody else has the lists that rounds fill; then it is known where they are."""
+        """Whether each filled list has one reference of the user's; notes where it is."""
         found = {identity: self._shown_at(self._lists[identity]) for identity in self.filled}
         self._shown = {identity: at for identity, at in found.items() if at is not None}
         return len(self._shown) == len(found)
 
     def _shown_at(self, x: list[Any]) -> tuple[Any, Any] | None:
-        """Where the only reference of the user's to a list is that the trace has made, if it is."""
+        """Where the user's only reference to a list of the trace is; None: there are more."""
         collector = self._loops.recorder.collector
         if collector.was_there(x):
             return None
@@ -388,11 +387,11 @@ class LoopState:
             filled.last_number = number + (filled.count_before - 1 - first)
 
     def appended(self, made: Sequence[Any], stand_ins: Sequence[TensorCore]) -> list[Any]:
-        """What the recorded round has appended to lists, which nothing may write after that.
+        """The tensors that the recorded round has appended to lists; None for a list without one.
 
-        Of a number it is a tensor that holds it; None: nothing.
+        A number is in a tensor. Raises a restart where an item is written later in the round.
 
-        made: the next carry; stand_ins: for what the round began with.
+        made: the next carry; stand_ins: the carry as the round began.
         """
         rows = [filled.row() for filled in self.filled.values()]
         memory = [x._storage for x in made]
@@ -400,9 +399,9 @@ class LoopState:
         return rows
 
     def fit_items(self, frame: types.FrameType, ways: Sequence[list[Any]]) -> None:
-        """Let each way through a round have an item of each list, and say whether it is one.
+        """Give all ways through a round an item for each list, with a flag whether it is real.
 
-        A list to which none of them appends is again what it was.
+        A list to which no way appends gets its own object back.
         """
         for column, (identity, filled) in reversed([*enumerate([*self.filled.items()])]):
             if all(items[column] is None for items in ways):
@@ -441,7 +440,7 @@ class LoopState:
             raise unrolling("writes what it has put in a list", [here()])
 
     def settle(self, frame: types.FrameType) -> None:
-        """Let what stands for a comprehension's list be in its place, behind the loop."""
+        """Put the stand-in for a comprehension's list in its place, behind the loop."""
         for filled in self.filled.values():
             if filled.made is not None and self.code.makes is not None:
                 filled.settle()
@@ -449,7 +448,7 @@ class LoopState:
 
     @contextmanager
     def away(self, loops: Loops) -> Iterator[None]:
-        """Record a round in the block, which sees what it writes by its variables alone."""
+        """In the block a round is recorded, whose places don't show memory that it writes."""
         memory = {x._storage for x in self._written.values()} - loops.away
         loops.away |= memory
         try:
@@ -460,9 +459,9 @@ class LoopState:
     def written_back(
         self, carry: Sequence[TensorCore], others: Sequence[TensorCore], rounds: Any
     ) -> list[TensorCore]:
-        """What the variables hold behind the loop: what was written is what it was.
+        """What the places hold behind the loop: a tensor that was written stays that tensor.
 
-        rounds: how many are recorded by one, of each of which versions count the writes.
+        rounds: how many rounds there are, as versions count the writes of each; None: unknown.
         """
         for x, other, writes in zip(carry, others, self.writes, strict=True):
             if id(x) in self._written:
@@ -474,7 +473,7 @@ class LoopState:
     def enter(
         self, frame: types.FrameType, carry: Sequence[TensorCore], others: Sequence[TensorCore]
     ) -> LoopState:
-        """Let others be in the place of the tensors that are carried; the state that this is."""
+        """Put other tensors in the places of those that are carried; returns the new state."""
         instead = {id(x): other for x, other in zip(carry, others, strict=True)}
         stack, known = Stack(frame), dict[int, Any]()
         numbers = {at: instead[id(x)] for at, x in self._numbers.items()}
@@ -498,7 +497,7 @@ class LoopState:
 
     @unheard
     def put_number(self, frame: types.FrameType, place: int, number: Any) -> None:
-        """Let a number be in a variable for which one is carried, if there is one."""
+        """Put a number into a variable for whose number a tensor is carried."""
         if (place, "") in self._numbers:
             self._put(Stack(frame), place, number)
 
@@ -515,9 +514,9 @@ class LoopState:
 
     @unheard
     def next_carry(self, frame: types.FrameType, carry: Sequence[TensorCore]) -> list[Any] | None:
-        """What a round that began with this state has put in the place of its carry.
+        """The next carry of a round that began with this state.
 
-        None: it has done more, after all.
+        None: the round has changed more than its carry.
         """
         made: dict[int, Any] = {id(x): x for x in carry}
         others: list[TensorCore] = []
@@ -552,9 +551,9 @@ class LoopState:
         made: Sequence[TensorCore],
         items: Sequence[TensorCore] = (),
     ) -> bool:
-        """Whether Python's ints fit into 64 bits: rounds add to them, and don't multiply them.
+        """Whether carried ints stay within 64 bits, as rounds add to them and don't multiply them.
 
-        items: of lists, in the order of these.
+        items: the items appended to lists, in the lists' order.
         """
         ints = [id(x) for x in self._numbers.values() if x.dtype is i64]
         pairs = [(x, y) for x, y in zip(carry, made, strict=True) if id(x) in ints]
@@ -588,9 +587,9 @@ class LoopState:
 
 
 def _terms(nodes: Iterable[Node], starts: Mapping[Value, int]) -> dict[Value, Counter[int] | None]:
-    """Of which ints others are a sum at most, and how often; None: they may be more than that.
+    """Upper bounds of values as sums of start values: how often each is a term; None: no bound.
 
-    What isn't there depends on none of them.
+    Values that aren't in the result depend on no start value.
     """
     terms: dict[Value, Counter[int] | None] = {x: Counter([i]) for x, i in starts.items()}
     for node in nodes:
@@ -603,7 +602,7 @@ def _terms(nodes: Iterable[Node], starts: Mapping[Value, int]) -> dict[Value, Co
 
 
 def _term(node: Node, parts: Sequence[Counter[int]]) -> Counter[int] | None:
-    """The same of what a node computes from such sums."""
+    """The bound of a node's result by those of its operands."""
     if node.op in (ops.add, ops.sub):
         return sum(parts, Counter())
     if node.op is ops.mul:
@@ -616,7 +615,7 @@ def _term(node: Node, parts: Sequence[Counter[int]]) -> Counter[int] | None:
 
 
 def _holders(owner: Any) -> list[Any] | None:
-    """The containers of all that an object is; None: it is more than these, or a large one."""
+    """The containers that have all of an object's state; None: it has more, or many entries."""
     kind = type(owner)
     if isinstance(owner, TensorCore):
         return [owner]  # which has a gradient
@@ -642,7 +641,7 @@ def _entries(holder: Any) -> Iterable[tuple[Any, Any]]:
 
 
 def _store(stack: Stack, holder: Any, key: Any, value: Any) -> None:
-    """Let something else be in a container, or in the frame, which is None."""
+    """Store into a container; holder None: into a word of the frame."""
     if isinstance(holder, TensorCore) and key == "data":
         take_memory(holder, value)
     elif isinstance(holder, TensorCore):

@@ -90,7 +90,7 @@ _FIRST_LENGTH, _GROWTH = 16, 4  # of what a while_loop stacks: so many rounds, a
 _MOST_LAST = 8  # items of a list that rounds read, counted from its end
 _SMALL = 8192  # bytes of stacks that may begin with more rounds
 _LOOKS = "looks at a value"
-_REPEATED = ("view", "create", "random")  # ops that a backward does again rather than keep
+_REPEATED = ("view", "create", "random")  # kinds of ops that a backward computes again
 
 
 class BodyInput(Node):
@@ -111,19 +111,21 @@ class Body:
     """The body of a loop: while it is recorded, and as it was recorded.
 
     Attributes:
-        graph: what it has become; None while it is recorded.
         place: the user's line that called the loop.
-        of: the body through which it walks backwards.
-        is_repeated: its values are computed again for the backward instead of being kept.
-        nodes: of the graph, that run it: the loop, and where that is computed again.
-        given: what the region op gets: the carry, of so many tensors, and then rows.
-        inputs: of each of them the node at which walks end; None where none goes.
+        carries, rows: how many inputs of the graph are carried, and how many are rows.
+        length: the number of rounds; reverse: whether they go from the last row to the first.
+        of: for the body of a backward, the body through which that walks.
+        is_repeated: whether its values are computed again for the backward instead of being kept.
+        graph: its function; None while it is recorded.
+        nodes: the graph nodes that run it: the loop, and repetitions of that in backwards.
+        given: the loop's tensors: the carry, `carried` many, and then xs.
+        inputs: for each of `given` the node at which walks end; None where no gradient goes.
         results: the edges of the next carry and of the rows of ys; None: no gradient goes there.
-        node: the autograd node of the whole.
+        node: the autograd node of the loop.
         sequence: the numbers of the autograd nodes that were recorded in it.
-        same: the values that are the same in all rounds; checks: what is checked, and by what.
-        branches: of a cond both bodies, this one among them.
-        is_settled: its trace has ended, and what it gives stays.
+        same: the values that are equal in all rounds; checks: the checks of each value.
+        branches: for a side of a cond, both sides.
+        is_settled: whether its trace has ended, so that its results can't change any more.
     """
 
     place: Location | None
@@ -152,10 +154,10 @@ class Body:
         return self.nodes[0].op is ops.while_loop
 
     def repeats(self, node: GraphNode) -> bool:
-        """Whether a backward computes a node again rather than being given what it computed.
+        """Whether a backward computes a node again, and its results aren't residuals.
 
-        So it is with what follows by short ops from values of half its size, as differences of all
-        pairs do, or from one of its size and what is the same in each round: that is read instead.
+        So it is for views, random numbers, and short chains of ops from values of half its size,
+        such as differences of all pairs, or from one of its size and values equal in all rounds.
         """
         if (self.is_repeated and not node.has_effect) or node.op.kind in _REPEATED:
             return True
@@ -172,7 +174,7 @@ class Body:
         return is_input or value in self.same
 
     def _read_for(self, node: GraphNode, depth: int) -> int:
-        """How many bytes of each round a node is computed from, with so many nodes before it."""
+        """The bytes of a round's values from which up to `depth` nodes compute a node's result."""
         found = 0
         for value in node.operands:
             before = value.producer
@@ -186,18 +188,18 @@ class Body:
 
     @property
     def chain(self) -> Iterator[Body]:
-        """It, and those through which it walks."""
+        """This body, the one through which it walks, and so on."""
         body: Body | None = self
         while body is not None:
             yield body
             body = body.of
 
     def operand_of(self, value: Value) -> Value:
-        """What of the graph an input of the body is, or is a row of."""
+        """The loop's operand that an input of the body is, or is a row of."""
         return self.nodes[0].operands[value.index + (1 if self.branches else 0)]
 
     def note_ranges(self) -> None:
-        """Let a backward, which is given numbers alone, know of indices what is known here."""
+        """Note the ranges of indices in the graph, for backwards that only get the numbers."""
         assert self.graph is not None
         ranges = Ranges()
         for node in self.graph.nodes:
@@ -209,7 +211,7 @@ class Body:
                     self.checks[value] = [check]
 
     def read_around(self, value: Value) -> Sequence[Value]:
-        """What a round of the backward computes a value from: of the graph around, or of this."""
+        """The values, outer ones or this body's, from which a backward's round computes one."""
         node = value.producer
         if node is None and value.index >= self.carries + self.rows:
             return [self.operand_of(value)]
@@ -218,13 +220,13 @@ class Body:
         return node.operands
 
     def settle(self, nodes: Collection[Node]) -> None:
-        """When its trace ends, let go of the histories that are none of these nodes'."""
+        """At the end of its trace, keep only the histories that belong to these nodes."""
         if not self.is_settled and (self.node is None or self.node() not in nodes):
             self.results.clear()
         self.is_settled = True
 
     def enter_inputs(self, stand_ins: Sequence[TensorCore], *, knows_gradients: bool) -> None:
-        """Let walks end at what stands for the operands."""
+        """Give the stand-ins for the operands nodes at which walks end."""
         may_get_one = 0 if knows_gradients else self.carried
         for number, (tensor, outer) in enumerate(zip(stand_ins, self.given, strict=True)):
             node, is_float = None, context.grad_enabled and tensor.dtype.is_floating_point
@@ -234,13 +236,13 @@ class Body:
             self.inputs.append(node)
 
     def enter_results(self, tensors: Sequence[TensorCore]) -> None:
-        """Note where the histories of what it makes begin."""
+        """Note the edges of its results."""
         self.results = [edge_of(x) if x.dtype.is_floating_point else None for x in tensors]
 
     def leaves(self, inner: set[Node] | None = None) -> tuple[list[Edge], list[set[Edge]]]:
-        """Where walks from its results end; and where those of each of them do.
+        """The edges at which walks from its results end; and those for each result.
 
-        inner: gets the nodes that they come to before.
+        inner: the nodes on the way are added.
         """
         ranges = [body.sequence for body in self.chain]
         found: dict[Edge, None] = {}
@@ -300,28 +302,28 @@ class Body:
 
 
 class Frame:
-    """What is noted while a body is recorded.
+    """What is noted while a body is recorded, or while Python makes a round that may become one.
 
     Attributes:
         start: how many nodes the graph had before.
-        stand_ins: for the carry and the rows; given: these, as a round gets them.
-        kept: what stands for values of the forward body.
-        ranges: of stand-ins for numbers of rounds.
-        written: memory from before that it has written: what it held, and its version.
+        stand_ins: the inputs for the carry and the rows; given: the tensors on them.
+        kept: the inputs for values of the forward body, in the body of a backward.
+        ranges: the ranges of stand-ins for numbers of rounds.
+        written: memory from before that it has written: the value before, and the version.
         again: values of other bodies that it has computed again; repeated: the nodes that did.
-        variables: cells that Python's rounds may change, by identity.
-        changed: other Python objects from before that were changed meanwhile.
-        checked: checks that the forward body has made.
-        refused: why its rounds aren't all the same, as far as that was found out meanwhile.
-        walked: the nodes that a round has differentiated that Python makes.
-        own: stand-ins for a carry that nobody else has, which may be written.
-        hidden: memory from before that has got another history, in a round that Python makes.
-        walks: of those that came to stand-ins to which of them, and what from before the round they
-            ask for; None: all leaves.
+        variables: the identities of cells that Python's rounds may change.
+        changed: changes of other Python objects from before.
+        checked: checks that the forward body has made already.
+        refused: why its rounds aren't all the same, if that was found out meanwhile.
+        walked: the autograd nodes that Python's round has differentiated.
+        own: inputs for a carry that nobody else refers to, so that it may be written.
+        hidden: memory from before to which Python's round has given another history.
+        walks: for each walk that came to stand-ins, which ones, and the nodes from before the round
+            whose gradients it asks for; None: all leaves.
         first: the number of its first autograd node.
-        may_look: whether its rounds may look at a value, by which the loop ends.
-        number: of a round that Python makes; keys: by how much the ints were more than the number
-            by which something was read, by where; reads_last: how many of a list's last items were.
+        may_look: whether its rounds may look at the value by which the loop ends.
+        number: the number of Python's round; keys: for each place of an index, by how much the ints
+            there exceed the number; reads_last: how many of a list's last items are read.
     """
 
     def __init__(self, recorder: Recorder, body: Body, variables: Collection[object] = ()) -> None:
@@ -349,40 +351,40 @@ class Frame:
         self.reads_last = 0
         self._recorder = recorder
         self._age = Age()
-        self._told = self._what_was_told()
+        self._effects_before = self._effect_counts()
 
     @property
     def numbered(self) -> set[Any]:
-        """Where something was read by one int, and by how much that was more than the number."""
+        """Places with one index in the round, and its difference to the round's number."""
         return {(at, *found) for at, found in self.keys.items() if len(found) == 1}
 
     @property
     def told(self) -> list[DeferredCall]:
-        """What the round has told the world."""
-        return self._recorder.outside.deferred[self._told[1] :]
+        """The calls that the round has deferred."""
+        return self._recorder.outside.deferred[self._effects_before[1] :]
 
     @property
     def has_effects(self) -> bool:
-        """Whether a round does more in Python than to look at values, and to tell them."""
-        is_more = self._told[2:] != self._what_was_told()[2:]
+        """Whether a round has effects besides exits, and deferred calls that rounds may make."""
+        is_more = self._effects_before[2:] != self._effect_counts()[2:]
         return is_more or not all(map(may_be_of_rounds, self.told))
 
     def take_told(self) -> list[DeferredCall]:
-        """What the round has told the world, which then is nothing that the step tells once."""
+        """Take the calls that the round has deferred out of those of the step."""
         told = self.told
         if not all(map(may_be_of_rounds, told)):
             raise unrolling("does something in Python in each round", [self.body.place])
-        del self._recorder.outside.deferred[self._told[1] :]
+        del self._recorder.outside.deferred[self._effects_before[1] :]
         return told
 
-    def _what_was_told(self) -> tuple[int, ...]:
-        """How much there is that each call does in Python."""
+    def _effect_counts(self) -> tuple[int, ...]:
+        """The numbers of exits, deferred calls and replayed effects so far."""
         recorder = self._recorder
         return len(recorder.exits.path), len(recorder.outside.deferred), len(recorder.effects)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """See what a round does in the block besides computing."""
+        """Note the Python objects that a round changes in the block."""
         collector = self._recorder.collector
         changed = self.changed
         try:
@@ -405,7 +407,7 @@ class Frame:
             return self.refused
         if self.changed:
             return f"changes a {type(self.changed[0].owner).__name__} from outside in each round"
-        if self._told != self._what_was_told():
+        if self._effects_before != self._effect_counts():
             return "does something in Python in each round"
         ranges, nodes = Ranges(self.ranges), self._recorder.graph.nodes[self.start :]
         calls = [node for node in nodes if node.has_effect and node.op is not ops.check]
@@ -432,7 +434,7 @@ class Frame:
         return None
 
     def note_walk(self, run: BackwardRun, roots: Sequence[Node]) -> None:
-        """Note a walk that comes to stand-ins, if it asks for what was there before the round."""
+        """Note a walk that comes to stand-ins, if it asks for gradients from before the round."""
         found = set(iterate_graph(roots))
         reached = [number for number, node in enumerate(self.body.inputs) if node in found]
         asked = None if run.wanted is None else [*filter(self._is_older, run.targets)]
@@ -445,7 +447,7 @@ class Frame:
         return node._sequence < self.first
 
     def _is_cut_short(self, reached: Sequence[int], asked: Sequence[Node] | None) -> bool:
-        """Whether a walk ended at stand-ins, beyond which eager mode finds what is asked for."""
+        """Whether a walk ended at stand-ins behind which eager mode finds what it asks for."""
         body = self.body
         given = [*map(edge_of, body.given)]
         leaves, ends = body.leaves()
@@ -473,7 +475,7 @@ class Frame:
         return False
 
     def is_new(self, thing: object) -> bool:
-        """Whether the round that runs has made it."""
+        """Whether an object was made in the round that runs."""
         return self._age.is_new(thing)
 
     def leaves_made(self, tensors: Sequence[TensorCore]) -> list[int]:
@@ -489,9 +491,9 @@ class Frame:
         return is_there and before.producer not in self._recorder.graph.nodes[self.start :]
 
     def made(self, memory: Iterable[Storage]) -> set[Storage]:
-        """What of some memory the round has made, also once it is over.
+        """The storages among some that the round has made, also once it is over.
 
-        Such holds, or held when it was written first, what the round has computed.
+        They hold a value of the round, or held one when they were first written.
         """
         nodes, known = {*self._recorder.graph.nodes[self.start :]}, self.written
         found = {x: known[x][0] if x in known else x.value for x in memory}
@@ -511,11 +513,11 @@ class Frame:
 
 @dataclass(slots=True, eq=False)
 class Scan:
-    """What a loop gives: while its body is recorded what a round gets, then its results.
+    """A loop that is being recorded: while its body is, the inputs of a round; then its results.
 
     Attributes:
-        carry, rows: of the round, a row of each of the xs; then the last carry, and the stacked ys.
-        made: the next carry and the round's row of each of the ys, which the block has to set.
+        carry, rows: the round's carry, and its row of each of xs; then the last carry, and ys.
+        made: the next carry and the round's row of each of ys, which the block has to set.
         counted: which of the carry says how many rounds have a gradient.
         undone: whether a round is undone, and is made again by Python; None: none is.
         checks: what is checked behind the loop.
@@ -533,9 +535,9 @@ class _Left(NamedTuple):
     """Memory that a loop has left.
 
     Attributes:
-        number: of the loop; place: its line.
-        may_be: memory from before, some of which it is in eager mode, if it isn't new.
-        others: what else the loop has left that may be the same.
+        number: the loop's number; place: its line.
+        may_be: memory from before, one of which it may be in eager mode.
+        others: other memory that the loop has left and that it may be in eager mode.
     """
 
     number: int
@@ -634,16 +636,16 @@ class Loops:
 
     Attributes:
         frames: the bodies that are being recorded, the innermost last.
-        looks: what is noted of rounds that Python makes, the innermost last.
+        looks: the frames of rounds that Python makes, the innermost last.
         left: lines of loops that Python has left in the round that was to be their body.
-        away: memory that the variables of Python's rounds don't show while one is recorded.
-        looked_at: loops of Python's with so many rounds that aren't worth another look, by the
-            identity of what their code tells.
-        apart: memory that may be that of another tensor in eager mode.
+        away: memory that places of Python's rounds don't show while one is recorded.
+        looked_at: Python's loops, by the identity of their `LoopCode`, with a number of rounds at
+            which they weren't worth recording.
+        apart: memory that may be shared in eager mode.
         lent: tensors that Python has got for others, as rows of stacks for items of lists.
-        assigned: tensors whose memory rounds assign, by identity; memories: what shows it.
-        gathering: the frames of generator expressions whose items are put in a list, and what holds
-            that; offered: what others are going over.
+        assigned: identities of tensors whose `.data` rounds assign; memories: tensors that show it.
+        gathering: for frames of generator expressions, the list that takes their items; offered:
+            things that generator expressions may go over by numbers.
     """
 
     def __init__(self, recorder: Recorder) -> None:
@@ -664,7 +666,7 @@ class Loops:
         self._derived: set[GraphNode] = set()  # checks before loops of what these check
 
     def refuse(self, reason: str) -> None:
-        """Let the rounds that Python makes now be Python's."""
+        """Note why the rounds that Python makes now can't be recorded by one."""
         for frame in self.looks:
             frame.refused = reason
 
@@ -683,7 +685,7 @@ class Loops:
                 frame.keys[at].add(key - frame.number)
 
     def look(self) -> None:
-        """A value is looked at, which rounds may only do where their loop ends by it."""
+        """A value is looked at: unroll the loop that is being recorded, unless it ends by that."""
         for frame in self.looks:
             if not frame.may_look:
                 frame.refused = _LOOKS
@@ -853,12 +855,12 @@ class Loops:
         count: TensorCore | None = None,
         variables: Collection[object] | None = None,
     ) -> Iterator[Scan]:
-        """Record a loop whose body is the block; behind it, its results are there.
+        """Record a loop whose body is the block; behind the block the `Scan` has its results.
 
-        of: the body through which it walks backwards; count: how many rounds that has made.
-        op: `while_loop`, if the carry begins with whether there is a round, and its row.
+        of: for a backward, the body through which it walks; count: the number of its rounds.
+        op: `while_loop` if the carry begins with whether there is a round, and the round's row.
         variables: cells that a round of Python's may change, which then are carried: there a carry
-            that has no gradient never gets one, and it may be written.
+            without a gradient never gets one, and may be written.
         """
         recorder = self.recorder
         place = here() if of is None else of.place
@@ -885,39 +887,8 @@ class Loops:
             undone = None if scan.undone is None else recorder.value_of(scan.undone)
             checks = self._carry_checks(frame, values, undone, is_while=op is ops.while_loop)
         writes = 1 if op is ops.while_loop else length  # of memory, as versions count them
-        states, kept = self.written(frame, writes), [*frame.kept]
-        before = [value for _, value, _ in states]
-        inner = [Value(value.type, recorder.graph, None) for value in before]
-        stand_ins = recorder.hosts.present.stand_ins
-        stand_ins.update((x, (value, None)) for x, value in zip(inner, before, strict=True))
-        known = dict(zip(before, inner, strict=True))
-        inner += [check.before for check in checks]
-        inputs, outputs = [*frame.stand_ins, *frame.kept.values()], values
-        for values, new in (
-            (operands, before),
-            (inputs, inner),
-            (outputs, [*(x for *_, x in states), *(check.after for check in checks)]),
-        ):
-            values[carries:carries] = new
-        body.carries, body.rows = carries + len(inner), body.rows + len(kept)
-        body.graph, captures = cut(recorder.graph, frame.start, name, inputs, known, outputs)
-        taken = body.graph.inputs[len(inputs) :]
-        stand_ins.update((x.value, (y, None)) for x, y in zip(taken, captures, strict=True))
-        neutral = [recorder.graph.constant(check.neutral, i64) for check in checks]
-        operands[carries + len(states) : carries + len(states)] = neutral
-        operands += [self.local(forward.stack_of(value)) for forward, value in kept]
-        stacks: list[Value] = []
-        if op is ops.while_loop and not length:  # how many rows they have is found out behind it
-            stacks = body.graph.outputs[body.carries :]
-            del body.graph.outputs[body.carries :]
-        node = self._append(op, body, [*operands, *captures])
-        loop = Loop(recorder.graph, node, body.graph)
-        self.check_before(frame, body, loop, node.operands[0] if body.is_while else None)
-        body.same = {entry.value for entry in body.graph.inputs[body.carries + body.rows :]}
-        for inner_node in body.graph.nodes:
-            if body.same.issuperset(inner_node.operands) and not inner_node.has_effect:
-                body.same.update(inner_node.results)
-        body.note_ranges()
+        states = self.written(frame, writes)
+        node, stacks = self._cut_body(frame, name, op, operands, values, states, checks)
         for (storage, *_), value in zip(states, node.results[carries:], strict=False):
             storage.value = value
             storage.generation += 1
@@ -938,13 +909,62 @@ class Loops:
         body.given.clear()  # the tensors of a trace end with it, its nodes may not
         scan.carry, scan.rows = found[:carries], found[carries:]
 
+    def _cut_body(
+        self,
+        frame: Frame,
+        name: str,
+        op: Op,
+        operands: list[Value],
+        outputs: list[Value],
+        states: Sequence[tuple[Storage, Value, Value]],
+        checks: Sequence[CarriedCheck],
+    ) -> tuple[GraphNode, list[Value]]:
+        """Make the nodes of a body a function, and append the loop; also the values to be stacked.
+
+        Written memory and carried checks are further carries, values of the forward body further
+        rows. Only a `while_loop` of unknown length has values to be stacked afterwards.
+
+        operands: of the carry and xs; outputs: of the next carry and rows of ys. states: as
+        `written` gives them.
+        """
+        recorder, body, carries = self.recorder, frame.body, frame.body.carries
+        kept, before = [*frame.kept], [value for _, value, _ in states]
+        inner = [Value(value.type, recorder.graph, None) for value in before]
+        stand_ins = recorder.hosts.present.stand_ins
+        stand_ins.update((x, (value, None)) for x, value in zip(inner, before, strict=True))
+        known = dict(zip(before, inner, strict=True))
+        inner += [check.before for check in checks]
+        inputs = [*frame.stand_ins, *frame.kept.values()]
+        inputs[carries:carries] = inner
+        outputs[carries:carries] = [*(x for *_, x in states), *(check.after for check in checks)]
+        body.carries, body.rows = carries + len(inner), body.rows + len(kept)
+        body.graph, captures = cut(recorder.graph, frame.start, name, inputs, known, outputs)
+        taken = body.graph.inputs[len(inputs) :]
+        stand_ins.update((x.value, (y, None)) for x, y in zip(taken, captures, strict=True))
+        neutral = [recorder.graph.constant(check.neutral, i64) for check in checks]
+        operands[carries:carries] = [*before, *neutral]
+        operands += [self.local(forward.stack_of(value)) for forward, value in kept]
+        stacks: list[Value] = []
+        if op is ops.while_loop and not body.length:  # how many rows they have isn't known yet
+            stacks = body.graph.outputs[body.carries :]
+            del body.graph.outputs[body.carries :]
+        node = self._append(op, body, [*operands, *captures])
+        loop = Loop(recorder.graph, node, body.graph)
+        self.check_before(frame, body, loop, node.operands[0] if body.is_while else None)
+        body.same = {entry.value for entry in body.graph.inputs[body.carries + body.rows :]}
+        for inner_node in body.graph.nodes:
+            if body.same.issuperset(inner_node.operands) and not inner_node.has_effect:
+                body.same.update(inner_node.results)
+        body.note_ranges()
+        return node, stacks
+
     def take_replayed(self, node: GraphNode) -> None:
         """Let rounds take what their calls of Python have done in the run that goes on here."""
         if context.replay and node.has_effect and not self.frames:
             self.recorder.hosts.present.of(node.results)
 
     def run(self, node: GraphNode, operands: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
-        """What a loop or a branch gives now; one that raises, or finds other sizes, is unrolled."""
+        """The present results of a loop or a branch; one that raises is unrolled."""
         try:
             return self.recorder.hosts.now(node, operands)
         except NotOpenError:
@@ -957,7 +977,7 @@ class Loops:
 
     @contextmanager
     def looking(self, variables: Collection[object]) -> Iterator[Frame]:
-        """Note what a round does that Python makes in the block; it may change these cells."""
+        """Note what Python's round in the block does; it may change these cells."""
         frame = Frame(self.recorder, Body(here(), 0, 0, 1, False, None, False), variables)
         self.looks.append(frame)
         try:
@@ -988,7 +1008,7 @@ class Loops:
             self.recorder.hosts.rounds -= 1
 
     def _stand_in(self, frame: Frame, x: TensorCore) -> TensorCore:
-        """What the body gets for a carry or, of rows, for one of them."""
+        """A body's stand-in for a tensor of the carry, or for a row of one of xs."""
         number = len(frame.stand_ins)
         is_row = number >= frame.body.carries
         type = TensorType(x.dtype, x._type.shape[1:]) if is_row else x._type
@@ -1032,7 +1052,7 @@ class Loops:
                 self.unroll("assigns the memory of a tensor")
 
     def memory_of(self, tensor: TensorCore) -> TensorCore:
-        """What shows the memory of a tensor: the same one as long as that isn't assigned."""
+        """A tensor on the memory of another one: the same until its `.data` is assigned."""
         known = self.memories.get(tensor._storage)
         if known is None or known._chain != tensor._chain:
             known = self.memories[tensor._storage] = tensor.data
@@ -1071,11 +1091,11 @@ class Loops:
         return found
 
     def refuse_effects(self, frame: Frame, draws: Collection[GraphNode]) -> None:
-        """Begin again where a round does more than to compute, of which not all is to be done.
+        """Unroll where a round has effects on ways that eager mode wouldn't go.
 
-        A check, or a factorization, may fail on a way that eager mode doesn't go: it is asked then.
+        A check, or a factorization, may fail on such a way: eager mode is asked then.
 
-        draws: what all rounds do, whichever way they go.
+        draws: effects that all ways have in common.
         """
         ranges, nodes = Ranges(frame.ranges), self.recorder.graph.nodes
         known = [_what_is_checked(node) for node in nodes[: frame.start] if node.op is ops.check]
@@ -1288,7 +1308,7 @@ class Loops:
 
 
 def _if_it_runs(loop: Loop, runs: Value, value: Value, otherwise: int) -> Value:
-    """A value from outside of a loop, or what is right if that makes no round."""
+    """A value from outside of a loop, or a valid one if the loop makes no round."""
     return loop.emit(
         lambda: ops.where(runs, value, loop.graph.constant(otherwise, value.dtype)), behind=False
     )

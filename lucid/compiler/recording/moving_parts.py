@@ -29,12 +29,12 @@ _BASIC = (*WHOLE, slice, type(None), type(Ellipsis))
 
 @dataclass(slots=True, eq=False)
 class _Part:
-    """A copy of a part.
+    """A copy of a part of a tensor, where eager mode has a view.
 
     Attributes:
-        whole: the memory that it is a part of; generation: what that was when the two agreed.
-        index, line: the user's.
-        writes: to the copy, which the version of the whole counts already.
+        whole: the memory that it is a part of; generation: its write count when the two agreed.
+        index, line: the user's index and line.
+        writes: how many writes to the copy are counted in the whole's version.
     """
 
     whole: Storage
@@ -44,23 +44,23 @@ class _Part:
     writes: int = 0
 
     def agree(self, whole: TensorCore, copy: TensorCore) -> None:
-        """The copy has been stored in the whole, of which each write to it was one."""
+        """The copy has been stored in the whole: count its writes as writes to the whole."""
         writes = copy._counter.value
         whole._counter.value += writes - self.writes
         self.writes, self.generation = writes, self.whole.generation
 
 
 class MovingParts:
-    """Those of one trace.
+    """The moving parts that one trace has read.
 
     Attributes:
-        by_memory: what has been read.
+        by_memory: the parts, by the memory of the copy.
     """
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self.by_memory: dict[Storage, _Part] = {}
-        self._written: dict[Storage, _Part] = {}  # and not stored yet, by the memory of the whole
+        self._written: dict[Storage, _Part] = {}  # parts to be stored, by the whole's memory
 
     def with_numbers(self, index: Any) -> Any:
         """An index with Python's numbers where NumPy's say places, and tensors in `x[i : i + 8]`.
@@ -87,9 +87,9 @@ class MovingParts:
         return is_int and not context.levels and self._recorder.known(x) is None
 
     def index(self, tensor: TensorCore, index: Any) -> Any:
-        """An index with indices of the graph where it says a place that moves.
+        """An index with index tensors in the place of live ints and ranges.
 
-        That is an int or a range, or several side by side; all else Python looks at.
+        These must be adjacent, and the rest of the index basic; otherwise the index is unchanged.
         """
         parts = list(index) if type(index) is tuple else [index]
         live = [i for i, part in enumerate(parts) if _moves(part)]
@@ -109,9 +109,9 @@ class MovingParts:
         return tuple(parts)
 
     def in_turn(self, index: Any) -> tuple[Any, Any] | None:
-        """Two indices that pick the same one after the other: ranges that move, and vectors.
+        """An index of live ranges and vectors as two indices, to be applied one after the other.
 
-        As in `x[perm, :, top:bottom, left:right]`. None: it isn't made of these.
+        As for `x[perm, :, top:bottom, left:right]`. None: it is no such index.
         """
         if type(index) is not tuple or not any(map(_moves, index)):
             return None
@@ -141,9 +141,9 @@ class MovingParts:
         return self._recorder.constant(first, i64) + arange(count)
 
     def _length(self, length: Any, number: int) -> Any:
-        """The length of a range, which most have at all places; of others it is an open size.
+        """The length of a live range: the same in all calls, or else an open size.
 
-        That isn't computed of the bounds, which are places: these may be 0 or 1.
+        It is a size of its own, not computed from the bounds, which may be 0 or 1.
         """
         if not is_live(length):
             return length
@@ -162,7 +162,7 @@ class MovingParts:
         return found
 
     def index_of_read(self, tensor: TensorCore, index: Any) -> Any:
-        """The same, unless what is read must be a view."""
+        """`index`, unless the line's reads must be views."""
         return index if self.are_looked_at() else self.index(tensor, index)
 
     def are_looked_at(self) -> bool:
@@ -192,9 +192,9 @@ class MovingParts:
             self._written[part.whole] = part
 
     def store(self, whole: TensorCore, index: Any, value: Any) -> _Part | None:
-        """What was read is about to be stored where it was: `rows[at] += x`; the part that it is.
+        """A part is about to be stored where it was read, as by `rows[at] += x`; returns it.
 
-        None: it is no such part.
+        None: the value is no such part.
         """
         part = self.by_memory.get(value._storage) if isinstance(value, TensorCore) else None
         if part is None or part.whole is not whole._storage or not _is_same(part.index, index):

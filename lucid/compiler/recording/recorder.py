@@ -86,7 +86,7 @@ _AT_BORDER = (
 
 
 def _behind(frame: types.FrameType | None, files: tuple[str, ...]) -> types.FrameType | None:
-    """The frame that has called what is in these files."""
+    """The innermost frame, from this one outwards, whose code isn't in these files."""
     while frame is not None and frame.f_code.co_filename in files:
         frame = frame.f_back
     return frame
@@ -96,14 +96,15 @@ class Recorder(TracedMemory):
     """A trace in progress.
 
     Attributes:
-        at_start: what it has known from its start.
-        hosts: the calls of custom Functions that run in Python.
-        loops: those whose body is a function of the graph; ended_loops: those that end on a value.
-        parts: of tensors, at places that move.
-        constant_arrays: those that `numpy()` has given, with the memory of their tensors.
-        exits: what Python has looked at; outside: what the step tells the world.
+        at_start: what the trace knows from its start.
+        hosts: the host calls.
+        loops: loops whose body is a function of the graph; ended_loops: Python loops that end on a
+            value.
+        parts: parts of tensors at places that move.
+        constant_arrays: arrays of constants that `numpy()` has given, with their memory.
+        exits: the values that Python has looked at; outside: the deferred calls.
         effects: Python effects to repeat after each call; foreseen: the numbers that they leave.
-        own_counters: those of what `.data` gave, which count for memory from outside apart.
+        own_counters: version counters of what `.data` gave, which count apart for outer memory.
         bound: entries of an optimizer's dicts that the step has set.
         ctx_change: which attribute of its ctx a backward has changed, for messages.
         scopes: names of the modules and functions of the library's that run.
@@ -167,18 +168,18 @@ class Recorder(TracedMemory):
         return LateRows(x, axis, self.exits)
 
     def rows_in(self, tensors: Any) -> Tensor | None:
-        """The tensors of a list that a loop has filled, or that grows, stacked; None: others."""
+        """The stacked tensors of a filled or growing list; None: it is another list."""
         if type(tensors) is GrowingView:
             return all_stacked(self.exits, tensors.collector, tensors)
         return tensors.whole if is_stacked(tensors) and not has_numbers(tensors) else None
 
     def numbers_in(self, numbers: Any) -> Tensor | None:
-        """The numbers of lists that are given, or filled by a loop; None: they are others."""
+        """A tensor of the numbers of live or filled lists; None: they are other lists."""
         is_part = stands_for_list(numbers) and numbers.is_array()
         return numbers.as_tensor() if is_part or has_numbers(numbers) else rows_of(numbers)
 
     def size_of(self, tensor: TensorCore) -> Any:
-        """The number in a tensor as an open size, if it is looked at as one here; else itself."""
+        """The number in a tensor as an open size, if it is needed as one; else the tensor."""
         type = tensor._type
         if not self.hosts.opened or type.size != 1 or type.dtype.kind != "int":
             return tensor
@@ -187,7 +188,7 @@ class Recorder(TracedMemory):
         return tensor if size is number else size
 
     def shown(self, x: Any) -> Any:
-        """A size or a shape, as who has asked for it sees it: the library, or the user's code."""
+        """A size or a shape as the asking code sees it: open for the library, late for users."""
         if not is_open(x) and type(x) is not Size:
             return x
         frame = _behind(sys._getframe(1), _AT_BORDER)
@@ -526,9 +527,9 @@ class Recorder(TracedMemory):
         return cast(np.ndarray, late)
 
     def share(self, memory: np.ndarray | Storage, beside: Container[Storage] | None = None) -> None:
-        """Begin again if the data of a constant, which Python has, are to be written.
+        """Begin again if memory of a constant that `numpy()` has given is to be written or kept.
 
-        beside: memory of tensors that are kept, as the array is; None: any.
+        beside: memory of kept tensors, if the array is kept; None: it is written.
         """
         for storage, array, line in self.constant_arrays:
             is_shared = beside is None or storage in beside
@@ -628,9 +629,9 @@ class Recorder(TracedMemory):
             raise error from None
 
     def _refuse_shared(self) -> None:
-        """Give up when the step has written an input, and another one shows the same memory.
+        """Give up when the step has written an input whose memory another input shows.
 
-        What a trace computes of that one isn't what eager mode has, which a branch would go by.
+        The trace has other values of that one than eager mode, by which a branch would go.
         """
         written = {cell.value for cell in self.cells.values() if cell.is_written}
         looked_at = len(self.graph.inputs), written
@@ -650,9 +651,9 @@ class Recorder(TracedMemory):
                 self.run_op_by_op(str(error))
 
     def raise_caught(self) -> None:
-        """The same, and give the trace up if an error has been handled that values cause.
+        """As `raise_refused`; also give up if the step has handled an error that values cause.
 
-        Or may be, so that a call goes on op by op that has changed Python objects by then.
+        Or if it may handle one in a call whose host calls have changed Python objects by then.
         """
         self.raise_refused()
         if self.may_catch and self.collector.has_hosts:

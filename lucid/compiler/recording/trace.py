@@ -21,6 +21,7 @@ from lucid.autograd.host_finding import OpenAxis
 from lucid.compiler.guards.calls import GuardCollector
 from lucid.compiler.guards.collector import Substitutes
 from lucid.compiler.guards.events import UnsupportedError, is_supported, listening
+from lucid.compiler.guards.guard import Guard
 from lucid.compiler.guards.mutable_sources import Identity, MutableSource
 from lucid.compiler.guards.restarts import Known, RestartTrace
 from lucid.compiler.guards.table import GuardTable
@@ -200,7 +201,7 @@ def _record(recorder: Recorder, side_effects: SideEffects, call: Call) -> Trace:
     code = getattr(inspect.unwrap(function), "__code__", None)
     if code is not None:
         recorder.graph.location = Location(code.co_filename, code.co_firstlineno)
-    recorder.root = _run.__code__
+    recorder.root = _call.__code__
     try:
         try:
             if not is_supported():
@@ -256,7 +257,7 @@ def _run(
     side_effects: SideEffects,
     call: Call,
 ) -> tuple[Trace, list[weakref.ref[TensorCore]]]:
-    """Run the function, in a frame of its own: no frame may hold a traced tensor afterwards.
+    """Trace the function, in a frame of its own: no frame may hold a traced tensor afterwards.
 
     Gives also what stood for the arguments; nobody should hold it any more.
     """
@@ -265,43 +266,8 @@ def _run(
     grad_enabled = context.grad_enabled
     settle = functools.partial(_settle, recorder, collector, side_effects, stand_ins)
     try:
-        side_effects.enter(stand_ins.values, recorder)
-        for grows in side_effects.growing:
-            collector.let_stand(grows.owner, GrowingView(grows, recorder))
-        for changes in side_effects.arrays:
-            collector.accept(changes.owner, changes.owner)
-            with recording(recorder):
-                collector.let_stand(changes.owner, stand_in_of(recorder, changes.owner))
-        stand_ins.begin()
-        remade = functions_in((stand_ins.args, stand_ins.kwargs), but=call.objects)
-        objects = filter(identity_of_function, call.objects)
-        collector.given_functions = {*map(id, objects), *map(id, remade)}
-        collector.given_cells = cells_in(call.given, but=call.objects)
-        collector.call(function, (), {})
-        collector.take_entry = stand_ins.take_entry
-        in_graph = [changes.owner for changes in side_effects.arrays]
-        collector.written_arrays = functools.partial(recorder.written_arrays, in_graph)
-        try:
-            with recording(recorder), listening(collector):
-                result = function(*stand_ins.args, **stand_ins.kwargs)
-        except (RestartTrace, Exception) as error:
-            if isinstance(error, (RestartTrace, ValueError)):
-                # Python takes a trace function away that raises, and NumPy makes an error of its
-                # own of one that it is given.
-                recorder.raise_refused()
-            if not isinstance(error, RestartTrace):
-                recorder.loops.check_left()
-            if not isinstance(error, (RestartTrace, TraceError)):
-                recorder.raise_earlier()
-            raise
-        finally:
-            if collector.restart is not None:  # whatever the user's code has made of it
-                raise collector.restart from None
-        recorder.raise_caught()
-        recorder.loops.check_left()
-        for end in recorder.endings:
-            end()
-        recorder.parts.finish()
+        _enter_stand_ins(recorder, collector, side_effects, stand_ins, call)
+        result = _call(recorder, function, stand_ins)
         if context.grad_enabled != grad_enabled:
             recorder.run_op_by_op("it leaves another grad mode than it finds")
         recorder.foreseen.put_back()
@@ -316,49 +282,13 @@ def _run(
         stand_ins.put_back()
         collector.look_again()
         with recording(recorder):
-            made = EpilogueBuilder(recorder, stand_ins.handles, call).finish(
-                result, finals, side_effects
-            )
-        side_effects.note_windows(guards, made.finals, made.leaves)
+            builder = EpilogueBuilder(recorder, stand_ins.handles, call)
+            epilogue = builder.finish(result, finals, side_effects)
+        side_effects.note_windows(guards, epilogue.finals, epilogue.leaves)
         settle(failed=False)
         pinned = stand_ins.pinned
         handles = [weakref.ref(h) for i, h in enumerate(stand_ins.handles) if i not in pinned]
-        grads_read = [use for use in recorder.grads.values() if use.was_read]
-        met = [x for x in recorder.cells.values() if x.value.producer is None]
-        cells = [(cell, _strides_of(cell)) for cell in met if cell.kind != "replaced"]
-        kept = Guards(
-            watched=GuardTable([guard for guard in guards if not guard.gated]),
-            gated=GuardTable([guard for guard in guards if guard.gated]),
-            formulas=[*recorder.formulas.values()],
-            grads_read=grads_read,
-            grads_shared=shared_gradients(grads_read, call),
-            asked=collector.asked,
-            pinned=pinned,
-            state={cell.storage for cell, _ in cells if cell.kind == "state"},
-            side_effects=None if side_effects.is_empty else side_effects,
-            sources=side_effects.sources,
-            moving=stand_ins.moving,
-            keys=call.keys,
-            is_own=not side_effects.is_empty and side_effects.keeps_guards,
-        )
-        found = Trace(
-            graph=recorder.graph,
-            function=function,
-            guards=kept,
-            live=[*recorder.live_inputs.values()],
-            cells=cells,
-            epilogue=made,
-            effects=recorder.effects,
-            undo=recorder.undo,
-            path=tuple(recorder.exits.path),
-            questions=tuple(recorder.exits.texts),
-            sizes_asked=recorder.exits.sizes_asked,
-            may_catch=recorder.may_catch,
-            sizes=recorder.sizes if recorder.sizes.symbols else None,
-            sized=recorder.sized,
-            are_given=recorder.has_given_sizes,
-        )
-        return found, handles
+        return _trace_of(recorder, side_effects, stand_ins, call, guards, epilogue), handles
     except BaseException as error:
         try:
             close_blocks(error)
@@ -371,6 +301,108 @@ def _run(
             raise
         _refuse_in_error(error)
         raise
+
+
+def _enter_stand_ins(
+    recorder: Recorder,
+    collector: GuardCollector,
+    side_effects: SideEffects,
+    stand_ins: StandIns,
+    call: Call,
+) -> None:
+    """Put stand-ins where the function finds its state, and tell the collector what they are."""
+    side_effects.enter(stand_ins.values, recorder)
+    for grows in side_effects.growing:
+        collector.let_stand(grows.owner, GrowingView(grows, recorder))
+    for changes in side_effects.arrays:
+        collector.accept(changes.owner, changes.owner)
+        with recording(recorder):
+            collector.let_stand(changes.owner, stand_in_of(recorder, changes.owner))
+    stand_ins.begin()
+    remade = functions_in((stand_ins.args, stand_ins.kwargs), but=call.objects)
+    objects = filter(identity_of_function, call.objects)
+    collector.given_functions = {*map(id, objects), *map(id, remade)}
+    collector.given_cells = cells_in(call.given, but=call.objects)
+    collector.call(side_effects.function, (), {})
+    collector.take_entry = stand_ins.take_entry
+    in_graph = [changes.owner for changes in side_effects.arrays]
+    collector.written_arrays = functools.partial(recorder.written_arrays, in_graph)
+
+
+def _call(recorder: Recorder, function: Callable[..., Any], stand_ins: StandIns) -> Any:
+    """Run the function on stand-ins, then what the library does at its end; the result.
+
+    Raises also what the function was given as an error, or should have been, and has handled.
+    """
+    collector = recorder.collector
+    try:
+        with recording(recorder), listening(collector):
+            result = function(*stand_ins.args, **stand_ins.kwargs)
+    except (RestartTrace, Exception) as error:
+        if isinstance(error, (RestartTrace, ValueError)):
+            # Python takes a trace function away that raises, and NumPy makes an error of its
+            # own of one that it is given.
+            recorder.raise_refused()
+        if not isinstance(error, RestartTrace):
+            recorder.loops.check_left()
+        if not isinstance(error, (RestartTrace, TraceError)):
+            recorder.raise_earlier()
+        raise
+    finally:
+        if collector.restart is not None:  # whatever the user's code has made of it
+            raise collector.restart from None
+    recorder.raise_caught()
+    recorder.loops.check_left()
+    for end in recorder.endings:
+        end()
+    recorder.parts.finish()
+    return result
+
+
+def _trace_of(
+    recorder: Recorder,
+    side_effects: SideEffects,
+    stand_ins: StandIns,
+    call: Call,
+    guards: Sequence[Guard],
+    epilogue: Epilogue,
+) -> Trace:
+    """The trace of what the recorder has recorded."""
+    grads_read = [use for use in recorder.grads.values() if use.was_read]
+    met = [cell for cell in recorder.cells.values() if cell.value.producer is None]
+    cells = [(cell, _strides_of(cell)) for cell in met if cell.kind != "replaced"]
+    kept = Guards(
+        watched=GuardTable([guard for guard in guards if not guard.gated]),
+        gated=GuardTable([guard for guard in guards if guard.gated]),
+        formulas=[*recorder.formulas.values()],
+        grads_read=grads_read,
+        grads_shared=shared_gradients(grads_read, call),
+        asked=recorder.collector.asked,
+        pinned=stand_ins.pinned,
+        state={cell.storage for cell, _ in cells if cell.kind == "state"},
+        side_effects=None if side_effects.is_empty else side_effects,
+        sources=side_effects.sources,
+        moving=stand_ins.moving,
+        keys=call.keys,
+        is_own=not side_effects.is_empty and side_effects.keeps_guards,
+    )
+    return Trace(
+        graph=recorder.graph,
+        function=side_effects.function,
+        guards=kept,
+        live=[*recorder.live_inputs.values()],
+        cells=cells,
+        epilogue=epilogue,
+        effects=recorder.effects,
+        undo=recorder.undo,
+        path=tuple(recorder.exits.path),
+        questions=tuple(recorder.exits.texts),
+        sizes_asked=recorder.exits.sizes_asked,
+        may_catch=recorder.may_catch,
+        sizes=recorder.sizes if recorder.sizes.symbols else None,
+        sized=recorder.sized,
+        are_given=recorder.has_given_sizes,
+    )
 
 
 def _refuse_in_error(error: BaseException) -> None:

@@ -36,11 +36,11 @@ class Gradients:
     `zero_grad` does, and writes into their memory.
 
     Attributes:
-        are_promised: whether there are gradients to promise; is_kept: whether their memory is kept
-            for later calls.
-        others: those that are no array of their own, such as a view, None or a result as well, and
-            those of arguments.
-        spares: batches whose memory may be written; `latest`: the one on the leaves, in a list.
+        are_promised: whether there are lazy gradients; is_kept: whether their memory is kept for
+            later calls.
+        others: gradients that are made at once: of arguments, and those that are None, a view or a
+            result as well.
+        spares: batches whose memory may be written; latest: the batch on the leaves, in a list.
     """
 
     def __init__(
@@ -68,23 +68,23 @@ class Gradients:
         self.latest: list[GradBuffers | None] = [None]
 
     def __del__(self) -> None:
-        """Don't let leaves, their promises and the batches of these keep one another alive."""
+        """Break the cycle of a leaf, its lazy gradient, and the batch of that."""
         for batch in (*self.spares, *self.latest):
             if batch is not None:
                 batch.promises.clear()
 
     @property
     def nbytes(self) -> int:
-        """Of the memory that is kept for later calls."""
+        """The bytes of memory kept for later calls."""
         size = sum(spec.type.nbytes for _, spec in self._promised)
         return size * (len(self.spares) + (self.latest[0] is not None))
 
     def kept_results(self, count: int) -> list[int]:
-        """The numbers of the program's `count` outputs that are no promised gradients."""
+        """The numbers of the program's `count` outputs that are no lazy gradients."""
         return [number for number in range(count) if number not in self._slots]
 
     def share(self, place: int) -> None:
-        """Let native code leave gradients too; `place` is where a leaf has its own, in bytes."""
+        """Let native code leave gradients too; place: the offset of a leaf's gradient, in bytes."""
         self._place = place
         for batch in (*self.spares, *self.latest):
             if batch is not None and self.is_kept:
@@ -113,7 +113,7 @@ class Gradients:
         return batch
 
     def _taken_from_leaves(self) -> GradBuffers | None:
-        """What an earlier call has left on all leaves; None where somebody has seen some of it."""
+        """The batch that an earlier call has left on all leaves; None if some of it was read."""
         with lock:
             first = self._promised[0][0]._gradient
             if not isinstance(first, LazyGrad) or first.batch.was_seen:
@@ -135,7 +135,7 @@ class Gradients:
         return batch
 
     def fill(self) -> None:
-        """Let native code leave gradients where others keep those of all calls before."""
+        """Have a spare batch for native code, even while all earlier ones are in use."""
         if self.is_kept and not self.spares:
             self.spares.append(self.begin())
 
@@ -149,7 +149,7 @@ class Gradients:
         return np.array(words, np.int64)
 
     def leave(self, batch: GradBuffers) -> None:
-        """Promise the gradients to the leaves; the memory of those before is spare now."""
+        """Put lazy gradients on the leaves; the batch before becomes a spare."""
         with lock:
             for leaf, promise in batch.promises:
                 leaf._gradient = promise
@@ -162,7 +162,7 @@ class Gradients:
                     self.retire(ended)
 
     def give_back(self, batch: GradBuffers) -> None:
-        """Be as before `begin`: the call has failed."""
+        """Undo `begin` after a call that has failed."""
         with lock:
             for leaf, promise in batch.promises if batch.was_left else ():
                 if leaf._gradient is None:
@@ -170,7 +170,7 @@ class Gradients:
             self.retire(batch)
 
     def retire(self, batch: GradBuffers) -> None:
-        """Keep memory that no leaf needs any more, or let it go."""
+        """Keep a batch that no leaf needs any more as a spare, or let it go."""
         if self.is_kept and not batch.was_seen and not self.spares:
             self.spares.append(batch)
         else:
@@ -194,7 +194,7 @@ def _slots(spec: OutputSpec | None) -> Iterator[int]:
 
 
 def grad_failure(use: GradUse, call: Call, state: Collection[Storage]) -> str | None:
-    """Why the gradient that a call finds is another one than the step was traced for, if it is.
+    """Why a program doesn't fit the gradient that a call finds; None if it fits.
 
     state: the memory of the step's state.
     """
@@ -217,7 +217,7 @@ def grad_failure(use: GradUse, call: Call, state: Collection[Storage]) -> str | 
 
 
 def shared_gradients(uses: Sequence[GradUse], call: Call) -> list[int]:
-    """For each gradient that a call finds the first of arguments and gradients on its memory."""
+    """For each gradient that a call finds, the first argument or gradient on the same memory."""
     first: dict[Storage, int] = {}
     for number, tensor in enumerate(call.tensors):
         first.setdefault(tensor._storage, number)

@@ -30,10 +30,10 @@ _grad_fn, _view_chain = attrgetter("_grad_fn"), attrgetter("_view_chain")
 
 
 class EndOf(NamedTuple):
-    """Where gradients leave the history of the call whose backward is differentiated.
+    """Where gradients leave the history of an earlier call, whose backward is differentiated.
 
     Attributes:
-        number: among the edges of the node that runs it.
+        number: the edge of that call's `CompiledBackward` at which they go on.
     """
 
     number: int
@@ -61,11 +61,11 @@ class LostBackward(Node):
 
 
 class LostGraph(NamedTuple):
-    """What was behind a result that can't be differentiated any more.
+    """What is left of the history of a result that can't be differentiated any more.
 
     Attributes:
-        type: the result's; message: what a walk through it raises; leaves: to which it came.
-        called: what the result's text says of it.
+        type: the result's type; message: the error of a walk through it.
+        leaves: the leaves that the history led to; called: the node's name in the result's text.
     """
 
     type: TensorType
@@ -81,7 +81,7 @@ class LostGraph(NamedTuple):
 
 
 def lost_graph(result: TensorCore, recorder: TracedMemory) -> LostGraph | None:
-    """What was behind a result that can't be differentiated any more; None for all others."""
+    """The history of a result that can't be differentiated any more; None if it can."""
     if not result.requires_grad:
         return None
     message = result._lost_history()
@@ -141,10 +141,10 @@ class Output:
     """A result that requires grad.
 
     Attributes:
-        positions: its own among the flattened results, and those of others with the same history.
-        name: what it is, in eager mode: `output 0 of Mul`.
-        history: what its text says of its history: `MulBackward`.
-        root: where walks from it begin.
+        positions: the numbers of this and others with the same history among flattened results.
+        name: its name in eager mode's messages: `output 0 of Mul`.
+        history: its node's name in its text: `MulBackward`.
+        root: the edge where walks from it begin.
     """
 
     positions: tuple[int, ...]
@@ -158,10 +158,10 @@ class Layer:
     """Results that don't depend on one another.
 
     Attributes:
-        upstream: results of earlier layers that they depend on, as (layer, number in it).
-        leaves: what they depend on besides.
-        ends: where walks end: at the upstream results, and at the leaves.
-        types: of the outputs.
+        upstream: results of earlier layers that they are computed from, as (layer, number in it).
+        leaves: the leaves that they are computed from otherwise.
+        ends: the edges where walks end: those of the upstream results, then of the leaves.
+        types: the types of the outputs.
     """
 
     outputs: list[Output]
@@ -242,9 +242,9 @@ class Histories:
         slots: Mapping[Any, int],
         function: Callable[..., Any],
     ) -> History:
-        """What is behind results that require grad, with their positions.
+        """The history of results that require grad, given with their positions.
 
-        slots: numbers of outputs, by the memory that they are; function: that was traced.
+        slots: numbers of the program's outputs, by their memory; function: the traced one.
         """
         layers = self._layers(outputs)
         self.slots = slots
@@ -282,9 +282,9 @@ class Histories:
         return layers
 
     def _refuse_divided(self, layers: Sequence[Layer]) -> None:
-        """Give the trace up where an object has hooks in several layers, which run by themselves.
+        """Give the trace up where one object has hooks in several layers, that run separately.
 
-        It may keep what one is given for another, as the hooks around a module do.
+        What one hook keeps for another, as those around a module do, would be lost.
         """
         found: dict[int, int] = {}
         for number, layer in enumerate(layers if len(layers) > 1 else ()):
@@ -309,7 +309,7 @@ class Histories:
     def _leaves(
         self, roots: Sequence[Edge], ends: Collection[Edge]
     ) -> dict[object, tuple[Leaf, Edge]]:
-        """What walks lead to; a leaf that the step made and keeps is none."""
+        """The leaves that walks lead to, but for those that the step made and keeps."""
         outer = self._outer
         nodes = nodes_behind(roots, {*outer, *ends})
         edges = [*roots, *(edge for node in nodes for edge in node._edges)]
@@ -333,7 +333,7 @@ class Histories:
         return tensor if self._recorder.is_outside(tensor) else None
 
     def counter_number(self, tensor: TensorCore) -> int | None:
-        """Which counter of a call's is a tensor's; None: one that calls can't find."""
+        """The number of a tensor's version counter in a call; None: calls can't find it."""
         counter = tensor._counter
         if tensor._storage in self._recorder.grad_leaf_of:
             self._recorder.run_op_by_op(
@@ -376,8 +376,8 @@ class OwnLeaves:
 
     Attributes:
         tensors: the leaves; none where there are others.
-        nodes: those of the leaves; edges: where gradients go; every: the numbers of these.
-        native: the leaves as native code sees them, once it has.
+        nodes: the leaves' nodes; edges: where their gradients go; every: the numbers of the edges.
+        native: the tables of the leaves for native code, once they are made.
     """
 
     def __init__(self, leaves: Sequence[Leaf]) -> None:
@@ -395,14 +395,14 @@ class OwnLeaves:
 
     @property
     def are_leaves(self) -> bool:
-        """Whether there are some, and are leaves still."""
+        """Whether there are any, and all are still leaves."""
         tensors = self.tensors
         has_history = any(map(_grad_fn, tensors)) or any(map(_view_chain, tensors))
         return bool(tensors) and not has_history
 
 
 def leaf_edge(leaf: TensorCore) -> Edge:
-    """Where its gradient goes. The step may ask for it: the flag is set at the end."""
+    """The edge to a leaf, which may begin to require grad at the step's end only."""
     if leaf._grad_fn is not None or leaf._base is not None:
         edge = edge_of(leaf)
         if edge is not None:

@@ -49,31 +49,31 @@ class TracedMemory(SymNumbers):
 
     Attributes:
         cells: buffers met, by storage.
-        guards: Python values that the trace looked at; collector: what watches the others.
+        guards: guards that the library asked for, by text; collector: enters all others.
         positions: arguments' numbers, by the identity of what stands for them.
-        counters: those of tensors from outside that were written, with what they were before.
-        versions: what counters were when they were first looked at, and what they have come to.
+        counters: version counters of tensors from outside that were written, with the count before.
+        versions: counts of version counters when they were first met, and by now.
         containers: numbers of the containers and objects of plain data in arguments, by identity.
         dicts: the classes of these objects, by the identity of the `__dict__`.
-        drawn: copies of containers from outside that stand for these, by identity; at_places:
-            of entries at numbers of the graph, by the identity of what these are entries of.
+        drawn: copies of containers from outside, made for draws, by identity of the container;
+            at_places: records drawn at numbers of the graph, likewise.
         argument_storages: the memory of arguments, which must not be met as state.
-        array_owners: identities of those who own the memory of NumPy arrays that are read; copied:
-            memory of those of which eager mode makes copies.
+        array_owners: identities of the owners of NumPy memory that is read live; copied: memory of
+            arrays that eager mode copies.
         aliases: identities of tensors made in the trace on the memory of concrete ones.
         own: identities of other tensors made in the trace that have data.
-        memories: what tensors from outside showed before the step assigned their `data`;
-            assigned: the same at its end, once what they showed before is back.
-        refusal: the error that the user's code was given, and may have caught; failed: another
-            one, which the values of now cause.
-        root: the code that has called the user's function; may_catch: whether that may handle an
-            error that a run finds.
-        past: in the backward of a call, the nodes of the trace that the call is one of; numbers:
-            live ones that they hold; ends: where gradients leave them, and what stands for that.
-        around: of values of earlier traces' graphs, what they are in this one.
+        memories: the memory of tensors from outside before the step assigned their `data`;
+            assigned: their memory at its end, once the earlier one is back.
+        refusal: the error by which the trace was given up, as the user's code may have caught it;
+            failed: an error of the user's that values of this call have caused.
+        root: the code that calls the user's function; may_catch: whether an `except` in the step
+            may handle an error that a run finds.
+        past: in the backward of a call, the nodes that its trace has left; numbers: the live
+            numbers that they hold; ends: edges where gradients leave them, with their stand-ins.
+        around: values of earlier traces' graphs, with their values in this one's.
         has_histories_outside: whether an argument has been computed, outside, from others.
-        outer: what it computes with that is no argument, and has a history from outside, with its
-            edge; followed: the nodes of such histories that a backward has come to.
+        outer: tensors, no arguments, that the step computes with and that have a history from
+            outside, with its edge; followed: nodes of such histories that a backward has met.
         undo: takes back Python state that was created for the step, and for traces before.
     """
 
@@ -322,7 +322,7 @@ class TracedMemory(SymNumbers):
         return True
 
     def refuse_outer(self) -> None:
-        """Give up when the step computes with such."""
+        """Give up when the step computes with tensors that have a history outside."""
         for tensor, _ in self.outer[:1]:
             self.run_op_by_op(
                 "it computes with a tensor from outside that has a history, and is no argument\n"
@@ -358,7 +358,7 @@ class TracedMemory(SymNumbers):
         self.assigned[id(tensor)] = tensor, tensor._same_memory()
 
     def at_the_end(self, tensor: TensorCore) -> TensorCore:
-        """What shows the memory that a tensor shows once the step has run."""
+        """A tensor on the memory that a tensor has once the step has run."""
         return self.assigned.get(id(tensor), (tensor, tensor))[1]
 
     def note_history(self, tensor: TensorCore) -> None:
@@ -427,7 +427,7 @@ class TracedMemory(SymNumbers):
 
     @contextmanager
     def putting_back(self, put_back: Callable[[], object]) -> Iterator[None]:
-        """Call `put_back()` at the end of the block; else a trace that fails does, first of all.
+        """Call `put_back()` at the end of the block; if the trace fails in it, `restore` does.
 
         Python looks for signals between any two calls: no `finally` is sure to be run to its end.
         What an interrupt has cut short is done again, from the start.
@@ -474,7 +474,7 @@ class TracedMemory(SymNumbers):
 
     @contextmanager
     def noting_failure(self) -> Iterator[None]:
-        """In the block something is found for the values of now; the step may handle its error."""
+        """Note an error raised in the block, which values of this call cause and others may not."""
         try:
             yield
         except Exception as error:

@@ -1,4 +1,4 @@
-"""What a step does in Python after each call, such as a scheduler's: found out before the call."""
+"""Python effects after each call, such as a scheduler's: what they leave is known before it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lucid.tensor.storage import VersionCounter
 
 
 class Entries:
-    """What is in a dict, the elements of tensors there included."""
+    """A copy of a dict's entries, with the elements and versions of tensors among them."""
 
     __slots__ = ("_entries", "_tensors", "owner")
 
@@ -31,7 +31,7 @@ class Entries:
         return self._entries[key]
 
     def are_there(self) -> bool:
-        """Whether just these are there still."""
+        """Whether the dict has just these entries now."""
         owner, entries = self.owner, self._entries
         return (
             len(owner) == len(entries)
@@ -40,7 +40,7 @@ class Entries:
         )
 
     def put(self) -> None:
-        """Let it be there again."""
+        """Restore the dict to these entries."""
         for key in self.owner.keys() - self._entries.keys():
             del self.owner[key]
         for key, value in self._entries.items():
@@ -52,13 +52,13 @@ class Entries:
 
 
 def put_all(found: Sequence[Entries]) -> None:
-    """Let all of it be there again."""
+    """Restore dicts to the entries that they had."""
     for entries in found:
         entries.put()
 
 
 def all_or_nothing(call: Callable[[], object], owners: Sequence[dict[str, Any]]) -> None:
-    """Make a call that changes these dicts; who interrupts it finds them as they were."""
+    """Make a call that changes dicts; after an interrupt they are as they were."""
     before = [*map(Entries, owners)]
     try:
         call()
@@ -69,15 +69,15 @@ def all_or_nothing(call: Callable[[], object], owners: Sequence[dict[str, Any]])
 
 
 class ReplayedEffect:
-    """What is repeated after each call, and what it will leave in dicts.
+    """A Python function that is called again after each call, and sets entries of dicts.
 
-    That is found out before a call, and once: who asks again and finds the dicts as they were is
-    told the same.
+    What it sets is found out before a call, by calling it and restoring the dicts. The result is
+    kept while the dicts stay as they were.
 
     Attributes:
-        call: does it, as a function and its arguments; what: its name, for messages.
-        owners: the dicts whose entries it sets, and those that effects before it set.
-        anew: the keys of lists that it makes anew, each as long as before.
+        call: the function with its arguments; what: its name, for messages.
+        owners: the dicts whose entries it and the effects before it set.
+        anew: the keys of lists that it replaces by new ones, of the same length.
         is_foreseen: whether all that it leaves may be read later in the step, not only numbers:
             code of the user's may do more than set entries.
     """
@@ -100,16 +100,16 @@ class ReplayedEffect:
         self._after: list[Entries] = []
 
     def follow(self, earlier: ReplayedEffect) -> None:
-        """Take place after another one."""
+        """Take place after an earlier effect, whose dicts this one then knows as well."""
         self._earlier = earlier
         known = {id(owner): owner for owner in (*earlier.owners, *self.owners)}
         self.owners = [*known.values()]
 
     def entries(self) -> list[Entries]:
-        """What will be in the dicts, which are as before.
+        """The entries that the dicts will have; the dicts stay as they are.
 
-        What an effect raises comes before the call has changed anything, and the call has nothing
-        to do at its end that could fail.
+        So an effect's error comes before the call has changed anything, and nothing at the call's
+        end can fail.
         """
         missing: list[ReplayedEffect] = []
         known: ReplayedEffect | None = self
@@ -131,9 +131,10 @@ class ReplayedEffect:
         return bool(self._before) and all(entries.are_there() for entries in self._before)
 
     def _find(self, before: list[Entries]) -> None:
-        """Find what will be in the dicts, which are left so; `before`: what is, of these and more.
+        """Find the entries that the dicts will have, and leave the dicts with them.
 
-        What effects before it leave is known.
+        before: the entries by now, of these dicts and further ones; those that the earlier effect
+        leaves are known.
         """
         put_all(before if self._earlier is None else self._earlier._after)
         self.call()
@@ -152,5 +153,5 @@ class ReplayedEffect:
             self.forget()
 
     def forget(self) -> None:
-        """The call has come to its end: the next one may find others."""
+        """Forget what was found, at the end of a call: the next one may find other entries."""
         self._before, self._after = [], []

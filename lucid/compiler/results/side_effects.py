@@ -56,7 +56,7 @@ from lucid.tensor.write_locks import TRACING, Keys
 
 
 def restart_to_bind(sources: Sequence[MutableSource]) -> RestartTrace:
-    """The step binds places that hold its state: they are arguments of the next trace."""
+    """The restart for places that the step binds: what they hold is an argument from then on."""
     found = {source.identity: source for source in sources}
     bound.update(found)
     text = ", ".join(source.path for source in sources)
@@ -72,10 +72,10 @@ def holds_state(value: Any) -> bool:
 
 
 def inside(known: Collection[MutableSource]) -> frozenset[Identity]:
-    """Places in what other places hold, which is an argument with all that is in it.
+    """The places in values of other places: such a value is an argument with all that is in it.
 
-    A step that changes an object and then binds its place has both; at the next call another object
-    is there, and the place in this one is no business of the step's any more.
+    A step that changes an object and then binds the object's place has both as sources. At the next
+    call another object is there, so the place in the earlier object isn't the step's any more.
     """
     apart = (DynamicNumber, GrowingList, ChangingArray)
     places = [x for x in known if not isinstance(x, apart)]
@@ -96,11 +96,11 @@ def _parts_of(value: Any) -> set[int]:
 
 @dataclass(slots=True, eq=False)
 class _Window:
-    """A list of numbers in a place at which each call leaves another one.
+    """A list of numbers, in a place where each call leaves another one: guards follow it.
 
     Attributes:
-        final: which of what is bound that is; key: of the place; lists: who has to know it;
-            guards: those of the place.
+        final: the number of the place among `SideEffects.bound`; key: the place's key.
+        lists: the sources whose owner is the list; guards: those that expect the list.
     """
 
     final: int
@@ -109,7 +109,7 @@ class _Window:
     guards: Sequence[Guard]
 
     def move(self, found: list[Any]) -> None:
-        """Let the list that a call has left be the one that the next one finds."""
+        """Let sources and guards expect the list that a call has left."""
         for source in self.lists:
             source.owner = found
         for guard in self.guards:
@@ -120,9 +120,9 @@ class _Window:
 
 
 def _standing(known: Collection[MutableSource]) -> list[MutableSource]:
-    """Copies of the places; of a list in one of them, which the step binds anew, what is there now.
+    """Copies of sources; one of a growing list that is bound anew has the list there now.
 
-    Where that is no such list any more, or the trace has it as an argument, the place itself.
+    If its place holds no list of numbers any more, or is a source itself, a copy of the place.
     """
     found: dict[Identity, MutableSource] = {}
     whole = {x.identity for x in known}
@@ -141,10 +141,10 @@ class SideEffects:
     Attributes:
         read: the places whose state is an argument.
         bound: the places that get a new value.
-        numbers: places that hold numbers, and that it only reads.
-        growing: lists that grow, which it reads as far as it needs; windows: those at places where
-            it leaves others.
-        arrays: those that change, which it reads and writes where they lie.
+        numbers: places of numbers that it only reads, live.
+        growing: growing lists, of which it reads what it needs; windows: those of them whose places
+            it binds to other lists.
+        arrays: changing arrays, which it reads and writes in their memory.
     """
 
     def __init__(self, function: Callable[..., Any], known: Collection[MutableSource]) -> None:
@@ -191,7 +191,7 @@ class SideEffects:
 
     @property
     def unguarded(self) -> frozenset[Identity]:
-        """What the step reads at each call."""
+        """The places that need no guards, since the step reads them at each call."""
         found = (*self.read, *self.numbers, *self.growing, *self.arrays)
         return frozenset(source.identity for source in found)
 
@@ -211,9 +211,9 @@ class SideEffects:
 
     @property
     def claims(self) -> Keys:
-        """What other threads may not do meanwhile: work with the owners of the places, or trace.
+        """Claims against other threads: the owners of the places, and tracing.
 
-        A trace has stand-ins in its places.
+        A trace would have stand-ins in places.
         """
         sources = (*self.read, *self.bound, *self.growing, *self.arrays)
         moving = [source for window in self.windows for source in window.lists]
@@ -233,7 +233,7 @@ class SideEffects:
 
     @property
     def bound_elsewhere(self) -> set[int]:
-        """The identities of those that it changes and finds by itself."""
+        """The identities of the containers and objects outside of arguments that it changes."""
         return {source.identity[0] for source in self.bound if not _is_given(source)}
 
     def values(self) -> list[Any]:
@@ -243,7 +243,7 @@ class SideEffects:
     # ------------------------------------------------------------------ while tracing
 
     def enter(self, values: Sequence[Any], recorder: TracedMemory) -> None:
-        """Put what stands for the arguments into the places."""
+        """Put stand-ins into the places."""
         for number in self.numbers:
             number.enter(recorder)
         self._given = values  # before the first is put: an interrupt has them put back
@@ -258,9 +258,9 @@ class SideEffects:
         recorder: TracedMemory,
         of_arguments: Sequence[tuple[MutableSource, Any]],
     ) -> list[Any]:
-        """Find what was bound and to what; then put everything back.
+        """Find the places that were bound, put everything back, and return their final values.
 
-        of_arguments: what was changed in arguments, and to what.
+        of_arguments: places in arguments that were changed, with their final values.
 
         Raises: `RestartTrace`.
         """
@@ -302,9 +302,10 @@ class SideEffects:
         collector: GuardCollector,
         recorder: TracedMemory,
     ) -> None:
-        """Raise `RestartTrace` where there are places that the trace must know from its start.
+        """Raise `RestartTrace` for bound places whose contents must be arguments of the trace.
 
-        Those of state that it makes, as an optimizer's first step does, aren't there at its start.
+        Places in state that the trace has made, as an optimizer's first step does, give it up: the
+        next trace can't find them at its start.
         """
         standing = {x.place.identity for x in self.growing if x.place is not None}
         new: list[MutableSource] = [
@@ -333,9 +334,9 @@ class SideEffects:
     def note_windows(
         self, guards: Sequence[Guard], finals: Sequence[OutputSpec], leaves: Sequence[OutputSpec]
     ) -> None:
-        """Find the lists that each call makes for a place, and that are known by it alone.
+        """Find the windows: growing lists that each call binds anew, at no other place.
 
-        All others are found there again as whatever Python has bound anew.
+        Other lists that are bound anew are found again by `follow`, as any container.
         """
         places = {source.identity: number for number, source in enumerate(self.bound)}
         kept = {id(x.value) for x in leaves if type(x) is Constant}
@@ -356,7 +357,7 @@ class SideEffects:
                 guard.moves = True
 
     def put_back(self) -> None:
-        """Take what stood for the arguments out of the places again."""
+        """Take the stand-ins out of the places again."""
         for number in self.numbers:
             number.leave()
         if self._given:
@@ -380,8 +381,8 @@ class SideEffects:
     def deliver(self, finals: Sequence[Any], call: Call, appended: list[None]) -> None:
         """Bind the places after a call; one that was interrupted can be done again.
 
-        appended: what additions to lists have returned so far. One instruction of Python's adds
-        and notes that.
+        appended: one None for each addition to a list that was made: a single call of C adds and
+            notes that, so no addition is made twice.
         """
         if self._is_in_arguments:
             call.owners()  # before any of them changes
@@ -398,7 +399,7 @@ class SideEffects:
 
 
 def _is_of_place(guard: Guard, place: MutableSource, found: Any) -> bool:
-    """Whether a guard looks at a place, or at its container, and knows a list by that alone."""
+    """Whether a guard is of a place or its container, and expects a list there and nowhere else."""
     if isinstance(guard, ContentsGuard):
         parts = guard.expected
         entries = [*parts.values()] if isinstance(parts, dict) else parts
@@ -410,7 +411,7 @@ def _is_of_place(guard: Guard, place: MutableSource, found: Any) -> bool:
 
 
 def _is_given(source: MutableSource) -> bool:
-    """Whether it is in an argument, or a property of one: each call has another."""
+    """Whether a source is in an argument, or a property of one, and so another one in each call."""
     return isinstance(source, ArgumentSource) or (
         isinstance(source, TensorProperty) and source.position >= 0
     )

@@ -49,10 +49,10 @@ class Kept(NamedTuple):
     """A tensor that a node saved, and that must not be written before the node has read it.
 
     Attributes:
+        counter: the number of its version counter in a call; see `Histories`.
         writes: how often the step itself has written it since.
-        counter: the number of its version counter among those that a call finds again.
-        name: what it is, for messages: `output 0 of Mul`.
-        argument: its position, if it is one: each call names the history that it has.
+        name: its name for messages: `output 0 of Mul`.
+        argument: its position among the arguments, whose names each call knows; else -1.
     """
 
     counter: int
@@ -63,7 +63,7 @@ class Kept(NamedTuple):
 
 
 class Source(NamedTuple):
-    """Where a call has something that its backward is given: an output or an input."""
+    """Where a call has an array for its backward: an output of the program, or an input."""
 
     is_output: bool
     number: int
@@ -72,26 +72,26 @@ class Source(NamedTuple):
 class Tape:
     """The nodes behind the results of a trace, and what a call must keep for them.
 
-    A backward that is itself differentiated sees histories within custom forwards as well. What
-    these need it computes again, from what is kept.
+    A backward that is itself differentiated sees histories within custom forwards as well, and
+    computes the values that these need again, from what is kept.
 
     Args:
         roots: the results' edges. ends: edges where history from outside begins.
 
     Attributes:
-        goes_on: whether the nodes lead to those of another tape, whose backward the trace is.
-        kept: per node that saved something what of that others can write.
-        sources: of what each call keeps: saved arguments and results, and the residuals; types: of
-            what is there.
-        custom: the nodes in `kept` of custom Functions.
-        tensors: those from outside that nodes saved; arguments: the same of arguments, by position.
-        is_written: whether the step has written something that a node saved.
-        checked: numbers of the version counters of what nodes saved.
-        formulas: of the Python numbers that each call keeps.
-        cut: which values are residuals, and what is computed again.
-        sizes: the open ones of the trace, which each call has for itself; None: there are none.
-        lengths: types of arrays without elements that have them.
-        needs_sizes: whether backwards are to be made for such that are known.
+        goes_on: whether the traced function is itself a backward: nodes lead to another tape's.
+        kept: for each node that saved something, the saved tensors that others can write.
+        sources: where each call has what it keeps: saved arguments and results, then residuals;
+            types: the types of these.
+        custom: the nodes of custom Functions in `kept`.
+        tensors: tensors from outside that nodes saved; arguments: positions of saved arguments.
+        is_written: whether the step has written a tensor that a node saved.
+        checked: the numbers of the version counters of saved tensors.
+        formulas: the formulas of the live numbers that each call keeps.
+        cut: which values are residuals, and which are computed again.
+        sizes: the open sizes of the trace, of which each call has its own; None: there are none.
+        lengths: types of arrays without elements, whose shapes have these sizes.
+        needs_sizes: whether each backward is made for known sizes.
     """
 
     def __init__(
@@ -157,9 +157,9 @@ class Tape:
     def _read_around(
         self, recorder: TracedMemory, contents: Contents, others: Iterable[Value] = ()
     ) -> None:
-        """Keep for what is saved in the round of a loop what a round computes it from.
+        """Keep, for values saved in a loop's body, the outer ones that a round computes them from.
 
-        others: of bodies, which a round of their backward reads as well.
+        others: values of bodies that the backward of a round reads as well.
         """
         within = {s: value for s, value in contents.items() if value.graph in self._bodies}
         pending = [*within.values(), *others]
@@ -187,10 +187,10 @@ class Tape:
         *,
         with_hidden: bool,
     ) -> Any:
-        """What `walk` returns; in it stand-ins hold what a call has kept.
+        """What `walk()` returns, called while the stand-ins hold what a call has kept.
 
-        given: in the order of the sources. numbers: in that of `formulas`. with_hidden: whether
-        histories within custom forwards are seen.
+        given: tensors, in the order of the sources. numbers: in the order of `formulas`.
+        with_hidden: whether histories within custom forwards are seen.
         """
         if len(given) >= len(self.sources):  # else all is freed that was saved
             self._lay_out(recorder, [*map(recorder.value_of, given)], with_hidden)
@@ -203,7 +203,7 @@ class Tape:
             return walk()
 
     def _lay_out(self, recorder: TracedMemory, given: Sequence[Value], with_hidden: bool) -> None:
-        """Let stand-ins hold what was kept, or what follows from that."""
+        """Let stand-ins hold the values that were kept, or that are computed again from them."""
         count = len(self._live)
         for storage, value in zip(self._live, given, strict=False):
             recorder.hold(storage, value)
@@ -237,7 +237,7 @@ class Tape:
 
 
 def is_read(node: Node) -> bool:
-    """Whether a walk needs what the node saved, as far as one has shown."""
+    """Whether a walk needs what the node saved, as far as earlier walks have shown."""
     return getattr(node, "_has_read", None) is not False
 
 
@@ -246,7 +246,7 @@ def nodes_behind(
 ) -> list[Node]:
     """The nodes that a walk from the roots comes to before the ends, those of leaves included.
 
-    Those in `met` it goes around, and adds what it comes to.
+    met: nodes that aren't followed; the found ones are added.
     """
     met = set() if met is None else met
     pending: list[Node] = []
@@ -264,7 +264,7 @@ def nodes_behind(
 
 
 def _nodes_within(nodes: Sequence[Node], ends: Collection[Edge]) -> list[Node]:
-    """Further ones that a walk would come to from what the nodes saved."""
+    """The further nodes behind the tensors that some nodes saved."""
     met = {*nodes}
     found: list[Node] = []
     stack = [*nodes]
@@ -295,12 +295,12 @@ class Holdings:
     """Puts stand-ins in the place of tensors that nodes hold, and chooses what calls keep for them.
 
     Attributes:
-        contents: what the memory of stand-ins holds at the end of the trace, where each call has
-            another content.
-        saved: memory, the step's state included, that nodes saved.
-        given: values of the trace's graph that a backward is given besides what is live, in the
-            order of the sources, which have that as well, first.
-        state: memory of the step's state that it finds by itself, by the value that is there.
+        contents: the values that stand-ins' memory holds at the end of the trace, where each call
+            has others.
+        saved: the memory of saved tensors, the step's state included.
+        sources: where a call has what its backward is given: first live memory, then `given`.
+        given: the residuals and saved values that a backward is given.
+        state: the step's state that a backward finds by itself, by its value.
         outer: identities of containers from outside that contexts hold.
     """
 
@@ -327,7 +327,7 @@ class Holdings:
         self._unwritten: dict[Value, TensorCore] = {}  # state of which a walk looks at the version
 
     def replace(self, node: Node) -> None:
-        """Replace those of one node; one of an earlier trace has stand-ins already."""
+        """Replace the tensors of one node; nodes of an earlier trace have stand-ins already."""
         if node in self._recorder.past:
             for entry in saved_by(node):
                 if entry.tensor is not None:
@@ -401,7 +401,7 @@ class Holdings:
         return made
 
     def _stand_in(self, tensor: TensorCore) -> TensorCore:
-        """A tensor without data for one that each call has anew; one on the same memory else."""
+        """A tensor without data, for one that each call makes anew; else one on the same memory."""
         known = self._stand_ins.get(id(tensor))
         if known is not None:
             return known[1]
@@ -438,16 +438,16 @@ class Holdings:
             self.contents.setdefault(stand_in, storage.value)
 
     def take_live(self) -> Contents:
-        """Take out what no node has saved, where a call has it: it may be written unnoticed."""
+        """Take out contents that no node saved, but a call has: writes to them aren't noticed."""
         found = {s: self._source(s, x) for s, x in self.contents.items() if s not in self.saved}
         sources = {storage: source for storage, source in found.items() if source is not None}
         self.sources += sources.values()
         return {storage: self.contents.pop(storage) for storage in sources}
 
     def cut(self, contents: Contents, checked: Collection[Storage]) -> Cut:
-        """The residuals, which become outputs of the graph.
+        """Choose the residuals, which become outputs of the graph.
 
-        checked: memory of which a walk finds out if it was written; other is kept as it was.
+        checked: memory whose versions a walk checks; other memory is kept as a copy.
         """
         graph = self._recorder.graph
         equal = equal_values(graph)
@@ -477,7 +477,7 @@ class Holdings:
         return decided
 
     def again(self, wanted: Collection[Value], cut: Cut) -> list[GraphNode]:
-        """What computes further values from what is kept, and from inputs that are kept for it."""
+        """The nodes that compute further values from what is kept; inputs for them are kept too."""
         graph = self._recorder.graph
         known = {*self.given, *self.state, *(x for node in cut.repeated for x in node.results)}
         while True:
@@ -530,7 +530,7 @@ def _on(cell: Cell) -> TensorCore:
 def as_recorded(
     nodes: Sequence[Node], numbers: Sequence[Any], outer: Collection[int], recorder: TracedMemory
 ) -> Iterator[None]:
-    """Let contexts be in the block as forward left them, with numbers of a call; then again.
+    """Restore contexts to what forward left, with a call's numbers, in the block and after it.
 
     outer: identities of containers that weren't forward's own.
     """
@@ -556,7 +556,7 @@ def as_recorded(
 
 
 class _Number:
-    """In the place of a live number that a ctx holds: its own among those of a call."""
+    """Takes the place of a live number that a ctx holds: its number among those of a call."""
 
     __slots__ = ("number",)
 
@@ -588,15 +588,15 @@ def hooks_of(node: Node) -> list[Callable[..., Any]]:
 
 
 def tensors_of_users(node: Node) -> list[TensorCore]:
-    """Those in attributes that users gave a node."""
+    """The tensors in attributes that users gave a node."""
     leaves, _ = flatten([vars(node)[name] for name in names_of_users(node)])
     return [leaf for leaf in leaves if isinstance(leaf, TensorCore)]
 
 
 def refers_to_trace(value: Any, recorder: TracedMemory) -> bool:
-    """Whether an object or a hook holds what stands for tensors and numbers in a trace.
+    """Whether an object or a hook holds stand-ins of a trace, for tensors or numbers.
 
-    A tensor from outside, such as a parameter, stands for nothing but itself.
+    A tensor from outside, such as a parameter, is none.
     """
     stack: list[Any] = [value]
     seen: set[int] = set()
