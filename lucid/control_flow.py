@@ -1,7 +1,7 @@
 """Control flow over tensors: `cond`, `while_loop`, `fori_loop`, `scan` and `map`.
 
 In eager mode they are what their Python says. A compiled step records the functions of a loop once,
-as the body of an op that runs it natively, round by round (`compiler/recording/loops.py`).
+as the body of an op that runs it natively, round by round (`compiler/recording/loops/loops.py`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any, cast
 
 from lucid.autograd.modes import no_grad
 from lucid.autograd.rounds import Recurrence, one_by_one
-from lucid.compiler.recording.branches import record_cond
-from lucid.compiler.recording.loops import record_scan, record_while
+from lucid.compiler.recording.loops.branches import record_cond
+from lucid.compiler.recording.loops.loops import record_scan, record_while
 from lucid.docstrings import maps
 from lucid.functions.arguments import integer, kind_of, listed
 from lucid.functions.border import explain_calls

@@ -20,7 +20,7 @@ import pytest
 from fuzzing import many
 
 import lucid
-from lucid.compiler.recording import ended_loops
+from lucid.compiler.recording.loops import ended_loops
 from lucid.ir.types import f64
 from lucid.tensor.tree import flatten
 

@@ -16,7 +16,7 @@ from fuzzing import many
 import lucid
 import lucid.nn.functional as F
 from lucid import nn
-from lucid.compiler.recording import python_loops
+from lucid.compiler.recording.loops import python_loops
 from lucid.ir.types import f64
 from lucid.tensor.tree import flatten
 from lucid.utils.checkpoint import checkpoint

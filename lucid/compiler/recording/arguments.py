@@ -35,11 +35,11 @@ from lucid.compiler.inputs.signature import (
     live_text,
     sizes_seen,
 )
-from lucid.compiler.recording.late_arrays import LateArray
-from lucid.compiler.recording.late_sequences import LateSequence
+from lucid.compiler.recording.late.late_arrays import LateArray
+from lucid.compiler.recording.late.late_sequences import LateSequence
+from lucid.compiler.recording.late.texts import text_of
 from lucid.compiler.recording.names import identifier
 from lucid.compiler.recording.recorder import Recorder
-from lucid.compiler.recording.texts import text_of
 from lucid.compiler.results.histories import ExternalGradFn
 from lucid.ir.classes import isinstance
 from lucid.ir.errors import TraceError

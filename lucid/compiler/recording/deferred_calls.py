@@ -28,8 +28,8 @@ from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.hosts.state import reachable
 from lucid.compiler.inputs.objects import SCALARS
 from lucid.compiler.inputs.scalars import is_live
-from lucid.compiler.recording.late_numbers import LateList
-from lucid.compiler.recording.texts import TEXTS, is_number_or_text, is_of_call, written
+from lucid.compiler.recording.late.late_numbers import LateList
+from lucid.compiler.recording.late.texts import TEXTS, is_number_or_text, is_of_call, written
 from lucid.ir.classes import isinstance
 from lucid.ir.location import Location, here, warning_at
 from lucid.ir.whose_code import PRINT, is_users

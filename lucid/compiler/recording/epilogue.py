@@ -31,12 +31,12 @@ from lucid.compiler.inputs.objects import SCALARS, know_by_identity
 from lucid.compiler.inputs.scalars import is_live
 from lucid.compiler.inputs.signature import Call
 from lucid.compiler.recording.deferred_calls import DeferredCall
-from lucid.compiler.recording.filled_lists import FilledList
-from lucid.compiler.recording.growing_lists import settled
-from lucid.compiler.recording.late_arrays import LateArray
-from lucid.compiler.recording.loops import RegionNode
+from lucid.compiler.recording.late.filled_lists import FilledList
+from lucid.compiler.recording.late.growing_lists import settled
+from lucid.compiler.recording.late.late_arrays import LateArray
+from lucid.compiler.recording.late.texts import is_of_call
+from lucid.compiler.recording.loops.loops import RegionNode
 from lucid.compiler.recording.recorder import Recorder
-from lucid.compiler.recording.texts import is_of_call
 from lucid.compiler.results.histories import Histories, History, calls_users, lost_graph
 from lucid.compiler.results.output_specs import (
     Constant,

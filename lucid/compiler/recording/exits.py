@@ -20,7 +20,7 @@ from lucid.compiler.guards.collector import at_line
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.scalars import WHOLE, Composite, SymScalar, is_known_before
 from lucid.compiler.inputs.signature import is_of_argument
-from lucid.compiler.recording.late_numbers import LateList, LateScalar, LateSize, extent_of
+from lucid.compiler.recording.late.late_numbers import LateList, LateScalar, LateSize, extent_of
 from lucid.ir import ops
 from lucid.ir.extents import LEAST, MOST, Extent, is_open
 from lucid.ir.graph import computation_of

@@ -18,7 +18,7 @@ from lucid.compiler.hosts.state import Surroundings
 from lucid.compiler.inputs.objects import SCALARS, is_same
 from lucid.compiler.inputs.scalars import Number, SymScalar, is_live
 from lucid.compiler.recording.hooks import item_of
-from lucid.compiler.recording.texts import tree_now
+from lucid.compiler.recording.late.texts import tree_now
 from lucid.compiler.results.replayed_effects import Entries, ReplayedEffect, put_all
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore

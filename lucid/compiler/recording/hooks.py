@@ -12,7 +12,7 @@ from lucid.compiler.guards.collector import at_line
 from lucid.compiler.guards.events import unheard
 from lucid.compiler.guards.guard import instance_dict
 from lucid.compiler.inputs.scalars import is_live
-from lucid.compiler.recording.repetition import Repetition
+from lucid.compiler.recording.loops.repetition import Repetition
 from lucid.ir.location import here, takers
 from lucid.tensor.context import context
 

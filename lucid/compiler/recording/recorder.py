@@ -25,27 +25,27 @@ from lucid.compiler.inputs.late import now_of
 from lucid.compiler.inputs.present import evaluate
 from lucid.compiler.inputs.scalars import SymScalar, is_live, seen
 from lucid.compiler.inputs.sharing import Sharing
-from lucid.compiler.recording import texts
 from lucid.compiler.recording.deferred_calls import DeferredCalls
-from lucid.compiler.recording.drawn_records import all_stacked
-from lucid.compiler.recording.ended_loops import EndedLoops
 from lucid.compiler.recording.exits import Exits
-from lucid.compiler.recording.filled_lists import has_numbers, is_stacked
 from lucid.compiler.recording.foreseen import Foreseen
-from lucid.compiler.recording.growing_lists import GrowingView
-from lucid.compiler.recording.iterables import LateRows
-from lucid.compiler.recording.late_arrays import (
+from lucid.compiler.recording.late import texts
+from lucid.compiler.recording.late.drawn_records import all_stacked
+from lucid.compiler.recording.late.filled_lists import has_numbers, is_stacked
+from lucid.compiler.recording.late.growing_lists import GrowingView
+from lucid.compiler.recording.late.iterables import LateRows
+from lucid.compiler.recording.late.late_arrays import (
     LateArray,
     LateObject,
     NeedsDataError,
     of_numpy,
     stand_in_of,
 )
-from lucid.compiler.recording.late_numbers import extent_of
-from lucid.compiler.recording.late_sequences import repeated, rows_of
-from lucid.compiler.recording.loops import Loops
-from lucid.compiler.recording.moving_parts import MovingParts
-from lucid.compiler.recording.texts import LateText
+from lucid.compiler.recording.late.late_numbers import extent_of
+from lucid.compiler.recording.late.late_sequences import repeated, rows_of
+from lucid.compiler.recording.late.moving_parts import MovingParts
+from lucid.compiler.recording.late.texts import LateText
+from lucid.compiler.recording.loops.ended_loops import EndedLoops
+from lucid.compiler.recording.loops.loops import Loops
 from lucid.compiler.results.histories import ExternalGradFn
 from lucid.compiler.results.memory import TracedMemory
 from lucid.ir import ops

@@ -49,10 +49,10 @@ from lucid.compiler.inputs.scalars import (
     live_function,
 )
 from lucid.compiler.recording.deferred_calls import Augmented
-from lucid.compiler.recording.drawn_records import draw_records, is_container, record_at
-from lucid.compiler.recording.filled_lists import has_numbers, is_stacked
-from lucid.compiler.recording.growing_lists import GrowingView
-from lucid.compiler.recording.iterables import (
+from lucid.compiler.recording.late.drawn_records import draw_records, is_container, record_at
+from lucid.compiler.recording.late.filled_lists import has_numbers, is_stacked
+from lucid.compiler.recording.late.growing_lists import GrowingView
+from lucid.compiler.recording.late.iterables import (
     MAKERS,
     LateIterable,
     is_iterable,
@@ -60,26 +60,24 @@ from lucid.compiler.recording.iterables import (
     iterable_of,
     may_be_iterable,
 )
-from lucid.compiler.recording.late_arrays import (
+from lucid.compiler.recording.late.late_arrays import (
     LateArray,
     NeedsDataError,
     computed,
     of_numpy,
     stand_in_of,
 )
-from lucid.compiler.recording.late_numbers import (
+from lucid.compiler.recording.late.late_numbers import (
     LateList,
     LateScalar,
     LateSize,
     is_close,
     place_of,
 )
-from lucid.compiler.recording.late_sequences import REDUCTIONS, of_lists
-from lucid.compiler.recording.list_items import AnyItem, for_each
-from lucid.compiler.recording.loop_code import loop_behind
-from lucid.compiler.recording.optional_rows import OptionalRow, without_none
-from lucid.compiler.recording.python_loops import rounds
-from lucid.compiler.recording.texts import (
+from lucid.compiler.recording.late.late_sequences import REDUCTIONS, of_lists
+from lucid.compiler.recording.late.list_items import AnyItem, for_each
+from lucid.compiler.recording.late.optional_rows import OptionalRow, without_none
+from lucid.compiler.recording.late.texts import (
     TEXTS,
     WRITERS,
     Answers,
@@ -93,6 +91,8 @@ from lucid.compiler.recording.texts import (
     joined,
     table_of,
 )
+from lucid.compiler.recording.loops.loop_code import loop_behind
+from lucid.compiler.recording.loops.python_loops import rounds
 from lucid.compiler.results.pytree import DICTS
 from lucid.functions.from_data import as_tensor, asarray, from_numpy
 from lucid.ir.classes import isinstance

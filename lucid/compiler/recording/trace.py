@@ -30,12 +30,12 @@ from lucid.compiler.inputs.functions import Kept, cells_in, functions_in, identi
 from lucid.compiler.inputs.objects import visit_leaves
 from lucid.compiler.inputs.scalars import SymSource
 from lucid.compiler.inputs.signature import Call, name_of, named_arguments
-from lucid.compiler.recording import texts
 from lucid.compiler.recording.arguments import StandIns
 from lucid.compiler.recording.epilogue import Epilogue, EpilogueBuilder
-from lucid.compiler.recording.growing_lists import GrowingView
 from lucid.compiler.recording.guards import Guards
-from lucid.compiler.recording.late_arrays import stand_in_of
+from lucid.compiler.recording.late import texts
+from lucid.compiler.recording.late.growing_lists import GrowingView
+from lucid.compiler.recording.late.late_arrays import stand_in_of
 from lucid.compiler.recording.names import name_gradients, name_inputs
 from lucid.compiler.recording.recorder import Recorder, recording
 from lucid.compiler.recording.stand_in_functions import StandInFunctions

@@ -128,7 +128,7 @@ class Tape:
         self.checked = {entry.counter for entry in entries}
         holdings = Holdings(recorder, histories, self.formulas)
         self._functions = {**recorder.graph.functions}
-        self._bodies: dict[Graph, Any] = {}  # of region ops: `recording/loops.py`
+        self._bodies: dict[Graph, Any] = {}  # of region ops: `recording/loops/loops.py`
         for node in (*self._nodes, *hidden):
             self._bodies.update(node._inner_bodies())
         self._within: Contents = {}

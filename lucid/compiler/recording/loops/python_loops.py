@@ -28,12 +28,12 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from lucid.compiler.inputs.scalars import is_known_before, is_live
-from lucid.compiler.recording.ended_loops import Iteration
-from lucid.compiler.recording.iterables import LateIterable
-from lucid.compiler.recording.late_numbers import LateScalar, LateSize, extent_of
-from lucid.compiler.recording.loop_code import LookCode, LoopCode, code_between, code_of_loop
-from lucid.compiler.recording.loop_state import LoopState, number_of
-from lucid.compiler.recording.loops import Loops, loops_here, unrolling
+from lucid.compiler.recording.late.iterables import LateIterable
+from lucid.compiler.recording.late.late_numbers import LateScalar, LateSize, extent_of
+from lucid.compiler.recording.loops.ended_loops import Iteration
+from lucid.compiler.recording.loops.loop_code import LookCode, LoopCode, code_between, code_of_loop
+from lucid.compiler.recording.loops.loop_state import LoopState, number_of
+from lucid.compiler.recording.loops.loops import Loops, loops_here, unrolling
 from lucid.functions.creation import arange
 from lucid.ir import ops
 from lucid.ir.extents import is_open

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lucid.autograd.node import Edge, Gradients
-from lucid.compiler.recording.loops import (
+from lucid.compiler.recording.loops.loops import (
     Body,
     Frame,
     Loops,

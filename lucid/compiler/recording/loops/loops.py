@@ -59,9 +59,9 @@ from lucid.autograd.saved import FREED, SavedTensor
 from lucid.compiler.guards.age import Age
 from lucid.compiler.guards.collector import Change
 from lucid.compiler.guards.restarts import RestartTrace
-from lucid.compiler.recording.calls_of_rounds import may_be_of_rounds
-from lucid.compiler.recording.carried_checks import CarriedCheck, carry_checks
 from lucid.compiler.recording.hooks import running
+from lucid.compiler.recording.loops.calls_of_rounds import may_be_of_rounds
+from lucid.compiler.recording.loops.carried_checks import CarriedCheck, carry_checks
 from lucid.ir import ops
 from lucid.ir.clone import copy_node
 from lucid.ir.errors import LucidError, TraceError

@@ -30,8 +30,8 @@ from lucid.compiler.guards.collector import MOST_COMPARED
 from lucid.compiler.guards.events import ARITHMETIC, COMPARISONS
 from lucid.compiler.inputs.late import Applied, Bases, Late, is_late, now_of, writer
 from lucid.compiler.inputs.scalars import OPS, WHOLE, Formula, is_live
-from lucid.compiler.recording.late_numbers import LateScalar, operands_of, place_of
-from lucid.compiler.recording.texts import written
+from lucid.compiler.recording.late.late_numbers import LateScalar, operands_of, place_of
+from lucid.compiler.recording.late.texts import written
 from lucid.functions.gathering import index_put
 from lucid.functions.indexing import getitem
 from lucid.functions.joining import cat, stack

@@ -23,17 +23,17 @@ from lucid.compiler.guards.events import Stack, unheard
 from lucid.compiler.guards.guard import instance_dict
 from lucid.compiler.guards.reads import REGISTERS
 from lucid.compiler.inputs.scalars import is_live
-from lucid.compiler.recording.carried_histories import (
+from lucid.compiler.recording.late.filled_lists import FilledList, kind_of
+from lucid.compiler.recording.late.late_numbers import LateScalar
+from lucid.compiler.recording.loops.carried_histories import (
     History,
     Pairs,
     alike,
     paired_leaves,
     whole_of,
 )
-from lucid.compiler.recording.filled_lists import FilledList, kind_of
-from lucid.compiler.recording.late_numbers import LateScalar
-from lucid.compiler.recording.loop_code import LoopCode
-from lucid.compiler.recording.loops import Frame, Loops, unrolling
+from lucid.compiler.recording.loops.loop_code import LoopCode
+from lucid.compiler.recording.loops.loops import Frame, Loops, unrolling
 from lucid.ir import ops
 from lucid.ir.classes import isinstance
 from lucid.ir.graph import Node, Value

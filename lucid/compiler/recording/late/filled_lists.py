@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard, cast
 
 from lucid.compiler.inputs.late import Bases, bases_of, formula_of
 from lucid.compiler.inputs.scalars import Formula, is_live
-from lucid.compiler.recording.iterables import LateIterable
-from lucid.compiler.recording.late_numbers import LateScalar, LateSize, extent_of, number_by
-from lucid.compiler.recording.loops import unrolling
+from lucid.compiler.recording.late.iterables import LateIterable
+from lucid.compiler.recording.late.late_numbers import LateScalar, LateSize, extent_of, number_by
+from lucid.compiler.recording.loops.loops import unrolling
 from lucid.functions.creation import arange
 from lucid.functions.joining import cat, stack
 from lucid.functions.reduction import cumsum, sum as sum_along
@@ -36,7 +36,7 @@ from lucid.tensor.core import TensorCore, constant
 from lucid.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
-    from lucid.compiler.recording.loops import Frame, Loops
+    from lucid.compiler.recording.loops.loops import Frame, Loops
     from lucid.ir.location import Location
     from lucid.tensor.storage import Storage
 

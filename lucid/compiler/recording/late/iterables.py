@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from lucid.compiler.guards.mutable_sources import stands_for_list
 from lucid.compiler.inputs.late import Applied, Bases, writer
 from lucid.compiler.inputs.scalars import is_live
-from lucid.compiler.recording.late_numbers import LateSize, extent_of
+from lucid.compiler.recording.late.late_numbers import LateSize, extent_of
 from lucid.functions.creation import arange
 from lucid.functions.joining import rows_along
 from lucid.ir.classes import isinstance

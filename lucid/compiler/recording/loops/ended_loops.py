@@ -43,18 +43,18 @@ from lucid.autograd.modes import no_grad
 from lucid.autograd.node import Edge, Node, OpNode, edge_of
 from lucid.compiler.guards.events import Stack
 from lucid.compiler.inputs.scalars import is_live
-from lucid.compiler.recording.calls_of_rounds import CallsOfRounds
-from lucid.compiler.recording.filled_lists import FilledList
-from lucid.compiler.recording.iterables import LateIterable
-from lucid.compiler.recording.late_numbers import LateScalar
-from lucid.compiler.recording.loop_code import (
+from lucid.compiler.recording.late.filled_lists import FilledList
+from lucid.compiler.recording.late.iterables import LateIterable
+from lucid.compiler.recording.late.late_numbers import LateScalar
+from lucid.compiler.recording.loops.calls_of_rounds import CallsOfRounds
+from lucid.compiler.recording.loops.loop_code import (
     LookCode,
     LoopCode,
     code_of_look,
     reads_nothing_behind,
 )
-from lucid.compiler.recording.loop_state import LoopState, number_of
-from lucid.compiler.recording.loops import Frame, Loops, Scan, loops_here, unrolling
+from lucid.compiler.recording.loops.loop_state import LoopState, number_of
+from lucid.compiler.recording.loops.loops import Frame, Loops, Scan, loops_here, unrolling
 from lucid.ir import ops
 from lucid.ir.extents import hint
 from lucid.ir.graph import Node as GraphNode, Value

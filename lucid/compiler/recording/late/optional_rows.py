@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from lucid.compiler.guards.events import Stack
 from lucid.compiler.inputs.late import Unseen, looks
-from lucid.compiler.recording.filled_lists import StackedList
-from lucid.compiler.recording.loop_code import list_without_none
+from lucid.compiler.recording.late.filled_lists import StackedList
+from lucid.compiler.recording.loops.loop_code import list_without_none
 from lucid.tensor.core import of_value
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from lucid.compiler.guards.guard import is_number, item_at
 from lucid.compiler.guards.mutable_sources import GrowingList, MutableSource, stands_for_list
 from lucid.compiler.inputs.late import Bases, formula_of
 from lucid.compiler.inputs.scalars import Formula, is_known_before, is_live, seen
-from lucid.compiler.recording.late_arrays import LateArray
-from lucid.compiler.recording.late_sequences import LateSequence, Place, class_of, tree_of
+from lucid.compiler.recording.late.late_arrays import LateArray
+from lucid.compiler.recording.late.late_sequences import LateSequence, Place, class_of, tree_of
 from lucid.compiler.results.side_effects import holds_state, restart_to_bind
 from lucid.ir.classes import isinstance
 

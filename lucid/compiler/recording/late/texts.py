@@ -24,7 +24,7 @@ from lucid.compiler.inputs.late import (
     writer,
 )
 from lucid.compiler.inputs.scalars import Formula, is_known_before, is_live
-from lucid.compiler.recording.late_numbers import LateScalar, number_in
+from lucid.compiler.recording.late.late_numbers import LateScalar, number_in
 from lucid.compiler.results import pytree
 from lucid.ir.classes import isinstance
 from lucid.ir.whose_code import is_librarys

@@ -20,14 +20,14 @@ from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.late import Late, Unseen
 from lucid.compiler.inputs.objects import SCALARS
 from lucid.compiler.inputs.scalars import is_live
-from lucid.compiler.recording.loop_code import LoopCode, code_of_loop
-from lucid.compiler.recording.loop_state import LoopState
-from lucid.compiler.recording.loops import Loops
+from lucid.compiler.recording.loops.loop_code import LoopCode, code_of_loop
+from lucid.compiler.recording.loops.loop_state import LoopState
+from lucid.compiler.recording.loops.loops import Loops
 from lucid.ir.location import here
 
 if TYPE_CHECKING:
     from lucid.compiler.guards.calls import GuardCollector
-    from lucid.compiler.recording.late_sequences import LateSequence
+    from lucid.compiler.recording.late.late_sequences import LateSequence
 
 _OF_TEXTS = ("find", "rfind", "index", "rindex", "count")  # methods that say where a text is
 _OF_ITEMS = (ord, chr, abs, int, float, str)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.scalars import WHOLE, is_live
 from lucid.compiler.recording.exits import number_at
-from lucid.compiler.recording.late_numbers import LateScalar, place_of
+from lucid.compiler.recording.late.late_numbers import LateScalar, place_of
 from lucid.functions.creation import arange
 from lucid.ir.location import Location, here
 from lucid.ir.types import i64

@@ -41,10 +41,10 @@ from lucid.compiler.inputs.scalars import (
     short_text,
 )
 from lucid.compiler.inputs.signature import LISTS, axis_of_argument
-from lucid.compiler.recording.iterables import LateIterable
-from lucid.compiler.recording.late_arrays import LateArray, of_numpy
-from lucid.compiler.recording.late_numbers import LateScalar, LateSize, number_by
-from lucid.compiler.recording.list_items import AnyItem
+from lucid.compiler.recording.late.iterables import LateIterable
+from lucid.compiler.recording.late.late_arrays import LateArray, of_numpy
+from lucid.compiler.recording.late.late_numbers import LateScalar, LateSize, number_by
+from lucid.compiler.recording.late.list_items import AnyItem
 from lucid.functions.from_data import as_tensor, tensor
 from lucid.functions.joining import cat, stack
 from lucid.functions.reduction import sum as sum_along

@@ -27,10 +27,10 @@ from lucid.compiler.guards.mutable_sources import GrowingList
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.late import Applied, Bases, Late, is_late
 from lucid.compiler.inputs.scalars import Formula, is_live
-from lucid.compiler.recording.late_arrays import LateArray, result_of
-from lucid.compiler.recording.late_numbers import operands_of
-from lucid.compiler.recording.late_sequences import open_or_begin
-from lucid.compiler.recording.optional_rows import OptionalColumn, OptionalRow
+from lucid.compiler.recording.late.late_arrays import LateArray, result_of
+from lucid.compiler.recording.late.late_numbers import operands_of
+from lucid.compiler.recording.late.late_sequences import open_or_begin
+from lucid.compiler.recording.late.optional_rows import OptionalColumn, OptionalRow
 from lucid.functions.indexing import getitem
 from lucid.ir import ops
 from lucid.ir.location import here
@@ -42,7 +42,7 @@ from lucid.tensor.tree import Rebuild, children_of, containers_in, flatten
 if TYPE_CHECKING:
     from lucid.compiler.guards.calls import GuardCollector
     from lucid.compiler.recording.exits import Exits
-    from lucid.compiler.recording.late_numbers import LateScalar
+    from lucid.compiler.recording.late.late_numbers import LateScalar
     from lucid.ir.graph import Value
 
 _NUMBERS: dict[type, np.dtype[Any]] = {
