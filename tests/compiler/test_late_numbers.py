@@ -1273,6 +1273,54 @@ def test_a_progress_bar(capsys: Any) -> None:
     assert not step.stats.eager_reasons
 
 
+@pytest.mark.parametrize("which", ["console", "print", "progress", "loguru", "tracker", "function"])
+def test_loggers_and_trackers_of_other_packages(which: str, monkeypatch: Any) -> None:
+    import loguru
+    import rich.console
+    import rich.progress
+
+    Run: Any = type("Run", (), {"__module__": "wandb.sdk.wandb_run", "log": list.append})
+    outputs = []
+    for mode in ("eager", "native"):
+        file, told = io.StringIO(), type("Run", (Run, list), {})()
+        monkeypatch.setattr("sys.stdout", file)
+        console = rich.console.Console(file=file)
+        logger = loguru.logger.bind(of=which)
+        sink = logger.add(file, format="{file.path}:{module}:{name}:{function}:{line}:{message}")
+        progress = rich.progress.Progress(disable=True)
+        task = progress.add_task("losses", total=None)
+
+        def log_metric(name: str, value: float, told: Any = told) -> None:
+            list.append(told, (name, value))
+
+        log_metric.__module__ = "mlflow.tracking.fluent"
+
+        @lucid.compile(mode=mode)
+        def step(x: Any, file: Any = file) -> Any:
+            loss = (x**2).sum()
+            if which == "console":
+                console.print(f"loss {loss.item():.2f}", loss.item())  # noqa: B023
+            elif which == "print":
+                rich.print("loss", loss.item())
+            elif which == "progress":
+                progress.update(task, advance=loss.item())  # noqa: B023
+            elif which == "loguru":
+                logger.info("loss {:.2f}", loss.item())  # noqa: B023
+            elif which == "tracker":
+                told.log({"loss": loss.item(), "step": 1})  # noqa: B023
+            else:
+                log_metric("loss", loss.item())
+            return loss
+
+        for v in (1.0, 2.0, 3.0, 4.0):
+            step(lucid.tensor([v]))
+        logger.remove(sink)
+        outputs.append([file.getvalue(), [*told], progress.tasks[0].completed])
+    assert outputs[0] == outputs[1]
+    assert "16.0" in outputs[1][0] or outputs[1][1] or outputs[1][2] == 30.0
+    assert (step.stats.traces, step.stats.eager_reasons) == (1, [])
+
+
 def test_arrays_are_given(agree: Any) -> None:
     kept: list[Any] = []
 

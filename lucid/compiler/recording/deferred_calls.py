@@ -48,7 +48,9 @@ _OF_BARS = (
     *("update", "set_postfix", "set_postfix_str", "set_description", "set_description_str"),
     *("write", "refresh", "display", "clear"),
 )
-# Methods by which objects tell the world something, by the class that has them.
+_OF_LOGURU = ("trace", "debug", "info", "success", "warning", "error", "critical")
+# Methods by which objects tell the world something, by the class that has them; and functions, by
+# their module.
 _TELL: dict[str, tuple[str, ...]] = {
     "_io._IOBase": ("write", "writelines", "flush"),
     "_csv.writer": ("writerow", "writerows"),
@@ -58,6 +60,12 @@ _TELL: dict[str, tuple[str, ...]] = {
     "queue.Queue": ("put", "put_nowait"),
     "_queue.SimpleQueue": ("put", "put_nowait"),
     "tqdm.std.tqdm": _OF_BARS,
+    "rich": ("print",),
+    "rich.console.Console": ("print", "rule"),
+    "rich.progress.Progress": ("update", "advance"),
+    "wandb.sdk.wandb_run.Run": ("log",),
+    "mlflow.tracking.fluent": ("log_metric", "log_metrics", "log_param", "log_params"),
+    "loguru._logger.Logger": _OF_LOGURU,
 }
 _NAMES = frozenset(name for names in _TELL.values() for name in names)
 _WRITERS = "SummaryWriter"  # of whichever package: its `add_scalar` and the like
@@ -226,14 +234,32 @@ class DeferredCalls:
         if isinstance(owner, logging.Logger):
             speaks = name in ("log", "exception", *_LEVELS)
             return self._logging(owner, name, kwargs) if speaks else None
+        if isinstance(function, types.FunctionType):
+            is_told = name in _TELL.get(function.__module__, ()) and self._is_discarded()
+            return functools.partial(self.say, function) if is_told else None
         if owner is None or not tells(owner if isinstance(owner, type) else type(owner), name):
             return None
         is_known = isinstance(owner, pathlib.PurePath) or self._collector.was_there(owner)
         if not is_known or not self._is_discarded():
             return None
+        if name in _OF_LOGURU:
+            return functools.partial(self.say, getattr(self._at_this_line(owner), name))
         if name.startswith("put"):
             return functools.partial(self._put, function)
         return functools.partial(self.say, function)
+
+    def _at_this_line(self, logger: Any) -> Any:
+        """One of loguru's loggers, whose records say the line that is about to call it."""
+        frame = self.frame()
+        code, name = frame.f_code, frame.f_globals.get("__name__")
+        place = {"function": code.co_name, "line": frame.f_lineno, "name": name}
+        place["module"] = pathlib.Path(code.co_filename).stem
+
+        def say_place(record: dict[str, Any]) -> None:
+            file = type(record["file"])(pathlib.Path(code.co_filename).name, code.co_filename)
+            record.update(place, file=file)
+
+        return logger.patch(say_place)
 
     def _put(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         """What a queue gets is what its reader finds, after the call: a container is itself."""
