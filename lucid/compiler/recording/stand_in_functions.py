@@ -276,30 +276,59 @@ class StandInFunctions:
         if type(owner) in ITERATORS and self._collector.was_there(owner):
             self._collector.advance(owner)  # or asks how far it has come
         only: Any = args[0] if len(args) == 1 and not kwargs else None
+        instead = (
+            self._of_item(function, only, args, kwargs)
+            or self._of_number(function, only, args)
+            or self._of_value(function, args, kwargs)
+            or self._of_data(function, given, args)
+            or self._of_object(function, only)
+            or self._of_many(function, only, given, args)
+        )
+        if instead is not None:
+            return instead
+        made = self._iterable(function, args, kwargs)
+        if made is not None:
+            return lambda *_, **__: made
+        return self._of_late(function, given, args) if holds(given, is_late) else None
+
+    def _of_item(
+        self, function: Any, only: Any, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> Any:
+        """What is called where a list gets more entries, or a function gets any item of one."""
         is_known = here() in self._recorder.at_start.looked_at
         added = None if is_known else self._outside.added(function, only)
         if added is not None:
             return added
+        given = (*args, *kwargs.values())
         item = next((x for x in given if type(x) is AnyItem), None)
         if item is not None and not _takes(function):
-            return item.handed_to(function, args, kwargs)
+            return item.handed_to(function, args, kwargs) or function
         for value in given:
             if type(value) is LateList and not _keeps(function):
                 value._look()
             if type(value) is OptionalRow and not _takes(function):
                 value.column.look()
+        return None
+
+    def _of_number(self, function: Any, only: Any, args: Sequence[Any]) -> Any:
+        """What is called where Python makes numbers of tensors, or goes on with them."""
         if (function is float or function is int) and self._is_number(only):
             return functools.partial(_as_number, function)
-        is_in_c = bool(args) and type(args[0]) in (type, types.BuiltinFunctionType)
-        if function is map and is_in_c and (args[0] in (float, int) or args[0] in _OF_FLOATS):
+        is_each = function is map and _is_in_c(args)
+        if is_each and (args[0] in (float, int) or args[0] in _OF_FLOATS):
             each = functools.partial(self._collector.tell, args[0])
             return lambda _, *items: map(each, *items)
         if function is next and self._goes_on(args[0] if args else None):
             return self._taken
         if function in _OF_FLOATS and any(map(self._is_number, args)):
             return functools.partial(_of_floats, function)
+        return None
+
+    def _of_value(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """What is called where a call of the step makes a text, a time or a draw of its own."""
+        owner, given = getattr(function, "__self__", None), (*args, *kwargs.values())
         if isinstance(owner, str):
-            return self._of_text(function, args, kwargs)
+            return self._of_text(function, args, kwargs) or function
         makes = owner if isinstance(owner, type) else function
         is_of_data = makes in _OF_TIMES or owner is int  # and what a call finds, perhaps
         if function in _CALLED_ANEW or (is_of_data and holds(given, is_number_or_text)):
@@ -310,23 +339,29 @@ class StandInFunctions:
         is_whole = function in TEXTS and is_shown
         if function is json.dumps or (is_whole and holds(given, is_in_text)):
             return functools.partial(self._outside.text, function)
+        return None
+
+    def _of_data(self, function: Any, given: Sequence[Any], args: Sequence[Any]) -> Any:
+        """What is called where a function that isn't followed computes with the step's values."""
+        owner = getattr(function, "__self__", None)
         goes_over = function in _GO_OVER or isinstance(owner, bytes)
         if goes_over and any(type(x) in _ITEM_BY_ITEM for x in given):
             return functools.partial(self._of_items, function)
+        if not _is_numpys(function) or isinstance(owner, GENERATORS):
+            return None
         only_computes = function in ONLY_COMPUTE or function in _OF_STATISTICS
-        is_drawn = isinstance(owner, GENERATORS)  # of one that each call makes
-        if (
-            _is_numpys(function)
-            and not is_drawn
-            and (holds(given, self._is_data) or (only_computes and holds(given, is_live)))
-        ):
+        if holds(given, self._is_data) or (only_computes and holds(given, is_live)):
             name = _name_of_numpys(function)
             if _asks_for_method(function, args):
                 return functools.partial(self._by_method, name, function)
             return lambda *args, **kwargs: of_numpy(self._exits, name, function, args, kwargs)
+        return None
+
+    def _of_object(self, function: Any, only: Any) -> Any:
+        """What is called where an object is asked for its length, its number, or its class."""
         if function is len and isinstance(only, (TensorCore, LateArray)) and only.ndim:
             size = (only.value if type(only) is LateArray else only)._type.shape[0]
-            return (lambda _: self._exits.shown(size)) if is_open(size) else None
+            return (lambda _: self._exits.shown(size)) if is_open(size) else function
         if function is len and is_heard(getattr(type(only), "__len__", None)):
             self._collector.measure(only)
             return type(only).__len__
@@ -337,6 +372,10 @@ class StandInFunctions:
                 return functools.partial(self._said, says, function)
         if function is type and (is_live(only) or is_late(only)):
             return lambda value: value.__class__
+        return None
+
+    def _of_many(self, function: Any, only: Any, given: Sequence[Any], args: Sequence[Any]) -> Any:
+        """What is called where a function takes all that a loop, or a list of each call, has."""
         if function in (sum, list) and args and self._recorder.loops.offers(args[0]):
             return functools.partial(self._gathered, function)
         if is_stacked(only) and function is len:
@@ -344,19 +383,20 @@ class StandInFunctions:
         if self._recorder.at_start.lists:
             if function in EXTREMES and type(only) in _LAZY:
                 return functools.partial(self._extreme, function)
-            if function is map and is_in_c and holds(args[1:], stands_for_list):
+            if function is map and _is_in_c(args) and holds(args[1:], stands_for_list):
                 each = functools.partial(self._collector.tell, args[0])
                 return lambda _, *items: iter([*map(each, *items)])
-        numbers = next(filter(has_numbers, given), None)
-        if function in REDUCTIONS and numbers is not None:
-            return functools.partial(self._of_numbers, function)
+        if function in REDUCTIONS and any(map(has_numbers, given)):
+            return functools.partial(self._of_filled, function)
         if function is sum and args and is_stacked(args[0]):
             return lambda filled, *start, **named: filled.summed(*start, **named)
-        made = self._iterable(function, args, kwargs)
-        if made is not None:
-            return lambda *_, **__: made
-        if not holds(given, is_late):
-            return None
+        return None
+
+    def _of_late(self, function: Any, given: Sequence[Any], args: Sequence[Any]) -> Any:
+        """What is called with values that each call has later; the call runs op by op if nothing.
+
+        That is where a function looks at them which isn't followed.
+        """
         if _is_librarys(function) and holds(given, lambda x: type(x) is OptionalRow):
             _look_at_rows(given)
         if getattr(function, "__wrapped__", function) in _SHARE_ARRAYS and any(
@@ -445,7 +485,7 @@ class StandInFunctions:
         """The least or the greatest of some items, among which lengths of lists may be."""
         return self._collector.tell(function, [*items])
 
-    def _of_numbers(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+    def _of_filled(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         """What a function gives of lists of numbers that loops have filled."""
 
         def as_array(x: Any) -> Any:
@@ -807,6 +847,11 @@ def _looks_up(template: str) -> bool:
     except ValueError:
         return False
     return any("." in name or "[" in name for name in names)
+
+
+def _is_in_c(args: Sequence[Any]) -> bool:
+    """Whether the first argument is a function in C, or a class."""
+    return bool(args) and type(args[0]) in (type, types.BuiltinFunctionType)
 
 
 def _is_numpys(function: Any) -> bool:
