@@ -742,6 +742,43 @@ def test_what_threads_and_streams_hold(compile, make, use):
     return [step(ROWS + number) for number in range(4)]
 
 
+@same_as_eager
+def test_what_a_step_changes_of_its_threads_values(compile):
+    class Depth(threading.local):
+        depth = 0
+
+        def __init__(self):
+            self.calls, self.stack = 0, []
+
+    held = Depth()
+
+    @compile
+    def step(x):
+        held.calls += 1
+        held.stack.append(held.calls)
+        held.depth += 1
+        try:
+            found = x * held.depth + held.calls
+            scale = held.scale
+        except AttributeError:
+            scale = 1.0
+        finally:
+            held.depth -= 1
+        held.last = held.stack.pop()
+        return found * scale
+
+    def calls(count):
+        return [(step(ROWS + n), held.calls, held.last, [*held.stack]) for n in range(count)]
+
+    found = calls(4)
+    held.scale = 3.0
+    found += calls(2)
+    thread = threading.Thread(target=lambda: found.extend(calls(3)))
+    thread.start()
+    thread.join()
+    return [*found, *calls(2)]
+
+
 @dataclasses.dataclass(frozen=True)
 class Place:
     row: int

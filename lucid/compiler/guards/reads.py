@@ -156,7 +156,8 @@ class Reads(Collector):
             attributes is None and isinstance(found, types.FunctionType)
         ):
             return  # what a property reads is told when it runs
-        if isinstance(found, types.MemberDescriptorType):  # a slot
+        is_threads = isinstance(owner, threading.local) and not hasattr(type(found), "__get__")
+        if is_threads or isinstance(found, types.MemberDescriptorType):  # or a slot
             self.entry(place, Attributes(owner), name, holder=owner)
             return
         if isinstance(found, types.GetSetDescriptorType):
@@ -240,9 +241,8 @@ class Reads(Collector):
             self._op_by_op(f"it binds .{name} to a function that it is given")
         if isinstance(owner, types.FunctionType) and name in _OF_FUNCTIONS:
             self.field(place, owner, name)
-        elif isinstance(owner, threading.local):
-            if self.was_there(owner):  # which a trace couldn't put back
-                self._op_by_op(f"it changes {path}, a {type(owner).__name__}")
+        elif isinstance(owner, threading.local):  # whose `__dict__` is another one in each thread
+            self.entry(place, Attributes(owner), name, write=True, holder=owner)
         elif not isinstance(owner, super):
             self._store_own(owner, name, place)
 
