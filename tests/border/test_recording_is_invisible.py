@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import inspect
 import linecache
@@ -198,6 +199,32 @@ def test_a_coverage_tools_function_may_put_itself_in_place(unaudited):
     cfg.v = 2.0
     if not is_same(observed(compiled(X)), observed(X * 2)):
         raise NotAsEagerError("a value that was read beside a coverage tool is frozen")
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="events come from sys.monitoring there")
+def test_a_profiler_in_c_may_take_the_place_meanwhile():
+    """As line_profiler does around a function: nothing tells then what the function reads."""
+
+    class SetTrace(ctypes._CFuncPtr):
+        _flags_ = ctypes._FUNCFLAG_CDECL | ctypes._FUNCFLAG_PYTHONAPI
+        _restype_ = None
+
+    set_trace = SetTrace(("PyEval_SetTrace", ctypes.pythonapi))
+    cfg, before = types.SimpleNamespace(v=1.0), sys.gettrace()
+
+    @lucid.compile
+    def step(x):
+        set_trace(None, None)
+        return x * cfg.v
+
+    try:
+        found = step(X)
+        cfg.v = 2.0
+        found = [found, step(X)]
+    finally:
+        sys.settrace(before)
+    assert is_same(observed(found), observed([X * 1.0, X * 2.0]))
+    assert "traces what it runs, with sys.settrace" in step.stats.eager_reasons[0]
 
 
 SETTRACE_IS_REPLACED = """

@@ -762,6 +762,11 @@ class Collector:
         """Give the trace up: nothing can be asked of a weak proxy whose object is gone."""
         self._op_by_op("it uses a weak proxy of an object that is gone")
 
+    def refuse_tracing(self, function: Any) -> NoReturn:
+        """Give the trace up: a profiler is told of what the user's code does in place of it."""
+        name = getattr(function, "__qualname__", type(function).__name__)
+        self._op_by_op(f"{name}() traces what it runs, with sys.settrace")
+
     def text_of(self, key: Any) -> str:
         """A dict's key in a path; a tensor by its name."""
         return self.path_of(key) if isinstance(key, TensorCore) else repr(key)

@@ -64,6 +64,8 @@ ARITHMETIC = {
 }
 COMPARISONS = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
 
+_TRUSTED = {*sys.stdlib_module_names, "numpy", "lucid", "llvmlite"}  # they trace nothing
+_IN_C = (types.BuiltinFunctionType, types.MethodDescriptorType, types.ClassMethodDescriptorType)
 _TRUTHS = ("TRUE", "FALSE")
 _GETS_ATTRIBUTE = ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM")
 _ITERATES = (
@@ -433,10 +435,35 @@ def _tell_call(listener: GuardCollector, stack: Stack, row: _Row) -> None:
         elif not isinstance(given, (tuple, list, TensorCore, range)):
             listener.iterate(given)
     instead = instead or listener.call(function, args, kwargs)
+    if instead is None and not _MONITORS and _is_others(function):
+        instead = functools.partial(_watched, listener, function)
     if instead is not None:
         if type(function) is types.MethodType and stack[place] is function.__func__:
             instead = without_first(instead)  # its owner is an argument of its own
         stack[place] = instead
+
+
+def _is_others(function: Any) -> bool:
+    """Whether a function in C is another package's: a profiler's may take the trace's place."""
+    called = getattr(function, "__func__", function)
+    kind = type(called)
+    if not isinstance(getattr(kind, "__call__", None), types.WrapperDescriptorType):
+        return False  # it is in Python
+    if kind.__module__ in sys.stdlib_module_names and kind not in _IN_C:
+        return False  # such as a function, a class, a `partial`
+    owner = type(getattr(called, "__self__", called))
+    package = str(getattr(called, "__module__", None) or owner.__module__).partition(".")[0]
+    return package not in _TRUSTED
+
+
+def _watched(
+    listener: GuardCollector, function: Callable[..., _R], /, *args: Any, **kwargs: Any
+) -> _R:
+    """Call such a function. Where it has taken the trace's place, the call runs op by op."""
+    found = function(*args, **kwargs)
+    if sys.gettrace() is not _listeners.tracer:
+        listener.refuse_tracing(function)
+    return found
 
 
 def _lend(stack: Stack, operands: Sequence[Any], listener: GuardCollector) -> bool:
