@@ -445,15 +445,18 @@ def _tell_call(listener: GuardCollector, stack: Stack, row: _Row) -> None:
 
 def _is_others(function: Any) -> bool:
     """Whether a function in C is another package's: a profiler's may take the trace's place."""
-    called = getattr(function, "__func__", function)
+    called = function.__func__ if type(function) is types.MethodType else function
     kind = type(called)
-    if not isinstance(getattr(kind, "__call__", None), types.WrapperDescriptorType):
+    calls = (vars(base)["__call__"] for base in kind.__mro__ if "__call__" in vars(base))
+    if not isinstance(next(calls, None), types.WrapperDescriptorType):
         return False  # it is in Python
-    if kind.__module__ in sys.stdlib_module_names and kind not in _IN_C:
-        return False  # such as a function, a class, a `partial`
-    owner = type(getattr(called, "__self__", called))
-    package = str(getattr(called, "__module__", None) or owner.__module__).partition(".")[0]
-    return package not in _TRUSTED
+    package = kind.__module__
+    if kind in _IN_C or kind.__name__ == "cython_function_or_method":
+        owner = getattr(called, "__objclass__", type(getattr(called, "__self__", called)))
+        package = getattr(called, "__module__", None) or owner.__module__
+    elif package in sys.stdlib_module_names:
+        return False  # a function, a class, a `partial`
+    return package.partition(".")[0] not in _TRUSTED
 
 
 def _watched(
