@@ -36,19 +36,12 @@ def relative(text, function):
     return text
 
 
-@pytest.mark.parametrize(
-    ("look", "what"),
-    [
-        (lambda x: np.float64(x), "numpy()"),
-        (lambda x: math.ulp(x), "float()"),
-    ],
-)
-def test_looking_at_digits_runs_op_by_op(look, what):
-    step = lucid.compile(look)
+def test_looking_at_digits_runs_op_by_op():
+    step = lucid.compile(lambda x: math.ulp(x))
     x = lucid.full((), 4.0)
-    assert step(x) == look(x)
+    assert step(x) == math.ulp(4.0)
     reason, place, hint = step.stats.eager_reasons[0].split("\n")
-    assert reason.startswith("it looks at the data of f32[]") and reason.endswith(f"by {what}")
+    assert reason.startswith("it looks at the data of f32[]") and reason.endswith("by float()")
     assert "test_trace_errors.py" in place and hint.startswith("hint: return the tensor")
 
 

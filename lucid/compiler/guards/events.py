@@ -448,14 +448,15 @@ def _is_others(function: Any) -> bool:
     called = function.__func__ if type(function) is types.MethodType else function
     kind = type(called)
     calls = (vars(base)["__call__"] for base in kind.__mro__ if "__call__" in vars(base))
-    if not isinstance(next(calls, None), types.WrapperDescriptorType):
-        return False  # it is in Python
+    is_class = isinstance(called, type)
+    if is_class or not isinstance(next(calls, None), types.WrapperDescriptorType):
+        return False  # or it is in Python
     package = kind.__module__
     if kind in _IN_C or kind.__name__ == "cython_function_or_method":
         owner = getattr(called, "__objclass__", type(getattr(called, "__self__", called)))
         package = getattr(called, "__module__", None) or owner.__module__
     elif package in sys.stdlib_module_names:
-        return False  # a function, a class, a `partial`
+        return False  # a function, a `partial`
     return package.partition(".")[0] not in _TRUSTED
 
 

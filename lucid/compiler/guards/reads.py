@@ -156,8 +156,8 @@ class Reads(Collector):
             attributes is None and isinstance(found, types.FunctionType)
         ):
             return  # what a property reads is told when it runs
-        is_threads = isinstance(owner, threading.local) and not hasattr(type(found), "__get__")
-        if is_threads or isinstance(found, types.MemberDescriptorType):  # or a slot
+        is_own = _is_of_threads(owner) and not hasattr(type(found), "__get__")
+        if is_own or isinstance(found, types.MemberDescriptorType):  # or a slot
             self.entry(place, Attributes(owner), name, holder=owner)
             return
         if isinstance(found, types.GetSetDescriptorType):
@@ -241,7 +241,7 @@ class Reads(Collector):
             self._op_by_op(f"it binds .{name} to a function that it is given")
         if isinstance(owner, types.FunctionType) and name in _OF_FUNCTIONS:
             self.field(place, owner, name)
-        elif isinstance(owner, threading.local):  # whose `__dict__` is another one in each thread
+        elif _is_of_threads(owner):
             self.entry(place, Attributes(owner), name, write=True, holder=owner)
         elif not isinstance(owner, super):
             self._store_own(owner, name, place)
@@ -809,6 +809,11 @@ def _wrapped(owner: Any) -> Any:
     if isinstance(owner, TensorCore) or not is_librarys(type(owner)):
         return owner
     return (instance_dict(owner) or {}).get("__wrapped__", owner)
+
+
+def _is_of_threads(owner: Any) -> bool:
+    """Whether an object has other attributes in each thread, and they are the user's."""
+    return isinstance(owner, threading.local) and not is_librarys(type(owner))
 
 
 @functools.lru_cache(maxsize=512)
