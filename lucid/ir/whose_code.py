@@ -56,6 +56,15 @@ def is_users(thing: Any) -> bool:
     return module is None or is_users_file(getattr(module, "__file__", None) or "")
 
 
+def is_packages(thing: Any) -> bool:
+    """Whether a module, or what one defines, is Python's or of a package that is installed."""
+    name = thing.__name__ if isinstance(thing, types.ModuleType) else thing.__module__
+    file = getattr(sys.modules.get(name), "__file__", None)
+    if file is None:
+        return name in sys.builtin_module_names
+    return not is_users_file(file) or any(part in file for part in _PACKAGES)
+
+
 def is_followed(code: types.CodeType) -> bool:
     """Whether the instructions of some code are followed while a step is traced."""
     return _is_followed(code.co_filename)

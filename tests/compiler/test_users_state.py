@@ -982,28 +982,46 @@ def test_what_is_kept_for_a_size_is_computed_by_each_call_where_sizes_are_open(a
     assert_healthy(agree(scenario), 3)
 
 
-@pytest.mark.parametrize("how", ["draws", "counts", "is written", "is written later"])
-def test_what_does_more_than_to_compute_is_kept_for_each_open_size(agree, how):
+SETTINGS = {"scale": 2.0, "asked": []}
+
+
+@functools.cache
+def drawn(size):
+    return torch.rand(size)
+
+
+@functools.cache
+def of_ones(size):
+    return torch.ones(size)
+
+
+@functools.cache
+def scaled(size):
+    return torch.ones(size) * SETTINGS["scale"]
+
+
+@functools.cache
+def counted(size):
+    SETTINGS["asked"].append(size)
+    return torch.ones(size)
+
+
+@pytest.mark.parametrize("table", [drawn, of_ones, scaled, counted])
+def test_what_does_more_than_to_compute_is_kept_for_each_open_size(agree, table):
     def scenario(compile):
         torch.manual_seed(0)
-        made = []
-
-        @functools.cache
-        def table(size):
-            if how == "draws":
-                return torch.rand(size)
-            if how == "counts":
-                made.append(size)
-            return torch.ones(size).mul_(3) if how == "is written" else torch.ones(size)
+        table.cache_clear()
+        SETTINGS.update(scale=2.0, asked=[])
 
         @compile
         def step(x):
             found = table(x.shape[0])
-            if how == "is written later":
+            if table is of_ones:  # which then are kept so
                 found.add_(1)
             return x * found
 
         found = [step(torch.ones(n)) for _ in range(2) for n in range(3, 9)]
-        return found, made
+        SETTINGS["scale"] = 5.0  # of which those that are kept know nothing
+        return found, [step(torch.ones(n)) for n in range(3, 11)], SETTINGS["asked"]
 
     agree(scenario)

@@ -480,7 +480,8 @@ class GuardCollector(Reads):
         if not isinstance(function, MEMO):
             return None
         values = (*args, *kwargs.values())
-        anew = self.substitutes.computed_anew(function) if any(map(_moves, values)) else None
+        moves = any(map(_moves, values))
+        anew = self.substitutes.computed_anew(function, values) if moves else None
         if anew is not None or not any(map(is_known_before, values)):
             return anew
         given = [seen(x) if is_known_before(x) else x for x in args]

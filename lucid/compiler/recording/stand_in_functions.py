@@ -41,6 +41,7 @@ from lucid.compiler.guards.mutable_sources import stands_for_list
 from lucid.compiler.guards.reads import part_of
 from lucid.compiler.guards.restarts import RestartTrace
 from lucid.compiler.inputs.late import is_late
+from lucid.compiler.inputs.objects import SCALARS
 from lucid.compiler.inputs.scalars import (
     EXTREMES,
     ONLY_COMPUTE,
@@ -98,7 +99,7 @@ from lucid.functions.from_data import as_tensor, asarray, from_numpy
 from lucid.ir.classes import isinstance
 from lucid.ir.extents import is_open
 from lucid.ir.location import LIBRARY, here
-from lucid.ir.whose_code import is_followed
+from lucid.ir.whose_code import is_followed, is_packages
 from lucid.tensor.core import TensorCore
 from lucid.tensor.tree import flatten
 
@@ -227,15 +228,16 @@ class StandInFunctions:
             return None
         return self._outside.augmented(owner, key)
 
-    def computed_anew(self, memo: Any) -> Any:
+    def computed_anew(self, memo: Any, given: Sequence[Any]) -> Any:
         """What is called instead of a function that keeps its results, where sizes are open.
 
-        Each call computes the result itself. That must do nothing else, and draw nothing, nor may
-        the result be changed: it would be kept so. Else the sizes are looked at.
+        Each call computes the result itself. It must follow from the arguments alone, and nothing
+        may be drawn, or changed, nor may the result be: it would be kept so. Else the sizes are
+        looked at.
         """
         recorder, line, function = self._recorder, here(), memo.__wrapped__
-        code = getattr(function, "__code__", None)
-        if line in recorder.at_start.looked_at or code is None or not is_followed(code):
+        is_plain = all(map(_is_constant, given)) and _reads_arguments_alone(function)
+        if line in recorder.at_start.looked_at or not is_plain:
             return None
 
         def restart() -> RestartTrace:
@@ -847,6 +849,34 @@ def _looks_up(template: str) -> bool:
     except ValueError:
         return False
     return any("." in name or "[" in name for name in names)
+
+
+def _is_constant(value: Any) -> bool:
+    """Whether it can't change: a number, a text, a tuple of these, an object of a package's own."""
+    if isinstance(value, tuple):
+        return all(map(_is_constant, value))
+    if is_live(value) or isinstance(value, SCALARS):
+        return True
+    return is_packages(type(value)) and not isinstance(value, (*PLAIN, np.ndarray, TensorCore))
+
+
+def _reads_arguments_alone(function: Any, seen: frozenset[Any] = frozenset()) -> bool:
+    """Whether what a function in Python finds elsewhere are functions, and modules of packages."""
+    code = getattr(function, "__code__", None)
+    if function in seen:
+        return True
+    if code is None or not is_followed(code) or code.co_freevars or function.__defaults__:
+        return False
+    names, inner = {*code.co_names}, [x for x in code.co_consts if isinstance(x, types.CodeType)]
+    names.update(name for x in inner for name in x.co_names)
+    found = [function.__globals__[name] for name in names if name in function.__globals__]
+    seen |= {function}
+    return all(_is_code_of_packages(x) or _reads_arguments_alone(x, seen) for x in found)
+
+
+def _is_code_of_packages(thing: Any) -> bool:
+    kinds = (types.ModuleType, types.BuiltinFunctionType, type)
+    return _is_librarys(thing) or (isinstance(thing, kinds) and is_packages(thing))
 
 
 def _is_in_c(args: Sequence[Any]) -> bool:
