@@ -1321,6 +1321,26 @@ def test_loggers_and_trackers_of_other_packages(which: str, monkeypatch: Any) ->
     assert (step.stats.traces, step.stats.eager_reasons) == (1, [])
 
 
+def test_what_a_progress_bar_counts_is_read_op_by_op_when_the_step_has_told_it() -> None:
+    import rich.progress
+
+    def calls(compile: Compile) -> Any:
+        progress = rich.progress.Progress(disable=True)
+        task = progress.add_task("steps", total=9)
+
+        @compile
+        def step(x: Any) -> Any:
+            progress.update(task, advance=1)
+            return x * progress.tasks[0].completed
+
+        return [step(lucid.ones(2)).tolist() for _ in range(4)], step
+
+    expected, _ = calls(lambda function: function)
+    found, step = calls(lucid.compile)
+    assert found == expected == [[n, n] for n in (1.0, 2.0, 3.0, 4.0)]
+    assert "may listen to what the step tells" in step.stats.eager_reasons[0]
+
+
 def test_arrays_are_given(agree: Any) -> None:
     kept: list[Any] = []
 

@@ -242,6 +242,10 @@ class DeferredCalls:
         is_known = isinstance(owner, pathlib.PurePath) or self._collector.was_there(owner)
         if not is_known or not self._is_discarded():
             return None
+        if isinstance(function, types.MethodType):  # in Python: what it changes may be read
+            attributes = instance_dict(owner)
+            holder = owner if attributes is None else attributes
+            self._collector.changed_at_end[id(holder)] = owner
         if name in _OF_LOGURU:
             return functools.partial(self.say, getattr(self._at_this_line(owner), name))
         if name.startswith("put"):
