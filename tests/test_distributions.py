@@ -600,6 +600,17 @@ def test_a_density_counts_axes_that_a_transform_adds() -> None:
         D.ReshapeTransform((3,), (2, 2))
 
 
+def test_what_has_too_few_axes_is_refused(run: Any) -> None:
+    stick = D.StickBreakingTransform()
+    for transform in (stick, stick.inv):
+        with pytest.raises(ValueError, match=r"values with 1 or more axes, not f32\[\]"):
+            run(transform, lucid.tensor(1.0))
+    with pytest.raises(ValueError, match="fewer axes than the 1 that are transformed together"):
+        D.TransformedDistribution(D.Normal(0.0, 1.0), stick)
+    with pytest.raises(TypeError, match="ExpTransform: takes a tensor, not str"):
+        D.ExpTransform()("x")
+
+
 def test_transforms_without_a_density_have_an_inverse() -> None:
     y = D.SoftmaxTransform()(lucid.tensor([1.0, 2.0]))
     assert lucid.allclose(D.SoftmaxTransform()(D.SoftmaxTransform().inv(y)), y)

@@ -318,6 +318,12 @@ class TransformedDistribution(Distribution):
         self.transforms = [transforms] if isinstance(transforms, Transform) else list(transforms)
         whole = ComposeTransform(self.transforms)
         batch, event = base_distribution.batch_shape, base_distribution.event_shape
+        if len(batch) + len(event) < whole.event_dim:
+            raise ShapeError(
+                f"TransformedDistribution: values of shape {[*batch, *event]} have fewer axes than "
+                f"the {whole.event_dim} that are transformed together\n"
+                "hint: base_distribution.expand([n]) draws n at a time"
+            )
         more = max(whole.event_dim - len(event), 0)
         kept = len(batch) - more
         self._base_event = len(event)

@@ -13,7 +13,7 @@ from lucid.compiler.recording import hooks
 from lucid.distributions import constraints
 from lucid.distributions.distribution import Distribution, OfFormulas, sum_rightmost
 from lucid.docstrings import ending, like
-from lucid.ir.errors import MissingRuleError, OptionError, ShapeError
+from lucid.ir.errors import ArgumentError, MissingRuleError, OptionError, ShapeError
 from lucid.nn import functional as F
 from lucid.tensor.tensor import Tensor
 
@@ -128,6 +128,7 @@ class Transform(OfFormulas):
         self._more_axes = axes
 
     def __call__(self, x: Tensor) -> Tensor:
+        self._check(x, self.event_dim)
         if not self._cache_size:
             return self._call(x)
         pairs = self._cache()
@@ -143,6 +144,14 @@ class Transform(OfFormulas):
             return self is other
         return all(_are_equal(getattr(self, x), getattr(other, x)) for x in self._made_of)
 
+    def _check(self, value: Tensor, axes: int) -> None:
+        """Raises `ArgumentError` for what is no tensor, `ShapeError` for one of fewer axes."""
+        name = type(self).__name__
+        if not isinstance(value, Tensor):
+            raise ArgumentError(f"{name}: takes a tensor, not {type(value).__name__}")
+        if value.ndim < axes:
+            raise ShapeError(f"{name}: takes values with {axes} or more axes, not {value._type}")
+
     def _cache(self) -> dict[Any, tuple[Tensor, Tensor]]:
         """Where the last pair is: with a running trace, which ends before its values may leave."""
         of_trace = hooks.remembered()
@@ -150,6 +159,7 @@ class Transform(OfFormulas):
 
     def _inverted(self, y: Tensor) -> Tensor:
         """The inverse, of the last result the value that it came from, with a cache."""
+        self._check(y, self.event_dim + self._added_axes)
         if not self._cache_size:
             return self._inverse(y)
         pairs = self._cache()

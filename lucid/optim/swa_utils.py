@@ -18,7 +18,7 @@ from lucid.choices import check_choice
 from lucid.device import check_device
 from lucid.docstrings import like
 from lucid.functions.border import constructors_at_border, explain_calls
-from lucid.ir.errors import OptionError
+from lucid.ir.errors import ArgumentError, OptionError, ShapeError
 from lucid.nn.modules.batchnorm import _BatchNorm
 from lucid.nn.modules.module import Module
 from lucid.optim.lr_scheduler import LRScheduler, rate_of
@@ -106,6 +106,20 @@ def _each(mean: Average) -> MultiAverage:
     return update
 
 
+_UPDATE = "AveragedModel.update_parameters"
+
+
+def _alike(
+    averages: Iterable[Tensor], models: Iterable[Tensor], what: str
+) -> list[tuple[Tensor, Tensor]]:
+    """The tensors of the two models in pairs. Raises `ShapeError` unless their shapes are equal."""
+    averages, models = list(averages), list(models)
+    kept, given = ([list(tensor.shape) for tensor in each] for each in (averages, models))
+    if kept != given:
+        raise ShapeError(f"{_UPDATE}: the copy has {what} of shapes {kept}, the model {given}")
+    return list(zip(averages, models, strict=True))
+
+
 class AveragedModel(Module):
     """A copy of a model with the average of its weights; calls go to the copy.
 
@@ -154,10 +168,15 @@ class AveragedModel(Module):
 
     @no_grad()
     def update_parameters(self, model: Module) -> None:
-        """Let the weights of now take part in the average; the first ones are copied."""
-        pairs: list[tuple[Tensor, Tensor]] = []
-        pairs += zip(self.module.parameters(), model.parameters(), strict=True)
-        buffers = list(zip(self.module.buffers(), model.buffers(), strict=True))
+        """Let the weights of now take part in the average; the first ones are copied.
+
+        Raises `ArgumentError` for what is no Module, `ShapeError` for a model whose parameters or
+        buffers are others than those of the one that was copied.
+        """
+        if not isinstance(model, Module):
+            raise ArgumentError(f"{_UPDATE}: takes a Module, not {type(model).__name__}")
+        pairs = _alike(self.module.parameters(), model.parameters(), "parameters")
+        buffers = _alike(self.module.buffers(), model.buffers(), "buffers")
         if self.use_buffers:
             pairs += buffers
         first = self.n_averaged == 0

@@ -400,6 +400,19 @@ def test_a_model_without_weights_has_an_average(prepared: Callable[..., Any]) ->
     assert average.n_averaged.item() == 1
 
 
+def test_another_model_has_no_part_in_an_average(run: Callable[..., Any]) -> None:
+    average = swa_utils.AveragedModel(nn.Linear(2, 2))
+    kept = [tensor.tolist() for tensor in average.parameters()]
+    other, narrow, without = nn.Linear(3, 2), nn.Linear(2, 1), nn.Linear(2, 2, bias=False)
+    for model in (other, narrow, without):
+        with pytest.raises(ValueError, match="the copy has parameters of shapes"):
+            run(lambda model=model: average.update_parameters(model))
+    with pytest.raises(TypeError, match="takes a Module, not int"):
+        run(lambda: average.update_parameters(3))
+    assert [tensor.tolist() for tensor in average.parameters()] == kept
+    assert average.n_averaged.item() == 0
+
+
 def test_a_closed_form_of_the_users_says_the_rate_of_an_epoch_that_is_named() -> None:
     class Closed(schedules.LRScheduler):
         def get_lr(self) -> list[Any]:
