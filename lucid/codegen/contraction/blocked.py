@@ -839,7 +839,7 @@ class BlockedEmitter(Emitter):
         tile = self._lines(row, height)
         offset = b.mul(b.sub(row, self.low), found.columns)
         offset = b.add(offset, b.mul(b.sub(panel.col, self.first_column), height))
-        kept = b.at(element, self.waiting, offset)
+        kept = b.pinned(b.at(element, self.waiting, offset))
         places = [b.at(element, kept, n * self.plan.lanes) for n in range(height * panel.width)]
         with b.if_else(self.is_first) as branch:
             with branch.then():
@@ -904,8 +904,8 @@ class BlockedEmitter(Emitter):
             sides.append((self.next[1], panel.col, p.inner[0].b, pieces, tile, tiles))
         for start, first, step, pieces, share, shares in sides:
             each, place = ceil_div(line * pieces, shares), b.at(self.spec.element, start, first)
-            for i in range(each):
-                piece = b.add(b.mul(share, each), i)
+            with b.loop(0, each) as loop:
+                piece = b.add(b.mul(share, each), loop.index)
                 inner = b.add(k, b.binary("udiv", piece, pieces))
                 within = b.mul(b.binary("urem", piece, pieces), line)
                 at = b.at(self.spec.element, place, b.add(b.mul(inner, step), within))

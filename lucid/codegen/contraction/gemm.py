@@ -112,7 +112,7 @@ class Emitter:
             if isinstance(last, Val):
                 stop = smaller(b, last, whole.high) if rest or is_open(n) else last
             with b.loop(first, stop, self.plan.panel) as loop:
-                inside(loop.index, whole.width, whole.tail)
+                inside(b.pinned(loop.index), whole.width, whole.tail)
         if not rest:
             return
         if isinstance(last, Val):
@@ -131,7 +131,7 @@ class Emitter:
 
         def tiles(low: Val | int, high: Val | int, height: int) -> None:
             with b.loop(low, high, height) as loop:
-                self._tile_at(loop.index, height, panel)
+                self._tile_at(b.pinned(loop.index), height, panel)
 
         if is_open(full) or full:
             is_whole = not is_open(rest) and not rest
@@ -225,9 +225,9 @@ class Emitter:
             else:
                 with b.loop(0, low, self.line, sums) as lines:
                     ask(lines.index)
-                    end = b.add(lines.index, self.line)
-                    with b.loop(lines.index, end, unroll, lines.carried) as loop:
-                        loop.carry(*steps(loop.carried, loop.index, unroll))
+                    with b.loop(0, self.line, unroll, lines.carried) as loop:
+                        k = b.add(lines.index, loop.index)
+                        loop.carry(*steps(loop.carried, k, unroll))
                     lines.carry(*loop.results)
                 sums = lines.results
         for count in (unroll, 1) if unroll > 1 else (1,):

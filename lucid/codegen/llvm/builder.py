@@ -444,12 +444,14 @@ class FunctionBuilder:
             return pointer
         return self._once("ptr", f"getelementptr inbounds {element}, {pointer}, {place}")
 
-    def pinned(self, pointer: Val) -> Val:
-        """The same address, as one that LLVM's loop strength reduction doesn't look behind.
+    def pinned(self, place: Val) -> Val:
+        """The same address or index, as one that loop strength reduction doesn't look behind.
 
         That takes a third of its time where many loads and stores of a loop stand around one.
         """
-        return self.intrinsic("launder.invariant.group", pointer)
+        pointer = self.emit("ptr", f"inttoptr {place} to ptr") if place.type == "i64" else place
+        pinned = self.intrinsic("launder.invariant.group", pointer)
+        return pinned if pointer is place else self.emit("i64", f"ptrtoint {pinned} to i64")
 
     def load(self, type_: str, pointer: Val, align: int = 0) -> Val:
         """Load; without `align` only the alignment of one element is assumed."""

@@ -28,8 +28,7 @@ class Target:
         vector_bytes: width of the vectors that are emitted; LLVM splits wider ones than it has.
         registers: number of vector registers of that width.
         has_fma: a fused multiply-add is one instruction; without it `llvm.fma` calls libm.
-        has_vector_ldexp: `llvm.ldexp` on vectors is one instruction; elsewhere it is one libm
-            call per lane.
+        has_vector_ldexp: one instruction scales a vector by powers of two (AVX-512's `vscalef`).
     """
 
     triple: str

@@ -11,6 +11,7 @@ import math
 from typing import NamedTuple
 
 from lucid.codegen.llvm.builder import FunctionBuilder, Val, const, vector
+from lucid.codegen.llvm.target import ELEMENT_BYTES
 from lucid.codegen.vmath import coefficients
 from lucid.codegen.vmath.basic import absolute, clamp_high, clamp_low, copysign
 from lucid.codegen.vmath.polynomial import polynomial
@@ -86,33 +87,27 @@ def power_of_two(b: FunctionBuilder, n: Val) -> Val:
     return b.unbits(b.shl(b.add(n, f.bias), f.mantissa))
 
 
-def scale(b: FunctionBuilder, x: Val, n: Val) -> Val:
-    """x * 2^n rounded once, also where the result is denormal or overflows."""
-    if _has_ldexp(b, x):
-        return b.intrinsic("ldexp", x, n, overloads=2)
-    half = b.ashr(n, 1)
-    return b.mul(b.mul(x, power_of_two(b, half)), power_of_two(b, b.sub(n, half)))
+def scale(b: FunctionBuilder, x: Val, n: Val, whole: Val) -> Val:
+    """x * 2^n rounded once, also where the result is denormal or overflows; `whole` is n, too."""
+    bits = x.lanes * 8 * ELEMENT_BYTES[x.element]
+    if b.target.has_vector_ldexp and 128 <= bits <= b.target.vector_bytes * 8:
+        name = f"llvm.x86.avx512.mask.scalef.p{'s' if x.element == 'float' else 'd'}.{bits}"
+        rounding = [const("i32", 4)] if bits == 512 else []  # as all else
+        return b.call(name, x.type, x, n, x, const(f"i{max(8, x.lanes)}", -1), *rounding)
+    half = b.ashr(whole, 1)
+    return b.mul(b.mul(x, power_of_two(b, half)), power_of_two(b, b.sub(whole, half)))
 
 
-def _scale_from_one(b: FunctionBuilder, p: Val, n: Val) -> Val:
-    """(1 + p) * 2^n. With floats a constant less is in registers, of which AVX2 has too few."""
-    if _has_ldexp(b, p) or p.element == "double":
-        return scale(b, b.add(p, 1.0), n)
-    half = b.ashr(n, 1)
-    power = power_of_two(b, half)
-    return b.mul(b.fma(p, power, power), power_of_two(b, b.sub(n, half)))
-
-
-def _has_ldexp(b: FunctionBuilder, x: Val) -> bool:
-    fits = 1 < x.lanes <= b.target.lanes(x.element)  # LLVM can't split this one
-    return b.target.has_vector_ldexp and fits
+def _reduced(b: FunctionBuilder, x: Val) -> tuple[Val, Val, Val]:
+    """n, twice, and r for x = n ln 2 + r, |r| <= ln 2 / 2."""
+    f = format_of(x)
+    n, whole = round_to_integer(b, x, _LOG2_E)
+    return n, whole, b.fma(n, -f.ln2[1], b.fma(n, -f.ln2[0], x))
 
 
 def _reduced_expm1(b: FunctionBuilder, x: Val) -> tuple[Val, Val]:
     """n and expm1(r) for x = n ln 2 + r, |r| <= ln 2 / 2."""
-    f = format_of(x)
-    n, whole = round_to_integer(b, x, _LOG2_E)
-    r = b.fma(n, -f.ln2[1], b.fma(n, -f.ln2[0], x))
+    _, whole, r = _reduced(b, x)
     return whole, expm1_of_small(b, r)
 
 
@@ -129,9 +124,10 @@ def exp(b: FunctionBuilder, x: Val) -> Val:
     times as long for that.
     """
     f = format_of(x)
-    is_zero = b.lt(x, f.exp_low)
-    n, p = _reduced_expm1(b, b.select(is_zero, 0.0, clamp_high(b, x, f.exp_high)))
-    return b.select(is_zero, 0.0, _scale_from_one(b, p, n))
+    is_computed = b.compare("uge", x, f.exp_low)  # a NaN is
+    n, whole, r = _reduced(b, b.select(is_computed, clamp_high(b, x, f.exp_high), 0.0))
+    q = b.fma(polynomial(b, r, f.exp), r, 1.0)
+    return b.select(is_computed, scale(b, b.fma(q, r, 1.0), n, whole), 0.0)
 
 
 def expm1(b: FunctionBuilder, x: Val) -> Val:

@@ -106,7 +106,7 @@ def _float_power(b: FunctionBuilder, a: Val, y: Val) -> Val:
     exponent = clamp_low(b, clamp_high(b, exponent, 200.0), -200.0)
     n, whole = round_to_integer(b, exponent, 1.0)
     p = polynomial(b, b.sub(exponent, n), coefficients.EXP2_OF_FLOAT)
-    return b.cast("fptrunc", scale(b, p, whole), "float")
+    return b.cast("fptrunc", scale(b, p, n, whole), "float")
 
 
 def _double_power(b: FunctionBuilder, a: Val, y: Val) -> Val:
@@ -120,7 +120,7 @@ def _double_power(b: FunctionBuilder, a: Val, y: Val) -> Val:
     n, whole = round_to_integer(b, product, 1.4426950408889634)
     r = b.fma(n, -2.3190468138462996e-17, b.fma(n, -math.log(2), product))
     p = expm1_of_small(b, b.add(r, error))
-    return scale(b, b.add(p, 1.0), whole)
+    return scale(b, b.add(p, 1.0), n, whole)
 
 
 def _fast_two_sum(b: FunctionBuilder, x: Operand, y: Val) -> tuple[Val, Val]:
