@@ -426,6 +426,9 @@ class EpilogueBuilder:
         assert storage.value is not None
         past = self._past(leaf)
         version = leaf._counter.value
+        base = leaf._base if leaf.requires_grad else None
+        if base is not None and base._storage is storage and base._grad_fn and not base._chain:
+            self._leaves.append((base, self._spec_of(base)))  # a write into the view goes on there
         if storage not in self._owners:
             slot = self._slot(storage, storage.value)
             of_owner = None if leaf._chain else past
