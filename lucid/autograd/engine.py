@@ -15,6 +15,7 @@ from bisect import insort_left
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from operator import itemgetter
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -139,18 +140,15 @@ class BackwardRun:
         for edge, gradient in roots:
             if self.reached is None or edge[0] in self.reached:
                 self._add(edge, self._unseen(edge[0], gradient))
-        from lucid.tensor.core import machine_code
-
-        natively = machine_code() if self.is_plain else None
-        run_librarys = self._unheard(self._run_librarys)
+        natively = _core().machine_code() if self.is_plain else None
+        run_librarys = None if natively is not None else self._unheard(self._run_librarys)
         queue, reached, targets = self.queue, self.reached, self.targets
-        state = queue, self.arrived, self.spent, self._sum_of, reached, targets
         while queue:
-            if natively is not None:
-                natively.walk(*state)
+            if natively is not None and type(queue[-1][1]) in _NATIVE:
+                natively.walk(queue, self.arrived, self.spent, self._sum_of, reached, targets)
                 if not queue:
                     break
-            elif queue[-1][1]._is_librarys:
+            elif run_librarys is not None and queue[-1][1]._is_librarys:
                 run_librarys()
                 continue
             node = queue[-1][1]
@@ -389,6 +387,15 @@ class BackwardRun:
                 self.captured[node, index] = _laid_out(gradient, node)
 
 
+@functools.cache
+def _core() -> ModuleType:
+    """The file that imports this one."""
+    from lucid.tensor import core
+
+    return core
+
+
+_NATIVE = frozenset((OpNode, AccumulateGrad))  # which machine code may run
 _sequence = itemgetter(0)  # of an entry of the queue; of equal ones the first stays the last
 _NESTING = (8, 1024)  # depths of walks inside of walks for which the interpreter's limit is raised
 _FRAMES = 40  # of Python that one such level may take

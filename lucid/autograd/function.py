@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from lucid.autograd import outputs as output_rules
 from lucid.autograd.ctx_changes import noting_changes
@@ -266,6 +266,13 @@ class BackwardCFunction(FunctionCtx, CustomNode):
         self._marked_outputs: tuple[int, ...] = ()  # positions of non-differentiable outputs
         self._scope = ""  # in a trace, the path of the Module that called the Function
         self._asked: set[str] | None = None  # while backward is watched, what it found missing
+
+    def __copy__(self) -> Self:
+        made = object.__new__(type(self))
+        made.__dict__.update(vars(self))
+        for name in Node.__slots__[2:]:  # behind its dict and what refers to it
+            setattr(made, name, getattr(self, name))
+        return made
 
     def __getattr__(self, name: str) -> Any:
         asked = vars(self).get("_asked")

@@ -21,7 +21,7 @@ from lucid.compiler.programs.program import Program
 from lucid.compiler.results.output_specs import GraphOutputView
 from lucid.ir.errors import LucidError
 from lucid.nn import functional as F
-from lucid.runtime.entry.words import Word
+from lucid.runtime.entry.words import OTHER, Word
 
 pytestmark = [
     pytest.mark.skipif(native._measured() is None, reason="objects look different here"),
@@ -454,6 +454,32 @@ def test_native_code_makes_the_history_that_python_makes(
         records.append(found)
         of_next = next(out for out in tensors_in(model(x)) if out.requires_grad)
         assert record.freed is not record_of(of_next)[0].freed
+    assert records[0] == records[1]
+
+
+@pytest.mark.parametrize("of_argument", [False, True], ids=["", "of an argument"])
+@pytest.mark.parametrize("kind", ["layers", "a number", "a layers result"])
+def test_it_makes_that_of_calls_of_any_size(
+    kind: str, of_argument: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lucid.manual_seed(0)
+    net, records = MODELS[kind](), []
+    batches = [lucid.ones(size, 3) for size in (4, 7, 5, 9, 6, 8, 7, 10, 11, 13, 5)]
+    for is_native in True, False:
+        if not is_native:
+            monkeypatch.setattr(Differentiable, "likeness", lambda self: None)
+        model, found = lucid.compile(net, audit=False), []
+        for x in batches:
+            x.requires_grad_(of_argument).grad = None
+            results = [out for out in tensors_in(model(x)) if out.requires_grad]
+            found += [record_of(out)[1] | {"freed": set()} for out in results]
+            found.append([out.tolist() for out in results])
+            backward_of(results, results[0])
+            found.append(x.grad.tolist() if of_argument else [])
+        program = model._latest_program()
+        assert is_given_history(program) is is_native
+        assert not is_native or program.native._plan[Word.RESULT] != OTHER
+        records.append(found)
     assert records[0] == records[1]
 
 

@@ -213,6 +213,36 @@ def test_an_optimizers_step_between_call_and_backward_is_noticed(agree):
     agree(scenario)
 
 
+RETURNED = {
+    "a view": lambda y: y[0],
+    "transposed": lambda y: y.T,
+    "the rest, too": lambda y: (y[0], y),
+    "the whole first": lambda y: (y, y[0]),
+    "views that share": lambda y: (y[0], y[:, 1:]),
+    "a view of a view": lambda y: y.T[1:],
+}
+
+
+@pytest.mark.parametrize("returned", RETURNED)
+def test_a_result_that_is_a_view_of_what_the_step_made_may_be_written(agree, returned):
+    def scenario(compile):
+        w = nn.Parameter(numbers(1.0, -2.0, 3.0, -4.0).reshape(2, 2))
+        step = compile(lambda x: RETURNED[returned](w * x))
+        found = []
+        for _ in range(4):
+            w.grad = None
+            results = step(lucid.ones(2, 2))
+            results = results if isinstance(results, tuple) else (results,)
+            results[0].mul_(2.0)
+            results[-1][1:] = 7.0
+            sum((result * result).sum() for result in results).backward()
+            found += [w.grad.clone(), *(x.detach().clone() for x in results)]
+            found += [(x._base is None, x.grad_fn and x.grad_fn.name()) for x in results]
+        return found
+
+    agree(scenario, traces=1)
+
+
 @pytest.mark.parametrize("order", ["freed then written", "written then freed"])
 def test_the_first_node_that_a_walk_comes_to_says_what_is_wrong(agree, order):
     """Each loss shares a part with the other; the walk meets what is freed or what is written."""

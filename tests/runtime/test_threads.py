@@ -154,6 +154,24 @@ def test_f64_products_are_shared_too(rng: np.random.Generator) -> None:
     np.testing.assert_allclose(executable.call(inputs)[0], inputs[0] @ inputs[1], rtol=1e-10)
 
 
+def test_parts_that_run_one_after_the_other_copy_to_the_same_memory(
+    rng: np.random.Generator,
+) -> None:
+    executable = compile_graph(graph_of(lambda x, w: [ops.matmul(x, w)], (128, 256), (256, 256)))
+    kernel = executable.calls[0].kernel
+    assert kernel.parts is not None and kernel.scratch
+    inputs = [rng.normal(size=shape).astype(np.float32) for shape in ((128, 256), (256, 256))]
+    set_num_threads(1)
+    executable.call(inputs)
+    (context,) = executable.free
+    assert context.arena is not None
+    arena = (ctypes.c_ubyte * context.arena_bytes).from_address(context.arena.address)
+    ctypes.memset(arena, 0, len(arena))
+    executable.call(inputs)
+    pieces = np.frombuffer(arena, np.uint8).reshape(kernel.parts.count, -1)
+    assert pieces[0].any() and not pieces[1:].any()
+
+
 def test_state_is_updated_in_place_by_all_threads(rng: np.random.Generator) -> None:
     graph = Graph()
     w = graph.add_input(TensorType(f32, (400, 300)), "state")

@@ -432,7 +432,7 @@ class BlockedEmitter(Emitter):
 
     Args:
         scratch: memory of all copies of the first operand, then of each part.
-        part: number of the part.
+        own: the number of the part's piece of it.
     """
 
     def __init__(
@@ -442,7 +442,7 @@ class BlockedEmitter(Emitter):
         args: Sequence[Val],
         epilogue: EpilogueEmitter,
         rows: int,
-        part: Val,
+        own: Val,
     ) -> None:
         found, spec = product.plan, product.spec
         self.memory, self.rows = BlockMemory(product, rows), rows
@@ -470,8 +470,8 @@ class BlockedEmitter(Emitter):
             self.prepare = epilogue.prefetch
         if not found.copies:
             return
-        own = b.add(b.mul(part, memory.of_part), memory.of_all)
-        self.block = b.at("i8", args[-1], own)
+        start = b.add(b.mul(own, memory.of_part), memory.of_all)
+        self.block = b.at("i8", args[-1], start)
         self.waiting = b.at("i8", self.block, memory.of_b)
         self.block_of_a = b.at("i8", self.waiting, memory.of_waiting)
         copies = [product.copy(side) for side in (0, 1)]
@@ -926,11 +926,11 @@ class BlockedTileEmitter(BlockedEmitter, TileEmitter):
 
 
 def blocked_emitter(
-    b: FunctionBuilder, product: BlockedProduct, args: Sequence[Val], rows: int, part: Val
+    b: FunctionBuilder, product: BlockedProduct, args: Sequence[Val], rows: int, own: Val
 ) -> BlockedEmitter:
     """What writes a part of so many rows, with what follows it prepared."""
     epilogue = EpilogueEmitter(b, product, args)
     epilogue.prepare()
     if epilogue.sums is None:
-        return BlockedEmitter(b, product, args, epilogue, rows, part)
-    return BlockedTileEmitter(b, product, args, epilogue, rows, part)
+        return BlockedEmitter(b, product, args, epilogue, rows, own)
+    return BlockedTileEmitter(b, product, args, epilogue, rows, own)

@@ -303,8 +303,10 @@ class Kernel(ABC):
         """Append all of it to its function."""
         raise NotImplementedError(f"{self.kind} kernels have no function")
 
-    def emit_part(self, b: FunctionBuilder, region: str, args: list[Val], part: Val) -> None:
-        """Append what one part of a region does."""
+    def emit_part(
+        self, b: FunctionBuilder, region: str, args: list[Val], part: Val, own: Val
+    ) -> None:
+        """Append what one part of a region does; `own`: the number of its piece of `scratch`."""
         raise NotImplementedError(f"{self.kind} kernels have no parts")
 
     def emit_call(self, site: CallSite) -> None:

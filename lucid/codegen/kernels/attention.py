@@ -225,10 +225,12 @@ class AttentionKernel(Kernel):
     def emit(self, b: FunctionBuilder, args: Sequence[Val]) -> None:
         self._run(b, args, 0, self._units)
 
-    def emit_part(self, b: FunctionBuilder, region: str, args: list[Val], part: Val) -> None:
+    def emit_part(
+        self, b: FunctionBuilder, region: str, args: list[Val], part: Val, own: Val
+    ) -> None:
         assert self.parts is not None
         for arg, size in self.parts.partials:
-            args[arg] = b.at(self.spec.element, args[arg], b.mul(part, size))
+            args[arg] = b.at(self.spec.element, args[arg], b.mul(own, size))
         _, low, high = part_of(b, self.parts, (self._units,), part)
         self._run(b, args, low, high)
 

@@ -213,7 +213,9 @@ class AxesKernel(Kernel):
     def emit(self, b: FunctionBuilder, args: Sequence[Val]) -> None:
         emit_axes(b, self, args)
 
-    def emit_part(self, b: FunctionBuilder, region: str, args: list[Val], part: Val) -> None:
+    def emit_part(
+        self, b: FunctionBuilder, region: str, args: list[Val], part: Val, own: Val
+    ) -> None:
         assert self.parts is not None
         emit_axes(b, self, args, part_of(b, self.parts, self.body.sizes, part))
 

@@ -295,10 +295,12 @@ class BlockedKernel(Kernel):
                 emitter.pack_a(0, ceil_div(rows, emitter.blocking.height))
         _run(b, emitter, (0, batch), (0, rows), (0, columns))
 
-    def emit_part(self, b: FunctionBuilder, region: str, args: list[Val], part: Val) -> None:
+    def emit_part(
+        self, b: FunctionBuilder, region: str, args: list[Val], part: Val, own: Val
+    ) -> None:
         grid, product = self.parts, self.product
         assert grid is not None
-        emitter = blocked_emitter(b, product, args, grid.size[1], part)
+        emitter = blocked_emitter(b, product, args, grid.size[1], own)
         if region == PACKING:
             number, piece = split(b, part, grid.packs)
             emitter.enter_copy(number)

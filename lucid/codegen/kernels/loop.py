@@ -125,11 +125,13 @@ class LoopKernel(Kernel):
     def emit(self, b: FunctionBuilder, args: Sequence[Val]) -> None:
         self._emitter(b, args).run()
 
-    def emit_part(self, b: FunctionBuilder, region: str, args: list[Val], part: Val) -> None:
+    def emit_part(
+        self, b: FunctionBuilder, region: str, args: list[Val], part: Val, own: Val
+    ) -> None:
         assert self.parts is not None
         for arg, size in self.parts.partials:
-            own = b.mul(part, size)
-            args[arg] = b.at(MEMORY[self.body.args[arg]], args[arg], own)
+            start = b.mul(part, size)
+            args[arg] = b.at(MEMORY[self.body.args[arg]], args[arg], start)
         emitter = self._emitter(b, args)
         emitter.cut = part_of(b, self.parts, self.body.sizes, part)
         emitter.run()

@@ -165,10 +165,12 @@ class SortKernel(Kernel):
     def emit(self, b: FunctionBuilder, args: Sequence[Val]) -> None:
         emit_sort(b, self, args)
 
-    def emit_part(self, b: FunctionBuilder, region: str, args: list[Val], part: Val) -> None:
+    def emit_part(
+        self, b: FunctionBuilder, region: str, args: list[Val], part: Val, own: Val
+    ) -> None:
         assert self.parts is not None
         for arg, size in self.parts.partials:
-            args[arg] = b.at("i64", args[arg], b.mul(part, size))
+            args[arg] = b.at("i64", args[arg], b.mul(own, size))
         emit_sort(b, self, args, part_of(b, self.parts, self.shape, part))
 
 

@@ -3,7 +3,7 @@
 The state is one block of memory, a cache line or two for each thing that is written often:
 
     0    word: chunks << 40 | claimed from the back << 20 | claimed from the front
-    8    function of the region, void (frame, chunk);  16  its frame
+    8    function of the region, void (frame, chunk, own);  16  its frame
     128  chunks that are done
     256  1 while a region runs;  264  worker threads;  272  for how many microseconds the caller
          shall run regions alone;  280  for how many it will be after the next stall;  288  the
@@ -14,6 +14,8 @@ The state is one block of memory, a cache line or two for each thing that is wri
 The caller takes chunks from the front, the first worker from the back, and so on in turn: what a
 thread wrote in one region it mostly finds in its own cache in the next one. Everybody may take
 every chunk, so a thread that loses its processor holds up no more than the chunk that it is at.
+Chunks that run at the same time have each its piece of scratch memory; those of a thread alone all
+have the first one, which stays in its cache.
 A claim is valid only with the number of chunks that was in the same word: a late worker does no
 harm. Workers spin for a while after a region, then park in a lock of CPython, which needs no GIL.
 
@@ -101,7 +103,7 @@ work:
   %chunk = select i1 %back, i64 %from.back, i64 %f
   %function = load ptr, ptr %pf, align 8
   %frame = load ptr, ptr %pr, align 8
-  call void %function(ptr %frame, i64 %chunk)
+  call void %function(ptr %frame, i64 %chunk, i64 %chunk)
   %ignored = atomicrmw add ptr %pd, i64 1 release, align 64
   br label %look
 out:
@@ -229,7 +231,7 @@ head:
   %more = icmp ult i64 %i, %chunks
   br i1 %more, label %body, label %out
 body:
-  call void %function(ptr %frame, i64 %i)
+  call void %function(ptr %frame, i64 %i, i64 0)
   %i1 = add i64 %i, 1
   br label %head
 out:

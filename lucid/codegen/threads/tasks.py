@@ -1,6 +1,7 @@
 """Kernels as functions: called directly or, those that threads share, one part at a time.
 
-A part is called as `void (ptr frame, i64 part)`; the frame holds the kernel's arguments.
+A part is called as `void (ptr frame, i64 part, i64 own)`; the frame holds the kernel's arguments,
+and `own` is the number of the piece of scratch memory that no part has which runs meanwhile.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ def define_kernel(
     regions = kernel.regions()
     for region in reversed(regions):
         with FunctionBuilder(module, name + region, _PART) as b:
-            frame, part = b.args
+            frame, part, own = b.args
             pointers = [b.load("ptr", b.at("ptr", frame, i)) for i in range(args)]
             if is_open:
                 b.read_sizes(b.load("ptr", b.at("ptr", frame, args)))
-            kernel.emit_part(b, region, pointers, part)
+            kernel.emit_part(b, region, pointers, part, own)
             b.ret()
     if regions:
         return
@@ -53,7 +54,7 @@ def define_kernel(
         b.ret()
 
 
-_PART = [("ptr", "frame"), ("i64", "part")]
+_PART = [("ptr", "frame"), ("i64", "part"), ("i64", "own")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,7 @@ class Caller:
         b, frame = self._b, self._frame
         assert frame is not None and region.parts is not None
         if hint(region.parts) == 1 and region.count is None:
-            one = _listed([frame, const("i64", 0)])
+            one = _listed([frame, const("i64", 0), const("i64", 0)])
             b.statement(f"call void {region.function.name}({one})")
             return
         count = const("i64", region.parts) if region.count is None else region.count

@@ -216,10 +216,12 @@ class Differentiable:
         None: what they lead to isn't the same for all calls, arguments aside.
         """
         of_state = [x for layer in self.layers for x in layer.leaves if isinstance(x, TensorCore)]
-        if self.tape.sizes or self.tape.goes_on or not all(leaf.is_leaf for leaf in of_state):
+        earlier, sizes = running.record, self.tape.sizes
+        is_sized_by = sizes is not None and earlier is not None and earlier.rule.tape.sizes is sizes
+        if self.tape.goes_on or is_sized_by or not all(leaf.is_leaf for leaf in of_state):
             return None
         record = CallRecord.__new__(CallRecord)
-        record.rule, record.sizes, record.behind = self, (), None
+        record.rule, record.behind = self, None
         record._edges, record._passed = [], frozenset()
         nodes = []
         for number, (own, layer) in enumerate(zip(self.own_leaves, self.layers, strict=False)):
@@ -332,7 +334,7 @@ class CallRecord:
 
     OWN = (
         *("spot", "freed", "contexts", "numbers", "_counters"),
-        *("_versions", "_kept", "_shown", "_storages"),
+        *("_versions", "_kept", "_shown", "_storages", "sizes"),
     )
     __slots__ = (
         "__weakref__",

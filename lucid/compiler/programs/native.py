@@ -235,7 +235,7 @@ class SizedTables(_CallTables):
 
     def __init__(self, calls: NativeCalls, sized: Sized, executable: Executable) -> None:
         super().__init__(calls._offsets)
-        self.sized, self._open_arguments = sized, calls._open_arguments
+        self.sized, self.values, self._open_arguments = sized, sized.values, calls._open_arguments
         shapes, kept = sized.outputs, calls._kept_results
         types = [_sized_type(type, strides, sized) for type, strides, *_ in calls._types]
         results, tensors = (
@@ -889,6 +889,8 @@ class NativeCalls(_CallTables):
         like = rule.likeness()
         is_whole = self._kept_results == [*range(program.output_count)]
         rare = program.hosts, program.arrays, program.moves_memory
+        if rule.tape.sizes is not None and not self._has_sized:
+            return False
         if like is None or not is_whole or any(rare) or not made.keys() >= {*program.tensors}:
             return False
         record, nodes = like
@@ -906,6 +908,7 @@ class NativeCalls(_CallTables):
             CallHistory.NUMBERS: self._keep(numbers) if rule.tape.formulas else 0,
             CallHistory.SEQUENCE: self._keep(sequence_numbers),
             CallHistory.EMPTY: self._keep(()),
+            CallHistory.SIZES: self._keep("values") if rule.tape.sizes is not None else 0,
         }
         of_record, of_node = slots_of(type(record)), slots_of(type(nodes[0]))
         owns = (*(of_record[x] for x in record.OWN), *(of_node[x] for x in nodes[0].OWN))
@@ -970,7 +973,9 @@ class NativeCalls(_CallTables):
             for position in made.positions:
                 outputs += results[position], self._keep(number)
         tables = len(ends) // 3, self._words(ends), len(outputs) // 2, self._words(outputs)
-        return self._template(node, own=node.OWN), *tables, place
+        typed = [results[made.positions[0]] for made in layer.outputs]
+        template = self._template(node, own=node.OWN)
+        return template, *tables, place, len(typed), self._words(typed)
 
 
 @functools.cache
@@ -1052,7 +1057,7 @@ def _finish(reference: weakref.ref[Program], known: _Made, *values: Any) -> Any:
                 outputs[number] = buffers.sizing.results[number]
     elif program.decides_sizes:
         found = ctypes.cast(int(known.plan[Word.SIZED]), ctypes.py_object).value
-        outputs.sizes = found.sized.values if isinstance(found, SizedTables) else found
+        outputs.sizes = found.values if isinstance(found, SizedTables) else found
     results = {spec: made[place] for spec, place in known.places.items()}
     return program.finish(outputs, args, known.cells, results, is_complete=known.is_complete)
 

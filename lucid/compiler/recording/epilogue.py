@@ -5,9 +5,9 @@ from __future__ import annotations
 import gc
 import pathlib
 import types
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -126,6 +126,7 @@ class EpilogueBuilder:
         self._filled: set[Storage] = set()
         self._open: list[BuiltContainer] = []
         self._leaves: list[tuple[Any, OutputSpec]] = []
+        self._bases: list[tuple[Any, OutputSpec]] = []  # of results; a write into these goes there
         self._source: MutableSource | None = None
 
     def finish(self, result: Any, finals: Sequence[Any], side_effects: SideEffects) -> Epilogue:
@@ -140,6 +141,9 @@ class EpilogueBuilder:
             recorder.run_op_by_op("what it leaves is nested more deeply than Python calls")
         deferred = self._deferred()
         grads = self._gradients()
+        shown = {id(leaf) for leaf, _ in self._leaves}
+        hidden = {id(base) for base, _ in self._bases} - shown
+        self._leaves += {id(x): (x, made) for x, made in self._bases if id(x) in hidden}.values()
         kinds = (TensorCore, np.ndarray)
         tensors: list[tuple[Any, OutputSpec]] = [
             (x, made) for x, made in self._leaves if isinstance(x, kinds) and not is_late(x)
@@ -151,7 +155,7 @@ class EpilogueBuilder:
         given = {x for x, cell in recorder.cells.items() if not cell.is_inside}
         recorder.loops.apart.refuse_leaving(leaving, given)
         self._fit_loops(tensors)
-        history = self._history(tensors, side_effects)
+        history = self._history(tensors, side_effects, hidden)
         for storage, cell in recorder.cells.items():
             if cell.is_written:
                 assert storage.value is not None
@@ -426,6 +430,8 @@ class EpilogueBuilder:
         assert storage.value is not None
         past = self._past(leaf)
         version = leaf._counter.value
+        if leaf.requires_grad and _is_base(leaf._base, storage):
+            self._bases.append((leaf._base, self._spec_of(leaf._base)))
         if storage not in self._owners:
             slot = self._slot(storage, storage.value)
             of_owner = None if leaf._chain else past
@@ -475,9 +481,15 @@ class EpilogueBuilder:
                 self._recorder.run_op_by_op("it registers a hook on a tensor that it is given")
 
     def _history(
-        self, tensors: Sequence[tuple[Any, OutputSpec]], side_effects: SideEffects
+        self,
+        tensors: Sequence[tuple[Any, OutputSpec]],
+        side_effects: SideEffects,
+        hidden: Collection[int],
     ) -> History | None:
-        """Which results can be differentiated outside, and with respect to what; None: none."""
+        """Which results can be differentiated outside, and with respect to what; None: none.
+
+        hidden: ids of those of which there are but views.
+        """
         outputs = [
             (i, tensor) for i, (tensor, spec) in enumerate(tensors) if _is_open(tensor, spec)
         ]
@@ -487,7 +499,7 @@ class EpilogueBuilder:
         recorder.refuse_outer()
         results, moved = [tensor for tensor, _ in tensors], side_effects.moved
         histories = Histories(recorder, results, self._handles, moved)
-        return histories.behind(outputs, self._slots, side_effects.function)
+        return histories.behind(outputs, self._slots, side_effects.function, hidden)
 
     def _note_shared_gradients(self) -> None:
         """Note which gradients the step meets elsewhere, too."""
@@ -503,6 +515,13 @@ class EpilogueBuilder:
 def _is_leaf(made: TensorCore) -> bool:
     """Whether gradients have come or may come to a tensor, whatever its flag says by now."""
     return made._grad_fn is None and (made.requires_grad or _is_reached(made))
+
+
+def _is_base(base: TensorCore | None, storage: Storage) -> TypeGuard[TensorCore]:
+    """Whether it owns that memory, with a history and nobody who sees gradients come to it."""
+    if base is None or base._grad_fn is None or base._storage is not storage or base._chain:
+        return False
+    return not base._grad_fn._is_observed
 
 
 def _is_reached(made: TensorCore) -> bool:

@@ -241,19 +241,23 @@ class Histories:
         outputs: Sequence[tuple[int, TensorCore]],
         slots: Mapping[Any, int],
         function: Callable[..., Any],
+        hidden: Collection[int],
     ) -> History:
         """The history of results that require grad, given with their positions.
 
-        slots: numbers of the program's outputs, by their memory; function: the traced one.
+        slots: numbers of the program's outputs, by their memory; function: the traced one; hidden:
+            ids of those that are but bases of others, so nobody asks for their gradients.
         """
-        layers = self._layers(outputs)
+        layers = self._layers(outputs, hidden)
         self.slots = slots
         made = [output for layer in layers for output in layer.outputs]
         tape = Tape(self._recorder, [output.root for output in made], self._outer, self)
         users = function if self._calls_users else None
         return History(layers, tape, self._of_state, users)
 
-    def _layers(self, outputs: Sequence[tuple[int, TensorCore]]) -> list[Layer]:
+    def _layers(
+        self, outputs: Sequence[tuple[int, TensorCore]], hidden: Collection[int]
+    ) -> list[Layer]:
         """Sort results that require grad, with their positions, by what they are computed from."""
         same: dict[Edge, list[tuple[int, TensorCore]]] = {}
         for position, tensor in outputs:
@@ -269,7 +273,8 @@ class Histories:
             if depth == len(layers):
                 layers.append(Layer([], [], []))
             layer = layers[depth]
-            places[edge] = depth, len(layer.outputs)
+            if any(id(tensor) not in hidden for _, tensor in same[edge]):
+                places[edge] = depth, len(layer.outputs)
             layer.outputs.append(self._output(edge, tuple(i for i, _ in same[edge])))
             layer.types += (same[edge][0][1]._type,)
             layer.upstream += [place for place in upstream if place not in layer.upstream]

@@ -20,7 +20,7 @@ from lucid.runtime.entry.words import (
     entry_function,
 )
 
-LAYER = 6  # words of a record
+LAYER = 8  # words of a record
 
 
 def define_history(module: Module, layout: Layout) -> None:
@@ -30,7 +30,7 @@ def define_history(module: Module, layout: Layout) -> None:
     _define_fields(module)
     _define_are_leaves(module, layout)
     _define_record(module, layout)
-    _define_node(module)
+    _define_node(module, layout)
     _define_take_kept(module, layout)
     with entry_function(module, "history", "plan", "args") as b:
         plan, args = b.args
@@ -63,7 +63,7 @@ def define_history(module: Module, layout: Layout) -> None:
         b.answer(1)
 
 
-def _define_node(module: Module) -> None:
+def _define_node(module: Module, layout: Layout) -> None:
     """The node of a layer; 0 with an exception."""
     with entry_function(module, "node", "plan", "args", "record", "layer") as b:
         plan, args, record, layer = b.args
@@ -78,6 +78,15 @@ def _define_node(module: Module) -> None:
         spot = b.word(b.add(record, b.word(words, CallHistory.SPOT_OF_RECORD)))
         b.own(spot)
         _set(b, words, node, CallHistory.SPOT_OF_NODE, spot)
+        with b.if_(b.ne(b.word(words, CallHistory.SIZES), 0)):  # each call has types of its own
+            types = b.api("PyTuple_New", b.word(layer, 6))
+            b.require_or_drop(types, node)
+            with b.loop(0, b.word(layer, 6)) as loop:
+                place = b.word(b.word(layer, 7), loop.index)
+                type_ = b.field(b.word(b.word(plan, Word.ARRAYS_AT), place), layout.tensor_type)
+                b.own(type_)
+                b.api("PyTuple_SetItem", types, loop.index, type_)
+            b.exchange(node, layout.node_output_types, types)
         count = b.word(layer, 1)
         with b.if_(b.ne(count, 0)):
             listed = b.call("listed", "i64", plan, args, count, b.word(layer, 2))
@@ -224,6 +233,15 @@ def _define_record(module: Module, layout: Layout) -> None:
             with branch.otherwise():
                 empty = b.api("PyList_New", 0)
         put(CallHistory.NUMBERS_OF_RECORD, branch.merge(found, empty))
+        name, sized = b.word(words, CallHistory.SIZES), b.word(plan, Word.SIZED)
+        is_told = b.and_(b.ne(name, 0), b.ne(b.field(sized, layout.kind), b.word(plan, Word.TUPLE)))
+        with b.if_else(is_told) as branch:
+            with branch.then():
+                found = b.api("PyObject_GetAttr", sized, name)
+            with branch.otherwise():
+                own = b.select(b.ne(name, 0), sized, b.word(words, CallHistory.EMPTY))
+                b.own(own)
+        put(CallHistory.SIZES_OF_RECORD, branch.merge(found, own))
         listed(CallHistory.KEPT_OF_RECORD, CallHistory.KEPT)
         counters = listed(CallHistory.COUNTERS_OF_RECORD, CallHistory.COUNTERS)
         now = const("i64", layout.counter_now)

@@ -264,7 +264,7 @@ class CallHistory(IntEnum):
 
     RECORD = 0  # a template
     # Template of its node; sources of where gradients go, values that are outputs and which ones;
-    # where the node has the first, if there are some.
+    # where the node has the first, if there are some; for each output one of these values.
     LAYERS = 1
     LAYERS_AT = 2
     NODES_AT = 3  # room for the nodes
@@ -280,19 +280,21 @@ class CallHistory(IntEnum):
     KEPT_AT = 13
     SHOWN = 14
     SHOWN_AT = 15
+    SIZES = 16  # the name of the sizes that tables of a call's sizes have; or 0: none are open
     # Offsets of the fields of the record, then of a node.
-    SPOT_OF_RECORD = 16
-    FREED = 17
-    CONTEXTS = 18
-    NUMBERS_OF_RECORD = 19
-    COUNTERS_OF_RECORD = 20
-    VERSIONS = 21
-    KEPT_OF_RECORD = 22
-    SHOWN_OF_RECORD = 23
-    STORAGES = 24
-    RECORD_OF_NODE = 25
-    SEQUENCE_OF_NODE = 26
-    SPOT_OF_NODE = 27
+    SPOT_OF_RECORD = 17
+    FREED = 18
+    CONTEXTS = 19
+    NUMBERS_OF_RECORD = 20
+    COUNTERS_OF_RECORD = 21
+    VERSIONS = 22
+    KEPT_OF_RECORD = 23
+    SHOWN_OF_RECORD = 24
+    STORAGES = 25
+    SIZES_OF_RECORD = 26
+    RECORD_OF_NODE = 27
+    SEQUENCE_OF_NODE = 28
+    SPOT_OF_NODE = 29
 
 
 class Recorded(IntEnum):
