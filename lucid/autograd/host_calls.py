@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lucid.autograd.function import Function, backward_of, run_forward
-from lucid.autograd.host_finding import OpenAxis, sizes_in, varied_axes
 from lucid.autograd.host_reading import Evaluated, Plan, Reader
 from lucid.autograd.host_replay import HostCall, MadeHostCall
 from lucid.autograd.host_world import (
@@ -27,7 +26,7 @@ from lucid.autograd.host_world import (
     refuse_write,
 )
 from lucid.autograd.returned import checked_gradients
-from lucid.ir.extents import Extent, settled
+from lucid.ir.extents import settled
 from lucid.ir.hosts import Frame
 from lucid.ir.types import TensorType
 from lucid.tensor.context import context
@@ -96,9 +95,6 @@ class HostForward(HostMethod):
         saved_hooks: the hooks for what is kept so.
         is_numbered: whether it runs in the rounds of a loop: its last result is the number of its
             ctx among those that its calls in one run have left.
-        axes: where its operands have the open sizes that they have: operand and axis. A result
-            has such a size too, or one that each call finds.
-        has_open_sizes: whether operands or results have open sizes.
     """
 
     inputs: tuple[Captured, ...]
@@ -106,8 +102,6 @@ class HostForward(HostMethod):
     keeps_ctx: bool = False
     saved_hooks: tuple[SavedTensorHooks, ...] = ()
     is_numbered: bool = False
-    axes: dict[Extent, tuple[int, int]] = field(default_factory=dict)
-    has_open_sizes: bool = False
 
     def read(self, found: Evaluated, operands: Sequence[np.ndarray]) -> Evaluated:
         if found.lent is not operands:
@@ -134,8 +128,7 @@ class HostForward(HostMethod):
         output = run_forward(ctx, inputs, keywords)
         marks = ctx.dirty_tensors, ctx.non_differentiable
         found = Evaluated(arrays, ctx, output, tensors, inputs, ctx.to_save, *marks)
-        if self.has_open_sizes:
-            found.shapes = [array.shape for array in arrays]
+        found.shapes = [array.shape for array in arrays]
         ctx.dirty_tensors = ctx.non_differentiable = ()  # they may hold the ctx
         given = {f"argument {i}": x for i, x in enumerate(zip(self.inputs, inputs, strict=True))}
         given |= {name: (self.keywords[name], x) for name, x in keywords.items()}
@@ -182,57 +175,25 @@ class HostForward(HostMethod):
         found.arrays = reader.arrays
         found.plan = Plan(
             isinstance(found.output, tuple), outputs, dirty, marked, found.ctx.materialize_grads,
-            written, saved, found.containers, tuple(reader.labels), reader.types(),
+            written, saved, found.containers, tuple(reader.labels),
         )  # fmt: skip
+        found.types = reader.types()
 
     def seen(self, found: Evaluated) -> Plan:
         assert found.plan is not None
         return found.plan
 
-    def _given(self, found: Evaluated) -> dict[Extent, int]:
-        """The open sizes of its operands, as far as a call of another trace has such."""
-        shapes = found.shapes
-        return {
-            size: shapes[number][axis]
-            for size, (number, axis) in self.axes.items()
-            if number < len(shapes) and axis < len(shapes[number])
-        }
+    def types_of(self, found: Evaluated) -> tuple[TensorType, ...]:
+        return (found if found.plan is not None else self.read(found, ())).types
 
-    def difference(self, found: Evaluated) -> str | None:
-        now, before = self.seen(found), self.expected
-        if not self.has_open_sizes:
-            return None if now == before else self.said(now)
-        is_alike = now._replace(types=()) == before._replace(types=())
-        fits = is_alike and sizes_in(before.types, now.types, self._given(found)) is not None
-        return None if fits else self.said(now)
+    def shapes_given(self, found: Evaluated) -> Sequence[tuple[int, ...]]:
+        return found.shapes
 
-    def difference_at_hand(self, found: Evaluated) -> str | None:
-        sizes = sizes_in(self.expected.types, self.seen(found).types, {}) or {}
-        is_same = all(size.hint == value for size, value in sizes.items())
-        return None if is_same else self.said(self.seen(found))
-
-    @property
-    def result_types(self) -> Sequence[TensorType]:
-        types: Sequence[TensorType] = () if self.is_numbered else self.expected.types
-        return types
-
-    def sizes_of(self, found: Evaluated) -> Mapping[Extent, int]:
-        """What the open sizes are that this call finds, and its operands don't have."""
-        if not self.has_open_sizes:
-            return {}
-        now = self.seen(found if found.plan is not None else self.read(found, ()))
-        sizes = sizes_in(self.expected.types, now.types, {}) or {}
-        return {size: value for size, value in sizes.items() if size not in self.axes}
-
-    def varied(self, found: Evaluated) -> set[OpenAxis]:
-        """The axes of results whose sizes are others than expected."""
-        now, given = self.seen(found), self._given(found)
-        return varied_axes(self, self.expected.types, now.types, given)
-
-    def said(self, now: Plan) -> str:
+    def said(self, found: Evaluated) -> str:
+        now = self.seen(found)
         before = self.expected
         if now.labels == before.labels:
-            for label, was, type in zip(now.labels, before.types, now.types, strict=True):
+            for label, was, type in zip(now.labels, self.types, found.types, strict=True):
                 if str(type) != str(was):
                     return f"{label}: {was} -> {type}"
         for name in ("written", "outputs", "saved", "dirty", "non_differentiable", "containers"):
@@ -262,10 +223,10 @@ class HostBackward(HostMethod):
     def seen(self, found: Sequence[Any]) -> list[str]:
         return ["None" if gradient is None else "a tensor" for gradient in found]
 
-    def said(self, now: list[str]) -> str:
-        pairs = enumerate(zip(self.expected, now, strict=True))
-        found = (f"{i}: {before} -> {after}" for i, (before, after) in pairs if before != after)
-        return f"gradient of tensor argument {next(found)}"
+    def said(self, found: Sequence[Any]) -> str:
+        pairs = enumerate(zip(self.expected, self.seen(found), strict=True))
+        differ = (f"{i}: {before} -> {after}" for i, (before, after) in pairs if before != after)
+        return f"gradient of tensor argument {next(differ)}"
 
     def results(self, frame: Frame, found: Sequence[Any]) -> Sequence[np.ndarray]:
         return [part._array for part in found if part is not None]

@@ -31,7 +31,7 @@ class Plan(NamedTuple):
         is_tuple: whether it returned a tuple.
         written: operands whose content it changed, and which result that is.
         containers: arguments with tensors in them that it changed: each call gets such anew.
-        labels, types: of the results.
+        labels: of the results.
     """
 
     is_tuple: bool
@@ -43,7 +43,6 @@ class Plan(NamedTuple):
     saved: tuple[Entry, ...] | None
     containers: tuple[str, ...]
     labels: tuple[str, ...]
-    types: tuple[TensorType, ...]
 
 
 @dataclass(slots=True, eq=False)
@@ -56,8 +55,8 @@ class Evaluated:
         saved, dirty, non_differentiable: what it said of tensors, to ctx.
         written: the operands that it was found to have written.
         containers: arguments that it changed.
-        shapes: of the operands, where some are of open sizes.
-        arrays: the results.
+        shapes: of the operands.
+        arrays: the results; types: of these.
     """
 
     lent: Sequence[np.ndarray]
@@ -70,6 +69,7 @@ class Evaluated:
     non_differentiable: tuple[Any, ...]
     plan: Plan | None = None
     arrays: list[np.ndarray] = field(default_factory=list)
+    types: tuple[TensorType, ...] = ()
     written: set[int] | None = None
     shapes: Sequence[tuple[int, ...]] = ()
     containers: tuple[str, ...] = ()

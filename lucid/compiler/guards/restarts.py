@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lucid.autograd.function import Function
-    from lucid.autograd.host_finding import OpenAxis
+    from lucid.autograd.host_replay import OpenAxis
     from lucid.compiler.guards.mutable_sources import Identity, MutableSource
     from lucid.ir.location import Location
     from lucid.ir.types import TensorType

@@ -20,9 +20,9 @@ import numpy as np
 from lucid.autograd.function import BackwardCFunction, FunctionCtx, backward_of
 from lucid.autograd.generators import put_state, state_of
 from lucid.autograd.host_calls import HostBackward, HostForward, code_of, template_of
-from lucid.autograd.host_finding import Finding, FoundNumber, OpenAxis, as_length
+from lucid.autograd.host_finding import Finding, FoundNumber, as_length
 from lucid.autograd.host_reading import Entry, Evaluated
-from lucid.autograd.host_replay import HostCall, MadeHostCall
+from lucid.autograd.host_replay import HostCall, MadeHostCall, OpenAxis
 from lucid.autograd.host_world import Captured, EagerThread, Slot
 from lucid.autograd.outputs import TwiceDifferentiated, refuse_second_derivative
 from lucid.compiler.guards.events import unheard
@@ -185,7 +185,6 @@ class HostRecording:
             ctx._host_forward = host
         values = [*operands.values, *around.values]
         host.axes = _open_axes(values)
-        host.has_open_sizes = bool(host.axes)
         if host.axes and self.rounds:
             raise NotOpenError("a call of Python in rounds of a loop is given sizes of each call")
         host.template._input_types = replaced(ctx._input_types, hint)
@@ -247,7 +246,7 @@ class HostRecording:
             # Rounds take theirs when all are recorded.
             made = None if self.rounds else host.replayed()
             found = host.read(evaluate(lent) if made is None else made.found, lent)
-        host.expected = host.seen(found)
+        host.expected, host.types = host.seen(found), host.types_of(found)
         if isinstance(host, HostBackward):
             of_tensors = [type for type in like if type is not None]
             pairs = zip(found, of_tensors, strict=True)
@@ -460,7 +459,7 @@ class HostRecording:
     # ---------------------------------------------------------------- recording
 
     def _with_open_sizes(
-        self, host: Finding | HostForward, types: Sequence[TensorType]
+        self, host: HostCall, types: Sequence[TensorType]
     ) -> tuple[TensorType, ...]:
         """The types of a call's results, with open sizes along axes that have had other sizes.
 
@@ -468,8 +467,7 @@ class HostRecording:
         call finds another.
         """
         made: dict[int, Any] = {}
-        axes = host.axes if isinstance(host, HostForward) else {}
-        given = {size.hint: size for size in axes}
+        given = {size.hint: size for size in host.axes}
         found, sizes = [], self._recorder.sizes
         for number, type in enumerate(types):
             shape: list[Any] = [*type.shape]
@@ -488,7 +486,7 @@ class HostRecording:
     def _record(
         self,
         name: str,
-        function: HostFunction,
+        host: HostCall,
         values: Sequence[Value],
         results: Sequence[np.ndarray],
         like: Sequence[Any] = (),
@@ -496,18 +494,14 @@ class HostRecording:
         """Append the call, with the results of its first evaluation."""
         graph = self._recorder.graph
         unique = unused_name(name, graph.hosts)
-        graph.hosts[unique] = function
+        graph.hosts[unique] = host
         types: Sequence[TensorType] = [type_of_array(array) for array in results]
-        if isinstance(function, Finding) and not self.rounds:
-            function.expected = types = self._with_open_sizes(function, types)
-        elif isinstance(function, HostForward) and not function.is_numbered:
-            types = self._with_open_sizes(function, types)
-            function.expected = function.expected._replace(types=types)
-            function.has_open_sizes |= any(is_open(size) for x in types for size in x.shape)
-        elif like and not self.rounds:
-            types = [type.with_shape(of.shape) for type, of in zip(types, like, strict=True)]
-        line = getattr(function, "line", None)
-        with self._recorder.annotated(None if line is None else Location(*line)):
+        if not self.rounds:
+            if like:
+                types = [type.with_shape(of.shape) for type, of in zip(types, like, strict=True)]
+            else:
+                host.types = types = self._with_open_sizes(host, types)
+        with self._recorder.annotated(None if host.line is None else Location(*host.line)):
             node = graph.append_host(unique, values, types)
         for value in node.results if name.endswith(".backward") else ():
             value.name = "grad"

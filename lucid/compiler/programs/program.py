@@ -17,10 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from lucid.autograd.host_finding import Finding, FoundNumber, OpenAxis
+from lucid.autograd.host_finding import Finding, FoundNumber
 from lucid.autograd.host_replay import (
     HostCallMismatch,
     MadeHostCall,
+    OpenAxis,
     made_in,
     replaying,
     undo_draws,
@@ -461,7 +462,7 @@ class Program:
 
     def _equal_ones(self, calls: Sequence[MadeHostCall]) -> set[OpenAxis]:
         """The axes of known sizes that were equal to an open one of the last of some host calls."""
-        types: Any = calls[-1].host.result_types
+        types: Any = calls[-1].host.types
         equal = {size.hint for type in types for size in type.shape if is_open(size)}
         return self._axes_of(equal, len(calls))
 

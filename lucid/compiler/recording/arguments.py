@@ -53,7 +53,7 @@ from lucid.tensor.tree import map_tree
 from lucid.tensor.writing import refusal_of_writes
 
 if TYPE_CHECKING:
-    from lucid.autograd.host_finding import OpenAxis
+    from lucid.autograd.host_replay import OpenAxis
 
 
 class StandIns:

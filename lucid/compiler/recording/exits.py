@@ -30,7 +30,7 @@ from lucid.tensor.context import context
 from lucid.tensor.size import Size, new_size
 
 if TYPE_CHECKING:
-    from lucid.autograd.host_finding import OpenAxis
+    from lucid.autograd.host_replay import OpenAxis
     from lucid.compiler.recording.recorder import Recorder
     from lucid.ir.graph import Value
     from lucid.tensor.core import TensorCore

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from lucid.autograd.hooks import hooks_of
-from lucid.autograd.host_finding import OpenAxis
+from lucid.autograd.host_replay import OpenAxis
 from lucid.compiler.guards.calls import GuardCollector
 from lucid.compiler.guards.collector import Substitutes
 from lucid.compiler.guards.events import UnsupportedError, is_supported, listening
