@@ -43,11 +43,6 @@ def code_of(method: Callable[..., Any]) -> object:
     return getattr(function, "__code__", function)
 
 
-def again(found: Evaluated, lent: Sequence[np.ndarray]) -> Evaluated:
-    """What a forward did, with a ctx of its own and the operands that another call has."""
-    return dataclasses.replace(found, lent=lent, ctx=copy.copy(found.ctx), plan=None)
-
-
 def template_of(ctx: BackwardCFunction, has_edge: Sequence[bool]) -> BackwardCFunction:
     """A ctx for calls of which a trace has this one.
 
@@ -92,7 +87,7 @@ class HostForward(HostMethod):
     Attributes:
         inputs, keywords: the arguments of `apply`.
         keeps_ctx: whether its ctx is kept for backward and jvp, which are host calls as well.
-        saved_hooks: the hooks for what is kept so.
+        saved_hooks: those around it, for what is kept so.
         is_numbered: whether it runs in the rounds of a loop: its last result is the number of its
             ctx among those that its calls in one run have left.
     """
@@ -103,14 +98,14 @@ class HostForward(HostMethod):
     saved_hooks: tuple[SavedTensorHooks, ...] = ()
     is_numbered: bool = False
 
-    def read(self, found: Evaluated, operands: Sequence[np.ndarray]) -> Evaluated:
-        if found.lent is not operands:
-            found = again(found, operands)
-        self.look(found)
-        return found
+    def replayed(self) -> MadeHostCall | None:
+        made = HostCall.replayed(self)
+        return None if made is None else self.kept(made)
 
-    def kept(self, made: MadeHostCall, found: Evaluated) -> MadeHostCall:
-        return MadeHostCall(self, again(found, ()))
+    def kept(self, made: MadeHostCall) -> MadeHostCall:
+        """Each run has a ctx of its own."""
+        ctx = copy.copy(made.found.ctx)
+        return MadeHostCall(self, dataclasses.replace(made.found, ctx=ctx))
 
     def evaluate(self, frame: Frame, arrays: Sequence[np.ndarray], outside: Outside) -> Evaluated:
         """Run the user's forward on copies."""
@@ -126,29 +121,30 @@ class HostForward(HostMethod):
             )
         keywords = {name: value.fill(tensors) for name, value in self.keywords.items()}
         output = run_forward(ctx, inputs, keywords)
-        marks = ctx.dirty_tensors, ctx.non_differentiable
-        found = Evaluated(arrays, ctx, output, tensors, inputs, ctx.to_save, *marks)
-        found.shapes = [array.shape for array in arrays]
-        ctx.dirty_tensors = ctx.non_differentiable = ()  # they may hold the ctx
+        returned = output if isinstance(output, tuple) else (output,)
         given = {f"argument {i}": x for i, x in enumerate(zip(self.inputs, inputs, strict=True))}
         given |= {name: (self.keywords[name], x) for name, x in keywords.items()}
-        found.containers = tuple(
+        containers = tuple(
             [name for name, (was, now) in given.items() if not was.is_left_by(tensors, now)]
         )
+        reader = Reader(tensors, inputs)
+        outputs = reader.entries(returned, "output")
+        dirty = reader.entries(ctx.dirty_tensors, "dirty tensor")
+        marked = reader.entries(ctx.non_differentiable, "non-differentiable tensor")
+        written = reader.written(reader.changed(dirty, arrays))
+        saved = None if ctx.to_save is None else reader.known(ctx.to_save)
+        plan = Plan(
+            isinstance(output, tuple), outputs, dirty, marked, ctx.materialize_grads,
+            written, saved, containers, tuple(reader.labels),
+        )  # fmt: skip
+        ctx.dirty_tensors = ctx.non_differentiable = ()  # they may hold the ctx
         if self.keeps_ctx:
-            self._seal(found)
-        return found
-
-    def _seal(self, found: Evaluated) -> None:
-        """Let the ctx be what backward gets, with what it saved."""
-        inputs = set(map(id, found.tensors))
-        numbers = {
-            id(value): i
-            for i, value in enumerate(found.returned)
-            if isinstance(value, TensorCore) and id(value) not in inputs
-        }
-        context.saved_hooks = list(self.saved_hooks)
-        found.ctx._seal(numbers)
+            known = {*map(id, tensors)}
+            made = [(x, i) for i, x in enumerate(returned) if isinstance(x, TensorCore)]
+            context.saved_hooks = list(self.saved_hooks)
+            ctx._seal({id(x): i for x, i in made if id(x) not in known})
+        shapes = [array.shape for array in arrays]
+        return Evaluated(ctx, plan, tensors, shapes, reader.arrays, reader.types())
 
     def results(self, frame: Frame, found: Evaluated) -> Sequence[np.ndarray]:
         """Leave the ctx for the backward of this run, and of its results; what the call gives."""
@@ -162,29 +158,11 @@ class HostForward(HostMethod):
                 context.contexts[self] = found.ctx
         return found.arrays
 
-    def look(self, found: Evaluated) -> None:
-        """Find out what forward did, and collect the results."""
-        reader = Reader(found.tensors, found.inputs)
-        outputs = reader.entries(found.returned, "output")
-        dirty = reader.entries(found.dirty, "dirty tensor")
-        marked = reader.entries(found.non_differentiable, "non-differentiable tensor")
-        if found.written is None:
-            found.written = reader.changed(dirty, found.lent)
-        written = reader.written(found.written)
-        saved = None if found.saved is None else reader.known(found.saved)
-        found.arrays = reader.arrays
-        found.plan = Plan(
-            isinstance(found.output, tuple), outputs, dirty, marked, found.ctx.materialize_grads,
-            written, saved, found.containers, tuple(reader.labels),
-        )  # fmt: skip
-        found.types = reader.types()
-
     def seen(self, found: Evaluated) -> Plan:
-        assert found.plan is not None
         return found.plan
 
     def types_of(self, found: Evaluated) -> tuple[TensorType, ...]:
-        return (found if found.plan is not None else self.read(found, ())).types
+        return found.types
 
     def shapes_given(self, found: Evaluated) -> Sequence[tuple[int, ...]]:
         return found.shapes

@@ -30,7 +30,7 @@ class Finding(HostCall):
     """
 
     find: Callable[..., Sequence[np.ndarray]]
-    options: tuple[Any, ...]
+    options: tuple[Any, ...] = ()
     generator: Any = None
     is_own: bool = False
     finds_sizes: bool = False
@@ -48,9 +48,9 @@ class Finding(HostCall):
             place = None if self.line is None else Location(*self.line)
             raise at_line(completed(error), place) from None
 
-    def kept(self, made: MadeHostCall, found: Sequence[np.ndarray]) -> MadeHostCall:
+    def kept(self, made: MadeHostCall) -> MadeHostCall:
         """A view of what was found in is on the step's memory, which ends with the run."""
-        own = [array if array.base is None else array.copy() for array in found]
+        own = [array if array.base is None else array.copy() for array in made.found]
         return MadeHostCall(made.host, own, made.state)
 
     def types_of(self, found: Sequence[np.ndarray]) -> tuple[TensorType, ...]:

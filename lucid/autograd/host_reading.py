@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,12 +16,12 @@ from lucid.tensor.core import TensorCore
 if TYPE_CHECKING:
     from lucid.autograd.function import BackwardCFunction
 
-Entry = tuple[Any, ...]
+Entry = tuple[str, Any]
 """Which tensor is meant: ("input", operand), ("shared", operand) for another one on its memory,
-("result", number), ("part", number) for one on the memory of another result; or ("none",),
+("result", number), ("part", number) for one on the memory of another result; or ("none", 0),
 ("argument", position), ("other", value)."""
 
-_NONE: Entry = ("none",)
+_NONE: Entry = ("none", 0)
 
 
 class Plan(NamedTuple):
@@ -45,38 +45,22 @@ class Plan(NamedTuple):
     labels: tuple[str, ...]
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Evaluated:
     """One evaluation of a forward.
 
     Attributes:
-        lent: what the call was given.
-        tensors, inputs: the operands and the arguments, as forward got them.
-        saved, dirty, non_differentiable: what it said of tensors, to ctx.
-        written: the operands that it was found to have written.
-        containers: arguments that it changed.
-        shapes: of the operands.
+        ctx: as the backward gets it.
+        tensors: the operands, as forward got them; shapes: of these.
         arrays: the results; types: of these.
     """
 
-    lent: Sequence[np.ndarray]
     ctx: BackwardCFunction
-    output: Any
-    tensors: list[Any]
-    inputs: tuple[Any, ...]
-    saved: tuple[Any, ...] | None
-    dirty: tuple[Any, ...]
-    non_differentiable: tuple[Any, ...]
-    plan: Plan | None = None
-    arrays: list[np.ndarray] = field(default_factory=list)
-    types: tuple[TensorType, ...] = ()
-    written: set[int] | None = None
-    shapes: Sequence[tuple[int, ...]] = ()
-    containers: tuple[str, ...] = ()
-
-    @property
-    def returned(self) -> tuple[Any, ...]:
-        return self.output if isinstance(self.output, tuple) else (self.output,)
+    plan: Plan
+    tensors: Sequence[Any]
+    shapes: Sequence[tuple[int, ...]]
+    arrays: Sequence[np.ndarray]
+    types: tuple[TensorType, ...]
 
 
 class Reader:

@@ -94,11 +94,11 @@ class HostCall:
     def __call__(self, frame: Frame, operands: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
         """Call it, unless another run has come up to here and has."""
         made = self.replayed() or self.make(frame, operands)
-        found = self.read(made.found, operands)
+        found = made.found
         difference = self.compared(frame, found)
         if difference is not None or self.is_followed:
             calls: list[MadeHostCall] = frame.setdefault(_MADE, [])
-            calls.append(self.kept(made, found))
+            calls.append(self.kept(made))
             if difference is not None:
                 reason = f"{self.name}: {difference}"
                 text = f"{reason}, which was otherwise when the step was traced"
@@ -120,17 +120,13 @@ class HostCall:
     def fits(self, made: MadeHostCall) -> bool:
         """Whether this call is traced for what a call of another program did."""
         is_same = made.host.code == self.code
-        return is_same and self.difference(self.read(made.found, ())) is None
+        return is_same and self.difference(made.found) is None
 
     def make(self, frame: Frame, operands: Sequence[np.ndarray]) -> MadeHostCall:
         """Call it."""
         raise NotImplementedError
 
-    def read(self, found: Any, operands: Sequence[np.ndarray]) -> Any:
-        """What it did, by this call or by one of another run, as one of these operands."""
-        return found
-
-    def kept(self, made: MadeHostCall, found: Any) -> MadeHostCall:
+    def kept(self, made: MadeHostCall) -> MadeHostCall:
         """What another run may take over."""
         return made
 

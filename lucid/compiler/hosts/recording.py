@@ -76,7 +76,7 @@ class HostRecording:
         self.rounds = 0
         self.in_rounds: dict[HostFunction, Surroundings] = {}
         self._frame: Frame = {}
-        self._findings: dict[Any, Node] = {}
+        self._findings: dict[Any, Sequence[Value]] = {}
         self._generators: dict[int, tuple[Any, Any, bytes]] = {}  # with states before and after
         self.left: RestartTrace | None = None
 
@@ -132,10 +132,9 @@ class HostRecording:
     def refuse_attribute(self, ctx: BackwardCFunction, name: str) -> None:
         """Raise where the ctx of a host forward is asked for what forward left there."""
         if ctx._host_forward in self._frame and name in attributes_of(self._kept(ctx)):
-            self._recorder.refuse(
-                f"ctx.{name}, which {ctx._forward_cls.__name__}.forward, a host call, computes "
-                "anew at each call, read outside of backward",
-                "return it as a tensor, or save it with ctx.save_for_backward",
+            self._recorder.run_op_by_op(
+                f"it reads ctx.{name} outside of backward, which {ctx._forward_cls.__name__}."
+                "forward, a host call, computes anew at each call"
             )
 
     def _kept(self, ctx: BackwardCFunction) -> BackwardCFunction:
@@ -175,54 +174,53 @@ class HostRecording:
             slots=tuple(operands.slots),
             line=ctx._line,
             template=template_of(ctx, [needed for type, needed in edges if type is not None]),
+            keeps_ctx=is_differentiable,
+            saved_hooks=tuple(context.saved_hooks),
+            is_numbered=is_differentiable and self.rounds > 0,
         )
+        if is_differentiable:
+            ctx._host_forward = host
+        host.template._input_types = replaced(ctx._input_types, hint)
         methods = (function.forward, function.setup_context)
         reached = (*inputs, *keywords.values())
-        around = self._surroundings(host, methods, reached, operands)
-        if is_differentiable:
-            host.is_numbered = self.rounds > 0
-            host.keeps_ctx, host.saved_hooks = True, tuple(context.saved_hooks)
-            ctx._host_forward = host
-        values = [*operands.values, *around.values]
-        host.axes = _open_axes(values)
-        if host.axes and self.rounds:
-            raise NotOpenError("a call of Python in rounds of a loop is given sizes of each call")
-        host.template._input_types = replaced(ctx._input_types, hint)
-        evaluate = partial(self._evaluated, host, around)
-        node, found, _ = self._called(function.__name__, host, values, evaluate)
+        node, found = self._called_with(function.__name__, host, methods, reached, operands)
         if host.is_numbered:
             (ctx._number,) = tensors_of(self._recorder, node.results[-1:])
         return self._finish(ctx, node, found, operands, host.name)
 
-    def _surroundings(
+    def _called_with(
         self,
+        name: str,
         host: HostForward | HostBackward,
         methods: Sequence[Method],
         reached: Sequence[Any],
         operands: Operands,
-    ) -> Surroundings:
-        """What a method can reach besides its arguments."""
+        like: Sequence[TensorType | None] = (),
+    ) -> tuple[Node, Any]:
+        """Make a call of methods, with what they can reach besides their arguments, and append it.
+
+        Gives its node, and what it did. like: as for `_called`.
+        """
+        in_rounds = self.rounds > 0
         around = Surroundings(
-            self._recorder,
-            host.name,
-            methods,
-            reached,
-            len(operands.values),
-            in_rounds=self.rounds > 0,
+            self._recorder, host.name, methods, reached, len(operands.values), in_rounds=in_rounds
         )
         host.states = around.states
-        if self.rounds:
+        if in_rounds:
             self.in_rounds[host] = around
-        return around
+        values = [*operands.values, *around.values]
+        if isinstance(host, HostForward):
+            host.axes = _open_axes(values)
+            if host.axes and in_rounds:
+                what = "a call of Python in rounds of a loop is given sizes of each call"
+                raise NotOpenError(what)
 
-    def _evaluated(
-        self,
-        host: HostForward | HostBackward,
-        around: Surroundings,
-        lent: Sequence[np.ndarray],
-    ) -> Any:
-        with around.untouched():
-            return host.evaluate(self._frame, lent, around.outside(lent))
+        def evaluate(lent: Sequence[np.ndarray]) -> Any:
+            with around.untouched():
+                return host.evaluate(self._frame, lent, around.outside(lent))
+
+        node, found, _ = self._called(name, host, values, evaluate, like=like)
+        return node, found
 
     def _called(
         self,
@@ -245,7 +243,7 @@ class HostRecording:
             lent = self.present.of(values)
             # Rounds take theirs when all are recorded.
             made = None if self.rounds else host.replayed()
-            found = host.read(evaluate(lent) if made is None else made.found, lent)
+            found = evaluate(lent) if made is None else made.found
         host.expected, host.types = host.seen(found), host.types_of(found)
         if isinstance(host, HostBackward):
             of_tensors = [type for type in like if type is not None]
@@ -259,22 +257,18 @@ class HostRecording:
     ) -> Any:
         """Write what forward wrote, fill in the ctx, and give what it returned, as tensors here."""
         plan, tensors = found.plan, tensors_of(self._recorder, node.results)
-        assert plan is not None
+
+        known: dict[str, Sequence[Any]] = {"none": (None,), "argument": operands.inputs}
+        known |= {"input": operands.tensors, "result": tensors}
 
         def traced(entry: Entry) -> Any:
-            kind = entry[0]
-            if kind == "none":
-                return None
-            if kind == "input":
-                return operands.tensors[entry[1]]
-            if kind == "result":
-                return tensors[entry[1]]
-            if kind == "argument":
-                return operands.inputs[entry[1]]
+            kind, which = entry
+            if kind in known:
+                return known[kind][which]
             of = "another result's" if kind == "part" else "an argument's"
             what = f"a part, or a view, of {of} memory"
             if kind == "other":
-                of_type = type(entry[1]).__name__
+                of_type = type(which).__name__
                 what = f"a value of type {of_type}, which may be another one at each call"
             self._recorder.run_op_by_op(f"{name}, a host call, gives back {what}")
 
@@ -353,11 +347,9 @@ class HostRecording:
             grad_enabled=context.grad_enabled,
         )
         reached = [*attributes_of(ctx if keeper is None else self._kept(ctx)).values()]
-        methods = (backward_of(function),)
-        around = self._surroundings(host, methods, reached, operands)
-        values = [*operands.values, *around.values]
-        evaluate = partial(self._evaluated, host, around)
-        node, parts, _ = self._called(name, host, values, evaluate, like=types)
+        node, parts = self._called_with(
+            name, host, [backward_of(function)], reached, operands, types
+        )
         tensors = iter(tensors_of(self._recorder, node.results))
         found = tuple(None if part is None else next(tensors) for part in parts)
         if not context.grad_enabled:
@@ -376,48 +368,40 @@ class HostRecording:
         find: Callable[..., Any],
         tensors: Sequence[TensorCore],
         options: tuple[Any, ...],
-        *,
-        is_own: bool = False,
-        finds_sizes: bool = False,
+        **kind: Any,
     ) -> tuple[Any, ...]:
         """What `find(*arrays, *options)` finds at each call; once for the same values.
 
-        is_own, finds_sizes: see `Finding`.
+        kind: further attributes of the `Finding`.
         """
         values = [self._recorder.value_of(tensor) for tensor in tensors]
         key = (find, options, *map(computation_of, values))
-        node = self._findings.get(key)
-        if node is None or any(x.graph is not self._recorder.graph for x in node.results):
-            kind: Any = {"is_own": is_own, "finds_sizes": finds_sizes}
-            node, _ = self.call(name, find, values, options, **kind)
-            self._findings[key] = node
-        return tuple(tensors_of(self._recorder, node.results))
+        found = self._findings.get(key)
+        if found is None or any(x.graph is not self._recorder.graph for x in found):
+            found, _ = self.call(name, find, values, options=options, **kind)
+            self._findings[key] = found
+        return tuple(tensors_of(self._recorder, found))
 
     def call(
         self,
         name: str,
         function: Callable[..., Any],
-        values: Sequence[Value],
-        options: tuple[Any, ...] = (),
+        values: Sequence[Value] = (),
         generator: Any = None,
         after: Sequence[Value] = (),
         *,
-        is_own: bool = False,
-        finds_sizes: bool = False,
         is_unheard: bool = False,
-        may_differ: bool = False,
-    ) -> tuple[Node, Callable[..., Any]]:
+        **kind: Any,
+    ) -> tuple[Sequence[Value], Callable[..., Any]]:
         """Record a call of a function at each call of the step.
 
-        Returns its node, and the function that found the present results: another one if an
+        Returns its results, and the function that found the present ones: another one if an
         unfinished run, with which this trace goes on, has made the call.
-
 
         generator: what it draws random numbers from; after the trace it is as it was.
         after: what is to be computed before the call, which the function leaves alone.
-        is_own, finds_sizes: see `Finding`.
         is_unheard: whether what it reads is no part of the step.
-        may_differ: whether a call may find what no program is for, and draw it once more.
+        kind: further attributes of the `Finding`.
         """
         place = here()
         line = None if place is None else (place.file, place.line)
@@ -426,11 +410,8 @@ class HostRecording:
             code=name,
             line=line,
             find=function,
-            options=options,
             generator=generator,
-            is_own=is_own,
-            finds_sizes=finds_sizes,
-            is_followed=may_differ,
+            **kind,
         )
 
         def evaluate(lent: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
@@ -441,14 +422,13 @@ class HostRecording:
             return arrays
 
         node, _, made = self._called(name, host, values, evaluate, after)
-        return node, function if made is None else made.host.find  # type: ignore[attr-defined]
+        found_by = function if made is None else made.host.find  # type: ignore[attr-defined]
+        return node.results, found_by
 
     def size(self, number: Value, place: OpenAxis) -> Node:
         """A vector of empty rows, as many as an i64[] of the graph says; see `FoundNumber`."""
         code, line, *_ = place
-        host = FoundNumber(
-            name="number", code=code, line=line, find=as_length, options=(), is_own=True
-        )
+        host = FoundNumber(name="number", code=code, line=line, find=as_length, is_own=True)
         return self._called("number", host, [number], host.evaluate)[0]
 
     def _note_draw(self, generator: Any, before: Any) -> None:

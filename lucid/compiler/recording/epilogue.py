@@ -48,7 +48,6 @@ from lucid.compiler.results.output_specs import (
     LateOutput,
     MemoryAlias,
     OutputSpec,
-    RowsOutput,
     Run,
     Views,
     leaf_of,
@@ -62,7 +61,7 @@ from lucid.ir.extents import Extent, replaced
 from lucid.ir.graph import Value
 from lucid.ir.types import DType
 from lucid.ir.whose_code import is_users
-from lucid.tensor.core import TensorCore, ViewChain
+from lucid.tensor.core import TensorCore, ViewChain, of_array
 from lucid.tensor.size import Size
 from lucid.tensor.storage import Storage, VersionCounter
 from lucid.tensor.tensor import Tensor
@@ -317,14 +316,19 @@ class EpilogueBuilder:
         before, rows, count, last, is_begun, behind = filled.parted()
         value = self._recorder.value_of(rows)
         self._filled.add(rows._storage)
-        return RowsOutput(
-            [*map(self._tree, before)],
-            self._slot(value, value),
-            self._spec_of(count),
-            None if last is None else self._tree(last),
-            is_begun,
-            [*map(self._tree, behind)],
-        )
+        slot, number = self._slot(value, value), self._spec_of(count)
+        latest = None if last is None else self._tree(last)
+        around = [*map(self._tree, before)], [*map(self._tree, behind)]
+
+        def made(run: Run) -> list[Any]:
+            found: list[Any] = [of_array(x.copy()) for x in run.outputs[slot][: number.of(run)]]
+            first, others = ([x.of(run) for x in part] for part in around)
+            ending = found or (first if is_begun else [])
+            if latest is not None and ending:  # else the last one has a tensor of its own
+                ending[-1] = latest.of(run)
+            return [*first, *found, *others]
+
+        return Found("rows", made)
 
     def _iterator(self, items: OutputSpec, at: int) -> OutputSpec:
         """An iterator that the step has made, of a list or tuple that was there, at a place."""

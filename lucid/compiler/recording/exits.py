@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -221,27 +221,14 @@ class Exits:
         """Give the trace up where Python needs to know what only a call computes."""
         self.recorder.run_op_by_op(f"{what}{at_line(here())}\nhint: {hint}")
 
-    def call(
-        self,
-        name: str,
-        function: Callable[..., Any],
-        values: Sequence[Value] = (),
-        generator: Any = None,
-        after: Sequence[Value] = (),
-        **how: bool,
-    ) -> tuple[Sequence[Value], Any]:
-        """Call a function at each call of the step; its results, and what found the present ones.
-
-        how: see `HostRecording.call`.
-        """
-        call: Any = self.recorder.hosts.call
+    def call(self, name: str, *args: Any, **kind: Any) -> tuple[Sequence[Value], Any]:
+        """`HostRecording.call`, with arrays that the function can't write."""
         try:
-            node, found_by = call(name, function, values, (), generator, after, **how)
+            return self.recorder.hosts.call(name, *args, **kind)
         except ValueError as error:
             if "read-only" in str(error):
                 self.op_by_op(f"it writes an array that the step computes, by {name}()")
             raise
-        return node.results, found_by
 
     def latest(self) -> list[Value]:
         """What the step computed last, for calls that are to follow it."""

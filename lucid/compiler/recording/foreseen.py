@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from lucid.compiler.recording.recorder import Recorder
 
 Entry = tuple[dict[str, Any], str]
-Found = tuple[dict[str, Any], dict[str, Any]]
 
 
 class Foreseen:
@@ -51,12 +50,9 @@ class Foreseen:
             )
         self.put_back()
         self._try(effect)
-        effects = self.recorder.effects
-        if effects:
-            effect.follow(effects[-1])
-        effects.append(effect)
-        collector = self.recorder.collector
-        found = self._left_by(effect)
+        effects, collector = self.recorder.effects, self.recorder.collector
+        effects.add(effect)
+        number, found = len(effects) - 1, self._left_by_all()
         for owner, key in entries:
             before = dict.__getitem__(owner, key)
             if not found:
@@ -65,7 +61,7 @@ class Foreseen:
             collector.expect(f"{key!r} of {effect.what}", owner, key)
             text = f"{key.lstrip('_')} after {effect.what}"
             after = next(entries for entries in found if entries.owner is owner)[key]
-            read = partial(effect.value, owner, key)
+            read = partial(effects.value, number, owner, key)
             if (is_number(before) or is_live(before)) and is_number(after):
                 standing: Any = self._number(text, after, read)
             elif (
@@ -85,10 +81,6 @@ class Foreseen:
                     collector.changed_later[id(owner), key] = depend
                 continue
             self._standing[id(owner), key] = owner, standing, before
-        self._put_all()
-
-    def _put_all(self) -> None:
-        """Let what stands for entries be there."""
         for (_, key), (owner, standing, _) in self._standing.items():
             dict.__setitem__(owner, key, standing)
 
@@ -167,18 +159,20 @@ class Foreseen:
         self.recorder.guard_value(text, read, after)
         return None
 
-    def _left_by(self, effect: ReplayedEffect) -> list[Entries]:
-        """What effects up to one leave; nothing if one raises an error, which is for the call."""
+    def _left_by_all(self) -> list[Entries]:
+        """What effects leave; nothing if one raises an error, which is for the call."""
+        effects = self.recorder.effects
         try:
-            with self._holding(effect.owners):
-                return effect.entries()
+            with self._holding(effects.owners):
+                return effects.entries()
         except Exception:
             return []
 
     @contextmanager
     def _holding(self, owners: Sequence[dict[str, Any]]) -> Iterator[None]:
         """In the block dicts hold what the call that is traced has found there."""
-        recorder, found = context.recorder, _as_found(owners)
+        recorder = context.recorder
+        found = [(owner, {k: tree_now(x) for k, x in dict.items(owner)}) for owner in owners]
         try:
             context.recorder = None  # so that the dicts are asked for nothing
             held = [(owner, dict.copy(owner)) for owner in owners]
@@ -189,11 +183,6 @@ class Foreseen:
             context.recorder = recorder
 
 
-def _as_found(owners: Sequence[dict[str, Any]]) -> list[Found]:
-    """What dicts hold by now, in the call that is traced."""
-    return [(owner, {k: tree_now(x) for k, x in dict.items(owner)}) for owner in owners]
-
-
-def _update(found: Sequence[Found]) -> None:
+def _update(found: Sequence[tuple[dict[str, Any], dict[str, Any]]]) -> None:
     for owner, entries in found:
         dict.update(owner, entries)

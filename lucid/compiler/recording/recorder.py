@@ -48,6 +48,7 @@ from lucid.compiler.recording.loops.ended_loops import EndedLoops
 from lucid.compiler.recording.loops.loops import Loops
 from lucid.compiler.results.histories import ExternalGradFn
 from lucid.compiler.results.memory import TracedMemory
+from lucid.compiler.results.replayed_effects import ReplayedEffects
 from lucid.ir import ops
 from lucid.ir.attributes import check_arguments
 from lucid.ir.errors import EagerOnlyError, LucidError, TraceError
@@ -69,7 +70,6 @@ from lucid.tensor.tree import map_tree
 if TYPE_CHECKING:
     from lucid.autograd.engine import BackwardRun
     from lucid.autograd.function import BackwardCFunction
-    from lucid.compiler.results.replayed_effects import ReplayedEffect
 
 
 # Files of the library that write texts for the user's code.
@@ -130,7 +130,7 @@ class Recorder(TracedMemory):
         self.hosts.present.refuse_shared = self._refuse_shared
         self._apart: tuple[int, set[Value]] = 0, set()  # inputs, and those of them that are written
         self.outside = DeferredCalls(self.exits, self.collector)
-        self.effects: list[ReplayedEffect] = []
+        self.effects = ReplayedEffects()
         self.foreseen = Foreseen(self)
         self.own_counters: set[VersionCounter] = set()
         self.bound: set[tuple[int, object]] = set()
@@ -463,18 +463,16 @@ class Recorder(TracedMemory):
         self.loops.note_gradient(leaf, "sets a gradient", is_set=True)
         super().note_grad_write(leaf)
 
-    def note_memory(self, tensor: TensorCore) -> None:
-        self.loops.note_memory(tensor)
-        super().note_memory(tensor)
-
     def note_attributes(self, tensor: TensorCore) -> None:
         """It is copied, with all that users have bound to it."""
         self.collector.look_for_all_attributes(tensor)
 
-    def note_flag(self, tensor: TensorCore) -> None:
-        if self.is_outside(tensor):
+    def note_property(self, tensor: TensorCore, name: str) -> None:
+        if name == "data":
+            self.loops.note_memory(tensor)
+        elif name == "requires_grad" and self.is_outside(tensor):
             self.loops.unroll("sets requires_grad")
-        super().note_flag(tensor)
+        super().note_property(tensor, name)
 
     def refuse_concrete(self, tensor: TensorCore, what: str) -> np.ndarray:
         """The data of a constant; all others are known only when the step runs.
