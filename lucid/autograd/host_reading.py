@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -136,7 +135,7 @@ class Reader:
     def entries(self, values: Sequence[Any], label: str) -> tuple[Entry, ...]:
         if not values:
             return ()
-        return tuple([self.entry(x, _numbered(label, i)) for i, x in enumerate(values)])
+        return tuple([self.entry(x, f"{label} {i}") for i, x in enumerate(values)])
 
     def known(self, values: Sequence[Any]) -> tuple[Entry, ...]:
         """The inputs and outputs whose versions the values have; none for others."""
@@ -174,9 +173,3 @@ class Reader:
 
     def types(self) -> tuple[TensorType, ...]:
         return tuple(map(type_of_array, self.arrays))
-
-
-@cache
-def _numbered(label: str, number: int) -> str:
-    """One object for equal labels."""
-    return f"{label} {number}"

@@ -145,11 +145,7 @@ class HostRecording:
 
     def takes(self, method: Method) -> bool:
         """Whether a method is known to leave the trace."""
-        return bool(self._known) and code_of(method) in self._known
-
-    def takes_on(self, ctx: BackwardCFunction, method: Method) -> bool:
-        """Whether a method that gets a ctx is a host call: on that of a host forward it is."""
-        return ctx._host_forward is not None or self.takes(method)
+        return code_of(method) in self._known
 
     # ---------------------------------------------------------------- forward
 

@@ -13,7 +13,6 @@ import numpy as np
 
 from lucid.autograd.hooks import hooks_of
 from lucid.autograd.node import AccumulateGrad, OpNode, edge_of
-from lucid.compiler.guards.age import owner_of
 from lucid.compiler.guards.collector import PLAIN
 from lucid.compiler.guards.guard import (
     OF_ITEMS,
@@ -144,8 +143,6 @@ class EpilogueBuilder:
             (x, made) for x, made in self._leaves if isinstance(x, kinds) and not is_late(x)
         ]
         kept = {x._storage for x, _ in tensors if isinstance(x, TensorCore)} | self._filled
-        for array in (x for x, _ in tensors if isinstance(x, np.ndarray)):
-            recorder.share(owner_of(array), kept)
         leaving = {x._storage for use, _ in grads if (x := use.now) is not None} | kept
         given = {x for x, cell in recorder.cells.items() if not cell.is_inside}
         recorder.loops.apart.refuse_leaving(leaving, given)
@@ -215,7 +212,6 @@ class EpilogueBuilder:
                 f"it makes a container that holds itself, a {type(value).__name__}"
             )
         if known is not None:
-            known.is_shared = True
             return known
         if is_late(value) or not is_node(value) or self._is_found(value):
             spec = self._spec_of(value)
@@ -525,7 +521,7 @@ def _is_constant(made: BuiltContainer, value: Any) -> bool:
 
 def _is_open(tensor: Any, spec: OutputSpec) -> bool:
     """Whether a result can be differentiated outside, with respect to what the step found."""
-    if isinstance(spec, GraphOutput) and spec.is_lost:
+    if isinstance(spec, GraphOutput) and spec.past is not None and spec.past.lost is not None:
         return False
     return isinstance(spec, (GraphOutput, InputView)) and tensor.grad_fn is not None
 

@@ -25,7 +25,7 @@ from lucid.ir import ops
 from lucid.ir.extents import LEAST, MOST, Extent, is_open
 from lucid.ir.graph import computation_of
 from lucid.ir.location import LIBRARY, Location, here
-from lucid.ir.types import DType, f64, i64
+from lucid.ir.types import f64, i64
 from lucid.tensor.context import context
 from lucid.tensor.size import Size, new_size
 
@@ -291,9 +291,6 @@ class Exits:
                 value = ops.ne(value, self.recorder.graph.constant(0, value.dtype))
         return self.holds(value, what, known)
 
-    def _as(self, value: Value, dtype: DType) -> Value:
-        return value if value.dtype is dtype else ops.cast(value, dtype=dtype)
-
     def only(self, value: Value) -> Value:
         """The only element of a value, as a 0-d one."""
         with self.recorder.annotated():
@@ -318,7 +315,7 @@ class Exits:
         if found is None:
             wide = i64 if element.dtype.kind == "int" else f64
             with self.recorder.annotated():
-                value = self._as(element, wide)
+                value = element if element.dtype is wide else ops.cast(element, dtype=wide)
             at = index[0] if index else 0
 
             def formula(known: Any) -> Any:

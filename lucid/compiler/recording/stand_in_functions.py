@@ -422,10 +422,6 @@ class StandInFunctions:
         """Whether only a call knows a value, or what is in it."""
         return holds(value, lambda x: is_live(x) or isinstance(x, GENERATORS) or self._is_data(x))
 
-    def share(self, array: np.ndarray) -> None:
-        """Some memory is about to be written."""
-        self._recorder.share(owner_of(array))
-
     def array(self, array: np.ndarray, given: Any) -> Any:
         """What stands for an array that the step has made, if a call knows what is given."""
         is_shown = id(owner_of(array)) in self._recorder.array_owners

@@ -215,12 +215,6 @@ class GradMetadata(NamedTuple):
     leaf: tuple[type[TensorCore], bool] | None
     gradient: OutputSpec | None
 
-    @property
-    def is_of_each(self) -> bool:
-        """Whether each call has something else there."""
-        leaves = () if self.lost is None else self.lost.leaves
-        return self.gradient is not None or any(isinstance(leaf, int) for leaf in leaves)
-
     def leave_on(self, result: TensorCore, run: Run | None) -> None:
         """Give a result of this call what it had in the trace; None: it is the same in each."""
         if self.lost is not None:
@@ -244,14 +238,12 @@ class GraphOutput(OutputSpec):
     past: GradMetadata | None
 
     @property
-    def is_lost(self) -> bool:
-        """Whether it requires grad and yet can't be differentiated."""
-        return self.past is not None and self.past.lost is not None
-
-    @property
     def has_equal_history(self) -> bool:
         """Whether what is special about it is the same in all calls."""
-        return self.past is None or not self.past.is_of_each
+        past = self.past
+        leaves = () if past is None or past.lost is None else past.lost.leaves
+        has_own = past is not None and past.gradient is not None
+        return not (has_own or any(isinstance(leaf, int) for leaf in leaves))
 
     def make(self, run: Run) -> Tensor:
         return self.with_history(self.on(run.outputs[self.slot]), run)
