@@ -26,7 +26,7 @@ from lucid.autograd.host_world import (
     refuse_write,
 )
 from lucid.autograd.returned import checked_gradients
-from lucid.ir.extents import settled
+from lucid.ir.extents import Extent, settled
 from lucid.ir.hosts import Frame
 from lucid.ir.types import TensorType
 from lucid.tensor.context import context
@@ -164,8 +164,13 @@ class HostForward(HostMethod):
     def types_of(self, found: Evaluated) -> tuple[TensorType, ...]:
         return found.types
 
-    def shapes_given(self, found: Evaluated) -> Sequence[tuple[int, ...]]:
-        return found.shapes
+    def given(self, found: Evaluated) -> dict[Extent, int]:
+        shapes = found.shapes
+        return {
+            size: shapes[number][axis]
+            for size, (number, axis) in self.axes.items()
+            if number < len(shapes) and axis < len(shapes[number])
+        }
 
     def said(self, found: Evaluated) -> str:
         now = self.seen(found)

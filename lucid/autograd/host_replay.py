@@ -156,7 +156,7 @@ class HostCall:
 
     def _sizes(self, found: Any) -> Mapping[Extent, int] | None:
         """What the open sizes of results are, most often as before; None: they have other types."""
-        now, given = self.types_of(found), self._given(found)
+        now, given = self.types_of(found), self.given(found)
         of, known = self._known
         if of is not self.types:
             self._known = of, known = self.types, {}
@@ -168,14 +168,9 @@ class HostCall:
             sizes = known[key] = _sizes_in(self.types, now, given)
         return sizes
 
-    def _given(self, found: Any) -> dict[Extent, int]:
+    def given(self, found: Any) -> dict[Extent, int]:
         """The open sizes of its operands, as far as a call of another trace has such."""
-        shapes = self.shapes_given(found) if self.axes else ()
-        return {
-            size: shapes[number][axis]
-            for size, (number, axis) in self.axes.items()
-            if number < len(shapes) and axis < len(shapes[number])
-        }
+        return {}
 
     def axes_of(self, sizes: Collection[int]) -> set[OpenAxis]:
         """The axes of results that have one of these sizes, and aren't open."""
@@ -188,7 +183,7 @@ class HostCall:
 
     def varied(self, found: Any) -> set[OpenAxis]:
         """The axes of results whose sizes are others than known ones, or than those of operands."""
-        now, given = self.types_of(found), self._given(found)
+        now, given = self.types_of(found), self.given(found)
         if [(x.dtype, x.ndim) for x in now] != [(x.dtype, x.ndim) for x in self.types]:
             return set()
         shapes: Sequence[Sequence[Any]] = [type.shape for type in self.types]
@@ -201,10 +196,6 @@ class HostCall:
 
     def types_of(self, found: Any) -> tuple[TensorType, ...]:
         """The types of its results, where calls may find others."""
-        return ()
-
-    def shapes_given(self, found: Any) -> Sequence[tuple[int, ...]]:
-        """The shapes of its operands, where some are of open sizes."""
         return ()
 
     def seen(self, found: Any) -> Any:

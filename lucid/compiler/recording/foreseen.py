@@ -7,17 +7,18 @@ find out what these are before they run. In the graph they are inputs, like all 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from lucid.compiler.guards.events import unheard
 from lucid.compiler.guards.guard import is_number
 from lucid.compiler.guards.mutable_sources import MutableSource
 from lucid.compiler.hosts.state import Surroundings
 from lucid.compiler.inputs.objects import SCALARS, is_same
 from lucid.compiler.inputs.scalars import Number, SymScalar, is_live
-from lucid.compiler.recording.hooks import item_of
+from lucid.compiler.recording.hooks import has_bound, item_of
 from lucid.compiler.recording.late.texts import tree_now
 from lucid.compiler.results.replayed_effects import Entries, ReplayedEffect, put_all
 from lucid.tensor.context import context
@@ -39,9 +40,13 @@ class Foreseen:
         # What leaves, after the call, what follows from what the step computes.
         self._unreadable: dict[tuple[int, str], str] = {}
 
-    def add(self, effect: ReplayedEffect, entries: Iterable[Entry]) -> None:
-        """Let what an effect, after those before it, leaves in some entries stand there."""
-        entries = [*entries]
+    @unheard
+    def add(self, effect: ReplayedEffect, entries: Sequence[Entry]) -> None:
+        """Repeat an effect after each call; what it leaves in some entries stands there from now.
+
+        The step can't have bound them before.
+        """
+        self._refuse_set(effect.what, entries)
         told = next(filter(None, (self._unreadable.get((id(x), key)) for x, key in entries)), None)
         if told is not None:  # it begins with what only the call's end will tell
             self.recorder.exits.op_by_op(
@@ -106,15 +111,28 @@ class Foreseen:
     ) -> None:
         """Let a function be called after the call, with what the step computes.
 
-        What it leaves follows from that, so the step can't read it later.
+        What it leaves in some entries follows from that, so the step can't read it later, nor have
+        bound them before.
+
+        what: its name, for messages.
         """
         recorder = self.recorder
+        self._refuse_set(what, entries)
         for owner, key in entries:
             self._unreadable[id(owner), key] = what
             self._refuse(owner, key, what)
         recorder.endings.append(partial(self._refuse_bound, what, entries))
         recorder.outside.say(function, *args)
         recorder.outside.deferred[-1].owners = [*{id(x): x for x, _ in entries}.values()]
+
+    def _refuse_set(self, what: str, entries: Sequence[Entry]) -> None:
+        """Give up where the step has set what a function finds, and sets, after the call."""
+        for _, key in (entry for entry in entries if has_bound(*entry)):
+            self.recorder.exits.op_by_op(
+                f"it calls {what}, which takes place after the native step, on {key!r} as it has "
+                "set it",
+                f"call {what} outside of the compiled function",
+            )
 
     def _refuse_bound(self, what: str, entries: Sequence[Entry]) -> None:
         """Give up where the step has set what a function is to set after the call."""

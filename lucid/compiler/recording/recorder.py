@@ -554,7 +554,11 @@ class Recorder(TracedMemory):
         if tensor._storage.recorder is not self:
             return None
         value, known = self.value_of(tensor), self._decided
-        known.update(self._constants())
+        known |= {
+            cell.value: cell.storage.array
+            for cell in self.cells.values()
+            if cell.kind == "constant" and cell.storage.array is not None
+        }
         is_known = evaluate([value], known, undecided=self._undecided)
         return read_only(np.array(known[value], order="C")) if is_known else None
 
@@ -562,14 +566,6 @@ class Recorder(TracedMemory):
         """Give up at `data_ptr()`; a custom Function that asks for an address runs on the host."""
         self.hosts.leave()
         self.run_op_by_op("it asks for the address of a tensor, by data_ptr()")
-
-    def _constants(self) -> dict[Value, np.ndarray]:
-        """The arrays that are constants of the program."""
-        return {
-            cell.value: cell.storage.array
-            for cell in self.cells.values()
-            if cell.kind == "constant" and cell.storage.array is not None
-        }
 
     def raise_refused(self) -> None:
         """Raise what the user's code was given that gives the trace up, and may have caught."""
