@@ -421,8 +421,10 @@ class BackwardCFunction(FunctionCtx, CustomNode):
                 return parts  # type: ignore[no-any-return]
         backward, recorder = backward_of(self._forward_cls), context.recorder
         self._has_read = bool(self._has_read)
-        if recorder is not None and recorder.hosts.takes_on(self, backward):
-            return recorder.hosts.backward(self, given)
+        if recorder is not None:
+            hosts = recorder.hosts
+            if self._host_forward is not None or hosts.takes(backward):
+                return hosts.backward(self, given)
         with _region(f"{name}.backward", backward, scope=self._scope):
             before = self._is_running
             self._is_running = True

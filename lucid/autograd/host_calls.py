@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lucid.autograd.function import Function, backward_of, run_forward
-from lucid.autograd.host_finding import OpenAxis, sizes_in, varied_axes
 from lucid.autograd.host_reading import Evaluated, Plan, Reader
 from lucid.autograd.host_replay import HostCall, MadeHostCall
 from lucid.autograd.host_world import (
@@ -42,11 +41,6 @@ def code_of(method: Callable[..., Any]) -> object:
     """What stays the same when a class is defined anew by each trace."""
     function = inspect.unwrap(method)
     return getattr(function, "__code__", function)
-
-
-def again(found: Evaluated, lent: Sequence[np.ndarray]) -> Evaluated:
-    """What a forward did, with a ctx of its own and the operands that another call has."""
-    return dataclasses.replace(found, lent=lent, ctx=copy.copy(found.ctx), plan=None)
 
 
 def template_of(ctx: BackwardCFunction, has_edge: Sequence[bool]) -> BackwardCFunction:
@@ -93,12 +87,9 @@ class HostForward(HostMethod):
     Attributes:
         inputs, keywords: the arguments of `apply`.
         keeps_ctx: whether its ctx is kept for backward and jvp, which are host calls as well.
-        saved_hooks: the hooks for what is kept so.
+        saved_hooks: those around it, for what is kept so.
         is_numbered: whether it runs in the rounds of a loop: its last result is the number of its
             ctx among those that its calls in one run have left.
-        axes: where its operands have the open sizes that they have: operand and axis. A result
-            has such a size too, or one that each call finds.
-        has_open_sizes: whether operands or results have open sizes.
     """
 
     inputs: tuple[Captured, ...]
@@ -106,17 +97,15 @@ class HostForward(HostMethod):
     keeps_ctx: bool = False
     saved_hooks: tuple[SavedTensorHooks, ...] = ()
     is_numbered: bool = False
-    axes: dict[Extent, tuple[int, int]] = field(default_factory=dict)
-    has_open_sizes: bool = False
 
-    def read(self, found: Evaluated, operands: Sequence[np.ndarray]) -> Evaluated:
-        if found.lent is not operands:
-            found = again(found, operands)
-        self.look(found)
-        return found
+    def replayed(self) -> MadeHostCall | None:
+        made = HostCall.replayed(self)
+        return None if made is None else self.kept(made)
 
-    def kept(self, made: MadeHostCall, found: Evaluated) -> MadeHostCall:
-        return MadeHostCall(self, again(found, ()))
+    def kept(self, made: MadeHostCall) -> MadeHostCall:
+        """Each run has a ctx of its own."""
+        ctx = copy.copy(made.found.ctx)
+        return MadeHostCall(self, dataclasses.replace(made.found, ctx=ctx))
 
     def evaluate(self, frame: Frame, arrays: Sequence[np.ndarray], outside: Outside) -> Evaluated:
         """Run the user's forward on copies."""
@@ -132,30 +121,30 @@ class HostForward(HostMethod):
             )
         keywords = {name: value.fill(tensors) for name, value in self.keywords.items()}
         output = run_forward(ctx, inputs, keywords)
-        marks = ctx.dirty_tensors, ctx.non_differentiable
-        found = Evaluated(arrays, ctx, output, tensors, inputs, ctx.to_save, *marks)
-        if self.has_open_sizes:
-            found.shapes = [array.shape for array in arrays]
-        ctx.dirty_tensors = ctx.non_differentiable = ()  # they may hold the ctx
+        returned = output if isinstance(output, tuple) else (output,)
         given = {f"argument {i}": x for i, x in enumerate(zip(self.inputs, inputs, strict=True))}
         given |= {name: (self.keywords[name], x) for name, x in keywords.items()}
-        found.containers = tuple(
+        containers = tuple(
             [name for name, (was, now) in given.items() if not was.is_left_by(tensors, now)]
         )
+        reader = Reader(tensors, inputs)
+        outputs = reader.entries(returned, "output")
+        dirty = reader.entries(ctx.dirty_tensors, "dirty tensor")
+        marked = reader.entries(ctx.non_differentiable, "non-differentiable tensor")
+        written = reader.written(reader.changed(dirty, arrays))
+        saved = None if ctx.to_save is None else reader.known(ctx.to_save)
+        plan = Plan(
+            isinstance(output, tuple), outputs, dirty, marked, ctx.materialize_grads,
+            written, saved, containers, tuple(reader.labels),
+        )  # fmt: skip
+        ctx.dirty_tensors = ctx.non_differentiable = ()  # they may hold the ctx
         if self.keeps_ctx:
-            self._seal(found)
-        return found
-
-    def _seal(self, found: Evaluated) -> None:
-        """Let the ctx be what backward gets, with what it saved."""
-        inputs = set(map(id, found.tensors))
-        numbers = {
-            id(value): i
-            for i, value in enumerate(found.returned)
-            if isinstance(value, TensorCore) and id(value) not in inputs
-        }
-        context.saved_hooks = list(self.saved_hooks)
-        found.ctx._seal(numbers)
+            known = {*map(id, tensors)}
+            made = [(x, i) for i, x in enumerate(returned) if isinstance(x, TensorCore)]
+            context.saved_hooks = list(self.saved_hooks)
+            ctx._seal({id(x): i for x, i in made if id(x) not in known})
+        shapes = [array.shape for array in arrays]
+        return Evaluated(ctx, plan, tensors, shapes, reader.arrays, reader.types())
 
     def results(self, frame: Frame, found: Evaluated) -> Sequence[np.ndarray]:
         """Leave the ctx for the backward of this run, and of its results; what the call gives."""
@@ -169,28 +158,13 @@ class HostForward(HostMethod):
                 context.contexts[self] = found.ctx
         return found.arrays
 
-    def look(self, found: Evaluated) -> None:
-        """Find out what forward did, and collect the results."""
-        reader = Reader(found.tensors, found.inputs)
-        outputs = reader.entries(found.returned, "output")
-        dirty = reader.entries(found.dirty, "dirty tensor")
-        marked = reader.entries(found.non_differentiable, "non-differentiable tensor")
-        if found.written is None:
-            found.written = reader.changed(dirty, found.lent)
-        written = reader.written(found.written)
-        saved = None if found.saved is None else reader.known(found.saved)
-        found.arrays = reader.arrays
-        found.plan = Plan(
-            isinstance(found.output, tuple), outputs, dirty, marked, found.ctx.materialize_grads,
-            written, saved, found.containers, tuple(reader.labels), reader.types(),
-        )  # fmt: skip
-
     def seen(self, found: Evaluated) -> Plan:
-        assert found.plan is not None
         return found.plan
 
-    def _given(self, found: Evaluated) -> dict[Extent, int]:
-        """The open sizes of its operands, as far as a call of another trace has such."""
+    def types_of(self, found: Evaluated) -> tuple[TensorType, ...]:
+        return found.types
+
+    def given(self, found: Evaluated) -> dict[Extent, int]:
         shapes = found.shapes
         return {
             size: shapes[number][axis]
@@ -198,41 +172,11 @@ class HostForward(HostMethod):
             if number < len(shapes) and axis < len(shapes[number])
         }
 
-    def difference(self, found: Evaluated) -> str | None:
-        now, before = self.seen(found), self.expected
-        if not self.has_open_sizes:
-            return None if now == before else self.said(now)
-        is_alike = now._replace(types=()) == before._replace(types=())
-        fits = is_alike and sizes_in(before.types, now.types, self._given(found)) is not None
-        return None if fits else self.said(now)
-
-    def difference_at_hand(self, found: Evaluated) -> str | None:
-        sizes = sizes_in(self.expected.types, self.seen(found).types, {}) or {}
-        is_same = all(size.hint == value for size, value in sizes.items())
-        return None if is_same else self.said(self.seen(found))
-
-    @property
-    def result_types(self) -> Sequence[TensorType]:
-        types: Sequence[TensorType] = () if self.is_numbered else self.expected.types
-        return types
-
-    def sizes_of(self, found: Evaluated) -> Mapping[Extent, int]:
-        """What the open sizes are that this call finds, and its operands don't have."""
-        if not self.has_open_sizes:
-            return {}
-        now = self.seen(found if found.plan is not None else self.read(found, ()))
-        sizes = sizes_in(self.expected.types, now.types, {}) or {}
-        return {size: value for size, value in sizes.items() if size not in self.axes}
-
-    def varied(self, found: Evaluated) -> set[OpenAxis]:
-        """The axes of results whose sizes are others than expected."""
-        now, given = self.seen(found), self._given(found)
-        return varied_axes(self, self.expected.types, now.types, given)
-
-    def said(self, now: Plan) -> str:
+    def said(self, found: Evaluated) -> str:
+        now = self.seen(found)
         before = self.expected
         if now.labels == before.labels:
-            for label, was, type in zip(now.labels, before.types, now.types, strict=True):
+            for label, was, type in zip(now.labels, self.types, found.types, strict=True):
                 if str(type) != str(was):
                     return f"{label}: {was} -> {type}"
         for name in ("written", "outputs", "saved", "dirty", "non_differentiable", "containers"):
@@ -262,10 +206,10 @@ class HostBackward(HostMethod):
     def seen(self, found: Sequence[Any]) -> list[str]:
         return ["None" if gradient is None else "a tensor" for gradient in found]
 
-    def said(self, now: list[str]) -> str:
-        pairs = enumerate(zip(self.expected, now, strict=True))
-        found = (f"{i}: {before} -> {after}" for i, (before, after) in pairs if before != after)
-        return f"gradient of tensor argument {next(found)}"
+    def said(self, found: Sequence[Any]) -> str:
+        pairs = enumerate(zip(self.expected, self.seen(found), strict=True))
+        differ = (f"{i}: {before} -> {after}" for i, (before, after) in pairs if before != after)
+        return f"gradient of tensor argument {next(differ)}"
 
     def results(self, frame: Frame, found: Sequence[Any]) -> Sequence[np.ndarray]:
         return [part._array for part in found if part is not None]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,12 +15,12 @@ from lucid.tensor.core import TensorCore
 if TYPE_CHECKING:
     from lucid.autograd.function import BackwardCFunction
 
-Entry = tuple[Any, ...]
+Entry = tuple[str, Any]
 """Which tensor is meant: ("input", operand), ("shared", operand) for another one on its memory,
-("result", number), ("part", number) for one on the memory of another result; or ("none",),
+("result", number), ("part", number) for one on the memory of another result; or ("none", 0),
 ("argument", position), ("other", value)."""
 
-_NONE: Entry = ("none",)
+_NONE: Entry = ("none", 0)
 
 
 class Plan(NamedTuple):
@@ -31,7 +30,7 @@ class Plan(NamedTuple):
         is_tuple: whether it returned a tuple.
         written: operands whose content it changed, and which result that is.
         containers: arguments with tensors in them that it changed: each call gets such anew.
-        labels, types: of the results.
+        labels: of the results.
     """
 
     is_tuple: bool
@@ -43,40 +42,24 @@ class Plan(NamedTuple):
     saved: tuple[Entry, ...] | None
     containers: tuple[str, ...]
     labels: tuple[str, ...]
-    types: tuple[TensorType, ...]
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Evaluated:
     """One evaluation of a forward.
 
     Attributes:
-        lent: what the call was given.
-        tensors, inputs: the operands and the arguments, as forward got them.
-        saved, dirty, non_differentiable: what it said of tensors, to ctx.
-        written: the operands that it was found to have written.
-        containers: arguments that it changed.
-        shapes: of the operands, where some are of open sizes.
-        arrays: the results.
+        ctx: as the backward gets it.
+        tensors: the operands, as forward got them; shapes: of these.
+        arrays: the results; types: of these.
     """
 
-    lent: Sequence[np.ndarray]
     ctx: BackwardCFunction
-    output: Any
-    tensors: list[Any]
-    inputs: tuple[Any, ...]
-    saved: tuple[Any, ...] | None
-    dirty: tuple[Any, ...]
-    non_differentiable: tuple[Any, ...]
-    plan: Plan | None = None
-    arrays: list[np.ndarray] = field(default_factory=list)
-    written: set[int] | None = None
-    shapes: Sequence[tuple[int, ...]] = ()
-    containers: tuple[str, ...] = ()
-
-    @property
-    def returned(self) -> tuple[Any, ...]:
-        return self.output if isinstance(self.output, tuple) else (self.output,)
+    plan: Plan
+    tensors: Sequence[Any]
+    shapes: Sequence[tuple[int, ...]]
+    arrays: Sequence[np.ndarray]
+    types: tuple[TensorType, ...]
 
 
 class Reader:
@@ -152,7 +135,7 @@ class Reader:
     def entries(self, values: Sequence[Any], label: str) -> tuple[Entry, ...]:
         if not values:
             return ()
-        return tuple([self.entry(x, _numbered(label, i)) for i, x in enumerate(values)])
+        return tuple([self.entry(x, f"{label} {i}") for i, x in enumerate(values)])
 
     def known(self, values: Sequence[Any]) -> tuple[Entry, ...]:
         """The inputs and outputs whose versions the values have; none for others."""
@@ -190,9 +173,3 @@ class Reader:
 
     def types(self) -> tuple[TensorType, ...]:
         return tuple(map(type_of_array, self.arrays))
-
-
-@cache
-def _numbered(label: str, number: int) -> str:
-    """One object for equal labels."""
-    return f"{label} {number}"

@@ -31,7 +31,7 @@ from lucid.tensor.context import epoch
 from lucid.tensor.core import TensorCore
 
 if TYPE_CHECKING:
-    from lucid.autograd.host_finding import OpenAxis
+    from lucid.autograd.host_replay import OpenAxis
     from lucid.compiler.guards.mutable_sources import Identity, MutableSource
     from lucid.compiler.options import Options
     from lucid.compiler.pacing import Looks

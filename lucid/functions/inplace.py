@@ -349,6 +349,6 @@ def detach_(input: Tensor) -> Tensor:
             f"Can't detach views in-place. Use detach() instead.\n  {input._describe()}"
         )
     if context.recorder is not None and input.requires_grad:
-        context.recorder.note_detached(input)
+        context.recorder.note_property(input, "grad_fn")
     input._grad_fn, input._output_nr = None, 0
     return input.requires_grad_(False)

@@ -187,7 +187,7 @@ class LRScheduler:
             changes += [(group, key) for group in groups for key in self._sets if key in group]
             anew = ("_last_lr", *self._sets)
             effect = ReplayedEffect(call, f"{name}.step()", owners, anew, is_foreseen)
-            hooks.after_call(effect, changes)
+            hooks.foreseen().add(effect, changes)
         else:
             call()
 
@@ -949,7 +949,9 @@ class ReduceLROnPlateau(LRScheduler):
             value = metrics.item() if isinstance(metrics, Tensor) else metrics
             changes = [(group, "lr") for group in self.optimizer.param_groups]
             own = [(vars(self), key) for key in _NOTED]
-            hooks.tell(self._take, (value, epoch), "ReduceLROnPlateau.step()", changes + own)
+            hooks.foreseen().tell(
+                self._take, (value, epoch), "ReduceLROnPlateau.step()", changes + own
+            )
         else:
             self._take(float(metrics), epoch)
 

@@ -403,7 +403,7 @@ class TensorCore(Placed, WithGradient):
             )
         if self._requires_grad != bool(value):
             if context.recorder is not None:
-                context.recorder.note_flag(self)
+                context.recorder.note_property(self, "requires_grad")
             self._requires_grad = bool(value)
             if id(self) in epoch.watched:
                 epoch.count += 1

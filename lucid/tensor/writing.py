@@ -456,7 +456,7 @@ def set_data(target: TensorCore, value: TensorCore) -> None:
     if context.recorder is not None and is_same:
         return  # as at the end of `w.data -= step`
     if context.recorder is not None:
-        context.recorder.note_memory(target)
+        context.recorder.note_property(target, "data")
         take_memory(target, value)
     else:
         assign_memory(target, value)

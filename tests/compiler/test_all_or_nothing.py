@@ -36,7 +36,7 @@ from lucid.compiler.guards.guard import TensorGuard
 from lucid.compiler.hosts.state import _Writes
 from lucid.compiler.programs.program import Program
 from lucid.compiler.recording import trace
-from lucid.compiler.results.replayed_effects import ReplayedEffect
+from lucid.compiler.results.replayed_effects import ReplayedEffect, ReplayedEffects
 from lucid.compiler.tracing import Tracer
 from lucid.ir import Graph, ops
 from lucid.ir.types import TensorType, f32
@@ -586,9 +586,10 @@ class Interrupted(dict[str, Any]):
 
 def test_an_interrupt_while_effects_are_taken_back_leaves_none() -> None:
     owner = Interrupted(rate=0)
-    effect = ReplayedEffect(partial(owner.update, rate=1), "a schedule", [owner])
+    effects = ReplayedEffects()
+    effects.add(ReplayedEffect(partial(owner.update, rate=1), "a schedule", [owner]))
     with pytest.raises(Interrupt):
-        effect.entries()
+        effects.entries()
     assert owner == {"rate": 0}
 
 

@@ -506,7 +506,6 @@ class Collector:
     def write_array(self, array: np.ndarray, given: Sequence[Any]) -> Any:
         """An array is about to be written with given values; its stand-in from now on, or None."""
         if self.stand_in_for(array) is array:
-            self.substitutes.share(array)
             self.array(self.path_of(array), array, write=True)
         return self._made_late(array, given)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lucid.autograd.function import Function
-    from lucid.autograd.host_finding import OpenAxis
+    from lucid.autograd.host_replay import OpenAxis
     from lucid.compiler.guards.mutable_sources import Identity, MutableSource
     from lucid.ir.location import Location
     from lucid.ir.types import TensorType
@@ -48,7 +48,6 @@ class Known:
         lengths: first lengths of ranges with live bounds in an index, by line and place there.
         looked_at: lines whose indices must be exact; taken: lines where the running trace takes
             data from a container by a live index.
-        shared: lines whose `numpy()` is of constants, on memory that the step writes or keeps.
         lists: list arguments that the running trace reads live; exact: those that none may.
         opened: axes whose sizes differ from call to call; closed: those of them whose sizes must
             be known all the same; least: the least open size, where it isn't the usual one;
@@ -74,7 +73,6 @@ class Known:
     unrolled: set[Location | None] = field(default_factory=set)
     looked_at: set[Location | None] = field(default_factory=set)
     taken: set[Location | None] = field(default_factory=set)
-    shared: set[Location | None] = field(default_factory=set)
     lists: set[str] = field(default_factory=set)
     exact: set[str] = field(default_factory=set)
     undo: list[Callable[[], object]] = field(default_factory=list)

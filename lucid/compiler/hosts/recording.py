@@ -20,9 +20,9 @@ import numpy as np
 from lucid.autograd.function import BackwardCFunction, FunctionCtx, backward_of
 from lucid.autograd.generators import put_state, state_of
 from lucid.autograd.host_calls import HostBackward, HostForward, code_of, template_of
-from lucid.autograd.host_finding import Finding, FoundNumber, OpenAxis, as_length
+from lucid.autograd.host_finding import Finding, FoundNumber, as_length
 from lucid.autograd.host_reading import Entry, Evaluated
-from lucid.autograd.host_replay import HostCall, MadeHostCall
+from lucid.autograd.host_replay import HostCall, MadeHostCall, OpenAxis
 from lucid.autograd.host_world import Captured, EagerThread, Slot
 from lucid.autograd.outputs import TwiceDifferentiated, refuse_second_derivative
 from lucid.compiler.guards.events import unheard
@@ -76,7 +76,7 @@ class HostRecording:
         self.rounds = 0
         self.in_rounds: dict[HostFunction, Surroundings] = {}
         self._frame: Frame = {}
-        self._findings: dict[Any, Node] = {}
+        self._findings: dict[Any, Sequence[Value]] = {}
         self._generators: dict[int, tuple[Any, Any, bytes]] = {}  # with states before and after
         self.left: RestartTrace | None = None
 
@@ -132,10 +132,9 @@ class HostRecording:
     def refuse_attribute(self, ctx: BackwardCFunction, name: str) -> None:
         """Raise where the ctx of a host forward is asked for what forward left there."""
         if ctx._host_forward in self._frame and name in attributes_of(self._kept(ctx)):
-            self._recorder.refuse(
-                f"ctx.{name}, which {ctx._forward_cls.__name__}.forward, a host call, computes "
-                "anew at each call, read outside of backward",
-                "return it as a tensor, or save it with ctx.save_for_backward",
+            self._recorder.run_op_by_op(
+                f"it reads ctx.{name} outside of backward, which {ctx._forward_cls.__name__}."
+                "forward, a host call, computes anew at each call"
             )
 
     def _kept(self, ctx: BackwardCFunction) -> BackwardCFunction:
@@ -146,11 +145,7 @@ class HostRecording:
 
     def takes(self, method: Method) -> bool:
         """Whether a method is known to leave the trace."""
-        return bool(self._known) and code_of(method) in self._known
-
-    def takes_on(self, ctx: BackwardCFunction, method: Method) -> bool:
-        """Whether a method that gets a ctx is a host call: on that of a host forward it is."""
-        return ctx._host_forward is not None or self.takes(method)
+        return code_of(method) in self._known
 
     # ---------------------------------------------------------------- forward
 
@@ -175,55 +170,53 @@ class HostRecording:
             slots=tuple(operands.slots),
             line=ctx._line,
             template=template_of(ctx, [needed for type, needed in edges if type is not None]),
+            keeps_ctx=is_differentiable,
+            saved_hooks=tuple(context.saved_hooks),
+            is_numbered=is_differentiable and self.rounds > 0,
         )
+        if is_differentiable:
+            ctx._host_forward = host
+        host.template._input_types = replaced(ctx._input_types, hint)
         methods = (function.forward, function.setup_context)
         reached = (*inputs, *keywords.values())
-        around = self._surroundings(host, methods, reached, operands)
-        if is_differentiable:
-            host.is_numbered = self.rounds > 0
-            host.keeps_ctx, host.saved_hooks = True, tuple(context.saved_hooks)
-            ctx._host_forward = host
-        values = [*operands.values, *around.values]
-        host.axes = _open_axes(values)
-        host.has_open_sizes = bool(host.axes)
-        if host.axes and self.rounds:
-            raise NotOpenError("a call of Python in rounds of a loop is given sizes of each call")
-        host.template._input_types = replaced(ctx._input_types, hint)
-        evaluate = partial(self._evaluated, host, around)
-        node, found, _ = self._called(function.__name__, host, values, evaluate)
+        node, found = self._called_with(function.__name__, host, methods, reached, operands)
         if host.is_numbered:
             (ctx._number,) = tensors_of(self._recorder, node.results[-1:])
         return self._finish(ctx, node, found, operands, host.name)
 
-    def _surroundings(
+    def _called_with(
         self,
+        name: str,
         host: HostForward | HostBackward,
         methods: Sequence[Method],
         reached: Sequence[Any],
         operands: Operands,
-    ) -> Surroundings:
-        """What a method can reach besides its arguments."""
+        like: Sequence[TensorType | None] = (),
+    ) -> tuple[Node, Any]:
+        """Make a call of methods, with what they can reach besides their arguments, and append it.
+
+        Gives its node, and what it did. like: as for `_called`.
+        """
+        in_rounds = self.rounds > 0
         around = Surroundings(
-            self._recorder,
-            host.name,
-            methods,
-            reached,
-            len(operands.values),
-            in_rounds=self.rounds > 0,
+            self._recorder, host.name, methods, reached, len(operands.values), in_rounds=in_rounds
         )
         host.states = around.states
-        if self.rounds:
+        if in_rounds:
             self.in_rounds[host] = around
-        return around
+        values = [*operands.values, *around.values]
+        if isinstance(host, HostForward):
+            host.axes = _open_axes(values)
+            if host.axes and in_rounds:
+                what = "a call of Python in rounds of a loop is given sizes of each call"
+                raise NotOpenError(what)
 
-    def _evaluated(
-        self,
-        host: HostForward | HostBackward,
-        around: Surroundings,
-        lent: Sequence[np.ndarray],
-    ) -> Any:
-        with around.untouched():
-            return host.evaluate(self._frame, lent, around.outside(lent))
+        def evaluate(lent: Sequence[np.ndarray]) -> Any:
+            with around.untouched():
+                return host.evaluate(self._frame, lent, around.outside(lent))
+
+        node, found, _ = self._called(name, host, values, evaluate, like=like)
+        return node, found
 
     def _called(
         self,
@@ -246,8 +239,8 @@ class HostRecording:
             lent = self.present.of(values)
             # Rounds take theirs when all are recorded.
             made = None if self.rounds else host.replayed()
-            found = host.read(evaluate(lent) if made is None else made.found, lent)
-        host.expected = host.seen(found)
+            found = evaluate(lent) if made is None else made.found
+        host.expected, host.types = host.seen(found), host.types_of(found)
         if isinstance(host, HostBackward):
             of_tensors = [type for type in like if type is not None]
             pairs = zip(found, of_tensors, strict=True)
@@ -260,22 +253,18 @@ class HostRecording:
     ) -> Any:
         """Write what forward wrote, fill in the ctx, and give what it returned, as tensors here."""
         plan, tensors = found.plan, tensors_of(self._recorder, node.results)
-        assert plan is not None
+
+        known: dict[str, Sequence[Any]] = {"none": (None,), "argument": operands.inputs}
+        known |= {"input": operands.tensors, "result": tensors}
 
         def traced(entry: Entry) -> Any:
-            kind = entry[0]
-            if kind == "none":
-                return None
-            if kind == "input":
-                return operands.tensors[entry[1]]
-            if kind == "result":
-                return tensors[entry[1]]
-            if kind == "argument":
-                return operands.inputs[entry[1]]
+            kind, which = entry
+            if kind in known:
+                return known[kind][which]
             of = "another result's" if kind == "part" else "an argument's"
             what = f"a part, or a view, of {of} memory"
             if kind == "other":
-                of_type = type(entry[1]).__name__
+                of_type = type(which).__name__
                 what = f"a value of type {of_type}, which may be another one at each call"
             self._recorder.run_op_by_op(f"{name}, a host call, gives back {what}")
 
@@ -354,11 +343,9 @@ class HostRecording:
             grad_enabled=context.grad_enabled,
         )
         reached = [*attributes_of(ctx if keeper is None else self._kept(ctx)).values()]
-        methods = (backward_of(function),)
-        around = self._surroundings(host, methods, reached, operands)
-        values = [*operands.values, *around.values]
-        evaluate = partial(self._evaluated, host, around)
-        node, parts, _ = self._called(name, host, values, evaluate, like=types)
+        node, parts = self._called_with(
+            name, host, [backward_of(function)], reached, operands, types
+        )
         tensors = iter(tensors_of(self._recorder, node.results))
         found = tuple(None if part is None else next(tensors) for part in parts)
         if not context.grad_enabled:
@@ -377,48 +364,40 @@ class HostRecording:
         find: Callable[..., Any],
         tensors: Sequence[TensorCore],
         options: tuple[Any, ...],
-        *,
-        is_own: bool = False,
-        finds_sizes: bool = False,
+        **kind: Any,
     ) -> tuple[Any, ...]:
         """What `find(*arrays, *options)` finds at each call; once for the same values.
 
-        is_own, finds_sizes: see `Finding`.
+        kind: further attributes of the `Finding`.
         """
         values = [self._recorder.value_of(tensor) for tensor in tensors]
         key = (find, options, *map(computation_of, values))
-        node = self._findings.get(key)
-        if node is None or any(x.graph is not self._recorder.graph for x in node.results):
-            kind: Any = {"is_own": is_own, "finds_sizes": finds_sizes}
-            node, _ = self.call(name, find, values, options, **kind)
-            self._findings[key] = node
-        return tuple(tensors_of(self._recorder, node.results))
+        found = self._findings.get(key)
+        if found is None or any(x.graph is not self._recorder.graph for x in found):
+            found, _ = self.call(name, find, values, options=options, **kind)
+            self._findings[key] = found
+        return tuple(tensors_of(self._recorder, found))
 
     def call(
         self,
         name: str,
         function: Callable[..., Any],
-        values: Sequence[Value],
-        options: tuple[Any, ...] = (),
+        values: Sequence[Value] = (),
         generator: Any = None,
         after: Sequence[Value] = (),
         *,
-        is_own: bool = False,
-        finds_sizes: bool = False,
         is_unheard: bool = False,
-        may_differ: bool = False,
-    ) -> tuple[Node, Callable[..., Any]]:
+        **kind: Any,
+    ) -> tuple[Sequence[Value], Callable[..., Any]]:
         """Record a call of a function at each call of the step.
 
-        Returns its node, and the function that found the present results: another one if an
+        Returns its results, and the function that found the present ones: another one if an
         unfinished run, with which this trace goes on, has made the call.
-
 
         generator: what it draws random numbers from; after the trace it is as it was.
         after: what is to be computed before the call, which the function leaves alone.
-        is_own, finds_sizes: see `Finding`.
         is_unheard: whether what it reads is no part of the step.
-        may_differ: whether a call may find what no program is for, and draw it once more.
+        kind: further attributes of the `Finding`.
         """
         place = here()
         line = None if place is None else (place.file, place.line)
@@ -427,11 +406,8 @@ class HostRecording:
             code=name,
             line=line,
             find=function,
-            options=options,
             generator=generator,
-            is_own=is_own,
-            finds_sizes=finds_sizes,
-            is_followed=may_differ,
+            **kind,
         )
 
         def evaluate(lent: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
@@ -442,14 +418,13 @@ class HostRecording:
             return arrays
 
         node, _, made = self._called(name, host, values, evaluate, after)
-        return node, function if made is None else made.host.find  # type: ignore[attr-defined]
+        found_by = function if made is None else made.host.find  # type: ignore[attr-defined]
+        return node.results, found_by
 
     def size(self, number: Value, place: OpenAxis) -> Node:
         """A vector of empty rows, as many as an i64[] of the graph says; see `FoundNumber`."""
         code, line, *_ = place
-        host = FoundNumber(
-            name="number", code=code, line=line, find=as_length, options=(), is_own=True
-        )
+        host = FoundNumber(name="number", code=code, line=line, find=as_length, is_own=True)
         return self._called("number", host, [number], host.evaluate)[0]
 
     def _note_draw(self, generator: Any, before: Any) -> None:
@@ -460,7 +435,7 @@ class HostRecording:
     # ---------------------------------------------------------------- recording
 
     def _with_open_sizes(
-        self, host: Finding | HostForward, types: Sequence[TensorType]
+        self, host: HostCall, types: Sequence[TensorType]
     ) -> tuple[TensorType, ...]:
         """The types of a call's results, with open sizes along axes that have had other sizes.
 
@@ -468,8 +443,7 @@ class HostRecording:
         call finds another.
         """
         made: dict[int, Any] = {}
-        axes = host.axes if isinstance(host, HostForward) else {}
-        given = {size.hint: size for size in axes}
+        given = {size.hint: size for size in host.axes}
         found, sizes = [], self._recorder.sizes
         for number, type in enumerate(types):
             shape: list[Any] = [*type.shape]
@@ -488,7 +462,7 @@ class HostRecording:
     def _record(
         self,
         name: str,
-        function: HostFunction,
+        host: HostCall,
         values: Sequence[Value],
         results: Sequence[np.ndarray],
         like: Sequence[Any] = (),
@@ -496,18 +470,14 @@ class HostRecording:
         """Append the call, with the results of its first evaluation."""
         graph = self._recorder.graph
         unique = unused_name(name, graph.hosts)
-        graph.hosts[unique] = function
+        graph.hosts[unique] = host
         types: Sequence[TensorType] = [type_of_array(array) for array in results]
-        if isinstance(function, Finding) and not self.rounds:
-            function.expected = types = self._with_open_sizes(function, types)
-        elif isinstance(function, HostForward) and not function.is_numbered:
-            types = self._with_open_sizes(function, types)
-            function.expected = function.expected._replace(types=types)
-            function.has_open_sizes |= any(is_open(size) for x in types for size in x.shape)
-        elif like and not self.rounds:
-            types = [type.with_shape(of.shape) for type, of in zip(types, like, strict=True)]
-        line = getattr(function, "line", None)
-        with self._recorder.annotated(None if line is None else Location(*line)):
+        if not self.rounds:
+            if like:
+                types = [type.with_shape(of.shape) for type, of in zip(types, like, strict=True)]
+            else:
+                host.types = types = self._with_open_sizes(host, types)
+        with self._recorder.annotated(None if host.line is None else Location(*host.line)):
             node = graph.append_host(unique, values, types)
         for value in node.results if name.endswith(".backward") else ():
             value.name = "grad"

@@ -49,7 +49,7 @@ from lucid.tensor.tree import attributes_beside, fields_of, is_record, items_of,
 from lucid.tensor.writing import made_without_grad, refusal_of_writes
 
 if TYPE_CHECKING:
-    from lucid.autograd.host_finding import OpenAxis
+    from lucid.autograd.host_replay import OpenAxis
 
 Description = dict[str, str]
 PlainType = tuple[TensorType, Shape, int, type]

@@ -168,4 +168,4 @@ def made_again(recorded: Trace, sizes: Sequence[int]) -> tuple[Graph, list[str]]
     if recorded.sizes is not None:
         graph = reopened(graph, recorded.sizes.at(sizes))
     epilogue = recorded.epilogue
-    return graph, outline_of(epilogue.leaves, recorded.effects, epilogue.deferred)
+    return graph, outline_of(epilogue.leaves, recorded.effects.effects, epilogue.deferred)

@@ -17,10 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from lucid.autograd.host_finding import Finding, FoundNumber, OpenAxis
+from lucid.autograd.host_finding import Finding, FoundNumber
 from lucid.autograd.host_replay import (
     HostCallMismatch,
     MadeHostCall,
+    OpenAxis,
     made_in,
     replaying,
     undo_draws,
@@ -350,7 +351,7 @@ class Program:
     @property
     def outline(self) -> list[str]:
         """What it leaves, besides what it computes, for audits."""
-        return outline_of(self._leaves, self._effects, self._deferred)
+        return outline_of(self._leaves, self._effects.effects, self._deferred)
 
     @property
     def decides_sizes(self) -> bool:
@@ -461,7 +462,7 @@ class Program:
 
     def _equal_ones(self, calls: Sequence[MadeHostCall]) -> set[OpenAxis]:
         """The axes of known sizes that were equal to an open one of the last of some host calls."""
-        types: Any = calls[-1].host.result_types
+        types: Any = calls[-1].host.types
         equal = {size.hint for type in types for size in type.shape if is_open(size)}
         return self._axes_of(equal, len(calls))
 
@@ -843,11 +844,11 @@ class Program:
         """Take what is to be taken before the step runs on the short way."""
         call = Call.of_tensors(())
         call.floats = self.found_numbers
-        run = Run(call, self.output_count, ())
+        run = Run(call, ())
         for spec in self.early:
             spec.of(run)
         if self._effects:
-            run.changed = self._effects[-1].entries()
+            run.changed = self._effects.entries()
         self._begun = run
 
     @property
@@ -880,7 +881,7 @@ class Program:
             args = [of_array(x) if type(x) is np.ndarray else x for x in args]
         run = self._begun
         if run is None:
-            run = Run(Call.of_tensors(args), self.output_count, outputs)
+            run = Run(Call.of_tensors(args), outputs)
         else:
             run.call.tensors, run.outputs = args, outputs
         if rule is not None and not is_complete:
@@ -890,10 +891,10 @@ class Program:
         for spec, value in made.items():
             run.done[spec] = value
             if type(spec) is GraphOutput:
-                run.roots[spec.slot], outputs[spec.slot] = value, value._array
+                outputs[spec.slot] = value._array
         found = self._deliver(run, None, record)
         if self._effects:
-            self._effects[-1].forget()
+            self._effects.forget()
         if self._deferred:
             self._untold[get_ident()] = run
         self._begun = None  # last of all: without it, done again, lists would grow again
@@ -979,7 +980,7 @@ class Program:
             is_fit = is_fit and not self._known
             if is_fit or (self.key == call.key and self.guards.failure(call) is None):
                 self._take_plain_again(call)
-                return self._run(Run(call, self.output_count, Results()))
+                return self._run(Run(call, Results()))
             return SLOW_PATH
         with lock:
             if held:
@@ -988,7 +989,7 @@ class Program:
             if self.key != call.key or self.guards.failure(call) is not None:
                 return SLOW_PATH
             self._take_plain_again(call)
-            return self._run(Run(call, self.output_count, Results()))
+            return self._run(Run(call, Results()))
 
     def run_of_any_size(self, tensors: Sequence[TensorCore]) -> Any:
         """`run` for arguments that differ in nothing but sizes from earlier ones, as callers know.
@@ -1007,7 +1008,7 @@ class Program:
         if found is None:
             return SLOW_PATH
         inputs, outputs = found
-        run = Run(call, self.output_count, outputs)
+        run = Run(call, outputs)
         result = self.result.of(run)
         if record is not None:
             record.attach(tensors, outputs, inputs, [spec.of(run) for spec in self.tensors])
@@ -1145,7 +1146,7 @@ class Program:
     def foresees(self) -> bool:
         """Whether what is repeated after a call raises nothing; else the call is about to."""
         try:
-            return not self._effects or bool(self._effects[-1].entries())
+            return not self._effects or bool(self._effects.entries())
         except Exception:
             return False
 
@@ -1159,7 +1160,7 @@ class Program:
             counter = counter_of(target, call)
             run.versions[counter] = run.versions.get(counter, counter.now) + delta
         if self._effects:
-            run.changed = self._effects[-1].take()
+            run.changed = self._effects.take()
 
     def _run_native(self, run: Run, memory: Reusable | None) -> None:
         """Raises `NonFiniteError` where the step would leave what it has made a NaN or inf of."""

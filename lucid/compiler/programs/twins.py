@@ -50,7 +50,7 @@ from lucid.compiler.guards.mutable_sources import MutableSource
 from lucid.compiler.guards.table import GuardTable
 from lucid.compiler.inputs.objects import SCALARS, is_same
 from lucid.compiler.results.output_specs import Constant
-from lucid.compiler.results.replayed_effects import ReplayedEffect
+from lucid.compiler.results.replayed_effects import ReplayedEffects
 from lucid.ir.classes import isinstance
 from lucid.ir.graph import Graph, Node, Value
 from lucid.ir.types import DType, TensorType
@@ -338,7 +338,7 @@ class Rebinding:
     def _object(self, value: Any, kind: Any) -> Any:
         if kind is GuardTable:
             return GuardTable([self.of(x) for x in value.guards])
-        if kind is ReplayedEffect:
+        if kind is ReplayedEffects:
             value.forget()
         made: Any = object.__new__(kind)
         self._made[id(value)] = value, made

@@ -53,7 +53,7 @@ from lucid.tensor.tree import map_tree
 from lucid.tensor.writing import refusal_of_writes
 
 if TYPE_CHECKING:
-    from lucid.autograd.host_finding import OpenAxis
+    from lucid.autograd.host_replay import OpenAxis
 
 
 class StandIns:
@@ -85,8 +85,8 @@ class StandIns:
         self.moving: list[MovingEntry] = []
         self._entries: dict[tuple[int, str], Any] = {}  # stand-ins, by container and path
         self._sets: defaultdict[int, list[str]] = defaultdict(list)  # paths, by identity of the set
-        self._data: dict[int, tuple[Any, dict[str, Any]]] = {}
-        self._filled: list[tuple[Any, dict[str, Any]]] = []
+        # Objects of plain data, with their attributes, and what stands for these.
+        self._data: dict[int, tuple[Any, dict[str, Any], dict[str, Any]]] = {}
         self._seen: dict[OpenAxis, tuple[int, ...]] = {}
         self._sizes: dict[tuple[int, ...], Any] = {}  # open sizes, by an axis's earlier sizes
         recorder.arguments = call.tensors
@@ -138,9 +138,9 @@ class StandIns:
         if type(leaf) is MarkedObject:
             leaf, marked = leaf.value, leaf.attributes
         if marked is not None and id(leaf) not in self._data:
-            self._data[id(leaf)] = leaf, dict(vars(leaf))
-            given = {k: self._given(v, f"{path}.{k}") for k, v in marked.items()}
-            self._filled.append((leaf, given))
+            given: dict[str, Any] = {}
+            self._data[id(leaf)] = leaf, dict(vars(leaf)), given
+            given.update((k, self._given(v, f"{path}.{k}")) for k, v in marked.items())
         return leaf
 
     def _next_tensor(self) -> TensorCore:
@@ -208,7 +208,7 @@ class StandIns:
     def _fill(self, named: Sequence[tuple[str, Any]]) -> None:
         """Put stand-ins into the attributes of objects of plain data; named: the new arguments."""
         recorder, collector = self._recorder, self._recorder.collector
-        for value, given in self._filled:
+        for value, _, given in self._data.values():
             if id(vars(value)) not in recorder.dicts:
                 vars(value).update(given)
                 recorder.dicts[id(vars(value))] = type(value)
@@ -222,7 +222,7 @@ class StandIns:
 
     def put_back(self) -> None:
         """Give objects of plain data their own attributes again."""
-        for value, attributes in self._data.values():
+        for value, attributes, _ in self._data.values():
             vars(value).clear()
             vars(value).update(attributes)
 
@@ -254,8 +254,8 @@ class StandIns:
                     counts.add(source.path)
                 has_grown = has_grown or (source.key == CONTENTS and not isinstance(owner, dict))
                 found.append((source, now))
-        if self._filled and (counts or has_grown):
-            know_by_identity(type(value) for value, _ in self._filled)
+        if self._data and (counts or has_grown):
+            know_by_identity(type(value) for value, *_ in self._data.values())
             raise RestartTrace("changes an object that it is given")
         if counts:
             raise RestartTrace(f"counts in {', '.join(sorted(counts))}", "counts", counts)
@@ -286,7 +286,7 @@ class StandIns:
     def _let_be_state(self, number: int) -> NoReturn:
         """Begin again with a container or object as state; what a place holds runs op by op."""
         (path, *_), owner = self._held[number], self._owners[number]
-        given = [("", (x, attributes)) for x, attributes in self._data.values()]
+        given = [("", (x, attributes)) for x, attributes, _ in self._data.values()]
         holders = [
             pair[0] for _, pair in given if any(x is owner for _, x in owners_of([("", pair)]))
         ]

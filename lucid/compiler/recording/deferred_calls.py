@@ -273,11 +273,7 @@ class DeferredCalls:
         """A stand-in for the container in `d[key] = value` that defers the store, if it can."""
         if not self._collector.is_only_filled(owner):
             return None
-
-        def store(key: Any, value: Any) -> None:
-            self._change_later(owner, "__setitem__", key, value)
-
-        return _Later(owner, store)
+        return _Later(owner, functools.partial(self._change_later, owner, "__setitem__"))
 
     def augmented(self, owner: Any, key: Any) -> Augmented | None:
         """The stand-in for the entry in `d[key] += …`, of a dict of counts or sums.

@@ -13,7 +13,6 @@ import numpy as np
 
 from lucid.autograd.hooks import hooks_of
 from lucid.autograd.node import AccumulateGrad, OpNode, edge_of
-from lucid.compiler.guards.age import owner_of
 from lucid.compiler.guards.collector import PLAIN
 from lucid.compiler.guards.guard import (
     OF_ITEMS,
@@ -48,7 +47,6 @@ from lucid.compiler.results.output_specs import (
     LateOutput,
     MemoryAlias,
     OutputSpec,
-    RowsOutput,
     Run,
     Views,
     leaf_of,
@@ -62,7 +60,7 @@ from lucid.ir.extents import Extent, replaced
 from lucid.ir.graph import Value
 from lucid.ir.types import DType
 from lucid.ir.whose_code import is_users
-from lucid.tensor.core import TensorCore, ViewChain
+from lucid.tensor.core import TensorCore, ViewChain, of_array
 from lucid.tensor.size import Size
 from lucid.tensor.storage import Storage, VersionCounter
 from lucid.tensor.tensor import Tensor
@@ -149,8 +147,6 @@ class EpilogueBuilder:
             (x, made) for x, made in self._leaves if isinstance(x, kinds) and not is_late(x)
         ]
         kept = {x._storage for x, _ in tensors if isinstance(x, TensorCore)} | self._filled
-        for array in (x for x, _ in tensors if isinstance(x, np.ndarray)):
-            recorder.share(owner_of(array), kept)
         leaving = {x._storage for use, _ in grads if (x := use.now) is not None} | kept
         given = {x for x, cell in recorder.cells.items() if not cell.is_inside}
         recorder.loops.apart.refuse_leaving(leaving, given)
@@ -220,7 +216,6 @@ class EpilogueBuilder:
                 f"it makes a container that holds itself, a {type(value).__name__}"
             )
         if known is not None:
-            known.is_shared = True
             return known
         if is_late(value) or not is_node(value) or self._is_found(value):
             spec = self._spec_of(value)
@@ -321,14 +316,19 @@ class EpilogueBuilder:
         before, rows, count, last, is_begun, behind = filled.parted()
         value = self._recorder.value_of(rows)
         self._filled.add(rows._storage)
-        return RowsOutput(
-            [*map(self._tree, before)],
-            self._slot(value, value),
-            self._spec_of(count),
-            None if last is None else self._tree(last),
-            is_begun,
-            [*map(self._tree, behind)],
-        )
+        slot, number = self._slot(value, value), self._spec_of(count)
+        latest = None if last is None else self._tree(last)
+        around = [*map(self._tree, before)], [*map(self._tree, behind)]
+
+        def made(run: Run) -> list[Any]:
+            found: list[Any] = [of_array(x.copy()) for x in run.outputs[slot][: number.of(run)]]
+            first, others = ([x.of(run) for x in part] for part in around)
+            ending = found or (first if is_begun else [])
+            if latest is not None and ending:  # else the last one has a tensor of its own
+                ending[-1] = latest.of(run)
+            return [*first, *found, *others]
+
+        return Found("rows", made)
 
     def _iterator(self, items: OutputSpec, at: int) -> OutputSpec:
         """An iterator that the step has made, of a list or tuple that was there, at a place."""
@@ -540,7 +540,7 @@ def _is_constant(made: BuiltContainer, value: Any) -> bool:
 
 def _is_open(tensor: Any, spec: OutputSpec) -> bool:
     """Whether a result can be differentiated outside, with respect to what the step found."""
-    if isinstance(spec, GraphOutput) and spec.is_lost:
+    if isinstance(spec, GraphOutput) and spec.past is not None and spec.past.lost is not None:
         return False
     return isinstance(spec, (GraphOutput, InputView)) and tensor.grad_fn is not None
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,12 +25,12 @@ from lucid.ir import ops
 from lucid.ir.extents import LEAST, MOST, Extent, is_open
 from lucid.ir.graph import computation_of
 from lucid.ir.location import LIBRARY, Location, here
-from lucid.ir.types import DType, f64, i64
+from lucid.ir.types import f64, i64
 from lucid.tensor.context import context
 from lucid.tensor.size import Size, new_size
 
 if TYPE_CHECKING:
-    from lucid.autograd.host_finding import OpenAxis
+    from lucid.autograd.host_replay import OpenAxis
     from lucid.compiler.recording.recorder import Recorder
     from lucid.ir.graph import Value
     from lucid.tensor.core import TensorCore
@@ -221,27 +221,14 @@ class Exits:
         """Give the trace up where Python needs to know what only a call computes."""
         self.recorder.run_op_by_op(f"{what}{at_line(here())}\nhint: {hint}")
 
-    def call(
-        self,
-        name: str,
-        function: Callable[..., Any],
-        values: Sequence[Value] = (),
-        generator: Any = None,
-        after: Sequence[Value] = (),
-        **how: bool,
-    ) -> tuple[Sequence[Value], Any]:
-        """Call a function at each call of the step; its results, and what found the present ones.
-
-        how: see `HostRecording.call`.
-        """
-        call: Any = self.recorder.hosts.call
+    def call(self, name: str, *args: Any, **kind: Any) -> tuple[Sequence[Value], Any]:
+        """`HostRecording.call`, with arrays that the function can't write."""
         try:
-            node, found_by = call(name, function, values, (), generator, after, **how)
+            return self.recorder.hosts.call(name, *args, **kind)
         except ValueError as error:
             if "read-only" in str(error):
                 self.op_by_op(f"it writes an array that the step computes, by {name}()")
             raise
-        return node.results, found_by
 
     def latest(self) -> list[Value]:
         """What the step computed last, for calls that are to follow it."""
@@ -304,9 +291,6 @@ class Exits:
                 value = ops.ne(value, self.recorder.graph.constant(0, value.dtype))
         return self.holds(value, what, known)
 
-    def _as(self, value: Value, dtype: DType) -> Value:
-        return value if value.dtype is dtype else ops.cast(value, dtype=dtype)
-
     def only(self, value: Value) -> Value:
         """The only element of a value, as a 0-d one."""
         with self.recorder.annotated():
@@ -331,7 +315,7 @@ class Exits:
         if found is None:
             wide = i64 if element.dtype.kind == "int" else f64
             with self.recorder.annotated():
-                value = self._as(element, wide)
+                value = element if element.dtype is wide else ops.cast(element, dtype=wide)
             at = index[0] if index else 0
 
             def formula(known: Any) -> Any:

@@ -7,17 +7,18 @@ find out what these are before they run. In the graph they are inputs, like all 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from lucid.compiler.guards.events import unheard
 from lucid.compiler.guards.guard import is_number
 from lucid.compiler.guards.mutable_sources import MutableSource
 from lucid.compiler.hosts.state import Surroundings
 from lucid.compiler.inputs.objects import SCALARS, is_same
 from lucid.compiler.inputs.scalars import Number, SymScalar, is_live
-from lucid.compiler.recording.hooks import item_of
+from lucid.compiler.recording.hooks import has_bound, item_of
 from lucid.compiler.recording.late.texts import tree_now
 from lucid.compiler.results.replayed_effects import Entries, ReplayedEffect, put_all
 from lucid.tensor.context import context
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from lucid.compiler.recording.recorder import Recorder
 
 Entry = tuple[dict[str, Any], str]
-Found = tuple[dict[str, Any], dict[str, Any]]
 
 
 class Foreseen:
@@ -40,9 +40,13 @@ class Foreseen:
         # What leaves, after the call, what follows from what the step computes.
         self._unreadable: dict[tuple[int, str], str] = {}
 
-    def add(self, effect: ReplayedEffect, entries: Iterable[Entry]) -> None:
-        """Let what an effect, after those before it, leaves in some entries stand there."""
-        entries = [*entries]
+    @unheard
+    def add(self, effect: ReplayedEffect, entries: Sequence[Entry]) -> None:
+        """Repeat an effect after each call; what it leaves in some entries stands there from now.
+
+        The step can't have bound them before.
+        """
+        self._refuse_set(effect.what, entries)
         told = next(filter(None, (self._unreadable.get((id(x), key)) for x, key in entries)), None)
         if told is not None:  # it begins with what only the call's end will tell
             self.recorder.exits.op_by_op(
@@ -51,12 +55,9 @@ class Foreseen:
             )
         self.put_back()
         self._try(effect)
-        effects = self.recorder.effects
-        if effects:
-            effect.follow(effects[-1])
-        effects.append(effect)
-        collector = self.recorder.collector
-        found = self._left_by(effect)
+        effects, collector = self.recorder.effects, self.recorder.collector
+        effects.add(effect)
+        number, found = len(effects) - 1, self._left_by_all()
         for owner, key in entries:
             before = dict.__getitem__(owner, key)
             if not found:
@@ -65,7 +66,7 @@ class Foreseen:
             collector.expect(f"{key!r} of {effect.what}", owner, key)
             text = f"{key.lstrip('_')} after {effect.what}"
             after = next(entries for entries in found if entries.owner is owner)[key]
-            read = partial(effect.value, owner, key)
+            read = partial(effects.value, number, owner, key)
             if (is_number(before) or is_live(before)) and is_number(after):
                 standing: Any = self._number(text, after, read)
             elif (
@@ -85,10 +86,6 @@ class Foreseen:
                     collector.changed_later[id(owner), key] = depend
                 continue
             self._standing[id(owner), key] = owner, standing, before
-        self._put_all()
-
-    def _put_all(self) -> None:
-        """Let what stands for entries be there."""
         for (_, key), (owner, standing, _) in self._standing.items():
             dict.__setitem__(owner, key, standing)
 
@@ -114,15 +111,28 @@ class Foreseen:
     ) -> None:
         """Let a function be called after the call, with what the step computes.
 
-        What it leaves follows from that, so the step can't read it later.
+        What it leaves in some entries follows from that, so the step can't read it later, nor have
+        bound them before.
+
+        what: its name, for messages.
         """
         recorder = self.recorder
+        self._refuse_set(what, entries)
         for owner, key in entries:
             self._unreadable[id(owner), key] = what
             self._refuse(owner, key, what)
         recorder.endings.append(partial(self._refuse_bound, what, entries))
         recorder.outside.say(function, *args)
         recorder.outside.deferred[-1].owners = [*{id(x): x for x, _ in entries}.values()]
+
+    def _refuse_set(self, what: str, entries: Sequence[Entry]) -> None:
+        """Give up where the step has set what a function finds, and sets, after the call."""
+        for _, key in (entry for entry in entries if has_bound(*entry)):
+            self.recorder.exits.op_by_op(
+                f"it calls {what}, which takes place after the native step, on {key!r} as it has "
+                "set it",
+                f"call {what} outside of the compiled function",
+            )
 
     def _refuse_bound(self, what: str, entries: Sequence[Entry]) -> None:
         """Give up where the step has set what a function is to set after the call."""
@@ -167,18 +177,20 @@ class Foreseen:
         self.recorder.guard_value(text, read, after)
         return None
 
-    def _left_by(self, effect: ReplayedEffect) -> list[Entries]:
-        """What effects up to one leave; nothing if one raises an error, which is for the call."""
+    def _left_by_all(self) -> list[Entries]:
+        """What effects leave; nothing if one raises an error, which is for the call."""
+        effects = self.recorder.effects
         try:
-            with self._holding(effect.owners):
-                return effect.entries()
+            with self._holding(effects.owners):
+                return effects.entries()
         except Exception:
             return []
 
     @contextmanager
     def _holding(self, owners: Sequence[dict[str, Any]]) -> Iterator[None]:
         """In the block dicts hold what the call that is traced has found there."""
-        recorder, found = context.recorder, _as_found(owners)
+        recorder = context.recorder
+        found = [(owner, {k: tree_now(x) for k, x in dict.items(owner)}) for owner in owners]
         try:
             context.recorder = None  # so that the dicts are asked for nothing
             held = [(owner, dict.copy(owner)) for owner in owners]
@@ -189,11 +201,6 @@ class Foreseen:
             context.recorder = recorder
 
 
-def _as_found(owners: Sequence[dict[str, Any]]) -> list[Found]:
-    """What dicts hold by now, in the call that is traced."""
-    return [(owner, {k: tree_now(x) for k, x in dict.items(owner)}) for owner in owners]
-
-
-def _update(found: Sequence[Found]) -> None:
+def _update(found: Sequence[tuple[dict[str, Any], dict[str, Any]]]) -> None:
     for owner, entries in found:
         dict.update(owner, entries)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from lucid.compiler.guards.calls import GuardCollector
+    from lucid.compiler.recording.foreseen import Foreseen
     from lucid.compiler.recording.recorder import Recorder
-    from lucid.compiler.results.replayed_effects import ReplayedEffect
     from lucid.tensor.core import TensorCore
 
 
@@ -240,46 +240,10 @@ def meet(module: object, path: str) -> None:
         collector.meet(path, module)
 
 
-@unheard
-def after_call(effect: ReplayedEffect, changes: Sequence[tuple[dict[str, Any], str]]) -> None:
-    """Repeat a Python effect after each call of the step that is being traced.
-
-    changes: entries that it sets, from those of now. The step can't bind them before this; what it
-    reads there afterwards is what the effect will leave.
-    """
-    recorder = running.recorder
-    assert recorder is not None, "after_call is for traces"
-    _refuse_bound(recorder, effect.what, changes)
-    recorder.foreseen.add(effect, changes)
-
-
-def tell(
-    function: Callable[..., object],
-    args: Sequence[Any],
-    what: str,
-    changes: Sequence[tuple[dict[str, Any], str]],
-) -> None:
-    """Call a function after each call of the step that is being traced, with that call's values.
-
-    what: its name, for messages.
-    changes: entries that it sets. The step can't bind them before this, nor read them afterwards.
-    """
-    recorder = running.recorder
-    assert recorder is not None, "tell is for traces"
-    _refuse_bound(recorder, what, changes)
-    recorder.foreseen.tell(function, args, what, changes)
-
-
-def _refuse_bound(
-    recorder: Recorder, what: str, changes: Iterable[tuple[dict[str, Any], str]]
-) -> None:
-    for owner, key in changes:
-        if has_bound(owner, key):
-            recorder.exits.op_by_op(
-                f"it calls {what}, which takes place after the native step, on {key!r} as it has "
-                "set it",
-                f"call {what} outside of the compiled function",
-            )
+def foreseen() -> Foreseen:
+    """What takes functions that are called after each call of the step that is being traced."""
+    assert running.recorder is not None
+    return running.recorder.foreseen
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import os
 import sys
 import types
 import weakref
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
@@ -19,7 +19,7 @@ from lucid.compiler.guards.age import owner_of
 from lucid.compiler.guards.calls import GuardCollector
 from lucid.compiler.guards.events import call, is_text_of, unheard
 from lucid.compiler.guards.mutable_sources import stands_for_list
-from lucid.compiler.guards.restarts import FunctionCall, Known, RestartTrace
+from lucid.compiler.guards.restarts import FunctionCall, Known
 from lucid.compiler.hosts.recording import HostRecording
 from lucid.compiler.inputs.late import now_of
 from lucid.compiler.inputs.present import evaluate
@@ -48,6 +48,7 @@ from lucid.compiler.recording.loops.ended_loops import EndedLoops
 from lucid.compiler.recording.loops.loops import Loops
 from lucid.compiler.results.histories import ExternalGradFn
 from lucid.compiler.results.memory import TracedMemory
+from lucid.compiler.results.replayed_effects import ReplayedEffects
 from lucid.ir import ops
 from lucid.ir.attributes import check_arguments
 from lucid.ir.errors import EagerOnlyError, LucidError, TraceError
@@ -62,14 +63,13 @@ from lucid.ir.whose_code import is_librarys
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, keep_history, of_value, traced_view, with_origins
 from lucid.tensor.size import Size
-from lucid.tensor.storage import Storage, VersionCounter
+from lucid.tensor.storage import VersionCounter
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.tree import map_tree
 
 if TYPE_CHECKING:
     from lucid.autograd.engine import BackwardRun
     from lucid.autograd.function import BackwardCFunction
-    from lucid.compiler.results.replayed_effects import ReplayedEffect
 
 
 # Files of the library that write texts for the user's code.
@@ -101,7 +101,6 @@ class Recorder(TracedMemory):
         loops: loops whose body is a function of the graph; ended_loops: Python loops that end on a
             value.
         parts: parts of tensors at places that move.
-        constant_arrays: arrays of constants that `numpy()` has given, with their memory.
         exits: the values that Python has looked at; outside: the deferred calls.
         effects: Python effects to repeat after each call; foreseen: the numbers that they leave.
         own_counters: version counters of what `.data` gave, which count apart for outer memory.
@@ -124,13 +123,12 @@ class Recorder(TracedMemory):
         self.loops = Loops(self)
         self.ended_loops = EndedLoops(self.loops)
         self.parts = MovingParts(self)
-        self.constant_arrays: list[tuple[Storage, np.ndarray, Location | None]] = []
         self.hosts.present.run = self.loops.run
         self.hosts.present.refuse_unknown = lambda: self.loops.unroll("looks at a value")
         self.hosts.present.refuse_shared = self._refuse_shared
         self._apart: tuple[int, set[Value]] = 0, set()  # inputs, and those of them that are written
         self.outside = DeferredCalls(self.exits, self.collector)
-        self.effects: list[ReplayedEffect] = []
+        self.effects = ReplayedEffects()
         self.foreseen = Foreseen(self)
         self.own_counters: set[VersionCounter] = set()
         self.bound: set[tuple[int, object]] = set()
@@ -262,14 +260,6 @@ class Recorder(TracedMemory):
             self.parts.read(storage)
         if storage in self.loops.away:
             self.loops.unroll("sees by two names what its rounds write")
-        if storage.recorder is self and tensor._array is None:  # what most ops read
-            value: Value | None = storage.value
-            if tensor._chain:
-                cached = tensor._value
-                is_known = cached is not None and cached[0] == storage.generation
-                value = cached[1] if is_known and cached is not None else None
-            if value is not None and value.graph is self.graph:
-                return value
         return super().value_of(tensor, what)
 
     def write(self, target: TensorCore, value: TensorCore) -> None:
@@ -295,20 +285,6 @@ class Recorder(TracedMemory):
             node.location, node.scope, node.region = location, scope, self._region
             if origin is not None:
                 node.gradient_of = origin
-
-    def _annotate_gradient(self, node: OpNode, made: Sequence[GraphNode]) -> None:
-        """Give what computes the gradient of an op the notes of the op's own node."""
-        origin = node._origin
-        op = None if origin is None else origin.producer
-        if op is None or op.location is None:
-            before, self._deriving = self._deriving, node
-            self._annotate(*made)
-            self._deriving = before
-            return
-        location, scope, region = op.location, op.scope, self._region
-        for new in made:
-            new.location, new.scope, new.region = location, scope, region
-            new.gradient_of = origin
 
     @property
     def scope(self) -> str:
@@ -397,7 +373,9 @@ class Recorder(TracedMemory):
             values.append(self.value_of(tensor.content(node), node.op.name))
         start = len(self.graph.nodes)
         found = rule.record(self.graph, values)
-        self._annotate_gradient(node, self.graph.nodes[start:])
+        before, self._deriving = self._deriving, node
+        self._annotate(*self.graph.nodes[start:])
+        self._deriving = before
         if is_value:
             return found
         return [gradient if n == 0 else x for n, x in zip(rule.results, found, strict=True)]
@@ -444,7 +422,6 @@ class Recorder(TracedMemory):
 
     def note_write(self, target: TensorCore, value: TensorCore) -> None:
         self.loops.note_write(target, value)
-        self.share(target._storage)
         array, collector = target._storage.array, self.collector
         if array is not None and self.is_own_memory(target):
             is_users = id(owner_of(array)) in self.array_owners
@@ -463,18 +440,16 @@ class Recorder(TracedMemory):
         self.loops.note_gradient(leaf, "sets a gradient", is_set=True)
         super().note_grad_write(leaf)
 
-    def note_memory(self, tensor: TensorCore) -> None:
-        self.loops.note_memory(tensor)
-        super().note_memory(tensor)
-
     def note_attributes(self, tensor: TensorCore) -> None:
         """It is copied, with all that users have bound to it."""
         self.collector.look_for_all_attributes(tensor)
 
-    def note_flag(self, tensor: TensorCore) -> None:
-        if self.is_outside(tensor):
+    def note_property(self, tensor: TensorCore, name: str) -> None:
+        if name == "data":
+            self.loops.note_memory(tensor)
+        elif name == "requires_grad" and self.is_outside(tensor):
             self.loops.unroll("sets requires_grad")
-        super().note_flag(tensor)
+        super().note_property(tensor, name)
 
     def refuse_concrete(self, tensor: TensorCore, what: str) -> np.ndarray:
         """The data of a constant; all others are known only when the step runs.
@@ -517,24 +492,8 @@ class Recorder(TracedMemory):
         if self.asks_for_method:
             raise NeedsDataError
         self.hosts.leave()
-        line = here()
-        is_alone = self.is_own_memory(tensor) and line not in self.at_start.shared
-        known = self.known(tensor) if is_alone else None
-        if known is not None:
-            self.constant_arrays.append((tensor._storage, known, line))
-            return known
         late = LateArray(self.exits, self.value_of(tensor, "numpy()"), tensor=tensor)
         return cast(np.ndarray, late)
-
-    def share(self, memory: np.ndarray | Storage, beside: Container[Storage] | None = None) -> None:
-        """Begin again if memory of a constant that `numpy()` has given is to be written or kept.
-
-        beside: memory of kept tensors, if the array is kept; None: it is written.
-        """
-        for storage, array, line in self.constant_arrays:
-            is_shared = beside is None or storage in beside
-            if memory is storage or (is_shared and memory is owner_of(array)):
-                raise RestartTrace("writes or keeps what numpy() gives", "shared", [line])
 
     def with_arrays(
         self, name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Any
@@ -595,7 +554,11 @@ class Recorder(TracedMemory):
         if tensor._storage.recorder is not self:
             return None
         value, known = self.value_of(tensor), self._decided
-        known.update(self._constants())
+        known |= {
+            cell.value: cell.storage.array
+            for cell in self.cells.values()
+            if cell.kind == "constant" and cell.storage.array is not None
+        }
         is_known = evaluate([value], known, undecided=self._undecided)
         return read_only(np.array(known[value], order="C")) if is_known else None
 
@@ -603,14 +566,6 @@ class Recorder(TracedMemory):
         """Give up at `data_ptr()`; a custom Function that asks for an address runs on the host."""
         self.hosts.leave()
         self.run_op_by_op("it asks for the address of a tensor, by data_ptr()")
-
-    def _constants(self) -> dict[Value, np.ndarray]:
-        """The arrays that are constants of the program."""
-        return {
-            cell.value: cell.storage.array
-            for cell in self.cells.values()
-            if cell.kind == "constant" and cell.storage.array is not None
-        }
 
     def raise_refused(self) -> None:
         """Raise what the user's code was given that gives the trace up, and may have caught."""

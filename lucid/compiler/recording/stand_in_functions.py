@@ -25,7 +25,7 @@ import traceback
 import types
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -151,13 +151,9 @@ _NO_DRAWS = frozenset(
         *("bytes", "randbytes"),
     }
 )
-_ITEM_BY_ITEM = (types.GeneratorType, map, filter)
+_LAZY: tuple[type, ...] = (types.GeneratorType, map, filter, type(iter([])))
 _LISTS = ("choices", "sample")  # methods of `random` that draw some of a sequence
 _SEQUENCES = (range, list, tuple, deque, str)
-_LAZY: tuple[type, ...] = (
-    types.GeneratorType,
-    type(iter([])),
-)  # what `max` may be given, of lengths of lists
 _FEW = 8  # ways to draw what are no numbers, each of which is a path
 _MODULES = frozenset(
     {
@@ -347,7 +343,7 @@ class StandInFunctions:
         """What is called where a function that isn't followed computes with the step's values."""
         owner = getattr(function, "__self__", None)
         goes_over = function in _GO_OVER or isinstance(owner, bytes)
-        if goes_over and any(type(x) in _ITEM_BY_ITEM for x in given):
+        if goes_over and any(type(x) in _LAZY for x in given):
             return functools.partial(self._of_items, function)
         if not _is_numpys(function) or isinstance(owner, GENERATORS):
             return None
@@ -384,7 +380,7 @@ class StandInFunctions:
             return lambda filled: filled.length
         if self._recorder.at_start.lists:
             if function in EXTREMES and type(only) in _LAZY:
-                return functools.partial(self._extreme, function)
+                return functools.partial(self._of_items, function)
             if function is map and _is_in_c(args) and holds(args[1:], stands_for_list):
                 each = functools.partial(self._collector.tell, args[0])
                 return lambda _, *items: iter([*map(each, *items)])
@@ -425,10 +421,6 @@ class StandInFunctions:
     def is_late(self, value: Any) -> bool:
         """Whether only a call knows a value, or what is in it."""
         return holds(value, lambda x: is_live(x) or isinstance(x, GENERATORS) or self._is_data(x))
-
-    def share(self, array: np.ndarray) -> None:
-        """Some memory is about to be written."""
-        self._recorder.share(owner_of(array))
 
     def array(self, array: np.ndarray, given: Any) -> Any:
         """What stands for an array that the step has made, if a call knows what is given."""
@@ -479,13 +471,9 @@ class StandInFunctions:
         return made if function is list else made.summed(*start, **named)
 
     def _of_items(self, function: Any, *args: Any, **kwargs: Any) -> Any:
-        """What a function that isn't followed gives of all that generators give."""
-        args = tuple([[*x] if type(x) in _ITEM_BY_ITEM else x for x in args])
+        """What a function that isn't followed gives of all that generators and the like give."""
+        args = tuple([[*x] if type(x) in _LAZY else x for x in args])
         return self._collector.tell(function, *args, **kwargs)
-
-    def _extreme(self, function: Any, items: Iterable[Any]) -> Any:
-        """The least or the greatest of some items, among which lengths of lists may be."""
-        return self._collector.tell(function, [*items])
 
     def _of_filled(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         """What a function gives of lists of numbers that loops have filled."""
@@ -771,8 +759,8 @@ class StandInFunctions:
 
     def _may_get(self, function: Any, args: Sequence[Any]) -> bool:
         """Whether a function is told what it does with such values, or refuses them by itself."""
-        code = getattr(getattr(function, "__func__", function), "__code__", None)
-        if isinstance(code, types.CodeType):
+        code = _code_of(function)
+        if code is not None:
             is_known = code.co_filename.startswith((LIBRARY, "<")) or function in _COMPARE
             return is_known or is_followed(code)
         if function in _HAND_ON:
@@ -815,13 +803,18 @@ def _keeps(function: Any) -> bool:
 
 def _takes(function: Any) -> bool:
     """Whether a function of Python's is told what it does with such a value, or keeps it."""
-    code = getattr(getattr(function, "__func__", function), "__code__", None)
-    return isinstance(code, types.CodeType) or function.__name__ in _KEEP
+    return _code_of(function) is not None or function.__name__ in _KEEP
 
 
 def _is_librarys(function: Any) -> bool:
+    code = _code_of(function)
+    return code is not None and code.co_filename.startswith(LIBRARY)
+
+
+def _code_of(function: Any) -> types.CodeType | None:
+    """The code of a function or method in Python."""
     code = getattr(getattr(function, "__func__", function), "__code__", None)
-    return isinstance(code, types.CodeType) and code.co_filename.startswith(LIBRARY)
+    return code if isinstance(code, types.CodeType) else None
 
 
 def _look_at_rows(given: Any) -> None:

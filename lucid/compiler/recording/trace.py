@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from lucid.autograd.hooks import hooks_of
-from lucid.autograd.host_finding import OpenAxis
+from lucid.autograd.host_replay import OpenAxis
 from lucid.compiler.guards.calls import GuardCollector
 from lucid.compiler.guards.collector import Substitutes
 from lucid.compiler.guards.events import UnsupportedError, is_supported, listening
@@ -41,7 +41,7 @@ from lucid.compiler.recording.recorder import Recorder, recording
 from lucid.compiler.recording.stand_in_functions import StandInFunctions
 from lucid.compiler.results.gradients import shared_gradients
 from lucid.compiler.results.output_specs import Views
-from lucid.compiler.results.replayed_effects import ReplayedEffect
+from lucid.compiler.results.replayed_effects import ReplayedEffects
 from lucid.compiler.results.side_effects import SideEffects
 from lucid.ir.classes import isinstance
 from lucid.ir.errors import EagerOnlyError, LucidError, TraceError
@@ -80,7 +80,7 @@ class Trace:
     live: list[tuple[Value, SymSource]]
     cells: list[tuple[Cell, Strides | None]]
     epilogue: Epilogue
-    effects: list[ReplayedEffect]
+    effects: ReplayedEffects
     undo: list[Callable[[], object]]
     sources: dict[Identity, MutableSource] = field(default_factory=dict)
     path: tuple[int, ...] = ()

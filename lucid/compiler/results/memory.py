@@ -23,7 +23,6 @@ from lucid.autograd.node import (
 )
 from lucid.compiler.guards.age import owner_of
 from lucid.compiler.guards.calls import GuardCollector
-from lucid.compiler.guards.collector import at_line
 from lucid.compiler.guards.events import catches, unheard
 from lucid.compiler.guards.guard import AnswerGuard, Guard, frozen, layout_of
 from lucid.compiler.guards.restarts import RestartTrace, undo_all
@@ -32,7 +31,6 @@ from lucid.compiler.inputs.live_numbers import SymNumbers
 from lucid.ir import ops
 from lucid.ir.errors import EagerOnlyError, LucidError, TraceError
 from lucid.ir.graph import Graph, Value
-from lucid.ir.location import here
 from lucid.ir.memory import address_of
 from lucid.ir.whose_code import is_followed
 from lucid.tensor.batched import Batched
@@ -42,6 +40,12 @@ from lucid.tensor.storage import Storage, VersionCounter
 from lucid.tensor.writing import READ_ONLY, made_without_grad, replay, scatter, take_memory
 
 _is_writeable = operator.attrgetter("flags.writeable")
+# What is noted of a tensor's property before it is set.
+_PROPERTIES = {
+    "requires_grad": operator.attrgetter("_requires_grad"),
+    "grad_fn": operator.attrgetter("_grad_fn", "_output_nr"),
+    "data": operator.attrgetter("data"),
+}
 
 
 class TracedMemory(SymNumbers):
@@ -62,8 +66,9 @@ class TracedMemory(SymNumbers):
             arrays that eager mode copies.
         aliases: identities of tensors made in the trace on the memory of concrete ones.
         own: identities of other tensors made in the trace that have data.
-        memories: the memory of tensors from outside before the step assigned their `data`;
-            assigned: their memory at its end, once the earlier one is back.
+        properties: those of tensors from outside that the step has set, by identity and name, with
+            what they were: `requires_grad`, `grad_fn` with its output's number, `data`.
+        assigned: the memory of these tensors at the step's end, once the earlier one is back.
         refusal: the error by which the trace was given up, as the user's code may have caught it;
             failed: an error of the user's that values of this call have caused.
         root: the code that calls the user's function; may_catch: whether an `except` in the step
@@ -86,9 +91,7 @@ class TracedMemory(SymNumbers):
         self.grad_leaf_of: dict[Storage, TensorCore] = {}
         self.counters: dict[VersionCounter, int] = {}
         self.versions: dict[VersionCounter, int] = {}
-        self.flags: dict[int, tuple[TensorCore, bool]] = {}
-        self.detached: dict[int, tuple[TensorCore, Node | None, int]] = {}
-        self.memories: dict[int, tuple[TensorCore, TensorCore]] = {}
+        self.properties: dict[tuple[int, str], tuple[TensorCore, Any]] = {}
         self.assigned: dict[int, tuple[TensorCore, TensorCore]] = {}
         self.positions: dict[int, int] = {}
         self.containers: dict[int, int] = {}
@@ -334,24 +337,14 @@ class TracedMemory(SymNumbers):
     def note_counter(self, counter: VersionCounter) -> None:
         self.counters.setdefault(counter, counter.value)
 
-    def note_flag(self, tensor: TensorCore) -> None:
+    def note_property(self, tensor: TensorCore, name: str) -> None:
+        """Remember a property of a tensor that is about to be set; see `properties`."""
         if tensor._array is not None and not self.is_own(tensor):
             self.meet(tensor)
-            self.flags.setdefault(id(tensor), (tensor, tensor._requires_grad))
-
-    def note_detached(self, tensor: TensorCore) -> None:
-        """Remember the history of a tensor that is about to become a leaf."""
-        if tensor._array is not None and not self.is_own(tensor):
-            self.meet(tensor)
-            self.detached.setdefault(id(tensor), (tensor, tensor._grad_fn, tensor._output_nr))
-
-    def note_memory(self, tensor: TensorCore) -> None:
-        """Remember the memory of a tensor that is about to be given another."""
-        if tensor._array is None:
+            if (id(tensor), name) not in self.properties:
+                self.properties[id(tensor), name] = tensor, _PROPERTIES[name](tensor)
+        elif tensor._array is None and name == "data":
             self.own.add(id(tensor))
-        elif not self.is_own(tensor):
-            self.meet(tensor)
-            self.memories.setdefault(id(tensor), (tensor, tensor.data))
 
     def note_end(self, tensor: TensorCore) -> None:
         """Remember which memory a tensor from outside shows before it gets back its own."""
@@ -394,16 +387,15 @@ class TracedMemory(SymNumbers):
 
     def restore_properties(self) -> None:
         """Give tensors from outside the flags, the histories and the memory that they had."""
-        for tensor, flag in self.flags.values():
-            tensor._requires_grad = flag
-        for tensor, node, number in self.detached.values():
-            tensor._grad_fn, tensor._output_nr = node, number
-        for tensor, memory in self.memories.values():
-            self.note_end(tensor)
-            take_memory(tensor, memory)
-        self.flags.clear()
-        self.detached.clear()
-        self.memories.clear()
+        for (_, name), (tensor, before) in self.properties.items():
+            if name == "requires_grad":
+                tensor._requires_grad = before
+            elif name == "grad_fn":
+                tensor._grad_fn, tensor._output_nr = before
+            else:
+                self.note_end(tensor)
+                take_memory(tensor, before)
+        self.properties.clear()
 
     def restore(self, failed: bool) -> None:
         """Put every concrete tensor back to what it was before the trace."""
@@ -455,11 +447,6 @@ class TracedMemory(SymNumbers):
         self, text: str, read: Callable[[], Any], expected: Any, gated: bool = False
     ) -> None:
         self.guards.setdefault(text, AnswerGuard(text, frozen(expected), read, gated=gated))
-
-    def refuse(self, what: str, remedy: str) -> NoReturn:
-        error = TraceError(f"{what} can't be compiled{at_line(here())}\nhint: {remedy}")
-        self.refusal = self.refusal or error
-        raise error
 
     def note_failing(self) -> None:
         """Note that what is recorded now may raise, and whether an `except` of the step is around.

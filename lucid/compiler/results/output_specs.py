@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from lucid.ir.extents import Extent, is_open, replaced
 from lucid.ir.types import TensorType, type_of_array
 from lucid.runtime.entry.words import A_CONSTANT, A_VIEW
 from lucid.tensor.context import context
-from lucid.tensor.core import TensorCore, ViewChain, _new, of_array
+from lucid.tensor.core import TensorCore, ViewChain, _new
 from lucid.tensor.storage import Storage, VersionCounter, ViewGuard
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.writing import replay
@@ -32,7 +32,6 @@ class Run:
     Attributes:
         outputs: what the native step returned; tells whether it has run.
         inputs: what it was given.
-        roots: the tensors that own the outputs, once there are any.
         done: results that are made, by identity: what was one object while tracing stays one; so
             do version counters.
         versions: what version counters are to be afterwards.
@@ -42,15 +41,13 @@ class Run:
     """
 
     __slots__ = (
-        *("appended", "call", "calls", "changed", "done", "inputs"),
-        *("outputs", "roots", "told", "versions"),
+        *("appended", "call", "calls", "changed", "done", "inputs", "outputs", "told", "versions"),
     )
 
-    def __init__(self, call: Call, count: int, outputs: Any) -> None:
+    def __init__(self, call: Call, outputs: Any) -> None:
         self.call = call
         self.outputs = outputs
         self.inputs: Any = ()
-        self.roots: list[Tensor | None] = [None] * count
         self.done: dict[OutputSpec | VersionCounter, Any] = {}
         self.versions: dict[VersionCounter, int] = {}
         self.changed: Sequence[Entries] = ()
@@ -187,12 +184,12 @@ class Constant(OutputSpec):
 
 @dataclass(eq=False, slots=True)
 class Found(OutputSpec):
-    """What each call finds, or makes of what it finds without the native step.
+    """What each call finds, or makes of that.
 
     Attributes:
-        what: "argument", "array", "container", "iterator" or "copy"; or what is to be taken before
-            the step runs, a "number" that follows from those of the call, or the "gradient" of a
-            leaf.
+        what: "argument", "array", "container", "iterator", "copy" or "rows"; or what is to be taken
+            before the step runs, a "number" that follows from those of the call, or the "gradient"
+            of a leaf.
         find: gives it.
     """
 
@@ -218,12 +215,6 @@ class GradMetadata(NamedTuple):
     leaf: tuple[type[TensorCore], bool] | None
     gradient: OutputSpec | None
 
-    @property
-    def is_of_each(self) -> bool:
-        """Whether each call has something else there."""
-        leaves = () if self.lost is None else self.lost.leaves
-        return self.gradient is not None or any(isinstance(leaf, int) for leaf in leaves)
-
     def leave_on(self, result: TensorCore, run: Run | None) -> None:
         """Give a result of this call what it had in the trace; None: it is the same in each."""
         if self.lost is not None:
@@ -247,21 +238,15 @@ class GraphOutput(OutputSpec):
     past: GradMetadata | None
 
     @property
-    def is_lost(self) -> bool:
-        """Whether it requires grad and yet can't be differentiated."""
-        return self.past is not None and self.past.lost is not None
-
-    @property
     def has_equal_history(self) -> bool:
         """Whether what is special about it is the same in all calls."""
-        return self.past is None or not self.past.is_of_each
+        past = self.past
+        leaves = () if past is None or past.lost is None else past.lost.leaves
+        has_own = past is not None and past.gradient is not None
+        return not (has_own or any(isinstance(leaf, int) for leaf in leaves))
 
-    def of(self, run: Run) -> Tensor:
-        result = run.roots[self.slot]
-        if result is None:
-            result = self.with_history(self.on(run.outputs[self.slot]), run)
-            run.roots[self.slot] = result
-        return result
+    def make(self, run: Run) -> Tensor:
+        return self.with_history(self.on(run.outputs[self.slot]), run)
 
     def assemble(self, assembly: Assembly) -> int | None:
         return assembly.tensor(self)
@@ -304,9 +289,6 @@ class GraphOutputView(GraphOutput):
         self.views = views
         self.own = own
 
-    def of(self, run: Run) -> Tensor:
-        return cast(Tensor, OutputSpec.of(self, run))
-
     def make(self, run: Run) -> Tensor:
         result = self._view(self.owner.of(run), run)
         if self.own is not None:
@@ -345,34 +327,6 @@ class LateOutput(OutputSpec):
         known: Any = {key: run.outputs[slot] for key, slot in self.slots.items()}
         known |= {key: spec.of(run) for key, spec in self.early.items()}
         return self.formula(known)
-
-
-@dataclass(eq=False, slots=True)
-class RowsOutput(OutputSpec):
-    """A list of tensors, most of which are the first rows of an output.
-
-    Attributes:
-        before, behind: its items before these, and behind them; slot: the output; count: how many.
-        last: what the last one of the rows is; None: a tensor of its own.
-        is_begun: whether that is the last item before them, where there are none.
-    """
-
-    before: list[OutputSpec]
-    slot: int
-    count: OutputSpec
-    last: OutputSpec | None
-    is_begun: bool
-    behind: list[OutputSpec]
-
-    def make(self, run: Run) -> Any:
-        rows = run.outputs[self.slot][: self.count.of(run)]
-        found = [of_array(row.copy()) for row in rows]
-        if self.last is not None and found:
-            found[-1] = self.last.of(run)
-        before = [x.of(run) for x in self.before]
-        if self.last is not None and self.is_begun and not found:
-            before[-1] = self.last.of(run)
-        return [*before, *found, *(x.of(run) for x in self.behind)]
 
 
 @dataclass(eq=False, slots=True)

@@ -35,19 +35,14 @@ class BuiltContainer(OutputSpec):
     """A container or an object that each call makes anew.
 
     Attributes:
-        is_shared: whether the results hold it more than once.
         children: what is in it.
     """
 
-    __slots__ = ("_rebuild", "children", "is_shared")
+    __slots__ = ("_rebuild", "children")
 
     def __init__(self, rebuild: Rebuild) -> None:
-        self.is_shared = False
         self.children: Sequence[OutputSpec] = ()
         self._rebuild = rebuild
-
-    def of(self, run: Run) -> Any:
-        return super().of(run) if self.is_shared else self.make(run)
 
     def make(self, run: Run) -> Any:
         return self._rebuild([child.of(run) for child in self.children])

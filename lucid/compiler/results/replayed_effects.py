@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -68,82 +69,76 @@ def all_or_nothing(call: Callable[[], object], owners: Sequence[dict[str, Any]])
         raise
 
 
+@dataclass(slots=True, eq=False)
 class ReplayedEffect:
     """A Python function that is called again after each call, and sets entries of dicts.
 
-    What it sets is found out before a call, by calling it and restoring the dicts. The result is
-    kept while the dicts stay as they were.
-
     Attributes:
         call: the function with its arguments; what: its name, for messages.
-        owners: the dicts whose entries it and the effects before it set.
+        owners: the dicts whose entries it sets.
         anew: the keys of lists that it replaces by new ones, of the same length.
         is_foreseen: whether all that it leaves may be read later in the step, not only numbers:
             code of the user's may do more than set entries.
     """
 
-    def __init__(
-        self,
-        call: partial[Any],
-        what: str,
-        owners: Sequence[dict[str, Any]],
-        anew: Collection[str] = (),
-        is_foreseen: bool = True,
-    ) -> None:
-        self.call = call
-        self.what = what
-        self.owners = owners
-        self.anew = anew
-        self.is_foreseen = is_foreseen
-        self._earlier: ReplayedEffect | None = None
+    call: partial[Any]
+    what: str
+    owners: Sequence[dict[str, Any]]
+    anew: Collection[str] = ()
+    is_foreseen: bool = True
+
+
+class ReplayedEffects:
+    """The effects of a step, in its order.
+
+    What they set is found out before a call, by calling them and restoring the dicts. The results
+    are kept while the dicts stay as they were.
+
+    Attributes:
+        owners: the dicts whose entries they set.
+    """
+
+    def __init__(self) -> None:
+        self.effects: list[ReplayedEffect] = []
+        self.owners: list[dict[str, Any]] = []
         self._before: list[Entries] = []
-        self._after: list[Entries] = []
+        self._after: list[list[Entries]] = []  # of each effect
 
-    def follow(self, earlier: ReplayedEffect) -> None:
-        """Take place after an earlier effect, whose dicts this one then knows as well."""
-        self._earlier = earlier
-        known = {id(owner): owner for owner in (*earlier.owners, *self.owners)}
+    def __len__(self) -> int:
+        return len(self.effects)
+
+    def add(self, effect: ReplayedEffect) -> None:
+        known = {id(owner): owner for owner in (*self.owners, *effect.owners)}
         self.owners = [*known.values()]
+        self.effects.append(effect)
+        self.forget()
 
-    def entries(self) -> list[Entries]:
-        """The entries that the dicts will have; the dicts stay as they are.
+    def entries(self, number: int = -1) -> list[Entries]:
+        """The entries that the dicts will have after an effect; the dicts stay as they are.
 
         So an effect's error comes before the call has changed anything, and nothing at the call's
         end can fail.
         """
-        missing: list[ReplayedEffect] = []
-        known: ReplayedEffect | None = self
-        while known is not None and not known._is_found():
-            missing.append(known)
-            known = known._earlier
-        if missing:
-            before = [*map(Entries, self.owners)]
+        count = number % len(self.effects) + 1
+        if not all(entries.are_there() for entries in self._before):
+            self.forget()
+        if len(self._after) < count:
+            before, after = [*map(Entries, self.owners)], [*self._after]
             try:
-                for effect in reversed(missing):
-                    effect._find(before)
+                put_all(after[-1] if after else ())
+                for effect in self.effects[len(after) : count]:
+                    effect.call()
+                    after.append([*map(Entries, self.owners)])
                 put_all(before)
             except BaseException:  # an interrupt as well, while they are put back
                 put_all(before)
                 raise
-        return self._after
+            self._before, self._after = before, after
+        return self._after[count - 1]
 
-    def _is_found(self) -> bool:
-        return bool(self._before) and all(entries.are_there() for entries in self._before)
-
-    def _find(self, before: list[Entries]) -> None:
-        """Find the entries that the dicts will have, and leave the dicts with them.
-
-        before: the entries by now, of these dicts and further ones; those that the earlier effect
-        leaves are known.
-        """
-        put_all(before if self._earlier is None else self._earlier._after)
-        self.call()
-        self._after = [*map(Entries, self.owners)]
-        self._before = before[: len(self.owners)]
-
-    def value(self, owner: dict[str, Any], key: str) -> Any:
-        """One entry."""
-        return next(entries for entries in self.entries() if entries.owner is owner)[key]
+    def value(self, number: int, owner: dict[str, Any], key: str) -> Any:
+        """One entry, as an effect leaves it."""
+        return next(entries for entries in self.entries(number) if entries.owner is owner)[key]
 
     def take(self) -> list[Entries]:
         """The entries, which are about to be put there."""
@@ -154,4 +149,5 @@ class ReplayedEffect:
 
     def forget(self) -> None:
         """Forget what was found, at the end of a call: the next one may find other entries."""
-        self._before, self._after = [], []
+        self._after.clear()
+        self._before.clear()

@@ -422,17 +422,11 @@ def _set_properties(recorder: TracedMemory) -> list[tuple[MutableSource, Any]]:
     collector = recorder.collector
     names = {id(tensor): path for path, tensor in collector.tensors()}
     found: list[tuple[MutableSource, Any]] = []
-    detached = {key: (tensor, True) for key, (tensor, *_) in recorder.detached.items()}
-    kinds: Any = {
-        "requires_grad": recorder.flags,
-        "grad_fn": detached,
-        "data": recorder.memories,
-    }
-    for name, noted in kinds.items():
-        for tensor, before in noted.values():
-            path = f"{names.get(id(tensor), 'a tensor')}.{name}"
-            position = recorder.positions.get(id(tensor), -1)
-            source = TensorProperty(path, tensor, name, position)
-            if not source.holds(before):
-                found.append((source, before))
+    for (_, name), (tensor, noted) in recorder.properties.items():
+        before = True if name == "grad_fn" else noted  # whether there was one
+        path = f"{names.get(id(tensor), 'a tensor')}.{name}"
+        position = recorder.positions.get(id(tensor), -1)
+        source = TensorProperty(path, tensor, name, position)
+        if not source.holds(before):
+            found.append((source, before))
     return found

@@ -187,7 +187,7 @@ def _records(
     call = _Draw(lambda arrays: formula(read(arrays)))
     call.added = new, [(x, _written(x)) for x in flatten(new)[0]]
     exits.recorder.endings.append(functools.partial(call.know_written, exits, items, refuse))
-    options: Any = {"is_unheard": True, "may_differ": True}
+    options: Any = {"is_unheard": True, "is_followed": True}
     results, found_by = exits.call(name, call, values, generator, **options)
     call.known = found_by.found
     kind, _, rebuild, length = call.known
@@ -230,7 +230,7 @@ def all_stacked(exits: Exits, collector: GuardCollector, view: Any) -> Tensor | 
     call = _Draw(lambda arrays: formula(read(arrays)), any_length=True)
     call.added = new, [(x, _written(x)) for x in new]
     recorder.endings.append(functools.partial(call.know_written, exits, view.owner, refuse))
-    results, found_by = exits.call(name, call, values, is_unheard=True, may_differ=True)
+    results, found_by = exits.call(name, call, values, is_unheard=True, is_followed=True)
     call.known = found_by.found
     if type(call.known.kind) is str:
         refuse(f"tensors differ ({call.known.kind}) that")
