@@ -482,24 +482,12 @@ class CallRecord:
             if tape.formulas:
                 running.record = self  # its numbers are read
             found: Sequence[np.ndarray] | None = form.function(self, *gradients)
-            if found is SLOW_PATH:
-                is_open = tape.sizes is not None and not self.rule.needs_sizes
-                found = self._of_any_size(program, gradients) if is_open else None
         except NotFinite:  # the long way says where it is made
             return None
         finally:
             if tape.formulas:
                 running.record = before
-        return found
-
-    def _of_any_size(
-        self, program: Program, gradients: Sequence[Any]
-    ) -> Sequence[np.ndarray] | None:
-        """The same of sizes for which there is no native form yet."""
-        is_moved = [*map(_storage, self._shown)] != self._storages
-        if self.freed or is_moved or self._is_written():
-            return None
-        return program.arrays_of_any_size([*gradients, *self._kept])
+        return None if found is SLOW_PATH else found
 
     def _lengths(self) -> list[np.ndarray]:
         """Arrays that have the sizes which values decided."""
