@@ -469,17 +469,21 @@ class NativeCalls(_CallTables):
 
     def _enter_constants(self, program: Program) -> None:
         plan = self._plan
-        plan[Word.SLOW_PATH] = self._keep(SLOW_PATH)
-        plan[Word.EXCEPTION] = self._keep(Exception)
-        plan[Word.TENSOR] = self._keep(Tensor)
-        plan[Word.ARRAY] = self._keep(np.ndarray)
-        plan[Word.FLOAT] = self._keep(float)
-        plan[Word.NONE] = self._keep(None)
-        plan[Word.FALSE] = self._keep(False)
-        plan[Word.TRUE] = self._keep(True)
-        plan[Word.CONTEXT] = self._keep(context)
-        plan[Word.DICT] = self._keep("__dict__")
-        plan[Word.LEVELS] = self._keep("levels")
+        constants = {
+            Word.SLOW_PATH: SLOW_PATH,
+            Word.EXCEPTION: Exception,
+            Word.TENSOR: Tensor,
+            Word.ARRAY: np.ndarray,
+            Word.TUPLE: tuple,
+            Word.FLOAT: float,
+            Word.NONE: None,
+            Word.FALSE: False,
+            Word.TRUE: True,
+            Word.CONTEXT: context,
+            Word.DICT: "__dict__",
+            Word.LEVELS: "levels",
+        }
+        plan[[*constants]] = [*map(self._keep, constants.values())]
         plan[Word.THREAD_ITEMS] = own(None)
         self._kept.append(program.counted)
         plan[Word.CALLS_AT] = address_of(program.counted)
@@ -582,7 +586,6 @@ class NativeCalls(_CallTables):
         """Where the last ones of the arguments are found."""
         plan = self._plan
         plan[Word.GATHERED_AT] = self._words([0] * len(self._types))
-        plan[Word.TUPLE] = self._keep(tuple)
         if program.gathering is not None:
             plan[Word.GATHER] = self._keep(program.gathering)
             plan[Word.GIVEN_COUNT] = program.given_count

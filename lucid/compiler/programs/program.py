@@ -8,7 +8,6 @@ import sys
 import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -563,9 +562,8 @@ class Program:
         self._constants = [*{id(spec): spec for spec in constants}.values()]
         found = [leaf for leaf in epilogue.leaves if isinstance(leaf, Found)]
         self._has_given = any(leaf.what == "container" for leaf in found)
-        specs = (*epilogue.leaves, *(spec for _, spec in self.grads if spec is not None))
         self._leaves = epilogue.leaves
-        self.gradients = Gradients(self.executable, epilogue.grads, specs)
+        self.gradients = Gradients(self.executable, self.grads, self._leaves)
 
     # ------------------------------------------------------------------ guards
 
@@ -648,8 +646,7 @@ class Program:
         self.guards.places = self.guards.apart = None
         self.guards.epoch = -1
         self._claim()
-        specs = (*self._leaves, *(spec for _, spec in self.grads if spec is not None))
-        self.gradients = Gradients(self.executable, self.grads, specs)
+        self.gradients = Gradients(self.executable, self.grads, self._leaves)
         self.links, self._variants, self._untold, self._retired = {}, {}, {}, []
         self.native, self.enter, self._begun, self._has_followed = None, None, None, True
         self._types, self._lacks_types = None, self._lacks_types or self._types is not None
@@ -692,22 +689,13 @@ class Program:
         """Whether its calls are given one of these objects, by their identities."""
         return any(id(x) in things for _, x in self._known)
 
-    def leave(self, images: Images) -> None:
-        """Remember the objects that calls are given no more."""
-        for was, now in images.pairs:
-            if self.is_given({id(now)}):
-                try:
-                    self._left.append(weakref.ref(was))
-                except TypeError:
-                    self._last_left = was
-
-    def has_left_for(self, roots: Sequence[tuple[Any, Any]]) -> bool:
-        """Whether such objects take turns, as `has_left`; what was there is remembered for it."""
-        are_back = self.has_left([now for _, now in roots])
-        for was, _ in roots:
-            with suppress(TypeError):
-                self._left.append(weakref.ref(was))
-        return are_back
+    def leave(self, things: Iterable[Any]) -> None:
+        """Remember objects that calls find no more."""
+        for thing in things:
+            try:
+                self._left.append(weakref.ref(thing))
+            except TypeError:
+                self._last_left = thing
 
     def has_left(self, given: Iterable[Any]) -> bool:
         """Whether calls were given one of these earlier, and then others: they take turns."""
