@@ -132,14 +132,12 @@ class Sized:
     """What a program is for sizes that are known as it begins.
 
     Attributes:
-        given: these sizes, in the order of the program's `given`; values: of all symbols, where
-            others are as they were while tracing.
+        values: of all symbols, where others are as they were while tracing.
         words: what its code reads, but for what other sizes decide.
         layout: where temps are in it.
         filled: all that is in it.
     """
 
-    given: tuple[int, ...]
     values: tuple[int, ...]
     words: np.ndarray
     layout: _Layout
@@ -482,7 +480,7 @@ class DecidedProgram(OpenPlan):
             words[group.places] = group.words
         if len(self.sized) >= _MOST_KNOWN:
             self.sized = {}
-        found = self.sized[given] = Sized(given, tuple(values), words, layout, filled)
+        found = self.sized[given] = Sized(tuple(values), words, layout, filled)
         self.latest = found
         return found
 
