@@ -46,7 +46,7 @@ CLASSES = (
 )
 # Methods without an underscore that the library's other folders call, and users don't.
 INTERNAL = {
-    "lucid.compiler.Compiled": {"call_natively", "call_of_any_size"},
+    "lucid.compiler.Compiled": {"call_natively"},
     "lucid.compiler.Stats": {"add_call", "served"},
     "lucid.nn.Module": {"walk"},
     "lucid.optim.Optimizer": {"guard", "is_known_unused", "layout", "trace_name"},

@@ -153,20 +153,20 @@ class ProgramCache:
             if failure is None and (differs is None or program.has_sizes_of(differs, call)):
                 return program, None
             reason = reason or failure
-        found = self._of_others(call) if differs is None else None
-        return found or self._twin(call, differs), reason
+        key = call.key_of_others
+        others = [x for x in reversed(self.all()) if x.key_of_others == key]
+        others = [x for x in others if not self._dynamic.refuses(x)]
+        found = self._following(call, others) if differs is None else None
+        return found or self._twin(call, differs, others), reason
 
-    def _of_others(self, call: Call) -> Program | None:
+    def _following(self, call: Call, others: Sequence[Program]) -> Program | None:
         """A program whose calls were given other objects, in the place of which are this one's.
 
         As a meter is that each epoch makes anew. Objects that take turns have programs each.
         """
         given = [x for _, x in call.known]
-        if not given:
-            return None
-        key = call.key_of_others
-        for program in [x for x in reversed(self.all()) if x.key_of_others == key]:
-            if self._dynamic.refuses(program) or program.has_left(given):
+        for program in others if given else ():
+            if program.has_left(given):
                 continue
             images = program.follow(given)
             if images is None:
@@ -175,7 +175,7 @@ class ProgramCache:
                 program.go_back(images)
                 continue
             self._let_follow(images)
-            program.leave(images)
+            program.leave(was for was, now in images.pairs if program.is_given({id(now)}))
             by_key: dict[Any, list[Program]] = {}
             for each in self.all():
                 by_key.setdefault(each.key, []).append(each)
@@ -183,15 +183,17 @@ class ProgramCache:
             return program
         return None
 
-    def _twin(self, call: Call, differs: Departure | None) -> Program | None:
+    def _twin(
+        self, call: Call, differs: Departure | None, others: Sequence[Program]
+    ) -> Program | None:
         """A program for other modules, optimizers and what holds such, than earlier calls had.
 
         It takes the place of the earlier one, unless calls come back to what they were given then.
         """
-        key, tried = call.key_of_others, set()
-        for program in [x for x in reversed(self.all()) if x.key_of_others == key]:
+        tried = set()
+        for program in others:
             is_other = differs is not None and not program.fits(differs)
-            if is_other or self._dynamic.refuses(program) or program.recorded in tried:
+            if is_other or program.recorded in tried:
                 continue
             tried.add(program.recorded)  # the graph of all its twins
             found = program.twin(call)
@@ -201,8 +203,9 @@ class ProgramCache:
             if differs is not None and not made.has_sizes_of(differs, call):
                 undo_all(made.undo)
                 continue
-            if not program.has_left_for(roots):
+            if not program.has_left(now for _, now in roots):
                 self.drop([program])
+            program.leave(was for was, _ in roots)
             self.add(call, made)
             return made
         return None

@@ -47,7 +47,6 @@ from lucid.ir.whose_code import is_interrupt
 from lucid.runtime.entry.layout import SLOW_PATH
 from lucid.runtime.stance import eager_is_forced
 from lucid.tensor.context import context, epoch, within
-from lucid.tensor.core import TensorCore
 
 if TYPE_CHECKING:
     import networkx
@@ -256,19 +255,6 @@ class Compiled:
         latest = self._programs.latest
         result = SLOW_PATH if latest is None else latest.call_native(args, {})
         return self._call(args, {}, None) if result is SLOW_PATH else result
-
-    def call_of_any_size(self, tensors: Sequence[TensorCore]) -> Any:
-        """Call a function of tensors whose calls differ in nothing but sizes."""
-        latest = self._programs.latest
-        if latest is not None and latest.enter is not None and not self._is_eager():
-            result = latest.call_native((*tensors,), {})
-            if result is SLOW_PATH:
-                result = latest.run_of_any_size(tensors)
-                if result is not SLOW_PATH:
-                    self.stats.add_call()
-            if result is not SLOW_PATH:
-                return result
-        return self(*tensors)
 
     def _runs_as_it_is(self) -> bool:
         """Whether a call is one of plain Python: that was asked for, or a trace records it."""

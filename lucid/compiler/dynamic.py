@@ -6,12 +6,13 @@ import functools
 import operator
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import fields
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from lucid.compiler.guards.guard import is_number
 from lucid.compiler.guards.mutable_sources import GrowingList
-from lucid.compiler.guards.restarts import Known, RestartTrace
+from lucid.compiler.guards.restarts import Known, Lasting, RestartTrace
 from lucid.compiler.inputs.objects import SETS, is_set_of_values, owners_of, walk
 from lucid.compiler.inputs.signature import (
     Call,
@@ -31,12 +32,10 @@ from lucid.tensor.context import epoch
 from lucid.tensor.core import TensorCore
 
 if TYPE_CHECKING:
-    from lucid.autograd.host_replay import OpenAxis
-    from lucid.compiler.guards.mutable_sources import Identity, MutableSource
+    from lucid.compiler.guards.mutable_sources import Identity
     from lucid.compiler.options import Options
     from lucid.compiler.pacing import Looks
     from lucid.compiler.programs.program import Program
-    from lucid.ir.location import Location
     from lucid.ir.types import TensorType
 
 _EXACT = (int, bool, str, type(None))
@@ -74,7 +73,7 @@ def _is_model(kind: type) -> bool:
     return issubclass(kind, epoch.movers) or hasattr(kind, "_state_like")
 
 
-class Dynamic:
+class Dynamic(Lasting):
     """What traces of one function have found to differ between its calls, for those to come.
 
     Args:
@@ -85,14 +84,7 @@ class Dynamic:
             call on.
 
     Attributes:
-        may_open: whether sizes that values decide may be open.
-        counts: names of arguments that are read live: ints, texts, lists; exact: lists that aren't.
-        kept: names of containers among the arguments that grow, and are state.
-        sources: places that the step binds, or reads at each call.
         fixed: places that change, and that are guarded all the same.
-        opened: axes of open sizes; closed: those of them that must be known; least: the least open
-            size of axes, where it isn't the usual one.
-        lengths: the first lengths of ranges with live bounds.
     """
 
     def __init__(
@@ -102,19 +94,11 @@ class Dynamic:
         is_paced: bool,
         earlier: Sequence[TensorType],
     ) -> None:
+        super().__init__(may_open=options.may_open and options.verify == "never")
         self._function, self._dynamic = function, options.dynamic
-        self.may_open = options.may_open and options.verify == "never"
         self._opens_arguments = is_paced or bool(earlier)
         self._earlier = [earlier] if earlier else []
-        self.counts: set[str] = set()
-        self.exact: set[str] = set()
-        self.kept: set[str] = set()
-        self.sources: dict[Identity, MutableSource] = {}
         self.fixed: set[Identity] = set()
-        self.opened: set[OpenAxis] = set()
-        self.closed: set[OpenAxis] = set()
-        self.least: dict[OpenAxis, int] = {}
-        self.lengths: dict[tuple[Location | None, int], int] = {}
         self._any_size = (0, 0), False  # of how many axes; whether some are of arguments
         self._lists: list[tuple[Any, list[Any]]] = []  # of numbers, of the last trace's call
 
@@ -160,19 +144,9 @@ class Dynamic:
 
         undo: takes back what traces make; programs: the programs of earlier traces.
         """
-        return Known(
-            self.counts,
-            self.sources,
-            self.kept,
-            opened=self.opened,
-            closed=self.closed,
-            undo=undo,
-            exact=self.exact,
-            may_open=self.may_open,
-            lengths=self.lengths,
-            least=self.least,
-            types=self._types_seen(programs) if self.opened else (),
-        )
+        lasting = {x.name: getattr(self, x.name) for x in fields(Lasting)}
+        types = self._types_seen(programs) if self.opened else ()
+        return Known(**lasting, undo=undo, types=types)
 
     def enter(self, restart: RestartTrace, known: Known) -> None:
         """Let the next trace know what this one has found. Raises `EagerOnlyError`."""

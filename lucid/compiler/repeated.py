@@ -88,7 +88,7 @@ class Repeated:
             compiled = self.compiled = self._compiled()
             self._warm_ups.made += 1
         try:
-            result = compiled.call_of_any_size(tensors) if self._earlier else compiled(*tensors)
+            result = compiled(*tensors)
         except LucidError:  # nothing has changed, and op by op it is raised again if it is real
             self._failures += 1
             if not self._earlier or self._failures > MANY:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from lucid.runtime.context import Context
 
 _MORE = 1.25  # of what temps take now they have room for
-MOST_KNOWN = 256  # sizes for which words are kept
+_MOST_KNOWN = 256  # sizes for which words are kept
 BEFORE = -1  # the stage of what is known before the step runs
 
 Key = Callable[[Sequence[int]], Any]
@@ -132,14 +132,12 @@ class Sized:
     """What a program is for sizes that are known as it begins.
 
     Attributes:
-        given: these sizes, in the order of the program's `given`; values: of all symbols, where
-            others are as they were while tracing.
+        values: of all symbols, where others are as they were while tracing.
         words: what its code reads, but for what other sizes decide.
         layout: where temps are in it.
         filled: all that is in it.
     """
 
-    given: tuple[int, ...]
     values: tuple[int, ...]
     words: np.ndarray
     layout: _Layout
@@ -198,8 +196,7 @@ class DecidedProgram(OpenPlan):
             array, or -1 for a number.
         stages: by the number of the call of Python that has sizes known, or `BEFORE`.
         layout: where temps are in runs that begin.
-        sized: what it is for sizes that it was given, by these; latest: for those that came again
-            last; newest: for those that were new last.
+        sized: what it is for sizes that it was given, by these; latest: for the last ones.
     """
 
     def __init__(
@@ -231,7 +228,6 @@ class DecidedProgram(OpenPlan):
         self.layout = self._layout({}, self._bytes_at(self._hints))
         self.sized: dict[tuple[int, ...], Sized] = {}
         self.latest: Sized | None = None
-        self.newest: Sized | None = None
         self._seconds = time.perf_counter() - begin
 
     # Plan ---------------------------------------------------------------------------------
@@ -370,7 +366,7 @@ class DecidedProgram(OpenPlan):
             key = group.key(values)
             made = group.known.get(key)
             if made is None:
-                if len(group.known) >= MOST_KNOWN:
+                if len(group.known) >= _MOST_KNOWN:
                     group.known.clear()
                 made = group.known[key] = self._filled(group, group.numbers(values))
             found.append(made)
@@ -482,10 +478,10 @@ class DecidedProgram(OpenPlan):
         words = layout.words.copy()
         for group in filled:
             words[group.places] = group.words
-        if len(self.sized) >= MOST_KNOWN:
+        if len(self.sized) >= _MOST_KNOWN:
             self.sized = {}
-        found = self.sized[given] = Sized(given, tuple(values), words, layout, filled)
-        self.newest = found
+        found = self.sized[given] = Sized(tuple(values), words, layout, filled)
+        self.latest = found
         return found
 
     # Running ------------------------------------------------------------------------------

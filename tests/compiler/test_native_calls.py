@@ -785,11 +785,10 @@ def long_ways_of(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 @pytest.mark.parametrize("name", bodies_of_lengths())
 @pytest.mark.parametrize("place", ["attribute", "argument"])
-def test_lengths_that_come_again_are_looked_up_by_native_code(
+def test_lengths_that_come_again_are_served_by_native_code(
     name: str, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those that are longer than all before need more memory; after some many all are forgotten."""
-    monkeypatch.setattr(native, "MOST_KNOWN", 13)
+    """Those that are longer than all before need more memory."""
 
     def run(compile: Callable[..., Any]) -> Any:
         body, weight = bodies_of_lengths()[name]

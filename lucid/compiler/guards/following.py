@@ -15,7 +15,7 @@ import gc
 import types
 import weakref
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -155,14 +155,21 @@ class Images:
             for was, now in self._seen_by(guard):
                 self._note(was, now)
 
-    def _note(self, was: Any, now: Any) -> None:
+    def _is_new(self, was: Any, now: Any, are_like: Callable[[Any, Any], bool]) -> bool:
+        """Note an image, of an object that had none; whether that is so."""
         known = self._pairs.get(id(was))
         if known is not None:
             self.are_clear &= known[1] is now
-        elif was is not now and are_alike(was, now):
-            self.are_clear &= id(now) not in self._images
-            self._pairs[id(was)] = was, now
-            self._images.add(id(now))
+            return False
+        if was is now or not are_like(was, now):
+            return False
+        self.are_clear &= id(now) not in self._images
+        self._pairs[id(was)] = was, now
+        self._images.add(id(now))
+        return True
+
+    def _note(self, was: Any, now: Any) -> None:
+        if self._is_new(was, now, are_alike):
             self._note(instance_dict(was), instance_dict(now))  # who looks into it may not say so
             for parts in zip(held_apart(was), held_apart(now), strict=True):
                 self._note(*parts)

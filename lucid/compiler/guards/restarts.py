@@ -32,49 +32,58 @@ class FunctionCall:
     line: Location | None
 
 
-@dataclass(slots=True, eq=False)
-class Known:
-    """What a function's traces know from their start; a `RestartTrace` adds to it.
+@dataclass(eq=False)
+class Lasting:
+    """What all traces of a function know from their start once one has found it.
 
     Attributes:
         counts: ints and texts among the arguments that are read at each call, by the user's
-            expressions.
+            expressions; lists among them too, but for those that are exact.
         sources: the mutable sources that the step binds or reads at each call.
         kept: containers among the arguments that are state, by the user's expressions.
+        opened: axes whose sizes differ from call to call; closed: those of them whose sizes must
+            be known all the same; least: the least open size, where it isn't the usual one;
+            may_open: whether more axes may be opened.
+        lengths: first lengths of ranges with live bounds in an index, by line and place there.
+    """
+
+    counts: set[str] = field(default_factory=set)
+    sources: dict[Identity, MutableSource] = field(default_factory=dict)
+    kept: set[str] = field(default_factory=set)
+    exact: set[str] = field(default_factory=set)
+    opened: set[OpenAxis] = field(default_factory=set)
+    closed: set[OpenAxis] = field(default_factory=set)
+    least: dict[OpenAxis, int] = field(default_factory=dict)
+    may_open: bool = False
+    lengths: dict[tuple[Location | None, int], int] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class Known(Lasting):
+    """What the traces for one call know from their start; a `RestartTrace` adds to it.
+
+    Attributes:
         inside: the mutable sources in values of others, which are arguments as a whole.
         hosts: code of the methods that run in Python in this call.
         state: memory of arguments of this call that is state of the step as well.
         unrolled: lines of loops that are to be unrolled, as rounds differ.
-        lengths: first lengths of ranges with live bounds in an index, by line and place there.
         looked_at: lines whose indices must be exact; taken: lines where the running trace takes
             data from a container by a live index.
-        lists: list arguments that the running trace reads live; exact: those that none may.
-        opened: axes whose sizes differ from call to call; closed: those of them whose sizes must
-            be known all the same; least: the least open size, where it isn't the usual one;
-            may_open: whether more axes may be opened.
+        lists: list arguments that the running trace reads live.
         types: of the tensors that earlier traces were given.
         undo: takes back what the trace has created in Python, until a program owns that.
         warnings: give the warnings that the trace has deferred, if an error ends it.
         functions: where the trace keeps its calls of custom Functions; None: nobody asks.
     """
 
-    counts: set[str]
-    sources: dict[Identity, MutableSource]
-    kept: set[str] = field(default_factory=set)
     inside: set[Identity] = field(default_factory=set)
-    opened: set[OpenAxis] = field(default_factory=set)
-    closed: set[OpenAxis] = field(default_factory=set)
-    least: dict[OpenAxis, int] = field(default_factory=dict)
-    may_open: bool = False
     types: Sequence[Sequence[TensorType]] = ()
-    lengths: dict[tuple[Location | None, int], int] = field(default_factory=dict)
     hosts: set[object] = field(default_factory=set)
     state: set[Storage] = field(default_factory=set)
     unrolled: set[Location | None] = field(default_factory=set)
     looked_at: set[Location | None] = field(default_factory=set)
     taken: set[Location | None] = field(default_factory=set)
     lists: set[str] = field(default_factory=set)
-    exact: set[str] = field(default_factory=set)
     undo: list[Callable[[], object]] = field(default_factory=list)
     warnings: Sequence[Callable[[], None]] = ()
     functions: list[FunctionCall] | None = None

@@ -60,7 +60,6 @@ if TYPE_CHECKING:
     from lucid.compiler.programs.program import Program
 
 _counter, _storage, _now = attrgetter("_counter"), attrgetter("_storage"), attrgetter("now")
-_MOST_KNOWN = 256  # types of results, by sizes that values decide
 
 
 class BackwardKind(NamedTuple):
@@ -199,7 +198,6 @@ class Differentiable:
         self._all = [*self.layers]
         self._first: dict[int, tuple[int, Sequence[tuple[int, int]]]] = {}
         self.needs_sizes = self.tape.needs_sizes
-        self._types: dict[tuple[int, Sequence[int]], tuple[TensorType, ...]] = {}
         self._shapes: dict[int, Callable[[Sequence[int]], Sequence[Any]]] = {}
         self._given: dict[BackwardKind, tuple[list[TensorType], list[Strides | None]]] = {}
 
@@ -261,16 +259,10 @@ class Differentiable:
         types, of = self.layers[number].types, self.tape.sizes
         if of is None:
             return types
-        key = number, sizes
-        found = self._types.get(key)
-        if found is None:
-            if len(self._types) >= _MOST_KNOWN:
-                self._types.clear()
-            if number not in self._shapes:
-                self._shapes[number] = of.shapes([x.shape for x in types])
-            pairs = zip(types, self._shapes[number](sizes), strict=True)
-            found = self._types[key] = tuple([x.with_shape(tuple(shape)) for x, shape in pairs])
-        return found
+        if number not in self._shapes:
+            self._shapes[number] = of.shapes([x.shape for x in types])
+        pairs = zip(types, self._shapes[number](sizes), strict=True)
+        return tuple([x.with_shape(tuple(shape)) for x, shape in pairs])
 
     def given_to(self, kind: BackwardKind) -> tuple[Sequence[TensorType], Sequence[Strides | None]]:
         """The types of what a backward is given that has open sizes, and the strides of such."""
@@ -484,24 +476,12 @@ class CallRecord:
             if tape.formulas:
                 running.record = self  # its numbers are read
             found: Sequence[np.ndarray] | None = form.function(self, *gradients)
-            if found is SLOW_PATH:
-                is_open = tape.sizes is not None and not self.rule.needs_sizes
-                found = self._of_any_size(program, gradients) if is_open else None
         except NotFinite:  # the long way says where it is made
             return None
         finally:
             if tape.formulas:
                 running.record = before
-        return found
-
-    def _of_any_size(
-        self, program: Program, gradients: Sequence[Any]
-    ) -> Sequence[np.ndarray] | None:
-        """The same of sizes for which there is no native form yet."""
-        is_moved = [*map(_storage, self._shown)] != self._storages
-        if self.freed or is_moved or self._is_written():
-            return None
-        return program.arrays_of_any_size([*gradients, *self._kept])
+        return None if found is SLOW_PATH else found
 
     def _lengths(self) -> list[np.ndarray]:
         """Arrays that have the sizes which values decided."""

@@ -55,7 +55,7 @@ from lucid.ir.strides import contiguous_strides
 from lucid.ir.types import Shape, TensorType, shared_type
 from lucid.runtime import stance
 from lucid.runtime.context import Context
-from lucid.runtime.decided_sizes import MOST_KNOWN, DecidedProgram, FilledWords, Sized
+from lucid.runtime.decided_sizes import DecidedProgram, FilledWords, Sized
 from lucid.runtime.entry.guards import ARGUMENT
 from lucid.runtime.entry.layout import (
     SLOW_PATH,
@@ -226,39 +226,13 @@ class _CallTables(Tables):
         return self._words(words)
 
 
-class SizedTables(_CallTables):
+class FilledTables(_CallTables):
     """A program for sizes that a call says, as native code sees it.
 
-    Args:
-        calls: that of all sizes.
-    """
-
-    def __init__(self, calls: NativeCalls, sized: Sized, executable: Executable) -> None:
-        super().__init__(calls._offsets)
-        self.sized, self.values, self._open_arguments = sized, sized.values, calls._open_arguments
-        shapes, kept = sized.outputs, calls._kept_results
-        types = [_sized_type(type, strides, sized) for type, strides, *_ in calls._types]
-        results, tensors = (
-            self._results(executable, kept, shapes),
-            self._tensors(kept, calls._made, shapes),
-        )
-        self._at = results, tensors, self._arguments(calls._given, types)
-
-    def enter(self, slots: np.ndarray) -> None:
-        """Have native code find it in a hash table: linear probing."""
-        sized, mask = self.sized, len(slots) - 1
-        start = functools.reduce(lambda found, size: 31 * found + size, sized.given, 0)
-        place = start & mask
-        while slots[place, 0]:
-            place = (place + 1) & mask
-        words = id(self), address_of(sized.words), sized.layout.arena_bytes
-        slots[place] = (*words, *self._at, *sized.given)
-
-
-class FilledTables(SizedTables):
-    """The same for all sizes for which kernels have the same code: machine code fills it in.
+    It is for all those for which kernels have the same code; machine code fills in what differs.
 
     Args:
+        calls: that of all sizes; sized: for some of these.
         filled: the words that follow from the sizes.
 
     Attributes:
@@ -268,16 +242,23 @@ class FilledTables(SizedTables):
     def __init__(
         self, calls: NativeCalls, sized: Sized, executable: Executable, filled: FilledWords
     ) -> None:
-        super().__init__(calls, sized, executable)
+        super().__init__(calls._offsets)
+        self._open_arguments = calls._open_arguments
+        shapes, kept = sized.outputs, calls._kept_results
+        types = [_sized_type(type, strides, sized) for type, strides, *_ in calls._types]
+        results = self._results(executable, kept, shapes)
+        tensors = self._tensors(kept, calls._made, shapes)
+        arguments = self._arguments(calls._given, types)
         self._steps, self._symbols = filled.steps, filled.symbols
         self._objects: list[object] = []
         self._shapes: list[tuple[int, ...]] = []
-        typed = self._fill_results(calls, filled.outputs, *self._at[:2])
-        self._fill_arguments(calls, self._at[2])
+        typed = self._fill_results(calls, filled.outputs, results, tensors)
+        self._fill_arguments(calls, arguments)
         words = self.words = np.zeros(SIZED_WORDS + len(Filling), np.int64)
         self._shape(self._symbols, address_of(words))
         self._keep(filled)
-        words[1:SIZED_WORDS] = address_of(filled.words), sized.layout.arena_bytes, *self._at
+        words[1:3] = address_of(filled.words), sized.layout.arena_bytes
+        words[3:SIZED_WORDS] = results, tensors, arguments
         steps = self._steps
         words[Filling.REGISTERS_AT] = self._words(steps.registers)
         for word, table in (
@@ -469,17 +450,21 @@ class NativeCalls(_CallTables):
 
     def _enter_constants(self, program: Program) -> None:
         plan = self._plan
-        plan[Word.SLOW_PATH] = self._keep(SLOW_PATH)
-        plan[Word.EXCEPTION] = self._keep(Exception)
-        plan[Word.TENSOR] = self._keep(Tensor)
-        plan[Word.ARRAY] = self._keep(np.ndarray)
-        plan[Word.FLOAT] = self._keep(float)
-        plan[Word.NONE] = self._keep(None)
-        plan[Word.FALSE] = self._keep(False)
-        plan[Word.TRUE] = self._keep(True)
-        plan[Word.CONTEXT] = self._keep(context)
-        plan[Word.DICT] = self._keep("__dict__")
-        plan[Word.LEVELS] = self._keep("levels")
+        constants = {
+            Word.SLOW_PATH: SLOW_PATH,
+            Word.EXCEPTION: Exception,
+            Word.TENSOR: Tensor,
+            Word.ARRAY: np.ndarray,
+            Word.TUPLE: tuple,
+            Word.FLOAT: float,
+            Word.NONE: None,
+            Word.FALSE: False,
+            Word.TRUE: True,
+            Word.CONTEXT: context,
+            Word.DICT: "__dict__",
+            Word.LEVELS: "levels",
+        }
+        plan[[*constants]] = [*map(self._keep, constants.values())]
         plan[Word.THREAD_ITEMS] = own(None)
         self._kept.append(program.counted)
         plan[Word.CALLS_AT] = address_of(program.counted)
@@ -582,7 +567,6 @@ class NativeCalls(_CallTables):
         """Where the last ones of the arguments are found."""
         plan = self._plan
         plan[Word.GATHERED_AT] = self._words([0] * len(self._types))
-        plan[Word.TUPLE] = self._keep(tuple)
         if program.gathering is not None:
             plan[Word.GATHER] = self._keep(program.gathering)
             plan[Word.GIVEN_COUNT] = program.given_count
@@ -669,44 +653,40 @@ class NativeCalls(_CallTables):
         plan[Word.SIZES] = len(places)
         plan[Word.SIZES_AT] = self._words([*places, *places])
         plan[Word.WORDS_AT] = buffers.words_at
-        self._sized: dict[tuple[int, ...], SizedTables] = {}
         self._left: list[object] = []  # tables that a call may run on that began with them
         self._fillings: dict[tuple[object, ...], FilledTables | None] = {}
         self._filling_words: np.ndarray | None = None
-        self._missed: tuple[object, ...] = ()  # the form of sizes that were new
+        self._missed: set[tuple[object, ...]] = set()  # forms of sizes that came once
         self._is_learning = threading.Lock()
-        self._slots = np.zeros((2 * MOST_KNOWN, SIZED_WORDS + len(places)), np.int64)
-        plan[Word.SIZED_AT], plan[Word.SIZED_MASK] = address_of(self._slots), len(self._slots) - 1
 
     def know_sizes(self, decided: DecidedProgram) -> None:
-        """Serve calls of the sizes that have come to Python again, if those are new here."""
-        program = self._program()
-        if program is None or not self._has_sized:
+        """Serve calls of such sizes as have come to Python last, if those are new here."""
+        program, sized = self._program(), decided.latest
+        if program is None or sized is None or not self._has_sized:
             return
         if self._of_record is not None:
             self._of_record.know_sizes(decided)
         if self._is_learning.acquire(blocking=False):  # else another call does: these come again
             try:
-                if decided.latest is not None:
-                    self._know(decided.latest, program)
-                if decided.newest is not None:
-                    self._know_form(decided.newest, decided, program)
+                self._know(sized, decided, program)
             finally:
                 self._is_learning.release()
 
-    def _know_form(self, sized: Sized, decided: DecidedProgram, program: Program) -> None:
-        """Have words filled in for other sizes of a form that comes again."""
+    def _know(self, sized: Sized, decided: DecidedProgram, program: Program) -> None:
+        """The same, of one thread at a time: native code keeps addresses of tables."""
+        self._make_room(program.executable, sized.layout.arena_bytes)
         form = sized.form
         if form in self._fillings:
             return
-        if form != self._missed:
-            self._missed = form
+        if form not in self._missed:  # nor is it worth the time for sizes that come once
+            if len(self._missed) >= _MOST_FORMS:
+                self._missed.clear()
+            self._missed.add(form)
             return
         if not self._plan[Word.IS_BUSY]:
             self._left.clear()
         if len(self._fillings) >= _MOST_FORMS:
             self._left.append(self._fillings.pop(next(iter(self._fillings))))
-        self._make_room(program.executable, sized.layout.arena_bytes)
         filled = decided.filling(sized)
         made = None if filled is None else FilledTables(self, sized, program.executable, filled)
         self._fillings[form] = made
@@ -716,29 +696,6 @@ class NativeCalls(_CallTables):
         both = slice(Word.FILLINGS, Word.FILLINGS_AT + 1)  # at once: other threads call meanwhile
         self._plan[both] = len(known), address_of(known)
         self._filling_words = known
-
-    def _know(self, sized: Sized, program: Program) -> None:
-        """The same, of one thread at a time: native code keeps addresses of tables."""
-        self._make_room(program.executable, sized.layout.arena_bytes)
-        before = self._sized.get(sized.given)
-        if before is not None and before.sized is sized:
-            return
-        if not self._plan[Word.IS_BUSY]:
-            self._left.clear()
-        is_full = len(self._sized) >= MOST_KNOWN
-        if is_full:
-            self._left += self._sized.values()
-            self._sized = {}
-        tables = self._sized[sized.given] = SizedTables(self, sized, program.executable)
-        if before is None and not is_full:
-            tables.enter(self._slots)
-            return
-        self._left.append(before)
-        slots = np.zeros_like(self._slots)
-        for tables in self._sized.values():
-            tables.enter(slots)
-        self._plan[Word.SIZED_AT] = address_of(slots)  # other threads call meanwhile
-        self._slots = slots
 
     def _make_room(self, executable: Executable, arena_bytes: int) -> None:
         """Have buffers with enough memory for temporaries, unless a call uses them.
@@ -908,7 +865,7 @@ class NativeCalls(_CallTables):
             CallHistory.NUMBERS: self._keep(numbers) if rule.tape.formulas else 0,
             CallHistory.SEQUENCE: self._keep(sequence_numbers),
             CallHistory.EMPTY: self._keep(()),
-            CallHistory.SIZES: self._keep("values") if rule.tape.sizes is not None else 0,
+            CallHistory.SIZES: int(rule.tape.sizes is not None),
         }
         of_record, of_node = slots_of(type(record)), slots_of(type(nodes[0]))
         owns = (*(of_record[x] for x in record.OWN), *(of_node[x] for x in nodes[0].OWN))
@@ -1056,8 +1013,7 @@ def _finish(reference: weakref.ref[Program], known: _Made, *values: Any) -> Any:
             for number in program.executable.found_outputs:
                 outputs[number] = buffers.sizing.results[number]
     elif program.decides_sizes:
-        found = ctypes.cast(int(known.plan[Word.SIZED]), ctypes.py_object).value
-        outputs.sizes = found.values if isinstance(found, SizedTables) else found
+        outputs.sizes = ctypes.cast(int(known.plan[Word.SIZED]), ctypes.py_object).value
     results = {spec: made[place] for spec, place in known.places.items()}
     return program.finish(outputs, args, known.cells, results, is_complete=known.is_complete)
 

@@ -8,10 +8,9 @@ import sys
 import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from threading import get_ident
 from typing import Any
 
@@ -88,7 +87,7 @@ from lucid.runtime.progress import at
 from lucid.runtime.reuse import Reusable
 from lucid.runtime.stages import Stages
 from lucid.tensor.context import context, epoch
-from lucid.tensor.core import TensorCore, of_array
+from lucid.tensor.core import of_array
 from lucid.tensor.lazy_grads import GradBuffers
 from lucid.tensor.storage import Storage
 from lucid.tensor.write_locks import Keys, held, lock, unlocked, wait_for
@@ -564,9 +563,8 @@ class Program:
         self._constants = [*{id(spec): spec for spec in constants}.values()]
         found = [leaf for leaf in epilogue.leaves if isinstance(leaf, Found)]
         self._has_given = any(leaf.what == "container" for leaf in found)
-        specs = (*epilogue.leaves, *(spec for _, spec in self.grads if spec is not None))
         self._leaves = epilogue.leaves
-        self.gradients = Gradients(self.executable, epilogue.grads, specs)
+        self.gradients = Gradients(self.executable, self.grads, self._leaves)
 
     # ------------------------------------------------------------------ guards
 
@@ -649,8 +647,7 @@ class Program:
         self.guards.places = self.guards.apart = None
         self.guards.epoch = -1
         self._claim()
-        specs = (*self._leaves, *(spec for _, spec in self.grads if spec is not None))
-        self.gradients = Gradients(self.executable, self.grads, specs)
+        self.gradients = Gradients(self.executable, self.grads, self._leaves)
         self.links, self._variants, self._untold, self._retired = {}, {}, {}, []
         self.native, self.enter, self._begun, self._has_followed = None, None, None, True
         self._types, self._lacks_types = None, self._lacks_types or self._types is not None
@@ -693,22 +690,13 @@ class Program:
         """Whether its calls are given one of these objects, by their identities."""
         return any(id(x) in things for _, x in self._known)
 
-    def leave(self, images: Images) -> None:
-        """Remember the objects that calls are given no more."""
-        for was, now in images.pairs:
-            if self.is_given({id(now)}):
-                try:
-                    self._left.append(weakref.ref(was))
-                except TypeError:
-                    self._last_left = was
-
-    def has_left_for(self, roots: Sequence[tuple[Any, Any]]) -> bool:
-        """Whether such objects take turns, as `has_left`; what was there is remembered for it."""
-        are_back = self.has_left([now for _, now in roots])
-        for was, _ in roots:
-            with suppress(TypeError):
-                self._left.append(weakref.ref(was))
-        return are_back
+    def leave(self, things: Iterable[Any]) -> None:
+        """Remember objects that calls find no more."""
+        for thing in things:
+            try:
+                self._left.append(weakref.ref(thing))
+            except TypeError:
+                self._last_left = thing
 
     def has_left(self, given: Iterable[Any]) -> bool:
         """Whether calls were given one of these earlier, and then others: they take turns."""
@@ -990,104 +978,6 @@ class Program:
                 return SLOW_PATH
             self._take_plain_again(call)
             return self._run(Run(call, Results()))
-
-    def run_of_any_size(self, tensors: Sequence[TensorCore]) -> Any:
-        """`run` for arguments that differ in nothing but sizes from earlier ones, as callers know.
-
-        `SLOW_PATH` as well where it takes more than the sizes that are open.
-        """
-        arrays = [tensor._array for tensor in tensors]
-        if not self._fits(arrays):
-            return SLOW_PATH
-        call = Call.of_tensors(tensors)
-        if self.guards.failure(call, knows_sizes=True) is not None:
-            return SLOW_PATH
-        rule = self.differentiable
-        record = None if rule is None else CallRecord(rule, tensors, ())
-        found = self._run_on_arrays(arrays)
-        if found is None:
-            return SLOW_PATH
-        inputs, outputs = found
-        run = Run(call, outputs)
-        result = self.result.of(run)
-        if record is not None:
-            record.attach(tensors, outputs, inputs, [spec.of(run) for spec in self.tensors])
-        return result
-
-    def arrays_of_any_size(self, arrays: Sequence[Any]) -> Sequence[np.ndarray] | None:
-        """The same for arrays, and those of the results; None where it takes more."""
-        if not self._fits(arrays) or not self._gives_arrays:
-            return None
-        if self.guards.failure(Call.of_tensors(()), knows_sizes=True) is not None:
-            return None
-        found = self._run_on_arrays(arrays)
-        return None if found is None else found[1]
-
-    def _fits(self, arrays: Sequence[Any]) -> bool:
-        """Whether it runs arguments of any size, and these have such that it is for."""
-        if self.native is None or self.around is not None or not self._takes_any_size:
-            return False
-        for position, axis, size in self._known_axes:
-            if arrays[position].shape[axis] != size:
-                return False
-        for position, axis, first, along in self._equal_axes:
-            if arrays[position].shape[axis] != arrays[first].shape[along]:
-                return False
-        return True
-
-    def _run_on_arrays(self, arrays: Sequence[Any]) -> tuple[list[Any], Results] | None:
-        """Inputs and outputs of the native step; None where the sizes are in another relation."""
-        inputs, outputs = self.inputs.copy(), Results()
-        for number, position in self.arguments:
-            array = arrays[position]
-            inputs[number] = array if array.flags.c_contiguous else np.ascontiguousarray(array)
-        decided = self._decided
-        assert decided is not None
-        try:
-            self.executable.call(inputs, None, outputs)
-        except (NotOpenError, NotFinite):  # the sizes are in another relation, or it runs again
-            return None
-        self.prepare_native()
-        return inputs, outputs
-
-    @cached_property
-    def _takes_any_size(self) -> bool:
-        """Whether it makes results of row-major arguments, in sizes that those say, and no more."""
-        rare = (
-            *(self.is_claiming, self.gathering, self.gradients.are_promised, self._found),
-            *(self.counters, self.numbers, self.readers, self._side_effects, self._written),
-            self.guards.pinned,
-        )
-        is_row_major = all(self._strides[number] is None for number, _ in self.arguments)
-        return self.has_given_sizes and self.is_simple and is_row_major and not any(rare)
-
-    @cached_property
-    def _gives_arrays(self) -> bool:
-        return self.gives_arrays
-
-    @cached_property
-    def _equal_axes(self) -> list[tuple[int, int, int, int]]:
-        """Those of arguments that have an open size, and where that is found first."""
-        first: dict[Any, tuple[int, int]] = {}
-        found = []
-        for _, position in self.arguments:
-            for axis, size in enumerate(self._open_types.get(position, self.types[position]).shape):
-                if is_open(size):
-                    before = first.setdefault(size, (position, axis))
-                    if before != (position, axis):
-                        found.append((position, axis, *before))
-        return found
-
-    @cached_property
-    def _known_axes(self) -> list[tuple[int, int, int]]:
-        """By position of an argument and axis, the sizes that aren't open."""
-        types = {n: self._open_types.get(n, type) for n, type in enumerate(self.types)}
-        return [
-            (position, axis, size)
-            for _, position in self.arguments
-            for axis, size in enumerate(types[position].shape)
-            if not is_open(size)
-        ]
 
     def _run(self, run: Run) -> Any:
         """Call the native step, then leave `.grad`, versions and results as eager would.

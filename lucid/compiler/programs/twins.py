@@ -148,24 +148,14 @@ class Counterparts(Images):
             if isinstance(was, types.MethodType):
                 waiting.append((was.__self__, now.__self__))
                 continue
-            known = self._pairs.get(id(was))
-            if known is not None:
-                self.are_clear &= known[1] is now
-            elif isinstance(was, TensorCore):
-                if _are_like_tensors(was, now):
-                    self._pair(was, now)
-                    self._pair(was._storage, now._storage)
-                    self._pair(was._counter, now._counter)
-                    waiting.append((instance_dict(was), instance_dict(now)))
-            elif holds_parts(was) and _are_like_parts(was, now):
-                self._pair(was, now)
-                attributes = instance_dict(was)
+            if self._is_new(was, now, _are_like):
+                if isinstance(was, TensorCore):
+                    waiting += (was._storage, now._storage), (was._counter, now._counter)
                 self.are_models |= _is_model(was)
                 waiting += zip(held_apart(was), held_apart(now), strict=True)
                 if hasattr(type(was), "_state_like"):
                     self.undo += now._state_like(was, self._is_written)
-                if attributes is not None:
-                    waiting.append((attributes, instance_dict(now)))
+                waiting.append((instance_dict(was), instance_dict(now)))
                 if isinstance(was, dict):
                     later.append((was, now))
                 elif isinstance(was, (list, deque)) and len(was) == len(now):
@@ -182,15 +172,6 @@ class Counterparts(Images):
             if found is not self:
                 yield value, found
 
-    def _pair(self, was: Any, now: Any) -> None:
-        known = self._pairs.get(id(was))
-        if known is None:
-            self.are_clear &= id(now) not in self._images
-            self._pairs[id(was)] = was, now
-            self._images.add(id(now))
-        else:
-            self.are_clear &= known[1] is now
-
     def is_common(self, thing: Any) -> bool:
         """Whether both have it, at one place."""
         return id(thing) in self._same
@@ -201,8 +182,14 @@ class Counterparts(Images):
         return self._images
 
 
-def _are_like_parts(was: Any, now: Any) -> bool:
+def _are_like(was: Any, now: Any) -> bool:
     """Whether an object may be in the place of another of its class; guards compare its parts."""
+    if isinstance(was, TensorCore):
+        return _are_like_tensors(was, now)
+    if isinstance(was, (Storage, VersionCounter)):
+        return True
+    if not holds_parts(was):
+        return False
     if is_known_by_place(was):
         return are_alike(was, now)
     if type(was) is partial:

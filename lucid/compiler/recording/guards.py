@@ -73,18 +73,15 @@ class Guards:
         """Python values that the program is specialized on."""
         return [*self.watched.guards, *self.gated.guards]
 
-    def failure(self, call: Call, *, knows_sizes: bool = False) -> str | None:
-        """Why they don't hold any more for a call; None if they do.
-
-        knows_sizes: whether somebody else looks at the sizes.
-        """
+    def failure(self, call: Call) -> str | None:
+        """Why they don't hold any more for a call; None if they do."""
         self.failed, self.has_other_sizes = None, False
         held = call.containers
         return (
             self._failure_of_places(call)
             or self._failure_in(self.watched)
             or next(filter(None, (ask.failure(call.floats) for ask in self.formulas)), None)
-            or (None if knows_sizes else self._failure_of_sizes(call))
+            or self._failure_of_sizes(call)
             or self._failure_of_gradients(call)
             or self._failure_of_state(call)
             or ("arguments: one is changed by another name" if self.shares(held) else None)

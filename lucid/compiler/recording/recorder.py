@@ -116,7 +116,7 @@ class Recorder(TracedMemory):
     def __init__(
         self, name: str, known: Known | None = None, collector: GuardCollector | None = None
     ) -> None:
-        self.at_start = known = Known(set(), {}) if known is None else known
+        self.at_start = known = Known() if known is None else known
         super().__init__(name, collector or GuardCollector(), known.undo)
         self.hosts = HostRecording(self, known)
         self.exits = Exits(self)

@@ -44,8 +44,9 @@ class Gradients:
     """
 
     def __init__(
-        self, executable: Executable, grads: Sequence[UseGrad], specs: Iterable[OutputSpec]
+        self, executable: Executable, grads: Sequence[UseGrad], leaves: Iterable[OutputSpec]
     ) -> None:
+        specs = (*leaves, *(spec for _, spec in grads))
         used = Counter(slot for spec in specs for slot in _slots(spec))
         self._promised: list[tuple[TensorCore, GraphOutput]] = []
         self.others: list[UseGrad] = []

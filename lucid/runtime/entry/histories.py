@@ -233,15 +233,10 @@ def _define_record(module: Module, layout: Layout) -> None:
             with branch.otherwise():
                 empty = b.api("PyList_New", 0)
         put(CallHistory.NUMBERS_OF_RECORD, branch.merge(found, empty))
-        name, sized = b.word(words, CallHistory.SIZES), b.word(plan, Word.SIZED)
-        is_told = b.and_(b.ne(name, 0), b.ne(b.field(sized, layout.kind), b.word(plan, Word.TUPLE)))
-        with b.if_else(is_told) as branch:
-            with branch.then():
-                found = b.api("PyObject_GetAttr", sized, name)
-            with branch.otherwise():
-                own = b.select(b.ne(name, 0), sized, b.word(words, CallHistory.EMPTY))
-                b.own(own)
-        put(CallHistory.SIZES_OF_RECORD, branch.merge(found, own))
+        has_sizes = b.ne(b.word(words, CallHistory.SIZES), 0)
+        sizes = b.select(has_sizes, b.word(plan, Word.SIZED), b.word(words, CallHistory.EMPTY))
+        b.own(sizes)
+        put(CallHistory.SIZES_OF_RECORD, sizes)
         listed(CallHistory.KEPT_OF_RECORD, CallHistory.KEPT)
         counters = listed(CallHistory.COUNTERS_OF_RECORD, CallHistory.COUNTERS)
         now = const("i64", layout.counter_now)

@@ -1,6 +1,6 @@
-"""Sizes that a call says: the words, tables and objects of those that came before, or of new ones.
+"""Sizes that a call says: words, tables and objects are filled in.
 
-What new sizes need follows from them by steps on registers (`size_steps.py`): most of these are
+What they need follows from them by steps on registers (`size_steps.py`): most of these are
 products, sums and comparisons, and machine code does each in some nanoseconds.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from lucid.codegen.llvm.builder import Module, Val, const
+from lucid.codegen.llvm.builder import Module, Val
 from lucid.codegen.vmath.integer import floor_divide
 from lucid.runtime.entry.guards import ARGUMENT, array_of
 from lucid.runtime.entry.words import (
@@ -30,9 +30,9 @@ from lucid.runtime.entry.words import (
 
 
 class Filling(IntEnum):
-    """Words of what is filled in for new sizes, behind those that say what came of it.
+    """Words of what is filled in for sizes, behind those that say what came of it.
 
-    Those are the same as for known ones: object, words at, bytes of memory, tables at.
+    Those are: their tuple, words at, bytes of memory, results at, tensors at, arguments at.
     """
 
     REGISTERS_AT = SIZED_WORDS  # the sizes, then what follows from them
@@ -56,7 +56,6 @@ def define_sizes(module: Module, layout: Layout) -> None:
     What the call is given and makes has these sizes, too.
     """
     _define_size(module, layout)
-    _define_known(module)
     _define_steps(module)
     _define_fill(module)
     with entry_function(module, "use", "plan", "record") as b:
@@ -74,13 +73,9 @@ def define_sizes(module: Module, layout: Layout) -> None:
         with b.if_(b.eq(count, 0)):
             b.answer(1)
         now = b.record(places, count, 1)
-        with b.loop(0, count, carried=[const("i64", 0)]) as loop:
+        with b.loop(0, count) as loop:
             size = b.call("size", "i64", plan, args, b.word(places, loop.index))
             b.set_word(now, loop.index, size)
-            loop.carry(b.add(b.mul(loop.carried[0], 31), size))
-        record = b.call("known_sizes", "i64", plan, now, *loop.results)
-        with b.if_(b.ne(record, 0)):
-            b.answer(b.call("use", "i64", plan, record))
         with records(b, plan, Word.FILLINGS, 1) as place:
             filling = b.word(place)
             with b.if_(b.ne(b.call("fill", "i64", filling, now, count), 0)):
@@ -98,23 +93,6 @@ def _define_size(module: Module, layout: Layout) -> None:
         record = b.record(b.word(plan, Word.ARGUMENTS_AT), argument, ARGUMENT)
         array, _ = array_of(b, layout, plan, given, record)
         b.answer(b.word(b.field(array, layout.array_shape), axis))
-
-
-def _define_known(module: Module) -> None:
-    """The record of sizes that came before; 0: there is none."""
-    with entry_function(module, "known_sizes", "plan", "now", "start") as b:
-        plan, now, start = b.args
-        count = b.word(plan, Word.SIZES)
-        mask, table = b.word(plan, Word.SIZED_MASK), b.word(plan, Word.SIZED_AT)
-        words = b.add(count, SIZED_WORDS)
-        with b.loop(0, b.add(mask, 1)) as loop:
-            slot = b.and_(b.add(start, loop.index), mask)
-            record = b.add(table, b.mul(b.mul(slot, words), 8))
-            b.require(b.ne(b.word(record), 0))
-            sizes = b.add(record, 8 * SIZED_WORDS)
-            with b.if_(b.ne(b.call("same_axes", "i64", count, now, sizes), 0)):
-                b.answer(record)
-        b.answer(0)
 
 
 def _define_steps(module: Module) -> None:

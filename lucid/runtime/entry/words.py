@@ -218,25 +218,21 @@ class Word(IntEnum):
     FOUND_COUNTERS_AT = 68
     FILL = 69  # a callable that makes a spare batch of gradients, where none is left
     # How many sizes the call says, of a program whose sizes are open; where each of them is, in the
-    # table or as an axis of an argument (`of_axis`), then room for what they are; a hash table of
-    # those that there are words for, by linear probing: object, words at, bytes of memory, results
-    # at, tensors at, arguments at, the sizes.
+    # table or as an axis of an argument (`of_axis`), then room for what they are.
     SIZES = 70
     SIZES_AT = 71
-    SIZED_MASK = 72
-    SIZED_AT = 73
-    SIZED = 74  # the object of the call that runs
-    WORDS_AT = 75  # the place in the table where the address of the words goes
-    BEGIN = 76  # a callable that gets ready for sizes that are found, when numbers are there; or 0
-    FILLINGS = 77  # addresses of what fills in words for new sizes
-    FILLINGS_AT = 78
-    EXCEPTION = 79  # Python's class: the long way comes to these again, but to no interrupt
-    HISTORY_AT = 80  # words of `CallHistory`, where results have one; or 0
+    SIZED = 72  # those of the call that runs, as a tuple
+    WORDS_AT = 73  # the place in the table where the address of the words goes
+    BEGIN = 74  # a callable that gets ready for sizes that are found, when numbers are there; or 0
+    FILLINGS = 75  # addresses of what fills in words for sizes
+    FILLINGS_AT = 76
+    EXCEPTION = 77  # Python's class: the long way comes to these again, but to no interrupt
+    HISTORY_AT = 78  # words of `CallHistory`, where results have one; or 0
     # What is made of the new tensors, one after the other: kind, constant, keys, callable or words
     # of `results.View`, count of values, their numbers at, room for them.
-    PARTS = 81
-    PARTS_AT = 82
-    RECORDED_AT = 83  # words of `Recorded`, where the first argument is a call's record; or 0
+    PARTS = 79
+    PARTS_AT = 80
+    RECORDED_AT = 81  # words of `Recorded`, where the first argument is a call's record; or 0
 
 
 class Checked(IntEnum):
@@ -280,7 +276,7 @@ class CallHistory(IntEnum):
     KEPT_AT = 13
     SHOWN = 14
     SHOWN_AT = 15
-    SIZES = 16  # the name of the sizes that tables of a call's sizes have; or 0: none are open
+    SIZES = 16  # whether each call has sizes of its own, which are kept
     # Offsets of the fields of the record, then of a node.
     SPOT_OF_RECORD = 17
     FREED = 18
@@ -320,7 +316,7 @@ class Recorded(IntEnum):
 # Words of a call's buffers: whether all inputs are in its table, whether we have written there, and
 # the bytes of its memory for temporaries.
 IS_READY, IS_TOUCHED, ARENA_BYTES = range(3)
-SIZED_WORDS = 6  # of a record of sizes, before these
+SIZED_WORDS = 6  # of what comes of sizes; see `sizes.Filling`
 MULTIPLY, ADD, QUOTIENT, LESS, EQUAL = range(5)  # what a step does
 MOST_AXES = 64  # of an array
 NUMBER_IN_DICT, NUMBER_IN_TUPLE, NUMBER_CALLED = range(3)
