@@ -53,17 +53,13 @@ def kind_of(item: Any) -> type | None:
 class Rows(LateIterable):
     """A list of tensors of one type that are the rows of one: of a filled list, or a part of it.
 
-    Or of a column of records, which tells as a filled list does what may be done with them.
-
-    Attributes:
-        number: the dtype of its numbers; None: they are tensors.
+    Or of a column of records, which tells as a filled list does what may be done with them. Or a
+    list of numbers, which are the elements of a tensor.
     """
 
     __slots__ = ("_filled", "_whole")
 
     kind = list
-    number: DType | None = None
-    has_array = False
 
     def __init__(self, whole: Any, filled: Any) -> None:
         super().__init__(list, (), filled.shown(whole._type.shape[0]))
@@ -84,12 +80,42 @@ class Rows(LateIterable):
     def size(self) -> Any:
         return self.length
 
+    @property
+    def recorder(self) -> Recorder:
+        return self.filled.recorder
+
+    @property
+    def has_array(self) -> bool:
+        """Whether it is of numbers, which are the elements of a tensor."""
+        return self.filled.number is not None
+
     def is_of_numbers(self) -> bool:
         return self.has_array
 
     def applied(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """The number that a function gives of its numbers; None: it gives something else."""
-        return None
+        if not self.has_array:
+            return None
+        text = f"{function.__module__}.{function.__name__}() of a list"
+        return number_by(function, args, kwargs, text, self.recorder.exits)
+
+    @property
+    def now(self) -> Any:
+        exits, formula, bases = self.recorder.exits, cast(Any, self.formula), self.bases
+        known = {key: x.now if is_live(x) else exits.now_of(x) for key, x in bases.items()}
+        return formula(known)
+
+    @property
+    def bases(self) -> Bases:  # type: ignore[override]
+        if not self.has_array:
+            self._look()
+        value = self.recorder.value_of(self.whole)
+        return {value: value}
+
+    @property
+    def formula(self) -> Formula:  # type: ignore[override]
+        value: Any = self.recorder.value_of(self.whole)
+        return lambda known: known[value].tolist()
 
     def summed(self, start: Any = 0) -> Any:
         """What `sum` gives of its tensors."""
@@ -104,7 +130,8 @@ class Rows(LateIterable):
         return self.filled.is_alone
 
     def at(self, number: Any) -> Any:
-        return self.filled.lend(self.whole[number].clone())  # as an item is no view
+        row = self.whole[number]
+        return row.item() if self.has_array else self.filled.lend(row.clone())  # which is no view
 
     def __getitem__(self, index: Any) -> Any:
         if type(index) is slice and all(map(_is_known, (index.start, index.stop))):
@@ -215,11 +242,6 @@ class FilledList(Rows):
     def is_alone(self) -> bool:
         """Whether an item can be had alone."""
         return self._rows is not None
-
-    @property
-    def has_array(self) -> bool:  # type: ignore[override]
-        """Whether it is of numbers, which are the elements of a tensor."""
-        return self.number is not None
 
     @property
     def recorder(self) -> Recorder:
@@ -507,20 +529,6 @@ class FilledList(Rows):
         count = self.recorder.constant(self._count + len(self.before), i64)
         items = ops.where(ops.lt(numbers, count), rows, constant(0, rows.dtype))
         return sum(self._behind, start + sum_along(items, 0))
-
-    def applied(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        if self.number is None:
-            return None
-        if self._rows is None:
-            self._look()
-        recorder, text = self.recorder, f"{function.__module__}.{function.__name__}()"
-        return number_by(function, args, kwargs, f"{text} of a list", recorder.exits)
-
-    @property
-    def now(self) -> Any:
-        exits, formula, bases = self.recorder.exits, cast(Any, self.formula), self.bases
-        known = {key: x.now if is_live(x) else exits.now_of(x) for key, x in bases.items()}
-        return formula(known)
 
     @property
     def bases(self) -> Bases:  # type: ignore[override]

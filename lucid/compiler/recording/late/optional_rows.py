@@ -37,10 +37,11 @@ class OptionalColumn:
         rows: of all of them; where one has None, there are zeros.
         is_there: which of them have a tensor.
         of: what has given the records, in messages.
-        is_alone: whether an item of those that are there can be had alone.
+        is_alone: whether an item of those that are there can be had alone; number: None, they are
+            tensors.
     """
 
-    is_alone = False
+    is_alone, number = False, None
 
     def __init__(self, exits: Exits, rows: Tensor, is_there: Tensor, of: str) -> None:
         self.exits, self.rows, self.is_there, self.of = exits, rows, is_there, of
