@@ -1516,6 +1516,33 @@ def test_the_first_item_of_a_list_is_the_last_one_behind_a_reverse(times: int) -
     assert recorded(step) == 1
 
 
+def test_numbers_that_are_put_at_the_front_of_a_list_are_found_from_there() -> None:
+    def step(w: Any, x: Any) -> Any:
+        made = [0.5]
+        for _ in range(ROUNDS):
+            x = x * 0.5
+            made.insert(0, x[0].item())
+        return made[0], made[1], made[2], made[ROUNDS // 2], made[-2], made[-1], len(made)
+
+    assert recorded(step) == 1
+
+
+def test_parts_of_a_list_of_numbers_are_numbers() -> None:
+    def step(w: Any, x: Any) -> Any:
+        made = []
+        for _ in range(ROUNDS):
+            x = x * 0.5
+            made.append(x[0].item())
+        last, total = made[-4:], 0.0
+        for value in last:
+            total += value
+        ends = last[0], last[-1], made[::-1][0]
+        are_floats = [isinstance(x, float) for x in (sum(last), max(last), total, *ends)]
+        return sum(last), max(last), sum(last) / len(last), total, made[2:4], ends, are_floats
+
+    assert recorded(step) >= 1
+
+
 def test_a_sum_may_begin_at_something_named() -> None:
     def step(w: Any, x: Any) -> Any:
         total = sum((w @ row for row in XS), start=x) + sum([w @ row for row in XS], start=x)

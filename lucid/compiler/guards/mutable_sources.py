@@ -174,14 +174,6 @@ class ListStandIn:
 
     __slots__ = ()
 
-    def listed(self) -> list[Any]:
-        """The entries as Python's list: the step is specialized on the length."""
-        raise NotImplementedError
-
-    def rows(self) -> Any:
-        """What a loop goes over by numbers; None: it gets the entries as they are."""
-        return None
-
 
 def stands_for_list(value: object) -> bool:
     """Whether a value is such a stand-in; `isinstance` takes it for a list."""

@@ -112,25 +112,26 @@ class Composite:
 
     def __call__(self, known: Any) -> Any:
         if not self._order:
-            self._order = self._in_order()
+            parts = lambda of: [x for x in of._parts if type(x) is Composite]  # noqa: E731
+            self._order = in_order(self, parts)
         found: dict[Any, Any] = {}
         for of in self._order:
-            parts = of._parts
-            values = [found[x] if type(x) is Composite else x(known) for x in parts]
+            values = [found[x] if type(x) is Composite else x(known) for x in of._parts]
             found[of] = of._function(*values)
         return found[self]
 
-    def _in_order(self) -> list[Composite]:
-        """The formulas that it reads, each behind those that it reads itself; it comes last."""
-        found: dict[Composite, None] = {}
-        pending = [self]
-        while pending:
-            parts = pending[-1]._parts
-            missing = [x for x in parts if type(x) is Composite and x not in found]
-            pending += missing
-            if not missing:
-                found[pending.pop()] = None
-        return [*found]
+
+def in_order(last: Any, parts: Callable[[Any], Sequence[Any]]) -> list[Any]:
+    """Something and all that it is made of, each behind its own parts; it comes last."""
+    found: dict[int, Any] = {}
+    pending = [last]
+    while pending:
+        missing = [x for x in parts(pending[-1]) if id(x) not in found]
+        pending += missing
+        if not missing:
+            one = pending.pop()
+            found[id(one)] = one
+    return [*found.values()]
 
 
 def _operation(symbol: str, meaning: Callable[..., Any]) -> tuple[_Binary, _Binary]:

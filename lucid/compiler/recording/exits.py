@@ -327,6 +327,6 @@ class Exits:
                 return now if kind is None else kind(now)
 
             of = element.dtype.numpy.type().item().__class__ if kind is None else kind
-            found = make(of, find, formula, what, self, self.recorder, {base: base}, value)
+            found = make(of, find, formula, what, self, {base: base}, value)
             self._numbers[key] = found
         return found

@@ -30,7 +30,7 @@ from lucid.compiler.recording.exits import Exits
 from lucid.compiler.recording.foreseen import Foreseen
 from lucid.compiler.recording.late import texts
 from lucid.compiler.recording.late.drawn_records import all_stacked
-from lucid.compiler.recording.late.filled_lists import has_numbers, is_stacked
+from lucid.compiler.recording.late.filled_lists import is_stacked
 from lucid.compiler.recording.late.growing_lists import GrowingView
 from lucid.compiler.recording.late.iterables import LateRows
 from lucid.compiler.recording.late.late_arrays import (
@@ -169,12 +169,13 @@ class Recorder(TracedMemory):
         """The stacked tensors of a filled or growing list; None: it is another list."""
         if type(tensors) is GrowingView:
             return all_stacked(self.exits, tensors.collector, tensors)
-        return tensors.whole if is_stacked(tensors) and not has_numbers(tensors) else None
+        return tensors.whole if is_stacked(tensors) and not tensors.has_array else None
 
     def numbers_in(self, numbers: Any) -> Tensor | None:
         """A tensor of the numbers of live or filled lists; None: they are other lists."""
         is_part = stands_for_list(numbers) and numbers.is_array()
-        return numbers.as_tensor() if is_part or has_numbers(numbers) else rows_of(numbers)
+        is_filled = is_stacked(numbers) and numbers.has_array
+        return numbers.whole if is_part or is_filled else rows_of(numbers)
 
     def size_of(self, tensor: TensorCore) -> Any:
         """The number in a tensor as an open size, if it is needed as one; else the tensor."""
@@ -433,11 +434,11 @@ class Recorder(TracedMemory):
         self.loops.note_hidden_write(target)
 
     def note_grad_read(self, leaf: TensorCore) -> None:
-        self.loops.note_gradient(leaf, "reads a gradient")
+        self.loops.note_gradient(leaf)
         super().note_grad_read(leaf)
 
     def note_grad_write(self, leaf: TensorCore) -> None:
-        self.loops.note_gradient(leaf, "sets a gradient", is_set=True)
+        self.loops.note_change(leaf, "sets a gradient")
         super().note_grad_write(leaf)
 
     def note_attributes(self, tensor: TensorCore) -> None:

@@ -40,7 +40,7 @@ from lucid.compiler.guards.guard import ITERATORS, Progress, counts_by_ones, is_
 from lucid.compiler.guards.mutable_sources import stands_for_list
 from lucid.compiler.guards.reads import part_of
 from lucid.compiler.guards.restarts import RestartTrace
-from lucid.compiler.inputs.late import is_late
+from lucid.compiler.inputs.late import Unseen, is_late
 from lucid.compiler.inputs.objects import SCALARS
 from lucid.compiler.inputs.scalars import (
     EXTREMES,
@@ -51,7 +51,7 @@ from lucid.compiler.inputs.scalars import (
 )
 from lucid.compiler.recording.deferred_calls import Augmented
 from lucid.compiler.recording.late.drawn_records import draw_records, is_container, record_at
-from lucid.compiler.recording.late.filled_lists import has_numbers, is_stacked
+from lucid.compiler.recording.late.filled_lists import is_stacked
 from lucid.compiler.recording.late.growing_lists import GrowingView
 from lucid.compiler.recording.late.iterables import (
     MAKERS,
@@ -69,7 +69,6 @@ from lucid.compiler.recording.late.late_arrays import (
     stand_in_of,
 )
 from lucid.compiler.recording.late.late_numbers import (
-    LateList,
     LateScalar,
     LateSize,
     is_close,
@@ -298,14 +297,9 @@ class StandInFunctions:
         if added is not None:
             return added
         given = (*args, *kwargs.values())
-        item = next((x for x in given if type(x) is AnyItem), None)
-        if item is not None and not _takes(function):
-            return item.handed_to(function, args, kwargs) or function
         for value in given:
-            if type(value) is LateList and not _keeps(function):
-                value._look()
-            if type(value) is OptionalRow and not _takes(function):
-                value.column.look()
+            if issubclass(type(value), Unseen) and not _takes(function, value):
+                return value.handed_to(function, args, kwargs) or function
         return None
 
     def _of_number(self, function: Any, only: Any, args: Sequence[Any]) -> Any:
@@ -376,18 +370,16 @@ class StandInFunctions:
         """What is called where a function takes all that a loop, or a list of each call, has."""
         if function in (sum, list) and args and self._recorder.loops.offers(args[0]):
             return functools.partial(self._gathered, function)
-        if is_stacked(only) and function is len:
-            return lambda filled: filled.length
         if self._recorder.at_start.lists:
             if function in EXTREMES and type(only) in _LAZY:
                 return functools.partial(self._of_items, function)
             if function is map and _is_in_c(args) and holds(args[1:], stands_for_list):
                 each = functools.partial(self._collector.tell, args[0])
                 return lambda _, *items: iter([*map(each, *items)])
-        if function in REDUCTIONS and any(map(has_numbers, given)):
-            return functools.partial(self._of_filled, function)
-        if function is sum and args and is_stacked(args[0]):
-            return lambda filled, *start, **named: filled.summed(*start, **named)
+        filled = [x for x in given if is_stacked(x)]
+        is_known = function in (len, sum) or any(x.has_array for x in filled)
+        if filled and is_known and (function is len or function in REDUCTIONS):
+            return functools.partial(self.of_lists, function)
         return None
 
     def _of_late(self, function: Any, given: Sequence[Any], args: Sequence[Any]) -> Any:
@@ -395,8 +387,9 @@ class StandInFunctions:
 
         That is where a function looks at them which isn't followed.
         """
-        if _is_librarys(function) and holds(given, lambda x: type(x) is OptionalRow):
-            _look_at_rows(given)
+        for leaf in flatten(given)[0] if _is_librarys(function) else ():
+            if type(leaf) is OptionalRow:
+                leaf._look()
         if getattr(function, "__wrapped__", function) in _SHARE_ARRAYS and any(
             type(x) is LateArray for x in given
         ):
@@ -461,38 +454,19 @@ class StandInFunctions:
     def looked_at(self, value: Any) -> None:
         """The user's code goes another way if a value is None."""
         if type(value) is OptionalRow:
-            value.column.look()
+            value.column.refuse()
 
     def _gathered(self, function: Any, generator: Any, *start: Any, **named: Any) -> Any:
         """What `sum` or `list` gives of a generator expression, one round of which is recorded."""
         made = self._recorder.loops.gather(generator)
         if not is_stacked(made):
             return function(made, *start, **named)
-        return made if function is list else made.summed(*start, **named)
+        return made if function is list else self.of_lists(sum, made, *start, **named)
 
     def _of_items(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         """What a function that isn't followed gives of all that generators and the like give."""
         args = tuple([[*x] if type(x) in _LAZY else x for x in args])
         return self._collector.tell(function, *args, **kwargs)
-
-    def _of_filled(self, function: Any, *args: Any, **kwargs: Any) -> Any:
-        """What a function gives of lists of numbers that loops have filled."""
-
-        def as_array(x: Any) -> Any:
-            if not has_numbers(x):
-                return x
-            return LateArray(self._exits, self._recorder.value_of(x.whole))
-
-        if function in (np.array, np.asarray) and len(args) == 1 and not kwargs:
-            return as_array(args[0])
-        numbers = next(filter(has_numbers, (*args, *kwargs.values())))
-        found = numbers.applied(function, args, kwargs)
-        if found is not None:
-            return found
-        if not _is_numpys(function):
-            numbers.refuse()
-        args, kwargs = tuple(map(as_array, args)), {name: as_array(x) for name, x in kwargs.items()}
-        return of_numpy(self._exits, _name_of_numpys(function), function, args, kwargs)
 
     def _iterable(
         self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]
@@ -794,16 +768,12 @@ def _part_of_zip(iterator: Any, number: int) -> Any:
     return iterator.__reduce__()[1][number]
 
 
-def _keeps(function: Any) -> bool:
-    """Whether a function takes a list without looking into it, or is followed."""
+def _takes(function: Any, value: Any) -> bool:
+    """Whether a function is told what it does with such a value, or keeps it."""
     code = getattr(function, "__init__" if isinstance(function, type) else "__func__", function)
-    is_python = isinstance(code, types.FunctionType)
-    return is_python or function in (builtins.isinstance, type) or function.__name__ in _KEEP
-
-
-def _takes(function: Any) -> bool:
-    """Whether a function of Python's is told what it does with such a value, or keeps it."""
-    return _code_of(function) is not None or function.__name__ in _KEEP
+    if function in (builtins.isinstance, type):
+        return value.__class__ is not type(value)  # passes for what it stands for
+    return isinstance(code, types.FunctionType) or function.__name__ in _KEEP
 
 
 def _is_librarys(function: Any) -> bool:
@@ -815,12 +785,6 @@ def _code_of(function: Any) -> types.CodeType | None:
     """The code of a function or method in Python."""
     code = getattr(getattr(function, "__func__", function), "__code__", None)
     return code if isinstance(code, types.CodeType) else None
-
-
-def _look_at_rows(given: Any) -> None:
-    for leaf in flatten(given)[0]:
-        if type(leaf) is OptionalRow:
-            leaf.column.look()
 
 
 class _Template:

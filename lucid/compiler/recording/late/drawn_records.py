@@ -25,17 +25,17 @@ import numpy as np
 from lucid.compiler.guards.age import owner_of
 from lucid.compiler.guards.mutable_sources import GrowingList
 from lucid.compiler.guards.restarts import RestartTrace
-from lucid.compiler.inputs.late import Applied, Bases, Late, is_late
-from lucid.compiler.inputs.scalars import Formula, is_live
-from lucid.compiler.recording.late.late_arrays import LateArray, result_of
-from lucid.compiler.recording.late.late_numbers import operands_of
+from lucid.compiler.inputs.late import Applied, Late, is_late
+from lucid.compiler.inputs.scalars import is_live
+from lucid.compiler.recording.late.late_arrays import LateArray, LateObject, result_of
+from lucid.compiler.recording.late.late_numbers import within_step
 from lucid.compiler.recording.late.late_sequences import open_or_begin
 from lucid.compiler.recording.late.optional_rows import OptionalColumn, OptionalRow
 from lucid.functions.indexing import getitem
 from lucid.ir import ops
 from lucid.ir.location import here
 from lucid.ir.types import has_dtype
-from lucid.tensor.core import TensorCore, of_array, of_value
+from lucid.tensor.core import TensorCore, of_value
 from lucid.tensor.tensor import Tensor
 from lucid.tensor.tree import Rebuild, children_of, containers_in, flatten
 
@@ -181,18 +181,10 @@ def _records(
         found = _Longer(asked.args[0], new) if new else asked.args[0]
         return draw(found, *args, **how)
 
-    whole = Applied(drawn, [_Data(exits, x) if isinstance(x, TensorCore) else x for x in leaves])
-    values, read = operands_of(whole.bases)
-    formula: Any = whole.formula
-    call = _Draw(lambda arrays: formula(read(arrays)))
-    call.added = new, [(x, _written(x)) for x in flatten(new)[0]]
-    exits.recorder.endings.append(functools.partial(call.know_written, exits, items, refuse))
-    options: Any = {"is_unheard": True, "is_followed": True}
-    results, found_by = exits.call(name, call, values, generator, **options)
-    call.known = found_by.found
+    whole = Applied(drawn, [_data(exits, x) for x in leaves])
+    call, results = _called(exits, name, whole, items, new, refuse, "the records", generator)
+    assert call.known is not None
     kind, _, rebuild, length = call.known
-    if type(kind) is str:
-        refuse(f"the records differ ({kind}) that")
     rows = [*_rows(exits, kind, iter(results), length, name)]
     of_records = zip(*rows, strict=True) if rows else [()] * length
     call.given = [(rebuild([*leaves]), leaves) for leaves in of_records]
@@ -224,18 +216,38 @@ def all_stacked(exits: Exits, collector: GuardCollector, view: Any) -> Tensor | 
         found, most = [*source.owner, *new], getattr(source.owner, "maxlen", None)
         return found if most is None else found[-most:]
 
-    whole = Applied(all_of, [_Data(exits, x) for x in new])
-    values, read = operands_of(whole.bases)
-    formula: Any = whole.formula
-    call = _Draw(lambda arrays: formula(read(arrays)), any_length=True)
-    call.added = new, [(x, _written(x)) for x in new]
-    recorder.endings.append(functools.partial(call.know_written, exits, view.owner, refuse))
-    results, found_by = exits.call(name, call, values, is_unheard=True, is_followed=True)
-    call.known = found_by.found
-    if type(call.known.kind) is str:
-        refuse(f"tensors differ ({call.known.kind}) that")
+    whole, rest = Applied(all_of, [_data(exits, x) for x in new]), (view.owner, new, refuse)
+    _, results = _called(exits, name, whole, *rest, "tensors", any_length=True)
     found: Tensor = of_value(results[0])
     return found
+
+
+def _called(
+    exits: Exits,
+    name: str,
+    whole: Late,
+    items: Any,
+    new: Sequence[Any],
+    refuse: Callable[[str], NoReturn],
+    what: str,
+    generator: Any = None,
+    *,
+    any_length: bool = False,
+) -> tuple[_Draw, Sequence[Value]]:
+    """Let each call of the step draw the records that `whole` is; the draw, and its columns.
+
+    items: the container; new: what the step has put there.
+    """
+    values, compute = within_step(whole)
+    call = _Draw(compute, any_length=any_length)
+    call.added = new, [(x, _written(x)) for x in flatten(new)[0]]
+    exits.recorder.endings.append(functools.partial(call.know_written, exits, items, refuse))
+    options: Any = {"is_unheard": True, "is_followed": True}
+    results, found_by = exits.call(name, call, values, generator, **options)
+    call.known = known = found_by.found
+    if type(known.kind) is str:
+        refuse(f"{what} differ ({known.kind}) that")
+    return call, results
 
 
 def _added(collector: GuardCollector, path: str, items: Any) -> Sequence[Any] | None:
@@ -280,24 +292,10 @@ class _Longer(Sequence[Any]):
         return self._items[number] if number < size else self._new[number - size]
 
 
-class _Data(Late):
-    """A tensor of the step's, as each call has it by then."""
-
-    def __init__(self, exits: Exits, tensor: TensorCore) -> None:
-        self._exits, self._value = exits, exits.recorder.value_of(tensor)
-
-    @property
-    def now(self) -> Any:
-        return of_array(self._exits.now_of(self._value))
-
-    @property
-    def bases(self) -> Bases:  # type: ignore[override]
-        return {self._value: self._value}
-
-    @property
-    def formula(self) -> Formula:  # type: ignore[override]
-        value: Any = self._value
-        return lambda known: of_array(known[value])
+def _data(exits: Exits, leaf: Any) -> Any:
+    """A tensor of the step's as each call has it by then; anything else is itself."""
+    is_tensor = isinstance(leaf, TensorCore)
+    return LateObject(exits, exits.recorder.value_of(leaf), Tensor) if is_tensor else leaf
 
 
 def _is_input(leaf: Any) -> bool:

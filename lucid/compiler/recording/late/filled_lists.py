@@ -37,6 +37,7 @@ from lucid.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
     from lucid.compiler.recording.loops.loops import Frame, Loops
+    from lucid.compiler.recording.recorder import Recorder
     from lucid.ir.location import Location
     from lucid.tensor.storage import Storage
 
@@ -49,39 +50,93 @@ def kind_of(item: Any) -> type | None:
     return Tensor if type(item) is Tensor else kind if kind in _NUMBERS else None
 
 
-class StackedList(LateIterable):
-    """A list of tensors of one type that are the rows of one."""
+class Rows(LateIterable):
+    """A list of tensors of one type that are the rows of one: of a filled list, or a part of it.
 
-    __slots__ = ()
+    Or of a column of records, which tells as a filled list does what may be done with them. Or a
+    list of numbers, which are the elements of a tensor.
+    """
+
+    __slots__ = ("_filled", "_whole")
 
     kind = list
-    number: DType | None = None
+
+    def __init__(self, whole: Any, filled: Any) -> None:
+        super().__init__(list, (), filled.shown(whole._type.shape[0]))
+        self._whole = whole
+        self._filled: FilledList = filled
 
     @property
     def whole(self) -> Any:
         """All items, stacked."""
-        raise NotImplementedError
+        return self._whole
 
     @property
     def filled(self) -> FilledList:
         """The list that the items are in, or are from."""
-        raise NotImplementedError
+        return self._filled
+
+    @property
+    def size(self) -> Any:
+        return self.length
+
+    @property
+    def recorder(self) -> Recorder:
+        return self.filled.recorder
+
+    @property
+    def has_array(self) -> bool:
+        """Whether it is of numbers, which are the elements of a tensor."""
+        return self.filled.number is not None
+
+    def is_of_numbers(self) -> bool:
+        return self.has_array
+
+    def applied(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """The number that a function gives of its numbers; None: it gives something else."""
+        if not self.has_array:
+            return None
+        text = f"{function.__module__}.{function.__name__}() of a list"
+        return number_by(function, args, kwargs, text, self.recorder.exits)
+
+    @property
+    def now(self) -> Any:
+        exits, formula, bases = self.recorder.exits, cast(Any, self.formula), self.bases
+        known = {key: x.now if is_live(x) else exits.now_of(x) for key, x in bases.items()}
+        return formula(known)
+
+    @property
+    def bases(self) -> Bases:  # type: ignore[override]
+        if not self.has_array:
+            self._look()
+        value = self.recorder.value_of(self.whole)
+        return {value: value}
+
+    @property
+    def formula(self) -> Formula:  # type: ignore[override]
+        value: Any = self.recorder.value_of(self.whole)
+        return lambda known: known[value].tolist()
 
     def summed(self, start: Any = 0) -> Any:
-        """What `sum` gives of them."""
+        """What `sum` gives of its tensors."""
         return start + sum_along(self.whole, 0)
+
+    def refuse(self) -> NoReturn:
+        """Begin again where more is asked of the items than this tells."""
+        self.filled.refuse()
 
     @property
     def has_numbers(self) -> bool:
         return self.filled.is_alone
 
     def at(self, number: Any) -> Any:
-        return self.filled.lend(self.whole[number].clone())  # as an item is no view
+        row = self.whole[number]
+        return row.item() if self.has_array else self.filled.lend(row.clone())  # which is no view
 
     def __getitem__(self, index: Any) -> Any:
         if type(index) is slice and all(map(_is_known, (index.start, index.stop))):
             if index.step in (None, 1):
-                return _Rows(self.whole[index], self.filled)
+                return Rows(self.whole[index], self.filled)
             return self.backwards() if index == slice(None, None, -1) else self._look()
         is_number = type(index) in (int, LateScalar, LateSize) and self.has_numbers
         if not is_number or not (self._is_behind_start(index) and index < self.length):
@@ -96,57 +151,49 @@ class StackedList(LateIterable):
         return bool(self.length >= -index if is_known else -self.length <= index)
 
     def backwards(self) -> LateIterable:
-        return _Rows(flip(self.whole, (0,)), self.filled)
+        return Rows(flip(self.whole, (0,)), self.filled)
 
     def __bool__(self) -> bool:
         return bool(self.length > 0)
 
     def _look(self) -> NoReturn:
-        self.filled.refuse()
+        self.refuse()
 
 
-Sequence.register(StackedList)  # `match` looks at the type itself
+Sequence.register(Rows)  # `match` looks at the type itself
 
 
-class _Rows(StackedList):
-    """A part of such a list."""
-
-    __slots__ = ("_filled", "_whole")
-
-    def __init__(self, whole: Any, filled: FilledList) -> None:
-        super().__init__(list, (), filled.shown(whole._type.shape[0]))
-        self._whole, self._filled = whole, filled
-
-    @property
-    def whole(self) -> Any:
-        return self._whole
-
-    @property
-    def filled(self) -> FilledList:
-        return self._filled
-
-
-class FilledList(StackedList):
+class FilledList(Rows):
     """A list of tensors of one type, most of which are the rows of one that a loop has stacked.
 
     Or of numbers, which the elements of one are.
 
     Args:
-        before: the items before the recorded round.
         place: the line of the loop.
         noted: the frame of the round before the recorded one.
 
     Attributes:
+        before: the items that Python's rounds have made.
         made: the list of a comprehension, to which Python itself appends the rounds' items.
         last_number: in the recorded round, the number of the last item; None: unknown.
         last: the last items that rounds read, by their distance from the end.
-        number: the dtype of its numbers; None: they are tensors.
         flag: the number of the stack that says in which rounds it got an item; None: in each.
     """
 
     __slots__ = (
-        *("_ahead", "_before", "_behind", "_count", "_depth", "_grows_ahead", "_is_counted"),
-        *("_items", "_length", "_loops", "_of", "_parted", "_place", "_rows", "_shown", "flag"),
+        *("_ahead", "_behind", "_count", "_depth", "_grows_ahead", "_is_counted"),
+        *(
+            "_items",
+            "_length",
+            "_loops",
+            "_of",
+            "_parted",
+            "_place",
+            "_rows",
+            "_shown",
+            "before",
+            "flag",
+        ),
         *("last", "last_number", "made", "number"),
     )
 
@@ -159,9 +206,9 @@ class FilledList(StackedList):
         made: list[Any] | None = None,
     ) -> None:
         self._rows: TensorCore | None = None
-        super().__init__(list, (), None)
+        LateIterable.__init__(self, list, (), None)
         self.made = made
-        self._before, self._loops, self._place = before, loops, place
+        self.before, self._loops, self._place = before, loops, place
         self._of = kind_of(before[-1]) if before else None
         self.number: DType | None = None if self._of is None else _NUMBERS.get(self._of)
         self.flag: int | None = None
@@ -172,7 +219,7 @@ class FilledList(StackedList):
         self._ahead: list[Any] = []
         self._behind: list[Any] = []
         self._grows_ahead = False
-        self._items: dict[Any, tuple[StackedList, Any]] = {}
+        self._items: dict[Any, tuple[Rows, Any]] = {}
         self.last: dict[int, Any] = {}
         self.last_number: LateScalar | None = None
         self._shown: list[tuple[Storage, int]] = []
@@ -192,19 +239,13 @@ class FilledList(StackedList):
         self._length = count
 
     @property
-    def count_before(self) -> int:
-        """How many items there are before the recorded round."""
-        return len(self._before)
-
-    @property
-    def before(self) -> list[Any]:
-        """The items that Python's rounds have made."""
-        return self._before
-
-    @property
     def is_alone(self) -> bool:
         """Whether an item can be had alone."""
         return self._rows is not None
+
+    @property
+    def recorder(self) -> Recorder:
+        return self._loops.recorder
 
     @property
     def is_open(self) -> bool:
@@ -214,9 +255,9 @@ class FilledList(StackedList):
     def begin(self, rounds: LateScalar) -> None:
         """The recorded round begins, after so many others: have their items."""
         self._ahead, self._behind = [], []
-        self._count, self.length = rounds, rounds + len(self._before)
+        self._count, self.length = rounds, rounds + len(self.before)
 
-    def item(self, part: StackedList, index: int) -> Any:
+    def item(self, part: Rows, index: int) -> Any:
         """One at a known number, which is the same object each time."""
         key = None if part is self else id(part), index
         if key not in self._items:
@@ -230,13 +271,13 @@ class FilledList(StackedList):
 
     def shown(self, size: Any) -> Any:
         """A size as the user's code sees it."""
-        return self._loops.recorder.exits.shown(size)
+        return self.recorder.exits.shown(size)
 
     def take(self) -> list[Any]:
         """Take the items that the recorded round has appended."""
         if self.made is not None:
-            self._behind = self.made[len(self._before) :]
-            del self.made[len(self._before) :]
+            self._behind = self.made[len(self.before) :]
+            del self.made[len(self.before) :]
         self._grows_ahead = bool(self._ahead)
         made, self._ahead, self._behind = [*self._ahead, *self._behind], [], []
         return made
@@ -254,7 +295,7 @@ class FilledList(StackedList):
         if self._of is None or [*map(kind_of, made)] != [self._of]:
             self.refuse_rounds()
         item: TensorCore = made[0]
-        return item if self.number is None else self._loops.recorder.constant(item, self.number)
+        return item if self.number is None else self.recorder.constant(item, self.number)
 
     def refuse_rounds(self) -> NoReturn:
         """Begin again where rounds don't all put an item of one kind in it."""
@@ -280,7 +321,7 @@ class FilledList(StackedList):
         """
         if flags is not None:
             rows, count = self._only(rows, flags, count)
-        self._rows, self._count, self.length = rows, count, count + len(self._before)
+        self._rows, self._count, self.length = rows, count, count + len(self.before)
         if self.number is None:
             self._shown = [(x._storage, x._storage.generation) for x in shown]
 
@@ -305,11 +346,11 @@ class FilledList(StackedList):
         grows = self._grows_ahead or self._ahead
         if self._parted is None or rows.requires_grad or grows or not self.is_open:
             self._look()
-        return self._before, rows, self._count, *self._parted, self._behind
+        return self.before, rows, self._count, *self._parted, self._behind
 
     def _only(self, rows: TensorCore, flags: Any, count: Any) -> tuple[TensorCore, LateScalar]:
         """The rows that are items, one behind the other, and how many these are."""
-        recorder, size = self._loops.recorder, flags._type.shape[0]
+        recorder, size = self.recorder, flags._type.shape[0]
         numbers = arange(size, dtype=i64)
         is_item = ops.logical_and(flags, ops.lt(numbers, recorder.constant(count, i64)))
         items = cumsum(ops.cast(is_item, dtype=i64), 0)
@@ -321,7 +362,7 @@ class FilledList(StackedList):
 
     def settle(self) -> None:
         """Take what a comprehension's last rounds have made."""
-        for item in () if self.made is None else self.made[len(self._before) :]:
+        for item in () if self.made is None else self.made[len(self.before) :]:
             self.append(item)
         self.made = None
 
@@ -342,11 +383,11 @@ class FilledList(StackedList):
         is_over = self._rows is not None and _depth(self._loops) <= self._depth
         if not is_over or self.is_open or self.number is not None:
             self._look()
-        ahead, before, behind = (x[::-1] for x in (self._ahead, self._before, self._behind))
+        ahead, before, behind = (x[::-1] for x in (self._ahead, self.before, self._behind))
         if self._grows_ahead:
-            self._ahead, self._before, self._behind = [], behind + before, ahead
+            self._ahead, self.before, self._behind = [], behind + before, ahead
         else:
-            self._ahead, self._before, self._behind = behind, before + ahead, []
+            self._ahead, self.before, self._behind = behind, before + ahead, []
         self._grows_ahead = not self._grows_ahead
         self.last.clear()
         self._items.clear()
@@ -365,37 +406,33 @@ class FilledList(StackedList):
 
     @property
     def whole(self) -> Any:
+        filled = self._filled_items()
         if self.is_open:
-            before = self._all_rows()
-            count = self._count + len(self._before)
-            size = self._loops.recorder.exits.opened(count, self._place)
-            return cat([before[:size], *([self._stack(self._behind)] if self._behind else [])])
-        rows = self._checked_rows()
-        before = [self._stack(self._before)] if self._before else []
-        filled = [flip(rows, (0,)), *before] if self._grows_ahead else [*before, rows]
+            count = self._count + len(self.before)
+            filled = filled[: self.recorder.exits.opened(count, self._place)]
         added = [[self._stack(x)] if x else [] for x in (self._ahead, self._behind)]
-        return cat([*added[0], *filled, *added[1]])
+        return cat([*added[0], filled, *added[1]]) if any(added) else filled
 
-    def _all_rows(self) -> Any:
+    def _filled_items(self) -> Any:
         """The items that Python has made before the loop, and all rows."""
-        before = [self._stack(self._before)] if self._before else []
-        return cat([*before, self._checked_rows()])
+        rows, before = self._checked_rows(), [self._stack(self.before)] if self.before else []
+        return cat([flip(rows, (0,)), *before] if self._grows_ahead else [*before, rows])
 
     def _stack(self, items: Sequence[Any]) -> Any:
         if self.number is None:
             return stack(items)
-        recorder = self._loops.recorder
+        recorder = self.recorder
         return stack([recorder.constant(x, self.number) for x in items])
 
     def _checked_rows(self) -> Any:
         """The rows, where no item was written since."""
         rows: Any = self._rows
-        own = (*self._before, *self._ahead, *self._behind)
+        own = (*self.before, *self._ahead, *self._behind)
         is_alike = self._are_numbers(own) if self.number else all(_fits(x, rows) for x in own)
         if rows is None or not is_alike:
             self._look()
         for memory, generation in self._shown:
-            self._loops.recorder.parts.read(memory)  # of what may have been written since
+            self.recorder.parts.read(memory)  # of what may have been written since
             if memory.generation != generation:
                 self._look()
         return rows
@@ -417,10 +454,10 @@ class FilledList(StackedList):
 
     def _found(self, number: Any) -> Any:
         """An item of the rounds at a number that is one."""
-        recorder, rows = self._loops.recorder, self._all_rows()
+        recorder, rows = self.recorder, self._filled_items()
         place = self.length + number if type(number) is int and number < 0 else number
         last = constant(rows._type.shape[0] - 1, i64)
-        index = ops.minimum(recorder.constant(place, i64), last)
+        index = ops.minimum(recorder.constant(place - len(self._ahead), i64), last)
         row = ops.take(rows, index, axis=0)
         if self.number is None:
             return self.lend(row)
@@ -429,7 +466,7 @@ class FilledList(StackedList):
 
     def _own_at(self, number: Any) -> Any:
         """The item that Python has made at a number; None: the recorded rounds have made that."""
-        ahead, before, behind = self._ahead, self._before, self._behind
+        ahead, before, behind = self._ahead, self.before, self._behind
         first = ahead if self._grows_ahead else [*ahead, *before]
         last = [*before, *behind] if self._grows_ahead else behind
         if type(number) is int and 0 <= number < len(first):
@@ -457,9 +494,9 @@ class FilledList(StackedList):
             if is_end and self._rows is not None and self.length >= -start:
                 return [self[i] for i in range(start, 0)]
             return self.listed()[index]
-        is_first = type(index) is int and 0 <= index < len(self._before)
+        is_first = type(index) is int and 0 <= index < len(self.before)
         if is_first and self._rows is not None and not (self._ahead or self._grows_ahead):
-            return self._before[index]
+            return self.before[index]
         return super().__getitem__(index)
 
     def _is_last(self, index: Any) -> bool:
@@ -469,7 +506,7 @@ class FilledList(StackedList):
         return index.is_same_as(self.last_number)
 
     def __bool__(self) -> bool:
-        return bool(self._before) or bool(self.length > 0)
+        return bool(self.before) or bool(self.length > 0)
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.listed() if self.is_open else self._look())
@@ -478,47 +515,32 @@ class FilledList(StackedList):
         """All items, as Python goes through them: the step is specialized on how many."""
         if self._rows is None:
             self._look()
-        first, end = len(self._before), operator.index(self._count) + len(self._before)
-        return [*self._before, *map(self._found, range(first, end)), *self._behind]
+        first, end = len(self.before), operator.index(self._count) + len(self.before)
+        return [*self.before, *map(self._found, range(first, end)), *self._behind]
 
     # ------------------------------------------------------------------ a list of numbers
 
     def summed(self, start: Any = 0) -> Any:
-        if self.number is not None:
-            return self.applied(sum, (self, start), {})
         if not self.is_open:
             return super().summed(start)
-        rows = self._all_rows()  # of which those that are no items count for nothing
+        rows = self._filled_items()  # of which those that are no items count for nothing
         sizes = rows._type.shape[0], *[1] * (rows.ndim - 1)
         numbers = ops.reshape(arange(sizes[0], dtype=i64), shape=sizes)
-        count = self._loops.recorder.constant(self._count + len(self._before), i64)
+        count = self.recorder.constant(self._count + len(self.before), i64)
         items = ops.where(ops.lt(numbers, count), rows, constant(0, rows.dtype))
         return sum(self._behind, start + sum_along(items, 0))
-
-    def applied(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """The number that a function gives of its numbers; None: it gives something else."""
-        if self._rows is None:
-            self._look()
-        recorder, text = self._loops.recorder, f"{function.__module__}.{function.__name__}()"
-        return number_by(function, args, kwargs, f"{text} of a list", recorder.exits, recorder)
-
-    @property
-    def now(self) -> Any:
-        exits, formula, bases = self._loops.recorder.exits, cast(Any, self.formula), self.bases
-        known = {key: x.now if is_live(x) else exits.now_of(x) for key, x in bases.items()}
-        return formula(known)
 
     @property
     def bases(self) -> Bases:  # type: ignore[override]
         if self.number is None or self._grows_ahead or self._ahead:
             self._look()
-        rows = self._loops.recorder.value_of(self._checked_rows())
-        return {rows: rows} | bases_of((*self._before, self._count, *self._behind))
+        rows = self.recorder.value_of(self._checked_rows())
+        return {rows: rows} | bases_of((*self.before, self._count, *self._behind))
 
     @property
     def formula(self) -> Formula:  # type: ignore[override]
-        rows, count = self._loops.recorder.value_of(self._checked_rows()), formula_of(self._count)
-        before, behind = ([*map(formula_of, x)] for x in (self._before, self._behind))
+        rows, count = self.recorder.value_of(self._checked_rows()), formula_of(self._count)
+        before, behind = ([*map(formula_of, x)] for x in (self.before, self._behind))
 
         def formula(known: Any) -> list[Any]:
             found: list[Any] = known[rows][: count(known)].tolist()
@@ -527,25 +549,17 @@ class FilledList(StackedList):
         return formula
 
     def as_tensor(self) -> Tensor:
-        """What `tensor` makes of it, in the dtype of its numbers."""
-        if self.number is None:
-            self._look()
-        found: Tensor = self.whole
-        return found
+        """What stands for it in an index."""
+        return self.whole if self.has_array else self._look()  # type: ignore[no-any-return]
 
     def refuse(self) -> NoReturn:
         """Begin again with the loop unrolled that has filled it."""
         raise unrolling("fills a list whose items are used one by one", [self._place])
 
 
-def is_stacked(x: object) -> TypeGuard[StackedList]:
+def is_stacked(x: object) -> TypeGuard[Rows]:
     """Whether something is such a list; `isinstance` can't tell, for it passes for Python's."""
-    return issubclass(type(x), StackedList)
-
-
-def has_numbers(x: object) -> TypeGuard[FilledList]:
-    """Whether something is a list of numbers that are the elements of a tensor."""
-    return is_stacked(x) and x.number is not None
+    return issubclass(type(x), Rows)
 
 
 def _is_known(bound: Any) -> bool:

@@ -30,7 +30,7 @@ from lucid.compiler.guards.collector import MOST_COMPARED
 from lucid.compiler.guards.events import ARITHMETIC, COMPARISONS
 from lucid.compiler.inputs.late import Applied, Bases, Late, is_late, now_of, writer
 from lucid.compiler.inputs.scalars import OPS, WHOLE, Formula, is_live
-from lucid.compiler.recording.late.late_numbers import LateScalar, operands_of, place_of
+from lucid.compiler.recording.late.late_numbers import LateScalar, place_of, within_step
 from lucid.compiler.recording.late.texts import written
 from lucid.functions.gathering import index_put
 from lucid.functions.indexing import getitem
@@ -46,7 +46,8 @@ from lucid.ir.ops.rules import broadcast_all
 from lucid.ir.types import DType, Shape, bool_, f64, has_dtype, i64
 from lucid.ir.whose_code import is_followed, is_users
 from lucid.tensor.arrays import native_dtype
-from lucid.tensor.core import TensorCore, of_users_array, of_value
+from lucid.tensor.core import TensorCore, of_array, of_users_array, of_value
+from lucid.tensor.tensor import Tensor
 from lucid.tensor.tree import Rebuild, flatten
 from lucid.tensor.writing import refuse_overlaps
 
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
     from lucid.compiler.recording.exits import Exits
     from lucid.compiler.recording.recorder import Recorder
     from lucid.ir.graph import Value
-    from lucid.tensor.tensor import Tensor
 
 _STATIC = frozenset({"shape", "dtype", "ndim", "size", "itemsize", "nbytes"})
 _COMPUTED = frozenset({"T", "mT", "real", "imag"})
@@ -317,16 +317,16 @@ class LateArray(LateObject):
     # ------------------------------------------------------------------ by index
 
     def __getitem__(self, key: Any) -> Any:
-        key = _of_numbers(key)
+        key = _each_part(_of_numbers, key)
         if self.exits.recorder.parts.are_looked_at():
-            key = _looked_at(key)
+            key = _each_part(_looked_at, key)
         index = self._index(key)
         if index is None:
             found = self._called_item(key)
             is_part = type(found) is LateArray and found.whole is self
         else:
             at_hand = replaced(self._sizes, hint)
-            kind = type(np.broadcast_to(np.empty((), self.dtype), at_hand)[_now_of_key(key)])
+            kind = type(np.broadcast_to(np.empty((), self.dtype), at_hand)[_each_part(now_of, key)])
             tensor = getitem(self._elements(), index)
             value = self.exits.recorder.value_of(tensor)
             if kind is not np.ndarray:
@@ -348,10 +348,10 @@ class LateArray(LateObject):
         return found
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        key = _of_numbers(key)
+        key = _each_part(_of_numbers, key)
         index, elements = self._index(key), None
         if index is not None and self.whole is None and self.can_be_written:
-            elements = self._as_elements(value, np.shape(self._like()[_now_of_key(key)]))
+            elements = self._as_elements(value, np.shape(self._like()[_each_part(now_of, key)]))
         if index is None or elements is None:
             self._write_item(key, value)
         elif not any(isinstance(x, TensorCore) for x in index):
@@ -514,22 +514,25 @@ def _is_range(part: Any) -> bool:
 
 
 def _of_numbers(key: Any) -> Any:
-    """An index as NumPy has it, which asks tensors for `__index__` before `__array__`."""
-    if type(key) is tuple:
-        return tuple(map(_of_numbers, key))
+    """A part of an index as NumPy has it, which asks tensors for `__index__` before `__array__`."""
     kind = key._type.dtype.kind if isinstance(key, TensorCore) and key._type.size == 1 else None
     if kind == "bool":
         return operator.index(key)
     return key.item() if kind == "int" else key
 
 
-def _looked_at(key: Any) -> Any:
-    """An index with Python's ints for numbers that move."""
+def _each_part(function: Callable[[Any], Any], key: Any) -> Any:
+    """An index with what a function makes of each part, and of each bound of a range."""
     if type(key) is tuple:
-        return tuple(map(_looked_at, key))
+        return tuple([_each_part(function, part) for part in key])
     if type(key) is slice:
-        return slice(*map(_looked_at, (key.start, key.stop, key.step)))
-    return operator.index(key) if is_live(key) and issubclass(key.kind, WHOLE) else key
+        return slice(*map(function, (key.start, key.stop, key.step)))
+    return function(key)
+
+
+def _looked_at(part: Any) -> Any:
+    """Python's int for a number that moves."""
+    return operator.index(part) if is_live(part) and issubclass(part.kind, WHOLE) else part
 
 
 def _parts_of_key(key: Any) -> tuple[list[Any], Callable[[Sequence[Any]], Any]]:
@@ -547,14 +550,12 @@ def _parts_of_key(key: Any) -> tuple[list[Any], Callable[[Sequence[Any]], Any]]:
     return parts, rebuild
 
 
-def _now_of_key(key: Any) -> Any:
-    return tuple(map(now_of, key)) if type(key) is tuple else now_of(key)
-
-
 def _read(kind: type, array: np.ndarray) -> Any:
     """What an array of the graph is in Python."""
     if kind in OBJECTS:
         return pickle.loads(array.tobytes())
+    if kind is Tensor:
+        return of_array(array)
     return array if kind is np.ndarray else array[()]
 
 
@@ -651,9 +652,9 @@ def _by_op(exits: Exits, op: Any, operands: Sequence[Any]) -> Any:
             return None
         sides.append(exits.recorder.value_of(side))
     collector = exits.recorder.collector
-    if first.value.dtype.kind == "float" and exits.error_state():
-        return None
     if first.value.dtype.kind == "float":
+        if exits.error_state():
+            return None
         collector.answer("numpy.geterr()", np.geterr)  # whether an overflow is an error
         if not {"raise", "call", "log"}.isdisjoint(np.geterr().values()):
             return None
@@ -791,8 +792,8 @@ def computed(
         whole = Applied(function, leaves[:count], dict(zip(kwargs, leaves[count:], strict=True)))
     else:
         whole = Applied(called, leaves)
-    values, read = operands_of(whole.bases)
-    call = _Call(whole.formula, read)
+    values, compute = within_step(whole)
+    call = _Call(compute)
     results, known = exits.call(name, call, values, generator, after, **how)
     if known.kinds is None:
         what = "returns something else than arrays, numbers and texts"
@@ -855,15 +856,14 @@ class _Call:
         parts: for each of them which operand's memory it may be on; None: it is new.
     """
 
-    def __init__(self, formula: Formula, read: Callable[[Sequence[np.ndarray]], Any]) -> None:
-        self._formula = formula
-        self._read = read
+    def __init__(self, compute: Callable[[Sequence[np.ndarray]], Any]) -> None:
+        self._compute = compute
         self.kinds: list[type] | None = None
         self.restore: Rebuild = list
         self.parts: list[int | None] = []
 
     def __call__(self, *arrays: np.ndarray) -> list[np.ndarray]:
-        result = self._formula(self._read(arrays))
+        result = self._compute(arrays)
         if self.kinds == [type(result)]:
             return [_data_of(result)]
         found, restore = flatten(result)

@@ -6,7 +6,7 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from lucid.compiler.inputs.scalars import (
     Formula,
     Number,
     SymScalar,
+    in_order,
     is_live,
     is_of_sizes,
 )
@@ -39,15 +40,13 @@ if TYPE_CHECKING:
     from lucid.ir.graph import Value
     from lucid.ir.location import Location
 
-_ON_INTS: dict[Any, Op] = {
-    **{x: OPS[x] for x in (operator.add, operator.sub, operator.mul, operator.neg, abs)},
-    operator.floordiv: ops.floor_div,
-    operator.mod: ops.remainder,
-}
 _DIVISIONS: dict[Any, Op] = {
     operator.truediv: ops.div,
     operator.floordiv: ops.floor_div,
     operator.mod: ops.remainder,
+}
+_ON_INTS: dict[Any, Op] = _DIVISIONS | {
+    x: OPS[x] for x in (operator.add, operator.sub, operator.mul, operator.neg, abs)
 }
 # To where Python raises OverflowError.
 _GROWING = (math.exp, operator.pow)
@@ -153,12 +152,11 @@ class LateScalar(SymScalar, Late):
         formula: Formula,
         text: str,
         exits: Exits,
-        recorder: SymNumbers,
         bases: Bases | None,
         value: Value | None,
         args: Sequence[Any] = (),
     ) -> None:
-        super().__init__(kind(0), formula, text, recorder)
+        super().__init__(kind(0), formula, text, exits.recorder)
         self._kind = kind
         self._find: Callable[[], Number] | None = find
         self._args = args
@@ -179,31 +177,22 @@ class LateScalar(SymScalar, Late):
     @property
     def now(self) -> Any:
         """What it is in the call that is traced, which NumPy computes when somebody asks."""
-        pending = [self]
-        while self._find is not None:  # the latest last, of as many as rounds have made
-            number = pending[-1]
-            late = [x for x in number._args if issubclass(type(x), LateScalar)]
-            missing = [x for x in late if x._find is not None]
-            pending += missing
-            if not missing:
-                pending.pop()
-                if number._find is not None:
-                    number._now, number._find = number._find(), None
+        if self._find is not None:
+            for number in in_order(self, lambda x: [y for y in x._late if y._find is not None]):
+                number._now, number._find = number._find(), None
         return self._now
+
+    @property
+    def _late(self) -> list[LateScalar]:
+        """Those of its arguments that are such numbers, of which rounds may have made a chain."""
+        return [x for x in self._args if issubclass(type(x), LateScalar)]
 
     @property
     def bases(self) -> Bases:  # type: ignore[override]
         if self._bases is None:
-            found: Bases = {}
-            seen, pending = {id(self)}, [self]
-            while pending:
-                for x in pending.pop()._args:
-                    if not (issubclass(type(x), LateScalar) and x._bases is None):
-                        found |= bases_of([x])
-                    elif id(x) not in seen:
-                        seen.add(id(x))
-                        pending.append(x)
-            self._bases = found
+            chain = in_order(self, lambda x: [y for y in x._late if y._bases is None])
+            made = {*map(id, chain)}
+            self._bases = bases_of(x for of in chain for x in of._args if id(x) not in made)
         return self._bases
 
     @property
@@ -249,11 +238,10 @@ class LateScalar(SymScalar, Late):
 
     def _called(self, dtype: DType) -> Value:
         """The number by a call of its formula within the native step."""
-        formula: Any = self.formula
-        values, read = operands_of(self.bases)
+        values, compute = within_step(self)
 
         def call(*arrays: np.ndarray) -> list[np.ndarray]:
-            return [np.array(formula(read(arrays)), dtype.numpy)]
+            return [np.array(compute(arrays), dtype.numpy)]
 
         results, _ = self.exits.call(self.text, call, values)
         return results[0]
@@ -300,8 +288,8 @@ class LateScalar(SymScalar, Late):
             value = self._whole_of(meaning, args)
         else:
             value = self._computed(meaning, args, kind)
-        of_call = found.formula, text, self.exits, self.recorder, None
-        number = LateScalar(kind, lambda: found.now, *of_call, value, args)
+        of_call = found.formula, text, self.exits, None, value, args
+        number = LateScalar(kind, lambda: found.now, *of_call)
         if grows and (value is None or not abs(number) < math.inf):
             self._give_up(f"it computes {text} of")
         if is_of_sizes(meaning, args):
@@ -393,9 +381,6 @@ class LateScalar(SymScalar, Late):
     def __int__(self) -> int:
         return int(self.truncated()._look())
 
-    def __hash__(self) -> int:
-        return hash(self._look())
-
 
 def _shifted(meaning: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, int] | None:
     """A sum or a difference of ints as a base and a constant: `i + 3` is (i, 3).
@@ -422,7 +407,6 @@ def number_by(
     kwargs: dict[str, Any],
     text: str,
     exits: Exits,
-    recorder: SymNumbers,
 ) -> SymScalar | None:
     """The number that a function gives of lists that each call has; None: it is none."""
     found = Applied(function, args, kwargs)
@@ -430,9 +414,9 @@ def number_by(
     if type(now) not in (int, float, np.float64):
         return None
     if not all(map(is_live, bases.values())):
-        return LateScalar(type(now), lambda: now, found.formula, text, exits, recorder, bases, None)
+        return LateScalar(type(now), lambda: now, found.formula, text, exits, bases, None)
     early: Any = found.early
-    number = SymScalar(now, early, text, recorder, None if bases else lambda: early(()))
+    number = SymScalar(now, early, text, exits.recorder, None if bases else lambda: early(()))
     number.lists = frozenset().union(*[x.lists for x in bases.values()])
     return number
 
@@ -509,10 +493,10 @@ class LateSize(LateScalar):
     @classmethod
     def known(cls, early: SymScalar, find: Callable[[], Any], exits: Exits) -> LateSize:
         """One that Python has before the step; `find` gives its extent, where that is needed."""
-        key, recorder = id(early), early.recorder
+        key = id(early)
         of_call: Any = operator.itemgetter(key)
         now = lambda: early.now  # noqa: E731
-        size = cls(int, now, of_call, early.text, exits, recorder, {key: early}, None)
+        size = cls(int, now, of_call, early.text, exits, {key: early}, None)
         size.before, size.lists, size._find_extent = early, early.lists, find
         return size
 
@@ -609,24 +593,21 @@ def _bound_of(x: Any) -> Any:
     return extent_of(x)
 
 
-def operands_of(bases: Bases) -> tuple[list[Value], Callable[[Sequence[np.ndarray]], Bases]]:
-    """The operands of a host call that evaluates a formula of `bases`, and how it reads them."""
+def within_step(late: Late) -> tuple[list[Value], Callable[[Sequence[np.ndarray]], Any]]:
+    """The operands of a host call that evaluates a late value, and how it does so with these."""
     values, readers = [], []
+    bases, formula = late.bases, cast(Any, late.formula)
     for key, base in bases.items():
-        readers.append((key, _reader(base.__class__) if is_live(base) else read_only))
-        is_whole = is_live(base) and isinstance(base, WHOLE)
-        dtype = i64 if is_whole else f64
-        values.append(base.recorder.live_value(base, dtype) if is_live(base) else base)
+        kind = base.__class__ if is_live(base) else None
+        dtype = i64 if is_live(base) and isinstance(base, WHOLE) else f64
+        readers.append((key, kind))
+        values.append(base if kind is None else base.recorder.live_value(base, dtype))
 
-    def read(arrays: Sequence[np.ndarray]) -> Bases:
+    def compute(arrays: Sequence[np.ndarray]) -> Any:
         pairs = zip(readers, arrays, strict=False)  # behind which others may be
-        return {key: reader(array) for (key, reader), array in pairs}
+        return formula({key: read_only(x) if of is None else of(x[()]) for (key, of), x in pairs})
 
-    return values, read
-
-
-def _reader(kind: type) -> Callable[[np.ndarray], Any]:
-    return lambda array: kind(array[()])
+    return values, compute
 
 
 def _is_small(number: Any) -> bool:

@@ -41,6 +41,7 @@ from lucid.compiler.inputs.scalars import (
     short_text,
 )
 from lucid.compiler.inputs.signature import LISTS, axis_of_argument
+from lucid.compiler.recording.late.filled_lists import is_stacked
 from lucid.compiler.recording.late.iterables import LateIterable
 from lucid.compiler.recording.late.late_arrays import LateArray, of_numpy
 from lucid.compiler.recording.late.late_numbers import LateScalar, LateSize, number_by
@@ -207,6 +208,7 @@ class LateSequence(ListStandIn, Late):
         return [*map(now_of, entries)]
 
     def listed(self) -> list[Any]:
+        """The entries as Python's list: the step is specialized on the length."""
         if self.lists:
             self.refuse()
         if self._listed is None:
@@ -266,8 +268,13 @@ class LateSequence(ListStandIn, Late):
         return self._number(text, function, *args, **kwargs)
 
     def _number(self, text: str, function: Any, *args: Any, **kwargs: Any) -> Any:
-        recorder, of = self.recorder, _in_formula(function, args, kwargs)
-        return number_by(*of, text, recorder.exits, recorder)
+        return number_by(*_in_formula(function, args, kwargs), text, self.recorder.exits)
+
+    def summed(self, start: Any = 0) -> Any:
+        """What `sum` gives of its tensors, stacked; None: it has others, or not so many."""
+        is_float = any(x.dtype.kind == "float" for x in _tensors_in(self))
+        rows = self.recorder.rows_in(self) if is_float else None
+        return None if rows is None else start + sum_along(rows, 0)
 
     @property
     def whole(self) -> Tensor:
@@ -282,7 +289,7 @@ class LateSequence(ListStandIn, Late):
         return found.as_tensor()
 
     def as_tensor(self) -> Tensor:
-        """What `tensor` makes of it, in the dtype of its numbers."""
+        """What stands for it in an index."""
         return self.whole
 
     def _input(self, column: Column) -> Tensor:
@@ -599,14 +606,17 @@ def of_lists(
 
     args, kwargs = [*map(part_of, args)], {name: part_of(x) for name, x in kwargs.items()}
     given = (*args, *kwargs.values())
-    part = next(x for x in given if stands_for_list(x))
-    exits = part.recorder.exits
+    lists = [x for x in given if stands_for_list(x) or is_stacked(x)]
+    part = min(lists, key=is_stacked)
     if function is len:
         return part.size
     if function is bool:
         return bool(part)
+    if function in _MAKE_ARRAYS and len(given) == 1 and part.has_array and part.is_of_numbers():
+        return _in_step(part)
     if function in REDUCTIONS:
         found = part.applied(function, args, kwargs)
+        found = part.summed(*given[1:]) if found is None and function is sum else found
         if found is not None:
             return found
     if function is list:
@@ -617,16 +627,12 @@ def of_lists(
     wrapped = getattr(function, "__wrapped__", None)
     if wrapped in (stack, cat) or (wrapped in _TENSORS and part.is_array()):
         return function(*args, **kwargs)
-    is_sum = function is sum and any(x.dtype.kind == "float" for x in _tensors_in(part))
-    rows = part.recorder.rows_in(part) if is_sum else None
-    if rows is not None:
-        return sum([*args[1:], *kwargs.values()], sum_along(rows, 0))
     is_numpys = function in _MAKE_ARRAYS or isinstance(function, _OF_NUMPY)
-    if is_numpys and all(x.is_of_numbers() for x in given if stands_for_list(x)):
+    if is_numpys and all(x.is_of_numbers() for x in lists):
         args, kwargs = [*map(_in_step, args)], {name: _in_step(x) for name, x in kwargs.items()}
-        if function in _MAKE_ARRAYS and len(given) == 1 and part.has_array:
-            return args[0]
-        return of_numpy(exits, f"np.{function.__name__}", function, args, kwargs)
+        return of_numpy(part.recorder.exits, f"np.{function.__name__}", function, args, kwargs)
+    if is_stacked(part):
+        part.refuse()
     if part.has_array or (function in _SHOWS and part.is_formula()):
         instead = collector.instead(function, args, kwargs)
     else:
@@ -690,7 +696,7 @@ def _numbers_in(recorder: Recorder, array: Tensor) -> Applied:
 
 def _in_step(value: Any) -> Any:
     """The array of a list that has one; all else as it is."""
-    if not (stands_for_list(value) and value.has_array):
+    if not ((stands_for_list(value) or is_stacked(value)) and value.has_array):
         return value
     return LateArray(value.recorder.exits, value.recorder.value_of(value.whole))
 

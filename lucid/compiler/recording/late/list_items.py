@@ -68,8 +68,7 @@ class AnyItem(Unseen):
         return self._made(f"{collector.path_of(owner)}.get, or {default[0]!r},", each, owner)
 
     def handed_to(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """What is called instead of a function in C that gets it; None: it keeps it."""
-        if function in (isinstance, type, id):
+        if function is id:
             return None
         text = getattr(function, "__self__", None)
         is_of_text = type(text) is str and function.__name__ in _OF_TEXTS

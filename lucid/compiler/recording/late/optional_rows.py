@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from lucid.compiler.guards.events import Stack
 from lucid.compiler.inputs.late import Unseen, looks
-from lucid.compiler.recording.late.filled_lists import StackedList
+from lucid.compiler.recording.late.filled_lists import Rows
 from lucid.compiler.recording.loops.loop_code import list_without_none
 from lucid.tensor.core import of_value
 
@@ -37,10 +37,15 @@ class OptionalColumn:
         rows: of all of them; where one has None, there are zeros.
         is_there: which of them have a tensor.
         of: what has given the records, in messages.
+        is_alone: whether an item of those that are there can be had alone; number: None, they are
+            tensors.
     """
+
+    is_alone, number = False, None
 
     def __init__(self, exits: Exits, rows: Tensor, is_there: Tensor, of: str) -> None:
         self.exits, self.rows, self.is_there, self.of = exits, rows, is_there, of
+        self.shown = exits.shown
         self._answers = [exits.recorder.value_of(x) for x in (~is_there, is_there)]
 
     @property
@@ -65,7 +70,7 @@ class OptionalColumn:
         )
         return missing, there
 
-    def look(self) -> NoReturn:
+    def refuse(self) -> NoReturn:
         what = (
             f"it looks at what is None in some of the records of {self.of}, and a tensor in others"
         )
@@ -82,34 +87,10 @@ class OptionalRow(Unseen):
         self.column, self.number = column, number
 
     def _look(self, *_: Any) -> NoReturn:
-        self.column.look()
+        self.column.refuse()
 
 
 looks(OptionalRow, "call")
-
-
-class PresentRows(StackedList):
-    """The list of those that aren't None."""
-
-    __slots__ = ("_column", "_rows")
-
-    def __init__(self, column: OptionalColumn) -> None:
-        self._column, self._rows = column, column.rows[column.is_there]
-        super().__init__(list, (), column.exits.shown(self._rows._type.shape[0]))
-
-    @property
-    def whole(self) -> Any:
-        return self._rows
-
-    @property
-    def has_numbers(self) -> bool:
-        return False
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._look()
-
-    def _look(self) -> NoReturn:
-        self._column.look()
 
 
 def column_of(items: Any) -> OptionalColumn | None:
@@ -126,7 +107,7 @@ def column_of(items: Any) -> OptionalColumn | None:
 def without_none(items: Sequence[Any], code: types.CodeType, offset: int) -> Iterator[Any] | None:
     """What a comprehension that leaves out what is None goes over instead: nothing.
 
-    As it comes to its end, `PresentRows` takes the place of its list.
+    As it comes to its end, `Rows` take the place of its list.
 
     offset: of the instruction that asks for its iterator.
     """
@@ -136,5 +117,5 @@ def without_none(items: Sequence[Any], code: types.CodeType, offset: int) -> Ite
 
 
 def _ended(column: OptionalColumn, place: int) -> Iterator[Any]:
-    Stack(sys._getframe(1))[place] = PresentRows(column)
+    Stack(sys._getframe(1))[place] = Rows(column.rows[column.is_there], column)
     yield from ()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from lucid.compiler.inputs.late import Bases, Late, bases_of, formula_of, is_late
+from lucid.compiler.inputs.late import Applied, Bases, Late, bases_of, formula_of, is_late
 from lucid.compiler.inputs.objects import SCALARS
 from lucid.compiler.inputs.scalars import Formula, is_live
 from lucid.compiler.recording.deferred_calls import DeferredCall
@@ -50,11 +50,12 @@ class CallsOfRounds(Late):
         rows: for each way, the tensors that the loop is to stack.
     """
 
-    __slots__ = ("_calls", "_columns", "_count", "_stacks", "bases", "rows")
+    __slots__ = ("_calls", "_columns", "_count", "_stacks", "_told", "bases", "rows")
 
     def __init__(self, ways: Sequence[Sequence[DeferredCall]]) -> None:
-        self._calls = [[_Template(x) for x in way] for way in ways]
-        of_ways = [bases_of(x for call in way for x in call.leaves) for way in self._calls]
+        self._told = [call for way in ways for call in way]
+        self._calls = [[*map(_made_by, way)] for way in ways]
+        of_ways = [*map(bases_of, self._calls)]
         found = {key: x for bases in of_ways for key, x in bases.items()}
         self._columns = {key: x for key, x in found.items() if not is_live(x)}
         self.bases: Bases = {key: x for key, x in found.items() if is_live(x)}
@@ -69,12 +70,11 @@ class CallsOfRounds(Late):
             self._stacks = [*map(recorder.value_of, rows)]
             self._count = formula_of(count)
             self.bases |= {x: x for x in self._stacks} | bases_of([count])
-            calls = [template.call for way in self._calls for template in way]
-            recorder.outside.deferred.append(DeferredCall(list, [self], {}, of_rounds=calls))
+            recorder.outside.deferred.append(DeferredCall(list, [self], {}, of_rounds=self._told))
 
     @property
     def formula(self) -> Formula:  # type: ignore[override]
-        makers = [[template.maker() for template in way] for way in self._calls]
+        makers = [[*map(formula_of, way)] for way in self._calls]
         stacks, columns, count = self._stacks, [*self._columns], self._count
 
         def formula(known: Any) -> list[DeferredCall]:
@@ -89,23 +89,10 @@ class CallsOfRounds(Late):
         return formula
 
 
-class _Template:
-    """A deferred call of a round, as a template whose values each round has.
-
-    Attributes:
-        leaves: the leaves of its arguments.
-    """
-
-    __slots__ = ("_rebuild", "call", "leaves")
-
-    def __init__(self, call: DeferredCall) -> None:
-        self.call = call
-        self.leaves, self._rebuild = flatten((call.args, call.kwargs))
-
-    def maker(self) -> Formula:
-        """The formula of a round's calls: several where this stands for an inner loop's."""
-        formulas, call, rebuild = [*map(formula_of, self.leaves)], self.call, self._rebuild
-        return lambda known: call.made(*rebuild([of(known) for of in formulas]))
+def _made_by(call: DeferredCall) -> Applied:
+    """The calls that a round's deferred call stands for: several where it is an inner loop's."""
+    leaves, rebuild = flatten((call.args, call.kwargs))
+    return Applied(lambda *found: call.made(*rebuild([*found])), leaves)
 
 
 def _zeros(value: Value) -> TensorCore:

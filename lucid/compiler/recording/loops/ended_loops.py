@@ -285,16 +285,11 @@ class EndedLoops:
         recorded, self._recorded = self._recorded, None
         if recorded is not None:
             self._loops.left.append(recorded.place)
-            self._close(recorded.closing)
+            recorded.closing.__exit__(GeneratorExit, GeneratorExit(), None)
         for watched in self._watched.values():
             watched.closing.close()
         self._watched.clear()
         self.iterations.clear()
-
-    @staticmethod
-    def _close(closing: ExitStack) -> None:
-        error = GeneratorExit()
-        closing.__exit__(GeneratorExit, error, None)
 
     def ask(self, condition: Value, find: Any) -> bool:
         """The answer that Python gets for a condition; find: answers it as an exit."""

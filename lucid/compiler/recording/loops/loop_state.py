@@ -95,7 +95,7 @@ class LoopState:
         _changing: the places whose values the last round has changed.
         filled: the stand-ins for lists to which it has appended a tensor; _shown: where the only
             reference to each list is: a container and a key, or the frame.
-        _own: memory in places that rounds have made, and nobody else refers to.
+        own: memory in places that rounds have made, and nobody else refers to.
         _written: tensors from before the loop, with a history, that rounds write, by identity.
         _numbers: the tensors that are carried for numbers, by place and path in the tree there.
         writes: how often the recorded round has written each tensor of the carry.
@@ -144,7 +144,7 @@ class LoopState:
         self.filled: dict[int, FilledList] = {}
         self._shown: dict[int, tuple[Any, Any]] = {}
         self._changing: list[_Place] = []
-        self._own: set[Storage] = set()
+        self.own: set[Storage] = set()
         self._written: dict[int, TensorCore] = {}
         self._numbers: dict[tuple[_Place, str], TensorCore] = {}
         self.writes: list[int] = []
@@ -219,8 +219,8 @@ class LoopState:
         for assigned in self._loops.assigned & held.keys() & self.opened.keys():
             del held[assigned]  # whose memory is a place of its own
         memory = [x._storage for x in held.values()]
-        self._own = {x for x in memory if x in before._own or noted.is_new(x)}
-        self._own |= noted.made(memory)
+        self.own = {x for x in memory if x in before.own or noted.is_new(x)}
+        self.own |= noted.made(memory)
         places = [x for x in self._changing if self._values[x] is before._values[x]]
         pairs = [(self._values[place], self._values[place]) for place in places]
         pairs += zip(before._numbers.values(), self._numbers.values(), strict=True)
@@ -232,10 +232,10 @@ class LoopState:
         written = [x for x in found.values() if x._storage in noted.written]
         same = {id(old) for old, new in pairs if old is new}
         is_own = all(
-            memory.count(x._storage) == 1 and (x._storage in self._own or id(x) in same)
+            memory.count(x._storage) == 1 and (x._storage in self.own or id(x) in same)
             for x in written
         )
-        self._written = {id(x): x for x in written if x._storage not in self._own}
+        self._written = {id(x): x for x in written if x._storage not in self.own}
         keeps = all(x.requires_grad or not x.dtype.is_floating_point for x in found.values())
         keeps = keeps or all(old.requires_grad is new.requires_grad for old, new in pairs)
         fits = len(found) == len(pairs) and all(_fits(old, new) for old, new in pairs)
@@ -294,11 +294,6 @@ class LoopState:
         found = [made[id(x)] for x in kept.values()]
         self.behind, behind.kept = behind, {x._storage: x for x in found}
         return True
-
-    @property
-    def own(self) -> set[Storage]:
-        """Memory of the places that rounds have made, and nobody else has."""
-        return self._own
 
     @property
     def objects(self) -> list[Any]:
@@ -384,7 +379,7 @@ class LoopState:
     def number_items(self, number: Any, first: int) -> None:
         """Let filled lists know the number of their last item, by that of the recorded round."""
         for filled in self.filled.values():
-            filled.last_number = number + (filled.count_before - 1 - first)
+            filled.last_number = number + (len(filled.before) - 1 - first)
 
     def appended(self, made: Sequence[Any], stand_ins: Sequence[TensorCore]) -> list[Any]:
         """The tensors that the recorded round has appended to lists; None for a list without one.

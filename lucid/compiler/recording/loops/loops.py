@@ -1033,23 +1033,26 @@ class Loops:
             given = filter(None, map(edge_of, frame.body.given))
             roots += [node for node, _ in given]  # as eager mode goes on from the inner one
 
-    def note_gradient(self, leaf: TensorCore, what: str, *, is_set: bool = False) -> None:
-        """Note that the `.grad` of a tensor is read, or set, which rounds of Python's may do."""
-        for frame in self.looks if is_set else ():
-            frame.changed.append(Change(leaf, True, None))
+    def note_change(self, tensor: TensorCore, what: str) -> None:
+        """Note that `.grad` or `.data` of a tensor is set, which rounds of Python's may do."""
+        for frame in self.looks:
+            frame.changed.append(Change(tensor, True, None))
+        for frame in self.frames[-1:]:
+            if not (id(tensor) in frame.variables or frame.is_new(tensor)):
+                self.unroll(what)
+
+    def note_gradient(self, leaf: TensorCore) -> None:
+        """Note that the `.grad` of a tensor is read."""
         for frame in self.frames[-1:]:
             may_be = id(leaf) in frame.variables or frame.is_new(leaf)
-            if not may_be and (is_set or any(x is leaf for x in frame.given)):
-                self.unroll(what)
+            if not may_be and any(x is leaf for x in frame.given):
+                self.unroll("reads a gradient")
 
     def note_memory(self, tensor: TensorCore) -> None:
         """Note that `.data` of a tensor is assigned, which rounds of Python's may do."""
-        for frame in self.looks:
-            frame.changed.append(Change(tensor, True, None))
+        if self.looks:
             self.assigned.add(id(tensor))
-        for frame in self.frames[-1:]:
-            if not (id(tensor) in frame.variables or frame.is_new(tensor)):
-                self.unroll("assigns the memory of a tensor")
+        self.note_change(tensor, "assigns the memory of a tensor")
 
     def memory_of(self, tensor: TensorCore) -> TensorCore:
         """A tensor on the memory of another one: the same until its `.data` is assigned."""
