@@ -381,9 +381,15 @@ class Stack:
 
 def _tell(listener: GuardCollector, frame: types.FrameType, row: _Row) -> None:
     """Tell the listener what the instruction at which `frame` is does; put in what it returns."""
-    method, operands, argument, before = row
     listener.at = frame.f_code, frame.f_lasti
-    stack = Stack(frame)
+    try:
+        _tell_row(listener, frame, Stack(frame), row)
+    except ReferenceError:
+        listener.refuse_proxy()
+
+
+def _tell_row(listener: GuardCollector, frame: types.FrameType, stack: Stack, row: _Row) -> None:
+    method, operands, argument, before = row
     if before is not None:
         instead = getattr(listener, before.method)(stack[before.operands[0]])
         if instead is not None:
@@ -776,10 +782,7 @@ class _Follower:
             row = self.rows.get(frame.f_lasti)
             if row is not None:
                 try:
-                    try:
-                        _tell(self._listener, frame, row)
-                    except ReferenceError:
-                        self._listener.refuse_proxy()
+                    _tell(self._listener, frame, row)
                 except (Exception, RestartTrace) as error:
                     if not _let_raise(frame, row, error):
                         raise
@@ -915,10 +918,7 @@ class _Monitor:
         if listener is not None and followed is not None:
             row, frame = followed[1].get(offset), sys._getframe(1)
             if row is not None and listener.listens_in(frame):
-                try:
-                    _tell(listener, frame, row)
-                except ReferenceError:
-                    listener.refuse_proxy()
+                _tell(listener, frame, row)
         return None
 
 

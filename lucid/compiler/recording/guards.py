@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lucid.compiler.guards.following import Images, Places, has_another, looked_into
+from lucid.compiler.guards.following import Images, Places, has_another
 from lucid.compiler.guards.guard import Guard, asked_of, brief, identities_of
 from lucid.compiler.guards.moving_entries import MovingEntry
 from lucid.compiler.guards.mutable_sources import MutableSource, follow
@@ -198,7 +198,7 @@ class Guards:
         if effects is None:
             return set(), set(), set()
         bound, changed = effects.bound_elsewhere, effects.bound_in_arguments
-        read = {id(x) for guard in self.guards for x in looked_into(guard)} if changed else set()
+        read = {id(x) for guard in self.guards for x in guard.looked_into()} if changed else set()
         return bound, changed, bound | read | {source.identity[0] for source in self.sources}
 
     def _gated_failure(self) -> str | None:
