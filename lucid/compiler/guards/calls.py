@@ -29,7 +29,7 @@ import types
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, NoReturn
 
@@ -50,7 +50,7 @@ from lucid.compiler.guards.reads import (
     slots_of,
 )
 from lucid.compiler.inputs.late import is_late, now_of
-from lucid.compiler.inputs.objects import BY_TEXT, PLAIN_DATA, SCALARS, visit_leaves
+from lucid.compiler.inputs.objects import BY_TEXT, PLAIN_DATA, SCALARS, walk
 from lucid.compiler.inputs.scalars import (
     ONLY_COMPUTE,
     is_known_before,
@@ -90,12 +90,14 @@ _KNOWN_OWNERS = (
 )
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, type)
 _GETTERS = (operator.attrgetter, operator.itemgetter, operator.methodcaller)
-# Functions in C that call others: with what stands behind them, or as `key=`; and those that do so
-# by themselves.
+# Functions in C that call another one, their first argument or `key=`: what reads its results.
 _CALL_FIRST = (map, functools.reduce, itertools.starmap)
 _ASK_FIRST = (filter, itertools.filterfalse, itertools.takewhile, itertools.dropwhile)
-_CALL_KEY = (sorted, min, max, itertools.groupby)
-_CALLERS = frozenset((*_CALL_FIRST, *_ASK_FIRST, *_CALL_KEY))
+_CALLERS: dict[Any, str | None] = {
+    **dict.fromkeys(_CALL_FIRST, None),
+    **dict.fromkeys(_ASK_FIRST, "measure"),
+    **dict.fromkeys((sorted, min, max, itertools.groupby), "look_through"),
+}
 _TAKE_ALL = frozenset(
     {all, any, sum, min, max, sorted, set, frozenset, dict, itertools.chain.from_iterable}
 )
@@ -502,18 +504,15 @@ class GuardCollector(Reads):
         is_sort = type(owner) is list and _name_of(function) == "sort"
         if not is_sort and not _is_any(function, _CALLERS):
             return None
-        look: Callable[[Any], None] | None = None
-        if function in (*_CALL_FIRST, *_ASK_FIRST) and args:
-            called, given = args[0], args[1:]
-            if function in _ASK_FIRST:
-                called, look = called or bool, self.measure
-        elif is_sort or function in _CALL_KEY:
+        reads = "look_through" if is_sort else _CALLERS[function]
+        look = None if reads is None else getattr(self, reads)
+        if reads == "look_through":
             is_by_position = function is itertools.groupby and len(args) > 1
             called, given = (args[1], args[:1]) if is_by_position else (kwargs.get("key"), args)
-            look = self.look_through
         else:
-            return None
-        is_seen = is_heard(part_of(called, "__func__", called)) or (
+            called, *given = args or (None,)
+            called = bool if called is None and look is not None else called
+        is_seen = is_heard(called) or (
             only_computes(called)
             and not any(map(_is_iterator, given))
             and all(isinstance(x, SCALARS) for values in given for x in _entries(values))
@@ -530,7 +529,7 @@ class GuardCollector(Reads):
         if is_sort:
             self._call(function, args, {})
         self._look_at_all(given, {})
-        if function in (*_CALL_FIRST, *_ASK_FIRST):
+        if reads != "look_through":
             return lambda _, *given: self._run(function, call, *given)
         return lambda *_, **named: self._run(function, *given, **{**named, "key": call})
 
@@ -1170,7 +1169,7 @@ def _is_iterator(value: Any) -> bool:
     return hasattr(type(value), "__next__")
 
 
-def _is_any(function: Any, of: frozenset[Any]) -> bool:
+def _is_any(function: Any, of: Collection[Any]) -> bool:
     """Whether it is one of some functions in C; others may not be comparable with these."""
     return type(function) in (type, types.BuiltinFunctionType) and function in of
 
@@ -1193,6 +1192,7 @@ def _is_of_arrays(function: Any) -> bool:
 
 def is_heard(function: Any) -> bool:
     """Whether it is Python code whose instructions are followed."""
+    function = part_of(function, "__func__", function)  # of a method
     return isinstance(function, types.FunctionType) and is_followed(function.__code__)
 
 
@@ -1203,7 +1203,7 @@ def written_by(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
         if not args or not isinstance(args[0], getattr(function, "__objclass__", GENERATORS)):
             return None  # which raises an error
         function, args = function.__get__(args[0], type(args[0])), args[1:]
-    if "out" in kwargs and not is_heard(part_of(function, "__func__", function)):
+    if "out" in kwargs and not is_heard(function):
         out = kwargs["out"]
         return out[0] if isinstance(out, tuple) and len(out) == 1 else out
     if isinstance(function, np.ufunc):
@@ -1224,8 +1224,7 @@ def returns_written(function: Any) -> bool:
 
 def _is_in_c(function: Any) -> bool:
     """Whether a function's instructions aren't followed, so that its reads aren't told."""
-    function = class_has(function, "__init__") if isinstance(function, type) else function
-    return not is_heard(part_of(function, "__func__", function))
+    return not is_heard(class_has(function, "__init__") if isinstance(function, type) else function)
 
 
 def _may_be_sizes(value: Any) -> bool:
@@ -1244,6 +1243,5 @@ def _target_of(reference: Any) -> tuple[int, ...]:
 
 def _is_of_step(tree: Any) -> bool:
     """Whether there are values in it that the step computes, or reads at each call."""
-    leaves: list[Any] = []
-    visit_leaves(lambda leaf, _: leaves.append(leaf), tree)
-    return any(is_live(x) or (isinstance(x, TensorCore) and x.is_traced) for x in leaves)
+    parts = [part for _, part, _ in walk(tree, "", set())]
+    return any(is_live(x) or (isinstance(x, TensorCore) and x.is_traced) for x in parts)

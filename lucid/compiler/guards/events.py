@@ -382,43 +382,40 @@ class Stack:
 def _tell(listener: GuardCollector, frame: types.FrameType, row: _Row) -> None:
     """Tell the listener what the instruction at which `frame` is does; put in what it returns."""
     listener.at = frame.f_code, frame.f_lasti
+    method, operands, argument, before = row
+    stack = Stack(frame)
     try:
-        _tell_row(listener, frame, Stack(frame), row)
+        if before is not None:
+            instead = getattr(listener, before.method)(stack[before.operands[0]])
+            if instead is not None:
+                stack[before.operands[0]] = instead
+        if not method:
+            return
+        if method == "extend_display":
+            part = listener.copied(stack[operands[0]])
+            if part is not None:
+                stack[operands[0]] = (Starred(part),)
+                return
+            method = "iterate"
+        if argument is not None:
+            _tell_call(listener, stack, row)
+        elif method in ("load_global", "store_global"):
+            scopes = frame.f_globals, frame.f_builtins
+            getattr(listener, method)(*scopes, *operands)
+        else:
+            if listener.stand_ins and method != "give_back":
+                others = _kept_by(stack, operands, method, listener)
+                if _lend(stack, [x for x in operands if x not in others], listener):
+                    things = stack[operands[0]] if method == "iterate" else None
+                    instead = None if things is None else listener.substitutes.rounds(things)
+                    if instead is not None:
+                        stack[operands[0]] = instead
+                    return
+            instead = getattr(listener, method)(*stack.values(operands))
+            if instead is not None:
+                stack[operands[0]] = instead
     except ReferenceError:
         listener.refuse_proxy()
-
-
-def _tell_row(listener: GuardCollector, frame: types.FrameType, stack: Stack, row: _Row) -> None:
-    method, operands, argument, before = row
-    if before is not None:
-        instead = getattr(listener, before.method)(stack[before.operands[0]])
-        if instead is not None:
-            stack[before.operands[0]] = instead
-    if not method:
-        return
-    if method == "extend_display":
-        part = listener.copied(stack[operands[0]])
-        if part is not None:
-            stack[operands[0]] = (Starred(part),)
-            return
-        method = "iterate"
-    if argument is not None:
-        _tell_call(listener, stack, row)
-    elif method in ("load_global", "store_global"):
-        scopes = frame.f_globals, frame.f_builtins
-        getattr(listener, method)(*scopes, *operands)
-    else:
-        if listener.stand_ins and method != "give_back":
-            others = _kept_by(stack, operands, method, listener)
-            if _lend(stack, [x for x in operands if x not in others], listener):
-                things = stack[operands[0]] if method == "iterate" else None
-                instead = None if things is None else listener.substitutes.rounds(things)
-                if instead is not None:
-                    stack[operands[0]] = instead
-                return
-        instead = getattr(listener, method)(*stack.values(operands))
-        if instead is not None:
-            stack[operands[0]] = instead
 
 
 def _tell_call(listener: GuardCollector, stack: Stack, row: _Row) -> None:

@@ -81,14 +81,11 @@ class Places:
         for old, _ in images.pairs:
             images.enter(self._at.get(id(old), ()))
         olds = images.identities
-        others = {id(now) for _, now in images.pairs if self._is_met(now)} - olds
-        is_free = not others and self._fixed.isdisjoint(olds)
+        met = self._of.keys() | self._at.keys() | self._fixed
+        is_free = met.isdisjoint({id(now) for _, now in images.pairs} - olds)
+        is_free = is_free and self._fixed.isdisjoint(olds)
         is_free = is_free and all(images.of(was) is now for was, now in given)
         return images if olds and images.are_clear and is_free else None
-
-    def _is_met(self, thing: object) -> bool:
-        """Whether the program works with an object."""
-        return id(thing) in self._of or id(thing) in self._at or id(thing) in self._fixed
 
     def take(self, images: Images) -> None:
         """Have all guards compare the images from now on."""
@@ -146,8 +143,7 @@ class Images:
     def enter(self, guards: Iterable[Guard]) -> None:
         """Note the images that some guards find."""
         for guard in guards:
-            for was, now in guard.pairs(self.of):
-                self._note(was, now)
+            self.begin(guard.pairs(self.of))
 
     def _note(self, was: Any, now: Any) -> None:
         known = self._pairs.get(id(was))
