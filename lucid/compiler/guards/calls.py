@@ -512,10 +512,11 @@ class GuardCollector(Reads):
         else:
             called, *given = args or (None,)
             called = bool if called is None and look is not None else called
+        kinds = object if called is str else SCALARS  # what `str` looks into is read below
         is_seen = is_heard(called) or (
-            only_computes(called)
+            (called is str or only_computes(called))
             and not any(map(_is_iterator, given))
-            and all(isinstance(x, SCALARS) for values in given for x in _entries(values))
+            and all(isinstance(x, kinds) for values in given for x in _entries(values))
         )
         if called is None or (look is None and is_seen):
             return None
@@ -740,6 +741,9 @@ class GuardCollector(Reads):
             if function in (all, any):
                 for item in items:
                     self.measure(item)
+            elif function is map and args and args[0] is str:
+                for item in items:
+                    self.read_text(item)
             elif function in _LOOK_INTO_ENTRIES:
                 for item in items:
                     self._look_at_all((item,), {})

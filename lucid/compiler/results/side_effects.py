@@ -405,13 +405,9 @@ def _shows(guard: Guard, thing: object) -> bool:
 def _is_of_place(guard: Guard, place: MutableSource, found: Any) -> bool:
     """Whether a guard is of a place or its container, and expects a list there and nowhere else."""
     if isinstance(guard, ContentsGuard):
-        parts = guard.expected
-        entries = [*parts.values()] if isinstance(parts, dict) else parts
-        is_there = guard.owner is place.owner and item_at(parts, place.key) is found
-        return is_there and sum(x is found for x in entries) == 1
-    if not isinstance(guard, EntryGuard):
-        return False
-    return identity_of(guard.owner, guard.key) == place.identity
+        is_there = guard.owner is place.owner and item_at(guard.expected, place.key) is found
+        return is_there and sum(x is found for x in guard.shown()) == 1
+    return isinstance(guard, EntryGuard) and identity_of(guard.owner, guard.key) == place.identity
 
 
 def _is_given(source: MutableSource) -> bool:
