@@ -381,6 +381,20 @@ def test_a_tensor_in_a_template_is_what_its_own_methods_say(agree: Any) -> None:
     natively(agree(calling(body, [(lucid.tensor([v]),) for v in (2.0, 2.5)]), traces=1))
 
 
+def test_texts_that_map_makes_of_numbers_are_those_of_each_call(agree: Any) -> None:
+    def scenario(compile: Any) -> Any:
+        counted = {"n": 0}
+        step = compile(lambda x: print(" ".join(map(str, [x.sum(), counted["n"]]))) or x * 2)
+        found = []
+        for n in range(5):
+            counted["n"] = n
+            found.append(step(lucid.full((2,), float(n))))
+        return found
+
+    (step,) = agree(scenario, traces=3)
+    assert not step.stats.eager_reasons
+
+
 def test_a_text_that_is_looked_into_runs_op_by_op(agree: Any) -> None:
     def body(x: Any) -> Any:
         text = f"{x.item():.3f}"

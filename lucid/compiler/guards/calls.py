@@ -29,7 +29,7 @@ import types
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, NoReturn
 
@@ -50,7 +50,7 @@ from lucid.compiler.guards.reads import (
     slots_of,
 )
 from lucid.compiler.inputs.late import is_late, now_of
-from lucid.compiler.inputs.objects import BY_TEXT, PLAIN_DATA, SCALARS, visit_leaves
+from lucid.compiler.inputs.objects import BY_TEXT, PLAIN_DATA, SCALARS, walk
 from lucid.compiler.inputs.scalars import (
     ONLY_COMPUTE,
     is_known_before,
@@ -90,13 +90,14 @@ _KNOWN_OWNERS = (
 )
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, type)
 _GETTERS = (operator.attrgetter, operator.itemgetter, operator.methodcaller)
-# Functions in C that call others: with what stands behind them, or as `key=`; and those that do so
-# by themselves.
+# Functions in C that call another one, their first argument or `key=`: what reads its results.
 _CALL_FIRST = (map, functools.reduce, itertools.starmap)
 _ASK_FIRST = (filter, itertools.filterfalse, itertools.takewhile, itertools.dropwhile)
-_CALL_KEY = (sorted, min, max, itertools.groupby)
-_CALLERS = frozenset((*_CALL_FIRST, *_ASK_FIRST, *_CALL_KEY))
-_CALL_OTHERS = (*_GETTERS, functools.partial, type(getattr))
+_CALLERS: dict[Any, str | None] = {
+    **dict.fromkeys(_CALL_FIRST, None),
+    **dict.fromkeys(_ASK_FIRST, "measure"),
+    **dict.fromkeys((sorted, min, max, itertools.groupby), "look_through"),
+}
 _TAKE_ALL = frozenset(
     {all, any, sum, min, max, sorted, set, frozenset, dict, itertools.chain.from_iterable}
 )
@@ -115,7 +116,8 @@ _OF_GLOBAL_GENERATOR: dict[Any, Any] = {
 _STATE_OF_GENERATORS = ("seed", "getstate", "get_state", "setstate", "set_state", "bit_generator")
 _UNSEEDED = (np.random.default_rng, random.Random, np.random.RandomState, np.random.SeedSequence)
 _OF_LIBRARY = {"get_num_threads", "get_num_interop_threads", "get_printoptions", "extra_repr"}
-# What can't be guarded, by the package and the name of the function that is called.
+# What can't be guarded, by the package and the name of the function that is called; of modules all
+# functions, and the classes.
 _OF_THE_WORLD = {
     "it reads the clock": "datetime.now datetime.utcnow datetime.today",  # of classes of the user's
     "it uses a file": """
@@ -123,7 +125,8 @@ _OF_THE_WORLD = {
         mmap.mmap numpy.load numpy.loadtxt numpy.genfromtxt numpy.fromfile
         pathlib.open pathlib.read_text pathlib.read_bytes pathlib.glob
         pathlib.write_text pathlib.write_bytes pathlib.touch pathlib.unlink
-        pathlib.rglob pathlib.mkdir pathlib.rename pathlib.replace pathlib.rmdir""",
+        pathlib.rglob pathlib.mkdir pathlib.rename pathlib.replace pathlib.rmdir
+        shutil tempfile zipfile tarfile gzip bz2 lzma shelve dbm sqlite3""",
     "it draws random numbers": "secrets.choice",
     "it starts a thread": "_thread.start_new_thread _thread.start_joinable_thread",
     "it changes a setting of all": """
@@ -132,45 +135,26 @@ _OF_THE_WORLD = {
         decimal.getcontext decimal.setcontext locale.setlocale gc.disable gc.enable gc.freeze
         gc.set_threshold sys.settrace sys.setswitchinterval time.tzset codecs.register
         faulthandler.enable""",
+    "it asks or changes the system": "os posix nt resource fcntl signal atexit webbrowser",
+    "it runs a program": "subprocess multiprocessing",
+    "it uses the network": "socket select ssl urllib.request http.client smtplib ftplib",
 }
 _WHY = {name: why for why, names in _OF_THE_WORLD.items() for name in names.split()}
-# Modules whose functions and classes ask or change what is outside of Python.
-_OUTSIDE = {
-    **dict.fromkeys(("os", "posix", "nt", "resource", "fcntl"), "it asks or changes the system"),
-    **dict.fromkeys(("signal", "atexit", "webbrowser"), "it asks or changes the system"),
-    **dict.fromkeys(("subprocess", "multiprocessing"), "it runs a program"),
-    **dict.fromkeys(("shutil", "tempfile", "zipfile", "tarfile", "gzip"), "it uses a file"),
-    **dict.fromkeys(("bz2", "lzma", "shelve", "dbm", "sqlite3"), "it uses a file"),
-    **dict.fromkeys(("socket", "select", "ssl", "urllib.request"), "it uses the network"),
-    **dict.fromkeys(("http.client", "smtplib", "ftplib"), "it uses the network"),
-}
 _INSIDE = (os.fspath, os.fsencode, os.fsdecode, os.strerror)
+
+
+def _named(owner: Any, names: str) -> list[Any]:
+    return [getattr(owner, name) for name in names.split() if hasattr(owner, name)]
+
+
 _ASKED_AGAIN: set[Any] = {
-    *(
-        os.getenv,
-        os.getcwd,
-        os.getpid,
-        os.getppid,
-        os.access,
-        os.path.exists,
-        os.path.isfile,
-        os.path.isdir,
-    ),
-    *(os.path.getsize, os.path.getmtime, threading.get_ident, threading.current_thread),
-    *(threading.active_count, threading.main_thread, np.geterr, np.get_printoptions),
-    *(os.listdir, os.stat, os.path.expandvars, os.path.expanduser, os.getlogin, glob.glob),
-    *(
-        sys.getrecursionlimit,
-        sys.getswitchinterval,
-        gc.isenabled,
-        gc.get_threshold,
-        locale.getlocale,
-        type(os.environ).copy,
-        os.cpu_count,
-    ),
-    *(pathlib.Path.exists, pathlib.Path.is_file, pathlib.Path.is_dir, pathlib.Path.stat),
-    *(pathlib.Path.iterdir, pathlib.Path.resolve, pathlib.Path.samefile),
-    *(threading.get_native_id, tempfile.gettempdir, getattr(os, "uname", os.getpid)),
+    *_named(os, "access cpu_count getcwd getenv getlogin getpid getppid listdir stat uname"),
+    *_named(os.path, "exists expandvars expanduser getmtime getsize isdir isfile"),
+    *_named(threading, "active_count current_thread get_ident get_native_id main_thread"),
+    *_named(pathlib.Path, "exists is_dir is_file iterdir resolve samefile stat"),
+    *_named(sys, "getrecursionlimit getswitchinterval"),
+    *(np.geterr, np.get_printoptions, gc.isenabled, gc.get_threshold),
+    *(glob.glob, locale.getlocale, tempfile.gettempdir, type(os.environ).copy),
 }
 _ASKED_BY_NAME = {"multiprocessing.process.current_process"}  # of a module that few import
 _DISPATCH = functools.singledispatch(len).dispatch.__code__  # keeps what it has found, by class
@@ -191,7 +175,6 @@ _COMPARE: dict[Any, tuple[str, ...]] = {
     sum: ("__add__", "__radd__"),
 }
 _OF_TEXTS = ("__str__", "__repr__", "__format__")
-TEXTS = (str, repr, format, ascii)
 _LOOK: frozenset[Any] = frozenset(
     {bool, len, repr, format, ascii, str, getattr, hasattr, np.asarray}
 )
@@ -205,11 +188,11 @@ _AS_INSTRUCTIONS: dict[Any, tuple[str, int]] = {
     delattr: ("delete_attribute", 2),
     **dict.fromkeys((vars, *_SHOWS_ALL), ("all_attributes", 1)),
     dir: ("all_names", 1),
-    **dict.fromkeys((repr, format, ascii), ("show", 1)),
+    **dict.fromkeys((str, repr, format, ascii), ("show", 1)),
     operator.setitem: ("store_item", 3),
     operator.delitem: ("delete_item", 2),
     operator.getitem: ("load_item", 2),
-    len: ("measure", 1),
+    **dict.fromkeys((len, bool), ("measure", 1)),
     **dict.fromkeys((next, "__next__", "send", "throw"), ("advance", 1)),
 }
 _ADDS: dict[type, frozenset[str]] = {
@@ -521,19 +504,21 @@ class GuardCollector(Reads):
         is_sort = type(owner) is list and _name_of(function) == "sort"
         if not is_sort and not _is_any(function, _CALLERS):
             return None
-        look: Callable[[Any], None] | None = None
-        if function in (*_CALL_FIRST, *_ASK_FIRST) and args:
-            called, given = args[0], args[1:]
-            if function in _ASK_FIRST:
-                called, look = called or bool, self.measure
-        elif is_sort or function in _CALL_KEY:
+        reads = "look_through" if is_sort else _CALLERS[function]
+        look = None if reads is None else getattr(self, reads)
+        if reads == "look_through":
             is_by_position = function is itertools.groupby and len(args) > 1
             called, given = (args[1], args[:1]) if is_by_position else (kwargs.get("key"), args)
-            look = self.look_through
         else:
-            return None
-        is_seen = not isinstance(called, _CALL_OTHERS) and not any(map(_is_iterator, given))
-        if called is None or (look is None and (is_seen or not _is_in_c(called))):
+            called, *given = args or (None,)
+            called = bool if called is None and look is not None else called
+        kinds = object if called is str else SCALARS  # what `str` looks into is read below
+        is_seen = is_heard(called) or (
+            (called is str or only_computes(called))
+            and not any(map(_is_iterator, given))
+            and all(isinstance(x, kinds) for values in given for x in _entries(values))
+        )
+        if called is None or (look is None and is_seen):
             return None
 
         def call(*values: Any) -> Any:
@@ -545,7 +530,7 @@ class GuardCollector(Reads):
         if is_sort:
             self._call(function, args, {})
         self._look_at_all(given, {})
-        if function in (*_CALL_FIRST, *_ASK_FIRST):
+        if reads != "look_through":
             return lambda _, *given: self._run(function, call, *given)
         return lambda *_, **named: self._run(function, *given, **{**named, "key": call})
 
@@ -616,9 +601,8 @@ class GuardCollector(Reads):
         if why is None and function not in _INSIDE and not _is_asked_again(function):
             is_method = "." in function.__qualname__ or isinstance(owner, type)
             is_error = isinstance(function, type) and issubclass(function, BaseException)
-            known = [module.removeprefix("_"), package.removeprefix("_")]  # as that in C is called
-            found = next((_OUTSIDE[x] for x in known if x in _OUTSIDE), None)
-            why = None if is_method or is_error else found
+            known = _WHY.get(module.removeprefix("_"), _WHY.get(package.removeprefix("_")))
+            why = None if is_method or is_error else known  # as that in C is called
         if why is not None:
             package = package.removeprefix("_").replace("posix", "os")  # where CPython keeps them
             self._op_by_op(f"{why}, by {package}.{name}()")
@@ -691,38 +675,19 @@ class GuardCollector(Reads):
             self.meet(self.path_of(owner), owner)
         return False
 
-    def _load_constructor(self, kind: type) -> None:
-        for name in ("__new__", "__init__"):
-            found = self._load_from_class(kind, name)
-            if type(found) is types.FunctionType:  # as of a named tuple, which isn't followed
-                self.value(found, found.__qualname__)
-
     def _call_class(self, kind: Any, args: Sequence[Any], kwargs: Any) -> None:
         made_by = type(kind).__call__
         if isinstance(made_by, types.FunctionType):
             self._load_from_class(type(kind), "__call__")
-        self._load_constructor(kind)
-        self._look_at_world(kind)
+        for name in ("__new__", "__init__"):
+            found = self._load_from_class(kind, name)
+            if type(found) is types.FunctionType:  # as of a named tuple, which isn't followed
+                self.value(found, found.__qualname__)
         if is_heard(class_has(kind, "__del__")):
             self._op_by_op(f"it makes a {kind.__name__}, whose __del__ runs when Python likes")
         if kind is warnings.catch_warnings or kind in _REDIRECTS:
             self._op_by_op(f"it looks at what is told meanwhile, by {kind.__name__}()")
-        for value in args:
-            self.may_call(value, *_methods_for(kind))
-        if kind in _ONE_LEVEL:
-            self._look_at_all(args, kwargs)
-            if kind in (map, filter) and args and args[0] is not None:
-                self._look_by(args[0], args[1:])
-            elif kind in _LOOK_INTO_ENTRIES:
-                for item in (item for value in args for item in _entries(value)):
-                    self._look_at_all((item,), {})
-                    self.may_call(item)
-        elif kind is str and args:
-            self.show(args[0])
-        elif kind is bool and args:
-            self.measure(args[0])
-        elif not is_heard(kind.__init__):
-            self._look_into(args, kwargs)
+        self._call_in_c(kind, args, kwargs)
 
     def _call_object(self, function: Any, args: Sequence[Any], kwargs: Any) -> None:
         """An object whose class has `__call__`."""
@@ -747,7 +712,11 @@ class GuardCollector(Reads):
     def _call_builtin(self, function: Any, owner: Any, args: Sequence[Any], kwargs: Any) -> None:
         if owner is not None and not isinstance(owner, (types.ModuleType, type)):
             self._call_method_in_c(owner, function.__name__, args, kwargs)
-            return
+        else:
+            self._call_in_c(function, args, kwargs)
+
+    def _call_in_c(self, function: Any, args: Sequence[Any], kwargs: Any) -> None:
+        """Read what a function in C reads, or a class, whose constructor may be followed."""
         self._look_at_world(function)
         if function in (id, hash) and args and is_known_by_place(args[0]):
             self.answer(f"{function.__name__}({self.path_of(args[0])})", function, args[0])
@@ -755,7 +724,7 @@ class GuardCollector(Reads):
             self.may_call(value, *_methods_for(function))
         if function in _AS_INSTRUCTIONS:
             self._as_instruction(function, args)
-        elif function in (builtins.isinstance, type, callable, id, issubclass):
+        elif function in (builtins.isinstance, callable, id, issubclass):
             if function is id and args:
                 self.look_for_itself(args[0])
             if function is builtins.isinstance and args:
@@ -768,34 +737,23 @@ class GuardCollector(Reads):
             self._ask_again(function, args, kwargs)
         elif function in _ONE_LEVEL:
             self._look_at_all(args, kwargs)
-            key = kwargs.get("key")
-            if key is not None:
-                self._look_by(key, args)
-            elif function in (all, any):
-                for item in _entries(args[0] if args else ()):
+            items = (item for value in args for item in _entries(value))
+            if function in (all, any):
+                for item in items:
                     self.measure(item)
+            elif function is map and args and args[0] is str:
+                for item in items:
+                    self.read_text(item)
+            elif function in _LOOK_INTO_ENTRIES:
+                for item in items:
+                    self._look_at_all((item,), {})
+                    self.may_call(item)
             elif function in _COMPARE:
                 self._look_into(args, {}, handed=False)
-                for item in (item for value in args for item in _entries(value)):
+                for item in items:
                     self.operate(item, None, _COMPARE[function])
-        else:
+        elif _is_in_c(function):
             self._look_into(args, kwargs, handed=not only_computes(function))
-
-    def _look_by(self, function: Any, args: Sequence[Any]) -> None:
-        """Read what a function in C reads that code in C calls with the entries of `args`."""
-        if isinstance(function, type):
-            self._load_constructor(function)
-        if is_heard(part_of(function, "__func__", function)):
-            return
-        if isinstance(function, types.BuiltinFunctionType) and function in _AS_INSTRUCTIONS:
-            for each in zip(*map(_entries, args), strict=False):
-                self._as_instruction(function, each)
-        is_text = any(function is text for text in TEXTS)
-        for item in (item for value in args for item in _entries(value)):
-            if is_text:
-                self.read_text(item)
-            else:
-                self._look_into((item,), {})
 
     def _as_instruction(self, function: Any, args: Sequence[Any]) -> None:
         method, count = _AS_INSTRUCTIONS[function]
@@ -1215,7 +1173,7 @@ def _is_iterator(value: Any) -> bool:
     return hasattr(type(value), "__next__")
 
 
-def _is_any(function: Any, of: frozenset[Any]) -> bool:
+def _is_any(function: Any, of: Collection[Any]) -> bool:
     """Whether it is one of some functions in C; others may not be comparable with these."""
     return type(function) in (type, types.BuiltinFunctionType) and function in of
 
@@ -1238,6 +1196,7 @@ def _is_of_arrays(function: Any) -> bool:
 
 def is_heard(function: Any) -> bool:
     """Whether it is Python code whose instructions are followed."""
+    function = part_of(function, "__func__", function)  # of a method
     return isinstance(function, types.FunctionType) and is_followed(function.__code__)
 
 
@@ -1248,7 +1207,7 @@ def written_by(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
         if not args or not isinstance(args[0], getattr(function, "__objclass__", GENERATORS)):
             return None  # which raises an error
         function, args = function.__get__(args[0], type(args[0])), args[1:]
-    if "out" in kwargs and not is_heard(part_of(function, "__func__", function)):
+    if "out" in kwargs and not is_heard(function):
         out = kwargs["out"]
         return out[0] if isinstance(out, tuple) and len(out) == 1 else out
     if isinstance(function, np.ufunc):
@@ -1269,8 +1228,7 @@ def returns_written(function: Any) -> bool:
 
 def _is_in_c(function: Any) -> bool:
     """Whether a function's instructions aren't followed, so that its reads aren't told."""
-    function = class_has(function, "__init__") if isinstance(function, type) else function
-    return not is_heard(part_of(function, "__func__", function))
+    return not is_heard(class_has(function, "__init__") if isinstance(function, type) else function)
 
 
 def _may_be_sizes(value: Any) -> bool:
@@ -1289,6 +1247,5 @@ def _target_of(reference: Any) -> tuple[int, ...]:
 
 def _is_of_step(tree: Any) -> bool:
     """Whether there are values in it that the step computes, or reads at each call."""
-    leaves: list[Any] = []
-    visit_leaves(lambda leaf, _: leaves.append(leaf), tree)
-    return any(is_live(x) or (isinstance(x, TensorCore) and x.is_traced) for x in leaves)
+    parts = [part for _, part, _ in walk(tree, "", set())]
+    return any(is_live(x) or (isinstance(x, TensorCore) and x.is_traced) for x in parts)

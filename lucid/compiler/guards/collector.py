@@ -35,6 +35,7 @@ from lucid.compiler.guards.guard import (
     EntryGuard,
     FieldGuard,
     Guard,
+    PlaceGuard,
     TensorGuard,
     copy_of,
     default_of,
@@ -227,11 +228,10 @@ class Collector:
             return
         guard = self.guards.get(identity)
         if guard is None:
-            guard = EntryGuard(path, None, owner, key, holder, was_read=not write, gated=gated)
-            guard.expected = guard.found()
-            self._entries.setdefault(id(owner), []).append(guard)
+            guard = self.guard_entry(
+                path, owner, key, holder=holder, was_read=not write, gated=gated
+            )
             self._take_from_whole(guard)
-            self._add(identity, guard)
         assert isinstance(guard, EntryGuard)
         if write:
             self._lines.setdefault(identity, here())
@@ -253,9 +253,14 @@ class Collector:
         self._held.append(owner)
         identity = identity_of(owner, key)
         if identity not in self._apart and identity not in self.guards:
-            guard = EntryGuard(path, item_at(owner, key), owner, key, was_read=False)
-            self._entries.setdefault(id(owner), []).append(guard)
-            self._add(identity, guard)
+            self.guard_entry(path, owner, key, was_read=False)
+
+    def guard_entry(self, path: str, owner: Any, key: Any, **flags: Any) -> EntryGuard:
+        """Guard an entry as it is now."""
+        guard = EntryGuard(path, item_at(owner, key), owner, key, **flags)
+        self._entries.setdefault(id(owner), []).append(guard)
+        self._add(identity_of(owner, key), guard)
+        return guard
 
     def refuse_later(self, owner: Any, key: Any) -> None:
         """Give up if an entry is read that something is to change after the native step."""
@@ -298,11 +303,11 @@ class Collector:
             guard = self.guards.get(identity)
             if guard is None and identity in self._apart:
                 return f"{identity[1]}"
-            if not isinstance(guard, (EntryGuard, ContentsGuard)):
+            if not isinstance(guard, PlaceGuard):
                 continue
             is_added_to = self._appended.get(identity[0]) is not None
             is_read = guard.was_read and guard.expected is not ABSENT
-            if (is_added_to or is_read) and self.was_there(_subject(guard)):
+            if (is_added_to or is_read) and self.was_there(guard.subject()):
                 return guard.path
         return None
 
@@ -360,7 +365,7 @@ class Collector:
             for key in () if isinstance(before, frozenset) else [*keys]:
                 if identity_of_key(key) in apart:
                     before[key] = ABSENT  # what stands there now is this trace's
-            guard = ContentsGuard(path, before, owner, apart, holder, was_read=not write)
+            guard = ContentsGuard(path, before, owner, apart, holder=holder, was_read=not write)
             self._add(identity, guard)
         if write:
             return
@@ -420,12 +425,6 @@ class Collector:
         self._note_change(owner)
         self._lines.setdefault(identity_of(owner, CONTENTS), here())
 
-    def guard_entry(self, path: str, owner: Any, key: Any) -> None:
-        """Guard an entry of a growing list that isn't state of the step."""
-        guard = EntryGuard(path, item_at(owner, key), owner, key)
-        self._add(identity_of(owner, key), guard)
-        self.value(guard.expected, path, owner)
-
     def refuse_growing(self, path: str, owner: Any) -> None:
         """Begin again with a whole list as state, where its stand-in can't serve the access."""
         if id(owner) in self.stand_ins and not isinstance(owner, np.ndarray):
@@ -449,13 +448,9 @@ class Collector:
 
     def place(self, path: str, owner: Any, index: int) -> None:
         """An entry of a list is about to be replaced, which must be there."""
-        identity = (has_entry, id(owner), index)
-        if identity_of(owner, CONTENTS) in self.guards or id(owner) in self.stand_ins:
-            return
-        if identity_of(owner, CONTENTS) not in self._apart and identity not in self.guards:
-            has = has_entry(owner, index)
-            text = f"{path} has an entry {index}"
-            self._add(identity, AnswerGuard(text, has, has_entry, (owner, index)))
+        whole = identity_of(owner, CONTENTS)
+        if not (whole in self.guards or whole in self._apart or id(owner) in self.stand_ins):
+            self.answer(f"{path} has an entry {index}", has_entry, owner, index)
 
     def array(
         self,
@@ -596,10 +591,10 @@ class Collector:
     def has_changed_for(self, guard: Guard) -> bool:
         """Whether the step has changed what a guard of another collector compares."""
         if isinstance(guard, EntryGuard):
-            return self.was_there(_subject(guard)) and self.has_written(guard.owner, guard.key)
+            return self.was_there(guard.subject()) and self.has_written(guard.owner, guard.key)
         if not isinstance(guard, (ContentsGuard, ArrayGuard, AnswerGuard)):
             return False
-        looked_at = _subject(guard)
+        looked_at = guard.subject()
         is_length = type(looked_at) is list and isinstance(guard, AnswerGuard) and guard.ask is len
         return any(
             owner == id(looked_at) and (key is CONTENTS or not is_length)
@@ -931,7 +926,7 @@ class Collector:
         self._age.end(and_inner=True)
         self.take_entry = _take_none
         for guard in self.guards.values():
-            if isinstance(guard, (EntryGuard, ContentsGuard)):
+            if isinstance(guard, PlaceGuard):
                 guard.holder = None
         self._held.clear()
         self._holders.clear()
@@ -942,12 +937,12 @@ class Collector:
         self._whole.clear()
 
     def _is_of_outside(self, guard: Guard) -> bool:
-        owner = _subject(guard)
+        owner = guard.subject()
         if id(owner) in self._given:
             return False
         if owner is None or self.was_there(owner):
             return True
-        held = guard.owner if isinstance(guard, (EntryGuard, ContentsGuard)) else owner
+        held = guard.owner if isinstance(guard, PlaceGuard) else owner
         return held is not owner and self.was_there(held)  # an older dict, its `__dict__` by now
 
     def _refuse_stale(self, guard: ArrayGuard, written: Sequence[np.ndarray]) -> None:
@@ -1068,7 +1063,7 @@ class Collector:
     def note_host(
         self,
         name: str,
-        guards: Iterable[EntryGuard | ContentsGuard | ArrayGuard],
+        guards: Iterable[PlaceGuard | ArrayGuard],
         given: Set[int],
     ) -> None:
         """Note the places that a host call changes: no other part of the step may use them.
@@ -1078,7 +1073,7 @@ class Collector:
         for guard in guards:
             is_entry = isinstance(guard, EntryGuard)
             key = guard.key if is_entry else CONTENTS  # type: ignore[union-attr]
-            changed = _subject(guard)
+            changed = guard.subject()
             is_of_call = id(changed) in self._given or self._age.is_new(changed)
             if not is_of_call and id(changed) in given:
                 is_of_call = not self.was_there(changed)  # such as a dict of numbers
@@ -1146,18 +1141,6 @@ _IS_ASKED = AnswerGuard, FieldGuard
 
 def _take_none(entry: MovingEntry) -> Any:
     return ABSENT
-
-
-def _subject(guard: Guard) -> Any:
-    """The object whose age decides whether a guard is dropped; None: none does."""
-    if isinstance(guard, TensorGuard):
-        return guard.tensor
-    if isinstance(guard, AnswerGuard):
-        asked = [x for x in guard.args if not isinstance(x, SCALARS)]
-        return asked[0] if asked else None
-    holder = getattr(guard, "holder", None)
-    owner = guard.owner if holder is None else holder  # type: ignore[attr-defined]
-    return owner.of if isinstance(owner, Attributes) else owner
 
 
 def index_of(array: np.ndarray, view: np.ndarray) -> tuple[Any, ...] | None:

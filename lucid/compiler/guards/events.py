@@ -381,38 +381,41 @@ class Stack:
 
 def _tell(listener: GuardCollector, frame: types.FrameType, row: _Row) -> None:
     """Tell the listener what the instruction at which `frame` is does; put in what it returns."""
-    method, operands, argument, before = row
     listener.at = frame.f_code, frame.f_lasti
+    method, operands, argument, before = row
     stack = Stack(frame)
-    if before is not None:
-        instead = getattr(listener, before.method)(stack[before.operands[0]])
-        if instead is not None:
-            stack[before.operands[0]] = instead
-    if not method:
-        return
-    if method == "extend_display":
-        part = listener.copied(stack[operands[0]])
-        if part is not None:
-            stack[operands[0]] = (Starred(part),)
+    try:
+        if before is not None:
+            instead = getattr(listener, before.method)(stack[before.operands[0]])
+            if instead is not None:
+                stack[before.operands[0]] = instead
+        if not method:
             return
-        method = "iterate"
-    if argument is not None:
-        _tell_call(listener, stack, row)
-    elif method in ("load_global", "store_global"):
-        scopes = frame.f_globals, frame.f_builtins
-        getattr(listener, method)(*scopes, *operands)
-    else:
-        if listener.stand_ins and method != "give_back":
-            others = _kept_by(stack, operands, method, listener)
-            if _lend(stack, [x for x in operands if x not in others], listener):
-                things = stack[operands[0]] if method == "iterate" else None
-                instead = None if things is None else listener.substitutes.rounds(things)
-                if instead is not None:
-                    stack[operands[0]] = instead
+        if method == "extend_display":
+            part = listener.copied(stack[operands[0]])
+            if part is not None:
+                stack[operands[0]] = (Starred(part),)
                 return
-        instead = getattr(listener, method)(*stack.values(operands))
-        if instead is not None:
-            stack[operands[0]] = instead
+            method = "iterate"
+        if argument is not None:
+            _tell_call(listener, stack, row)
+        elif method in ("load_global", "store_global"):
+            scopes = frame.f_globals, frame.f_builtins
+            getattr(listener, method)(*scopes, *operands)
+        else:
+            if listener.stand_ins and method != "give_back":
+                others = _kept_by(stack, operands, method, listener)
+                if _lend(stack, [x for x in operands if x not in others], listener):
+                    things = stack[operands[0]] if method == "iterate" else None
+                    instead = None if things is None else listener.substitutes.rounds(things)
+                    if instead is not None:
+                        stack[operands[0]] = instead
+                    return
+            instead = getattr(listener, method)(*stack.values(operands))
+            if instead is not None:
+                stack[operands[0]] = instead
+    except ReferenceError:
+        listener.refuse_proxy()
 
 
 def _tell_call(listener: GuardCollector, stack: Stack, row: _Row) -> None:
@@ -776,10 +779,7 @@ class _Follower:
             row = self.rows.get(frame.f_lasti)
             if row is not None:
                 try:
-                    try:
-                        _tell(self._listener, frame, row)
-                    except ReferenceError:
-                        self._listener.refuse_proxy()
+                    _tell(self._listener, frame, row)
                 except (Exception, RestartTrace) as error:
                     if not _let_raise(frame, row, error):
                         raise
@@ -915,10 +915,7 @@ class _Monitor:
         if listener is not None and followed is not None:
             row, frame = followed[1].get(offset), sys._getframe(1)
             if row is not None and listener.listens_in(frame):
-                try:
-                    _tell(listener, frame, row)
-                except ReferenceError:
-                    listener.refuse_proxy()
+                _tell(listener, frame, row)
         return None
 
 

@@ -22,18 +22,12 @@ import numpy as np
 
 from lucid.compiler.guards.guard import (
     ITERATORS,
-    AnswerGuard,
     Attributes,
-    ContentsGuard,
-    EntryGuard,
     Guard,
     Progress,
-    TensorGuard,
     closure_of,
-    copy_of,
     instance_dict,
     item_at,
-    value_in,
 )
 from lucid.compiler.guards.mutable_sources import MutableSource, stands_for_list
 from lucid.compiler.inputs.functions import is_remade
@@ -62,9 +56,9 @@ class Places:
         self._of: dict[int, list[Guard]] = {}  # guards by the container that they look into
         self._at: dict[int, list[Guard]] = {}  # guards by the object that they expect
         for guard in guards:
-            for owner in looked_into(guard):
+            for owner in guard.looked_into():
                 self._of.setdefault(id(owner), []).append(guard)
-            shown = [x for x in _shown(guard) if is_known_by_place(x)]
+            shown = [x for x in guard.shown() if is_known_by_place(x)]
             for thing in shown:
                 self._at.setdefault(id(thing), []).append(guard)
             if shown:
@@ -87,14 +81,11 @@ class Places:
         for old, _ in images.pairs:
             images.enter(self._at.get(id(old), ()))
         olds = images.identities
-        others = {id(now) for _, now in images.pairs if self._is_met(now)} - olds
-        is_free = not others and self._fixed.isdisjoint(olds)
+        met = self._of.keys() | self._at.keys() | self._fixed
+        is_free = met.isdisjoint({id(now) for _, now in images.pairs} - olds)
+        is_free = is_free and self._fixed.isdisjoint(olds)
         is_free = is_free and all(images.of(was) is now for was, now in given)
         return images if olds and images.are_clear and is_free else None
-
-    def _is_met(self, thing: object) -> bool:
-        """Whether the program works with an object."""
-        return id(thing) in self._of or id(thing) in self._at or id(thing) in self._fixed
 
     def take(self, images: Images) -> None:
         """Have all guards compare the images from now on."""
@@ -105,7 +96,7 @@ class Places:
                 index[id(new)] = guards
                 touched.update((id(guard), guard) for guard in guards)
         for guard in touched.values():
-            images.take(guard)
+            guard.follow(images.of)
 
 
 class Images:
@@ -152,8 +143,7 @@ class Images:
     def enter(self, guards: Iterable[Guard]) -> None:
         """Note the images that some guards find."""
         for guard in guards:
-            for was, now in self._seen_by(guard):
-                self._note(was, now)
+            self.begin(guard.pairs(self.of))
 
     def _is_new(self, was: Any, now: Any, are_like: Callable[[Any, Any], bool]) -> bool:
         """Note an image, of an object that had none; whether that is so."""
@@ -174,84 +164,17 @@ class Images:
             for parts in zip(held_apart(was), held_apart(now), strict=True):
                 self._note(*parts)
 
-    def _seen_by(self, guard: Guard) -> Iterator[tuple[Any, Any]]:
-        """The objects that a guard knows by identity, each with what is in its place now."""
-        if isinstance(guard, ContentsGuard):
-            was, now = guard.expected, copy_of(self.of(guard.owner))
-            if isinstance(was, dict):
-                yield from ((x, now[key]) for key, x in was.items() if key in now)
-            elif isinstance(was, list) and len(was) == len(now):
-                yield from zip(was, now, strict=True)
-        elif isinstance(guard, EntryGuard):
-            yield guard.expected, item_at(self.of(guard.owner), guard.key)
-        elif isinstance(guard, AnswerGuard) and guard.ask in (getattr, value_in):
-            asked = AnswerGuard(guard.path, None, guard.ask, (*map(self.of, guard.args),))
-            yield guard.expected, asked.found()
-
-    def take(self, guard: Guard) -> None:
-        """Let a guard compare images from now on."""
-        if isinstance(guard, (ContentsGuard, EntryGuard)):
-            guard.owner = self.of(guard.owner)
-        if isinstance(guard, AnswerGuard):
-            guard.args = (*map(self.of, guard.args),)
-        if not isinstance(guard, ContentsGuard):
-            guard.expected = self.of(guard.expected)
-        elif isinstance(guard.expected, dict):
-            guard.expected = {key: self.of(x) for key, x in guard.expected.items()}
-        elif isinstance(guard.expected, list):
-            guard.expected = [*map(self.of, guard.expected)]
-
-
-def looked_into(guard: Guard) -> Iterable[Any]:
-    """The container or object that a guard looks into, if any."""
-    if isinstance(guard, AnswerGuard):
-        return guard.args
-    if isinstance(guard, (ContentsGuard, EntryGuard)):
-        owner = guard.owner
-        return (owner.of if isinstance(owner, Attributes) else owner,)
-    return ()
-
-
-def _shown(guard: Guard) -> Iterable[Any]:
-    """The objects that a guard compares by identity."""
-    if isinstance(guard, ContentsGuard):
-        expected = guard.expected
-        return expected.values() if isinstance(expected, dict) else expected
-    return (guard.expected,)
-
-
-def shows(guard: Guard, thing: object) -> bool:
-    """Whether a guard looks into an object, or compares it by identity."""
-    return any(x is thing for x in (*looked_into(guard), *_shown(guard)))
-
 
 def has_another(guard: Guard) -> bool:
     """Whether a guard finds another container or object of the expected one's class."""
-    if isinstance(guard, ContentsGuard):
-        pairs = () if isinstance(guard.owner, set) else guard.changed()
-        return any(are_alike(was, item_at(guard.owner, key)) for key, was in pairs)
-    is_place = isinstance(guard, (EntryGuard, AnswerGuard))
-    return is_place and are_alike(guard.expected, guard.found())
+    return any(was is not now and are_alike(was, now) for was, now in guard.pairs())
 
 
 def held_by(guards: Iterable[Guard]) -> Iterator[Any]:
     """The objects that guards hold and that `Images` can't replace, such as keys of dicts."""
     for guard in guards:
-        if isinstance(guard, EntryGuard):
-            yield guard.key
-        if isinstance(guard, ContentsGuard):
-            is_dict, before = isinstance(guard.expected, dict), guard.expected
-            if is_dict or isinstance(before, frozenset):
-                yield from before  # keys
-            entries = before.values() if is_dict else before
-            yield from (x for x in entries if not is_known_by_place(x))
-        elif isinstance(guard, TensorGuard):
-            yield from guard.hooks.values()
-        elif not is_known_by_place(guard.expected):
-            yield guard.expected
-        if isinstance(guard, AnswerGuard):
-            yield guard.ask
-            yield from (x for x in guard.args if not is_known_by_place(x))
+        yield from guard.keys()
+        yield from (x for x in guard.shown() if not is_known_by_place(x))
 
 
 def is_known_by_place(thing: Any) -> bool:

@@ -13,7 +13,7 @@ import operator
 import types
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -296,6 +296,10 @@ def is_number(value: Any) -> bool:
     return type(value) is float or isinstance(value, np.floating) or is_whole(value)
 
 
+def _itself(thing: Any) -> Any:
+    return thing
+
+
 @dataclass(slots=True, eq=False)
 class Guard:
     """A Python value that the step was specialized on.
@@ -336,19 +340,67 @@ class Guard:
     def put_back(self) -> None:
         """Restore the value where the trace has changed it."""
 
+    def looked_into(self) -> Sequence[Any]:
+        """The containers, objects and tensors that it looks into."""
+        return ()
+
+    def subject(self) -> Any:
+        """The object whose age decides whether it is dropped; None: none does."""
+        return next((x for x in self.looked_into() if not isinstance(x, SCALARS)), None)
+
+    def shown(self) -> Iterable[Any]:
+        """The objects that it compares by identity."""
+        return (self.expected,)
+
+    def keys(self) -> Iterable[Any]:
+        """The objects that it holds and that `follow` can't replace."""
+        return ()
+
+    def pairs(self, of: Callable[[Any], Any] = _itself) -> Iterable[tuple[Any, Any]]:
+        """The objects at its places, each with what is there now, in the images of containers."""
+        return ()
+
+    def follow(self, of: Callable[[Any], Any]) -> None:
+        """Compare the images of objects from now on."""
+        self.expected = of(self.expected)
+
 
 @dataclass(slots=True, eq=False)
-class EntryGuard(Guard):
-    """An entry of a dict or list, an attribute, a global, or what is in a closure's cell.
+class PlaceGuard(Guard):
+    """An entry, or all entries, of a container.
 
     Attributes:
-        owner, key: where it stands, for `item_at`; ABSENT where there is nothing.
-        holder: the object whose attribute it is.
+        owner: the container, for `item_at`.
+        holder: the object whose attributes these are.
     """
 
     owner: Any
+    holder: Any = field(default=None, kw_only=True)
+
+    def looked_into(self) -> Sequence[Any]:
+        return (self.owner.of if isinstance(self.owner, Attributes) else self.owner,)
+
+    def subject(self) -> Any:
+        return self.looked_into()[0] if self.holder is None else self.holder
+
+    def follow(self, of: Callable[[Any], Any]) -> None:
+        self.owner, self.expected = of(self.owner), of(self.expected)
+
+
+@dataclass(slots=True, eq=False)
+class EntryGuard(PlaceGuard):
+    """An entry of a dict or list, an attribute, a global, or what is in a closure's cell.
+
+    ABSENT is expected where there is nothing.
+    """
+
     key: Any
-    holder: Any = None
+
+    def keys(self) -> Iterable[Any]:
+        return (self.key,)
+
+    def pairs(self, of: Callable[[Any], Any] = _itself) -> Iterable[tuple[Any, Any]]:
+        return ((self.expected, item_at(of(self.owner), self.key)),)
 
     def found(self) -> Any:
         return item_at(self.owner, self.key)
@@ -368,7 +420,7 @@ class FieldGuard(EntryGuard):
 
 
 @dataclass(slots=True, eq=False)
-class ContentsGuard(Guard):
+class ContentsGuard(PlaceGuard):
     """All entries of a list, deque, dict or set, and their order.
 
     Attributes:
@@ -377,14 +429,32 @@ class ContentsGuard(Guard):
         was_handed: whether code that isn't followed may have read the container.
     """
 
-    owner: Any
     apart: Set[Any] = frozenset()
-    holder: Any = None
     was_valued: bool = False
     was_handed: bool = False
 
     def found(self) -> Any:
         return copy_of(self.owner)
+
+    def shown(self) -> Iterable[Any]:
+        return self.expected.values() if isinstance(self.expected, dict) else self.expected
+
+    def keys(self) -> Iterable[Any]:
+        return () if isinstance(self.expected, list) else self.expected
+
+    def pairs(self, of: Callable[[Any], Any] = _itself) -> Iterable[tuple[Any, Any]]:
+        was, now = self.expected, copy_of(of(self.owner))
+        if isinstance(was, dict):
+            return [(x, now[key]) for key, x in was.items() if key in now]
+        is_list = isinstance(was, list) and len(was) == len(now)
+        return zip(was, now, strict=True) if is_list else ()
+
+    def follow(self, of: Callable[[Any], Any]) -> None:
+        self.owner = of(self.owner)
+        if isinstance(self.expected, dict):
+            self.expected = {key: of(x) for key, x in self.expected.items()}
+        elif isinstance(self.expected, list):
+            self.expected = [*map(of, self.expected)]
 
     def holds(self) -> bool:
         owner, expected = self.owner, self.expected
@@ -467,6 +537,9 @@ class ArrayGuard(Guard):
         except IndexError:
             return ABSENT
 
+    def looked_into(self) -> Sequence[Any]:
+        return (self.owner,)
+
     def failure(self) -> str:
         return f"{self.path}: the contents of the array changed"
 
@@ -482,8 +555,22 @@ class AnswerGuard(Guard):
     ask: Callable[..., Any]
     args: tuple[Any, ...] = ()
 
-    def __post_init__(self) -> None:
-        self.args = _Asked(self.args)
+    def looked_into(self) -> Sequence[Any]:
+        return self.args
+
+    def shown(self) -> Iterable[Any]:
+        return (self.expected, *self.args)
+
+    def keys(self) -> Iterable[Any]:
+        return (self.ask,)
+
+    def pairs(self, of: Callable[[Any], Any] = _itself) -> Iterable[tuple[Any, Any]]:
+        if self.ask not in (getattr, value_in):
+            return ()
+        return ((self.expected, AnswerGuard("", None, self.ask, (*map(of, self.args),)).found()),)
+
+    def follow(self, of: Callable[[Any], Any]) -> None:
+        self.args, self.expected = (*map(of, self.args),), of(self.expected)
 
     def found(self) -> Any:
         try:
@@ -498,12 +585,6 @@ class AnswerGuard(Guard):
         if self.ask is layout_of:  # numbers, which are compared at each call
             return bool(layout_of(*self.args) == self.expected)
         return is_same(self.found(), self.expected, by_content=self.ask is not value_in)
-
-
-class _Asked(tuple[Any, ...]):
-    """A tuple made by `frozen`, as told apart from the user's tuples."""
-
-    __slots__ = ()
 
 
 # An array's layout, which the user may set in place.
@@ -554,6 +635,12 @@ class TensorGuard(Guard):
         base = self.tensor._base  # a write to it changes a view
         for tensor in (self.tensor, self.tensor if base is None else base):
             epoch.watched[id(tensor)] = tensor
+
+    def looked_into(self) -> Sequence[Any]:
+        return (self.tensor,)
+
+    def keys(self) -> Iterable[Any]:
+        return self.hooks.values()
 
     def holds(self) -> bool:
         tensor = self.tensor

@@ -16,13 +16,12 @@ from typing import Any
 import numpy as np
 
 from lucid.compiler.guards.guard import ABSENT, item_at
-from lucid.compiler.inputs.objects import SCALARS, data_of, kind_of_items
+from lucid.compiler.inputs.objects import SCALARS, kind_of_items, walk
 from lucid.compiler.inputs.scalars import Formula, is_live, is_whole
 from lucid.ir.classes import isinstance
 from lucid.ir.types import DType, f64, has_dtype, i64
 from lucid.tensor.core import TensorCore
 from lucid.tensor.tensor import Tensor
-from lucid.tensor.tree import flatten
 
 HOLDERS = (list, tuple, deque, dict)
 OF_ITEMS: dict[type | None, DType] = {int: i64, float: f64}
@@ -97,11 +96,7 @@ def is_data(value: Any) -> bool:
 
 def leaves_of(value: Any) -> list[Any]:
     """What is in containers and objects of plain data."""
-    found: list[Any] = []
-    for leaf in flatten(value)[0]:
-        attributes = data_of(leaf)
-        found += [leaf] if attributes is None else leaves_of([*attributes.values()])
-    return found
+    return [leaf for _, leaf, is_leaf in walk(value, "", set()) if is_leaf]
 
 
 def _is_array(leaf: Any) -> bool:

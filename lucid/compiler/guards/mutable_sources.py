@@ -294,19 +294,14 @@ def live_sources(guards: Sequence[Iterable[Guard]]) -> Iterator[MutableSource]:
             source = _grown(guard) or _moved(guard)
             if source is None:
                 continue
-            expected = guard.expected
-            if isinstance(source, ChangingArray):
-                before[source.identity].add(str(number))
-                if len(before[source.identity]) > 1:
-                    yield source
-                continue
+            expected, is_array = guard.expected, isinstance(source, ChangingArray)
             is_state = isinstance(source, GrowingList) or source.identity in bound
-            if is_state or not is_number(expected):
+            if not is_array and (is_state or not is_number(expected)):
                 yield source
                 continue
-            before[source.identity].add(repr(expected))
+            before[source.identity].add(str(number) if is_array else repr(expected))
             if len(before[source.identity]) > 1 or type(expected) is float:
-                yield DynamicNumber(source)
+                yield source if is_array else DynamicNumber(source)
 
 
 def _of_entries(guard: Guard) -> Sequence[Guard]:
@@ -318,7 +313,9 @@ def _of_entries(guard: Guard) -> Sequence[Guard]:
         return [guard]
     text = "{}[{!r}]" if holder is None else "{}.{}"
     return [
-        EntryGuard(text.format(guard.path, key), value, owner, key, holder, gated=guard.gated)
+        EntryGuard(
+            text.format(guard.path, key), value, owner, key, holder=holder, gated=guard.gated
+        )
         for key, value in guard.changed()
     ]
 

@@ -106,7 +106,7 @@ class Reads(Collector):
                     self._special(owner, "__getattr__")
         elif isinstance(owner, super):
             found = owner
-            self._load_from_bases(found.__self_class__, found.__thisclass__, name)
+            self._load_from_class(found.__self_class__, name, found.__thisclass__)
         elif isinstance(owner, TensorCore):
             self.tensor(path, owner)
             if id(owner) in self.given_tensors:
@@ -200,18 +200,15 @@ class Reads(Collector):
         elif computes is ABSENT and has_slots:
             self.answer(place, getattr, owner, name, None)
 
-    def _load_from_class(self, kind: type, name: str) -> Any:
-        """What the class has for a name, unbound; ABSENT for nothing."""
-        return self._load_along(kind.__mro__, kind, name)
+    def _load_from_class(self, kind: type, name: str, above: type | None = None) -> Any:
+        """What the class has for a name, unbound; ABSENT for nothing.
 
-    def _load_from_bases(self, kind: type, above: type, name: str) -> Any:
-        order = kind.__mro__
-        return self._load_along(order[order.index(above) + 1 :], kind, name)
-
-    def _load_along(self, bases: Sequence[type], kind: type, name: str) -> Any:
+        above: of its bases only those behind this one are asked.
+        """
         if not kind.__flags__ & _IS_IMMUTABLE:
             self.field(f"{kind.__name__}.__mro__", kind, "__mro__")
-        for base in bases:
+        order = kind.__mro__
+        for base in order if above is None else order[order.index(above) + 1 :]:
             found = vars(base).get(name, ABSENT)
             if not base.__flags__ & _IS_IMMUTABLE:
                 self.entry(f"{base.__name__}.{name}", ClassAttributes(base), name)
@@ -224,7 +221,7 @@ class Reads(Collector):
     def load_super(self, above: Any, owner: Any, name: str) -> None:
         kind = owner if isinstance(owner, type) else type(owner)
         if isinstance(above, type) and above in kind.__mro__:
-            self._load_from_bases(kind, above, name)
+            self._load_from_class(kind, name, above)
             if not isinstance(owner, type):
                 self.load_attribute(owner, "__class__")
 

@@ -22,9 +22,8 @@ from lucid.compiler.guards.collector import Substitutes
 from lucid.compiler.guards.events import listening
 from lucid.compiler.guards.guard import (
     ArrayGuard,
-    ContentsGuard,
-    EntryGuard,
     Guard,
+    PlaceGuard,
     TensorGuard,
     closure_of,
     instance_dict,
@@ -42,7 +41,7 @@ from lucid.tensor.storage import Storage
 _CONTAINERS = (list, tuple, set, frozenset, deque)
 _LOGS = frozenset({"debug", "info", "warning", "warn", "error", "exception", "critical", "log"})
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType)
-_KINDS = (EntryGuard, ContentsGuard, ArrayGuard)
+_KINDS = (PlaceGuard, ArrayGuard)
 
 
 class Surroundings:

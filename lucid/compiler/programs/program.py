@@ -943,7 +943,7 @@ class Program:
             return
         if self.gradients.are_promised and not self.gradients.is_kept:
             return
-        if not self.guards.hold_again():
+        if self.guards.gated_failure() is not None:  # the call may have moved the epoch
             return
         is_measured()  # which may compile: no other step is to wait for that
         with lock:  # one that threads run is never replaced: it would end under them

@@ -29,15 +29,14 @@ from lucid.compiler.guards.following import (
     held_apart,
     held_by,
     is_known_by_place,
-    looked_into,
 )
 from lucid.compiler.guards.guard import (
     AnswerGuard,
     Attributes,
     ContentsGuard,
-    EntryGuard,
     FieldGuard,
     Guard,
+    PlaceGuard,
     Progress,
     TensorGuard,
     closure_of,
@@ -413,11 +412,11 @@ def works_with(guards: Iterable[Guard]) -> set[int]:
     """The identities of the objects that guards look at."""
     found: set[int] = set()
     for guard in guards:
-        found.update(map(id, looked_into(guard)))
-        if isinstance(guard, TensorGuard):
-            found.update((id(guard.tensor), id(guard.tensor._storage)))
-        elif isinstance(guard, AnswerGuard) or not isinstance(guard.expected, (list, dict)):
+        found.update(map(id, guard.looked_into()))
+        if not isinstance(guard.expected, (list, dict)):
             found.add(id(guard.expected))
+        if isinstance(guard, TensorGuard):
+            found.add(id(guard.tensor._storage))
     return found
 
 
@@ -427,13 +426,10 @@ def replaced(guards: Iterable[Guard], images: Images) -> Iterator[tuple[Any, Any
     Gives what was there and what is.
     """
     for guard in guards:
-        pairs: Iterable[tuple[Any, Any]] = ()
-        if isinstance(guard, EntryGuard) and type(guard) is not FieldGuard:
-            pairs = ((guard.expected, guard.found()),)
-        elif isinstance(guard, ContentsGuard) and not isinstance(guard.owner, set):
-            pairs = ((was, item_at(guard.owner, key)) for key, was in guard.changed())
-        for was, now in pairs:
+        if isinstance(guard, FieldGuard) or not isinstance(guard, PlaceGuard):
+            continue
+        for was, now in guard.pairs():
             if was is now or type(was) is not type(now) or not holds_parts(was):
                 continue
-            if all(images.of(x) is x for x in looked_into(guard)):
+            if all(images.of(x) is x for x in guard.looked_into()):
                 yield was, now

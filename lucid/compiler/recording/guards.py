@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lucid.compiler.guards.following import Images, Places, has_another, looked_into
+from lucid.compiler.guards.following import Images, Places, has_another
 from lucid.compiler.guards.guard import Guard, asked_of, brief, identities_of
 from lucid.compiler.guards.moving_entries import MovingEntry
 from lucid.compiler.guards.mutable_sources import MutableSource, follow
@@ -85,7 +85,7 @@ class Guards:
             or self._failure_of_gradients(call)
             or self._failure_of_state(call)
             or ("arguments: one is changed by another name" if self.shares(held) else None)
-            or self._gated_failure()
+            or self.gated_failure()
         )
 
     def follow(
@@ -195,20 +195,16 @@ class Guards:
         if effects is None:
             return set(), set(), set()
         bound, changed = effects.bound_elsewhere, effects.bound_in_arguments
-        read = {id(x) for guard in self.guards for x in looked_into(guard)} if changed else set()
+        read = {id(x) for guard in self.guards for x in guard.looked_into()} if changed else set()
         return bound, changed, bound | read | {source.identity[0] for source in self.sources}
 
-    def _gated_failure(self) -> str | None:
+    def gated_failure(self) -> str | None:
         """The failure of a gated guard; these are compared when the epoch has moved."""
         now = epoch.count
         failure = None if now == self.epoch else self._failure_in(self.gated)
         if failure is None:
             self.epoch = now  # this very object: native code compares addresses
         return failure
-
-    def hold_again(self) -> bool:
-        """Whether gated guards hold after a call, which may have moved the epoch."""
-        return self._gated_failure() is None
 
     def follow_epoch(self, before: int) -> None:
         """Take note that binding places, which can't break guards, has moved the epoch."""

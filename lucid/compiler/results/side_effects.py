@@ -18,7 +18,6 @@ import numpy as np
 
 from lucid.compiler.guards.argument_sources import ArgumentSource
 from lucid.compiler.guards.calls import GuardCollector
-from lucid.compiler.guards.following import shows
 from lucid.compiler.guards.guard import (
     CONTENTS,
     ContentsGuard,
@@ -345,7 +344,7 @@ class SideEffects:
             number = None if place is None else places.get(place.identity)
             if place is None or number is None or id(owner) in kept:
                 continue
-            final, showing = finals[number], [x for x in guards if shows(x, owner)]
+            final, showing = finals[number], [x for x in guards if _shows(x, owner)]
             is_made = type(final) is LateOutput or type(final) is BuiltContainer
             if not is_made or finals.count(final) > 1:
                 continue
@@ -398,16 +397,17 @@ class SideEffects:
                 window.move(finals[window.final])
 
 
+def _shows(guard: Guard, thing: object) -> bool:
+    """Whether a guard looks into an object, or compares it by identity."""
+    return any(x is thing for x in (*guard.looked_into(), *guard.shown()))
+
+
 def _is_of_place(guard: Guard, place: MutableSource, found: Any) -> bool:
     """Whether a guard is of a place or its container, and expects a list there and nowhere else."""
     if isinstance(guard, ContentsGuard):
-        parts = guard.expected
-        entries = [*parts.values()] if isinstance(parts, dict) else parts
-        is_there = guard.owner is place.owner and item_at(parts, place.key) is found
-        return is_there and sum(x is found for x in entries) == 1
-    if not isinstance(guard, EntryGuard):
-        return False
-    return identity_of(guard.owner, guard.key) == place.identity
+        is_there = guard.owner is place.owner and item_at(guard.expected, place.key) is found
+        return is_there and sum(x is found for x in guard.shown()) == 1
+    return isinstance(guard, EntryGuard) and identity_of(guard.owner, guard.key) == place.identity
 
 
 def _is_given(source: MutableSource) -> bool:

@@ -137,7 +137,7 @@ class GrowingView(LateSequence):
                 seen(self.size_at_start)
             return entry
         if not is_number(entry):
-            self.collector.guard_entry(text, owner, at)
+            self.collector.value(self.collector.guard_entry(text, owner, at).expected, text, owner)
             return entry
         kind, text = type(entry), f"{text} at the start"
         self.recorder.guard_value(f"type({text})", lambda: type(item_at(source.owner, at)), kind)
