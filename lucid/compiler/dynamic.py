@@ -92,6 +92,7 @@ class Dynamic:
         fixed: places that change, and that are guarded all the same.
         opened: axes of open sizes; closed: those of them that must be known; least: the least open
             size of axes, where it isn't the usual one.
+        at_once: lines of calls that can't follow the native step.
         lengths: the first lengths of ranges with live bounds.
     """
 
@@ -114,6 +115,7 @@ class Dynamic:
         self.opened: set[OpenAxis] = set()
         self.closed: set[OpenAxis] = set()
         self.least: dict[OpenAxis, int] = {}
+        self.at_once: set[Location | None] = set()
         self.lengths: dict[tuple[Location | None, int], int] = {}
         self._any_size = (0, 0), False  # of how many axes; whether some are of arguments
         self._lists: list[tuple[Any, list[Any]]] = []  # of numbers, of the last trace's call
@@ -169,6 +171,7 @@ class Dynamic:
             undo=undo,
             exact=self.exact,
             may_open=self.may_open,
+            at_once=self.at_once,
             lengths=self.lengths,
             least=self.least,
             types=self._types_seen(programs) if self.opened else (),

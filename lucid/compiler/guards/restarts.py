@@ -48,6 +48,7 @@ class Known:
         lengths: first lengths of ranges with live bounds in an index, by line and place there.
         looked_at: lines whose indices must be exact; taken: lines where the running trace takes
             data from a container by a live index.
+        at_once: lines of calls that could follow the native step, but whose effects the step uses.
         shared: lines whose `numpy()` is of constants, on memory that the step writes or keeps.
         lists: list arguments that the running trace reads live; exact: those that none may.
         opened: axes whose sizes differ from call to call; closed: those of them whose sizes must
@@ -74,6 +75,7 @@ class Known:
     unrolled: set[Location | None] = field(default_factory=set)
     looked_at: set[Location | None] = field(default_factory=set)
     taken: set[Location | None] = field(default_factory=set)
+    at_once: set[Location | None] = field(default_factory=set)
     shared: set[Location | None] = field(default_factory=set)
     lists: set[str] = field(default_factory=set)
     exact: set[str] = field(default_factory=set)

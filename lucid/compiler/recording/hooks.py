@@ -258,16 +258,21 @@ def tell(
     args: Sequence[Any],
     what: str,
     changes: Sequence[tuple[dict[str, Any], str]],
-) -> None:
+    may_be_traced: bool,
+) -> bool:
     """Call a function after each call of the step that is being traced, with that call's values.
 
     what: its name, for messages.
-    changes: entries that it sets. The step can't bind them before this, nor read them afterwards.
+    changes: entries that it sets. Where the step has bound one, or a trace of it has found that it
+        uses one afterwards, nothing is done, and the caller is to call the function at once.
+    may_be_traced: whether the function can be called in a trace.
+
+    Returns whether it will be called.
     """
     recorder = running.recorder
-    assert recorder is not None, "tell is for traces"
-    _refuse_bound(recorder, what, changes)
-    recorder.foreseen.tell(function, args, what, changes)
+    return recorder is not None and recorder.foreseen.tell(
+        function, args, what, changes, may_be_traced
+    )
 
 
 def _refuse_bound(
