@@ -86,6 +86,7 @@ from lucid.compiler.recording.late.texts import (
     asked,
     entry_of,
     holds,
+    is_early_text,
     is_in_text,
     is_number_or_text,
     is_written_by_python,
@@ -364,6 +365,8 @@ class StandInFunctions:
         if function is len and isinstance(only, (TensorCore, LateArray)) and only.ndim:
             size = (only.value if type(only) is LateArray else only)._type.shape[0]
             return (lambda _: self._exits.shown(size)) if is_open(size) else function
+        if function is len and is_early_text(only):
+            return lambda text: self._recorder.parts_of(text, list, ()).length
         if function is len and is_heard(getattr(type(only), "__len__", None)):
             self._collector.measure(only)
             return type(only).__len__
@@ -449,6 +452,8 @@ class StandInFunctions:
     def rounds(self, things: Any) -> Iterator[Any] | None:
         """What a loop is to go over instead, so that perhaps one of its rounds is recorded."""
         at = self._collector.at
+        if is_early_text(things):
+            things = self._recorder.parts_of(things, list, ())
         found = None if at is None else iterable_of(things, self._exits)
         if at is not None and stands_for_list(things) and things.is_early:
             instead = for_each(things, self._recorder.loops, *at)
