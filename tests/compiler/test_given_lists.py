@@ -14,6 +14,7 @@ import lucid
 from lucid import nn
 
 WORDS = {f"w{i}": i for i in range(40)}
+CHARACTERS = {c: i for i, c in enumerate("w 0123456789")}
 EMBEDDING = lucid.arange(120).float().reshape(40, 3)
 LENGTHS = (7, 6, 12, 5, 6, 30, 9, 2, 8)
 
@@ -462,6 +463,13 @@ def test_lists_have_any_length_behind_a_call_that_runs_op_by_op_for_another_reas
     assert len(step.stats.eager_reasons) == 1
 
 
+def in_pairs(text: str) -> lucid.Tensor:
+    h = lucid.zeros(3)
+    for before, after in zip(text, text[1:]):  # noqa: RUF007, B905
+        h = lucid.tanh(h + EMBEDDING[CHARACTERS[before]]) * EMBEDDING[CHARACTERS[after]]
+    return h
+
+
 # What steps make of a text whose words or characters they look up, or count.
 OF_TEXTS: dict[str, Callable[[str], Any]] = {
     "words": lambda text: EMBEDDING[prepare_sequence(text.split(), WORDS)].mean(0),
@@ -474,6 +482,7 @@ OF_TEXTS: dict[str, Callable[[str], Any]] = {
     "two parts": lambda text: (
         lucid.tensor([ord(c) for c in text[1:]]) - lucid.tensor([ord(c) for c in text[:-1]])
     ),
+    "pairs in a loop": in_pairs,
     "how long it is": lambda text: lucid.zeros(len(text)) + EMBEDDING[0, 0],
 }
 

@@ -516,7 +516,10 @@ class StandInFunctions:
     ) -> LateIterable | None:
         """What stands for something to go over, as far as only a call knows how long it is."""
         at = self._collector.at
-        if function not in MAKERS or at is None or not holds(args, may_be_iterable):
+        if function not in MAKERS or at is None:
+            return None
+        args = [self._recorder.parts_of(x, list, ()) if is_early_text(x) else x for x in args]
+        if not holds(args, may_be_iterable):
             return None
         is_looped = loop_behind(*at) is not None
         return iterable_made(function, args, kwargs, self._exits, is_looped=is_looped)
