@@ -482,6 +482,9 @@ OF_TEXTS: dict[str, Callable[[str], Any]] = {
     "two parts": lambda text: (
         lucid.tensor([ord(c) for c in text[1:]]) - lucid.tensor([ord(c) for c in text[:-1]])
     ),
+    "joined lists": lambda text: EMBEDDING[
+        lucid.tensor([] + [WORDS[w] for w in text.split()] + [1])
+    ],
     "pairs in a loop": in_pairs,
     "how long it is": lambda text: lucid.zeros(len(text)) + EMBEDDING[0, 0],
 }
