@@ -24,8 +24,11 @@ _FOLLOWED = tuple(
     os.path.join(_STANDARD, name)
     for name in ("collections", "contextlib.py", "copy.py", "dataclasses.py", "functools.py")
     + ("configparser.py", "reprlib.py", "statistics.py")
-) + ("<frozen _collections_abc>", os.path.join(LIBRARY, "utils", "data.py"))
-_EDGE = os.path.join(LIBRARY, "ir", "frames.py")  # by which users call the library
+) + ("<frozen _collections_abc>",)
+_FOLLOWED += tuple(
+    os.path.join(LIBRARY, *x) for x in (("utils", "data.py"), ("optim", "plateau.py"))
+)
+EDGE = os.path.join(LIBRARY, "ir", "frames.py")  # by which users call the library
 
 PRINT = print  # Python's own, where a program replaces `builtins.print` later
 LIBRARYS_ATTRIBUTES = ("_compiled_", "_kept_accumulator")  # of users' objects: methods and hooks
@@ -78,7 +81,7 @@ def is_called_by_followed(
     also: the library's code that calls the user's for the user.
     """
     caller: types.FrameType | None = frame
-    while caller is not None and caller.f_code.co_filename.startswith((*_FOLLOWED, _EDGE)):
+    while caller is not None and caller.f_code.co_filename.startswith((*_FOLLOWED, EDGE)):
         caller = caller.f_back
     if caller is None:
         return False

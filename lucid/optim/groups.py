@@ -16,8 +16,9 @@ from typing import Any, ClassVar, Protocol, Self, cast
 import numpy as np
 
 from lucid.compiler.recording import hooks
-from lucid.tensor.context import epoch
-from lucid.tensor.core import TensorCore
+from lucid.tensor.context import epoch, within
+from lucid.tensor.core import TensorCore, constant
+from lucid.tensor.writing import write_
 
 SWITCHES = ("momentum", "dampening", "weight_decay")  # what takes no part when it is 0
 
@@ -410,3 +411,19 @@ def _entry(values: dict[str, Any]) -> StateEntry:
     entry.trace = hooks.running_trace()
     dict.update(entry, values)
     return entry
+
+
+def rate_of(group: ParamGroup, key: str = "lr") -> Any:
+    """A group's learning rate; of one that is a tensor, a copy."""
+    rate = group.raw(key)
+    return rate.detach().clone() if isinstance(rate, TensorCore) else rate
+
+
+def set_rate(group: ParamGroup, rate: Any) -> None:
+    """Set a group's learning rate; one that is a tensor is written in place."""
+    present = group.raw("lr")
+    if isinstance(present, TensorCore):
+        new = rate if isinstance(rate, TensorCore) else constant(rate, present.dtype)
+        within({"grad_enabled": False}, write_, present, new)
+    else:
+        group["lr"] = rate

@@ -34,12 +34,10 @@ from lucid.ir.errors import ArgumentError, MissingRuleError, OptionError
 from lucid.ir.location import warn
 from lucid.ir.whose_code import is_librarys
 from lucid.nn.naming import NamingError, trace_name, variable_name
-from lucid.optim.groups import ParamGroup
+from lucid.optim.groups import rate_of, set_rate
 from lucid.optim.optimizer import Optimizer
-from lucid.tensor.context import within
-from lucid.tensor.core import constant
+from lucid.optim.plateau import Plateau
 from lucid.tensor.tensor import Tensor
-from lucid.tensor.writing import write_
 
 __all__ = [
     "ChainedScheduler", "ConstantLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts",
@@ -56,22 +54,6 @@ def check_optimizer(optimizer: object) -> None:
         raise ArgumentError(
             f"{optimizer.__class__.__name__} is not an Optimizer\nhint: pass the optimizer first"
         )
-
-
-def rate_of(group: ParamGroup, key: str = "lr") -> Any:
-    """A group's learning rate; of one that is a tensor, a copy."""
-    rate = group.raw(key)
-    return rate.detach().clone() if isinstance(rate, Tensor) else rate
-
-
-def set_rate(group: ParamGroup, rate: Any) -> None:
-    """Set a group's learning rate; one that is a tensor is written in place."""
-    present = group.raw("lr")
-    if isinstance(present, Tensor):
-        new = rate if isinstance(rate, Tensor) else constant(rate, present.dtype)
-        within({"grad_enabled": False}, write_, present, new)
-    else:
-        group["lr"] = rate
 
 
 def per_group(name: str, value: Any, count: int) -> list[Any]:
@@ -889,7 +871,7 @@ _SCALES: dict[str, tuple[Callable[[float, float], float], str]] = {
 _NOTED = ("last_epoch", "best", "num_bad_epochs", "cooldown_counter", "_last_lr", "min_lrs")
 
 
-class ReduceLROnPlateau(LRScheduler):
+class ReduceLROnPlateau(Plateau, LRScheduler):  # type: ignore[misc]  # another `step`
     """Multiply by `factor` when the metric has not become better for more than `patience` epochs.
 
     Args:
@@ -940,59 +922,14 @@ class ReduceLROnPlateau(LRScheduler):
         self.num_bad_epochs = 0
         self._last_lr = self._rates()
 
-    def step(self, metrics: SupportsFloat, epoch: int | None = None) -> None:  # type: ignore[override]
-        """Take note of an epoch's metric. In a compiled step that is done after each call.
-
-        Where the step reads later what this sets, Python finds that out within each call.
-        """
-        if hooks.is_tracing():
-            value = metrics.item() if isinstance(metrics, Tensor) else metrics
-            changes = [(group, "lr") for group in self.optimizer.param_groups]
-            own = [(vars(self), key) for key in _NOTED]
-            hooks.foreseen().tell(
-                self._take, (value, epoch), "ReduceLROnPlateau.step()", changes + own
-            )
-        else:
-            self._take(float(metrics), epoch)
-
-    def _take(self, metric: float, epoch: int | None) -> None:
-        current = float(metric)
-        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
-        if self._is_better(current):
-            self.best, self.num_bad_epochs = current, 0
-        else:
-            self.num_bad_epochs += 1
-        if self.in_cooldown:
-            self.cooldown_counter -= 1
-            self.num_bad_epochs = 0
-        if self.num_bad_epochs > self.patience:
-            self._reduce()
-            self.cooldown_counter, self.num_bad_epochs = self.cooldown, 0
-        self._last_lr = self._rates()
-
-    @property
-    def in_cooldown(self) -> bool:
-        hooks.reads(vars(self), "cooldown_counter")
-        return self.cooldown_counter > 0
-
-    def _is_better(self, current: float) -> bool:
-        sign = 1.0 if self.mode == "max" else -1.0
-        if self.threshold_mode == "rel":
-            limit = self.best * (1.0 + sign * self.threshold)
-        else:
-            limit = self.best + sign * self.threshold
-        return current > limit if self.mode == "max" else current < limit
-
-    def _reduce(self) -> None:
-        groups = self.optimizer.param_groups
-        if self.default_min_lr is not None:
-            self.min_lrs = [self.default_min_lr] * len(groups)
-        self._check_count(len(self.min_lrs))
-        for group, lowest in zip(groups, self.min_lrs, strict=True):
-            before = float(rate_of(group))
-            after = max(before * self.factor, lowest)
-            if before - after > self.eps:
-                set_rate(group, after)
+    def _is_deferred(self, metrics: SupportsFloat, epoch: int | None) -> bool:
+        if not hooks.is_tracing():
+            return False
+        groups, what = self.optimizer.param_groups, "ReduceLROnPlateau.step()"
+        changes = [(group, "lr") for group in groups] + [(vars(self), key) for key in _NOTED]
+        has_numbers = not any(isinstance(group.raw("lr"), Tensor) for group in groups)
+        metric = metrics.item() if isinstance(metrics, Tensor) else metrics
+        return hooks.foreseen().tell(self._take, (metric, epoch), what, changes, has_numbers)
 
 
 class _Composed(LRScheduler):

@@ -21,7 +21,8 @@ from lucid.functions.border import constructors_at_border, explain_calls
 from lucid.ir.errors import ArgumentError, OptionError, ShapeError
 from lucid.nn.modules.batchnorm import _BatchNorm
 from lucid.nn.modules.module import Module
-from lucid.optim.lr_scheduler import LRScheduler, rate_of
+from lucid.optim.groups import rate_of
+from lucid.optim.lr_scheduler import LRScheduler
 from lucid.optim.optimizer import Optimizer
 from lucid.tensor.tensor import Tensor
 

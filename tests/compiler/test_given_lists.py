@@ -14,6 +14,7 @@ import lucid
 from lucid import nn
 
 WORDS = {f"w{i}": i for i in range(40)}
+CHARACTERS = {c: i for i, c in enumerate("w 0123456789")}
 EMBEDDING = lucid.arange(120).float().reshape(40, 3)
 LENGTHS = (7, 6, 12, 5, 6, 30, 9, 2, 8)
 
@@ -460,3 +461,62 @@ def test_lists_have_any_length_behind_a_call_that_runs_op_by_op_for_another_reas
         step([ids(length), ids(length + number % 3 + 1)])
     assert step.stats.traces <= 5
     assert len(step.stats.eager_reasons) == 1
+
+
+def in_pairs(text: str) -> lucid.Tensor:
+    h = lucid.zeros(3)
+    for before, after in zip(text, text[1:]):  # noqa: RUF007, B905
+        h = lucid.tanh(h + EMBEDDING[CHARACTERS[before]]) * EMBEDDING[CHARACTERS[after]]
+    return h
+
+
+# What steps make of a text whose words or characters they look up, or count.
+OF_TEXTS: dict[str, Callable[[str], Any]] = {
+    "words": lambda text: EMBEDDING[prepare_sequence(text.split(), WORDS)].mean(0),
+    "words with a default": lambda text: lucid.tensor(
+        [WORDS.get(w.strip(), 0) for w in text.lower().split(" ")]
+    ),
+    "lines": lambda text: lucid.tensor([WORDS.get(w, 0) for w in text.splitlines()]),
+    "characters": lambda text: EMBEDDING[lucid.tensor(["w 0123456789".index(c) for c in text])],
+    "all but one": lambda text: EMBEDDING[lucid.tensor([ord(c) % 40 for c in text[:-1]])].sum(0),
+    "two parts": lambda text: (
+        lucid.tensor([ord(c) for c in text[1:]]) - lucid.tensor([ord(c) for c in text[:-1]])
+    ),
+    "joined lists": lambda text: EMBEDDING[
+        lucid.tensor([] + [WORDS[w] for w in text.split()] + [1])
+    ],
+    "pairs in a loop": in_pairs,
+    "how long it is": lambda text: lucid.zeros(len(text)) + EMBEDDING[0, 0],
+}
+
+
+@pytest.mark.parametrize("use", OF_TEXTS)
+def test_words_and_characters_of_a_text_need_one_program(agree: Any, use: str) -> None:
+    def scenario(compile: Callable[[Any], Any]) -> Any:
+        step = compile(OF_TEXTS[use])
+        return [step(" ".join(words(size))) for size in (*LENGTHS, *LENGTHS)]
+
+    (step,) = agree(scenario)
+    assert step.stats.traces <= 4 and not step.stats.eager_reasons
+
+
+# What steps ask of a text for which they need its words themselves.
+IN_TEXTS: dict[str, Callable[[str], Any]] = {
+    "the first word": lambda text: text.split()[0],
+    "a word in it": lambda text: "w3" in text.split(),
+    "sorted words": lambda text: sorted(text.split()),
+    "no more than one split": lambda text: text.split(" ", 1),
+    "by keyword": lambda text: text.split(sep="w"),
+    "some characters": lambda text: [c for c in text if c.isdigit()],
+    "a condition": lambda text: sum(2 if w == "w3" else 1 for w in text.split()),
+    "pairs": lambda text: [*itertools.pairwise(text)],
+}
+
+
+@pytest.mark.parametrize("use", IN_TEXTS)
+def test_a_step_that_needs_the_words_of_a_text_is_specialized_on_it(agree: Any, use: str) -> None:
+    def scenario(compile: Callable[[Any], Any]) -> Any:
+        step = compile(lambda x, text: (x + len(text), IN_TEXTS[use](text)))
+        return [step(lucid.ones(2), " ".join(words(size))) for size in (*LENGTHS[:4], *LENGTHS)]
+
+    agree(scenario)

@@ -368,7 +368,7 @@ AFTER_PLATEAUS: dict[str, Callable[..., Any]] = {
 
 @pytest.mark.parametrize("as_number", [True, False])
 @pytest.mark.parametrize("use", AFTER_PLATEAUS)
-def test_what_a_plateau_leaves_is_used_later_op_by_op(use: str, as_number: bool) -> None:
+def test_what_a_plateau_leaves_is_used_later_in_the_step(use: str, as_number: bool) -> None:
     read = AFTER_PLATEAUS[use]
 
     def scenario(compile: Callable[[Any], Any]) -> Any:
@@ -396,9 +396,28 @@ def test_what_a_plateau_leaves_is_used_later_op_by_op(use: str, as_number: bool)
 
     step, found = scenario(lucid.compile)
     assert found == scenario(lambda function: function)[1]
-    assert len(step.stats.eager_reasons) == 8
+    assert step.stats.traces <= 6
+    if use != "another schedule that nobody asks":  # which begins with what a branch has set
+        assert not step.stats.eager_reasons
+
+
+def test_a_rate_that_is_a_tensor_is_read_after_a_plateau_op_by_op() -> None:
+    def scenario(compile: Callable[[Any], Any]) -> Any:
+        w = lucid.full((2,), 4.0).requires_grad_()
+        opt = optim.SGD([w], lr=lucid.tensor(0.4))
+        plateau = schedules.ReduceLROnPlateau(opt, patience=0, factor=0.5)
+
+        @compile
+        def step(x: lucid.Tensor) -> list[float]:
+            plateau.step((w * x).sum())
+            return plateau.get_last_lr()
+
+        return step, [[rate.item() for rate in step(lucid.tensor(x))] for x in (1.0, 2.0, 3.0)]
+
+    step, found = scenario(lucid.compile)
+    assert found == scenario(lambda function: function)[1]
     why = "after ReduceLROnPlateau.step(), which takes place after the native step"
-    assert all(why in reason for reason in step.stats.eager_reasons)
+    assert why in step.stats.eager_reasons[0]
 
 
 def test_a_plateau_between_two_schedules() -> None:
@@ -449,7 +468,7 @@ def test_rounds_of_a_loop_train_at_the_rate_that_a_plateau_has_left() -> None:
 
     epochs, found = scenario(lucid.compile)
     assert found == scenario(lambda function: function)[1]
-    assert "it reads 'lr' after ReduceLROnPlateau.step()" in epochs.stats.eager_reasons[-1]
+    assert not epochs.stats.eager_reasons and epochs.stats.traces <= 4
 
 
 def test_running_statistics_are_computed_anew_in_a_step() -> None:

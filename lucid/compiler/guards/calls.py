@@ -65,6 +65,7 @@ from lucid.ir.errors import LucidError
 from lucid.ir.location import LIBRARY
 from lucid.ir.types import has_dtype
 from lucid.ir.whose_code import (
+    EDGE,
     LIBRARYS_ATTRIBUTES,
     NUMPY,
     PRINT,
@@ -1195,9 +1196,12 @@ def _is_of_arrays(function: Any) -> bool:
 
 
 def is_heard(function: Any) -> bool:
-    """Whether it is Python code whose instructions are followed."""
+    """Whether it is Python code whose instructions are followed, also as users call it."""
     function = part_of(function, "__func__", function)  # of a method
-    return isinstance(function, types.FunctionType) and is_followed(function.__code__)
+    if not isinstance(function, types.FunctionType):
+        return False
+    is_edge = function.__code__.co_filename == EDGE
+    return is_followed((function.__dict__["__wrapped__"] if is_edge else function).__code__)
 
 
 def written_by(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

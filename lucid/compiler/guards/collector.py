@@ -221,6 +221,8 @@ class Collector:
         identity = identity_of(owner, key)
         self.refuse_growing(path, owner)
         self._refuse_changed(path, owner, key)
+        if self.changed_later and not write:
+            self.refuse_later(owner, key)
         if identity in self._apart or (id(owner), CONTENTS) in self._apart:
             if write:
                 self._lines.setdefault(identity, here())
@@ -238,8 +240,6 @@ class Collector:
             self._appended[id(owner)] = None
             return
         self._looked_at.add(id(owner))
-        if self.changed_later:
-            self.refuse_later(owner, key)
         if guard.expected is not ABSENT:
             owner = owner.of if isinstance(owner, Attributes) else owner
             self.value(guard.expected, path, owner if holder is None else holder)

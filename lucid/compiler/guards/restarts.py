@@ -45,6 +45,7 @@ class Lasting:
             be known all the same; least: the least open size, where it isn't the usual one;
             may_open: whether more axes may be opened.
         lengths: first lengths of ranges with live bounds in an index, by line and place there.
+        at_once: lines of calls that could follow the native step, but whose effects the step uses.
     """
 
     counts: set[str] = field(default_factory=set)
@@ -56,6 +57,7 @@ class Lasting:
     least: dict[OpenAxis, int] = field(default_factory=dict)
     may_open: bool = False
     lengths: dict[tuple[Location | None, int], int] = field(default_factory=dict)
+    at_once: set[Location | None] = field(default_factory=set)
 
 
 @dataclass(eq=False)

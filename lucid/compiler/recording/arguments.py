@@ -126,8 +126,9 @@ class StandIns:
             i = next(self._floats)
             now, name = self._call.floats[i], recorder.unused_text(path)
             found = recorder.live_scalar(name, now, operator.itemgetter(i))
+            if type(now) in (*LISTS, str):
+                found.lists = frozenset({name})  # which another trace may have exactly
             if type(now) in LISTS:
-                found.lists = frozenset({name})
                 items = LateSequence.of_call(recorder, found, name)
                 recorder.collector.let_stand(found, items)  # so that it looks for lists
                 return items

@@ -10,24 +10,34 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
+from lucid.compiler.guards.collector import at_line
 from lucid.compiler.guards.events import unheard
 from lucid.compiler.guards.guard import is_number
-from lucid.compiler.guards.mutable_sources import MutableSource
 from lucid.compiler.hosts.state import Surroundings
 from lucid.compiler.inputs.objects import SCALARS, is_same
 from lucid.compiler.inputs.scalars import Number, SymScalar, is_live
 from lucid.compiler.recording.hooks import has_bound, item_of
 from lucid.compiler.recording.late.texts import tree_now
 from lucid.compiler.results.replayed_effects import Entries, ReplayedEffect, put_all
+from lucid.ir.location import here
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore
 
 if TYPE_CHECKING:
     from lucid.compiler.recording.recorder import Recorder
+    from lucid.ir.location import Location
 
 Entry = tuple[dict[str, Any], str]
+
+
+class _Told(NamedTuple):
+    """What a function's call after the native step is called, its line, and whether it must be."""
+
+    what: str
+    line: Location | None
+    may_be_traced: bool
 
 
 class Foreseen:
@@ -37,8 +47,8 @@ class Foreseen:
         self.recorder = recorder
         # By the identity of the dict and the key: the dict, what stands there, and what did before.
         self._standing: dict[tuple[int, str], tuple[dict[str, Any], Any, Any]] = {}
-        # What leaves, after the call, what follows from what the step computes.
-        self._unreadable: dict[tuple[int, str], str] = {}
+        # What leaves, after the call, what follows from what the step computes, and its line.
+        self._told: dict[tuple[int, str], _Told] = {}
 
     @unheard
     def add(self, effect: ReplayedEffect, entries: Sequence[Entry]) -> None:
@@ -47,12 +57,9 @@ class Foreseen:
         The step can't have bound them before.
         """
         self._refuse_set(effect.what, entries)
-        told = next(filter(None, (self._unreadable.get((id(x), key)) for x, key in entries)), None)
+        told = next(filter(None, (self._told.get((id(x), key)) for x, key in entries)), None)
         if told is not None:  # it begins with what only the call's end will tell
-            self.recorder.exits.op_by_op(
-                f"it calls {effect.what} after {told}, which takes place after the native step",
-                f"call {effect.what} outside of the compiled function",
-            )
+            self._give_up(told, f"it calls {effect.what}")
         self.put_back()
         self._try(effect)
         effects, collector = self.recorder.effects, self.recorder.collector
@@ -61,7 +68,7 @@ class Foreseen:
         for owner, key in entries:
             before = dict.__getitem__(owner, key)
             if not found:
-                self._refuse(owner, key, effect.what)
+                self._refuse(owner, key, partial(str, effect.what))
                 continue
             collector.expect(f"{key!r} of {effect.what}", owner, key)
             text = f"{key.lstrip('_')} after {effect.what}"
@@ -78,7 +85,7 @@ class Foreseen:
                 ]
                 standing = type(before)(numbers)
             elif not effect.is_foreseen:
-                self._refuse(owner, key, effect.what)
+                self._refuse(owner, key, partial(str, effect.what))
                 continue
             else:
                 if key in effect.anew or isinstance(before, (*SCALARS, tuple, TensorCore)):
@@ -108,22 +115,28 @@ class Foreseen:
         args: Sequence[Any],
         what: str,
         entries: Sequence[Entry],
-    ) -> None:
+        may_be_traced: bool,
+    ) -> bool:
         """Let a function be called after the call, with what the step computes.
 
-        What it leaves in some entries follows from that, so the step can't read it later, nor have
-        bound them before.
-
-        what: its name, for messages.
+        What it leaves follows from that, so a step that reads it later is traced again, in which
+        the function is called at once, as it is where the step has set an entry before. Returns
+        whether it will be called.
         """
         recorder = self.recorder
-        self._refuse_set(what, entries)
+        told = _Told(what, here(), may_be_traced)
+        is_known = told.line in recorder.at_start.at_once
+        if any(self._is_bound(*entry) for entry in entries) or is_known:
+            if may_be_traced:
+                return False
+            self._give_up(told, "it sets before, or reads later, what is set")
         for owner, key in entries:
-            self._unreadable[id(owner), key] = what
-            self._refuse(owner, key, what)
-        recorder.endings.append(partial(self._refuse_bound, what, entries))
+            self._told[id(owner), key] = told
+            self._refuse(owner, key, partial(self._give_up, told, f"it reads {key.lstrip('_')!r}"))
+        recorder.endings.append(partial(self._refuse_bound, told, entries))
         recorder.outside.say(function, *args)
         recorder.outside.deferred[-1].owners = [*{id(x): x for x, _ in entries}.values()]
+        return True
 
     def _refuse_set(self, what: str, entries: Sequence[Entry]) -> None:
         """Give up where the step has set what a function finds, and sets, after the call."""
@@ -134,20 +147,30 @@ class Foreseen:
                 f"call {what} outside of the compiled function",
             )
 
-    def _refuse_bound(self, what: str, entries: Sequence[Entry]) -> None:
+    def _refuse_bound(self, told: _Told, entries: Sequence[Entry]) -> None:
         """Give up where the step has set what a function is to set after the call."""
-        recorder, collector = self.recorder, self.recorder.collector
         for owner, key in entries:
-            if collector.has_written(owner, key) or (id(owner), key) in recorder.bound:
-                line = collector.line_of(MutableSource(key, owner, key))
-                recorder.run_op_by_op(
-                    f"it sets {key.lstrip('_')!r} after {what}, which takes place after the native "
-                    f"step{line}\nhint: call {what} outside of the compiled function"
-                )
+            if self._is_bound(owner, key):
+                self._give_up(told, f"it sets {key.lstrip('_')!r}")
 
-    def _refuse(self, owner: dict[str, Any], key: str, what: str) -> None:
+    def _is_bound(self, owner: dict[str, Any], key: str) -> bool:
+        """Whether the step has set an entry itself."""
+        is_written = self.recorder.collector.has_written(owner, key)
+        return is_written or (id(owner), key) in self.recorder.bound
+
+    def _give_up(self, told: _Told, use: str) -> NoReturn:
+        """Begin the trace again where the function may be called at once; else go op by op."""
+        use = f"{use} after {told.what}"
+        if told.may_be_traced and told.line not in self.recorder.at_start.at_once:
+            self.recorder.collector.begin_again(use, "at_once", [told.line])
+        self.recorder.run_op_by_op(
+            f"{use}, which takes place after the native step{at_line(here())}\n"
+            f"hint: call {told.what} outside of the compiled function"
+        )
+
+    def _refuse(self, owner: dict[str, Any], key: str, refuse: Callable[[], str | None]) -> None:
         """Let nobody read an entry from now on; nothing stands there."""
-        self.recorder.collector.changed_later[id(owner), key] = partial(str, what)
+        self.recorder.collector.changed_later[id(owner), key] = refuse
         _, standing, before = self._standing.pop((id(owner), key), (owner, None, None))
         if standing is not None and dict.get(owner, key) is standing:
             dict.__setitem__(owner, key, before)

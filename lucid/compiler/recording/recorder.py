@@ -7,6 +7,7 @@ import os
 import sys
 import types
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, cast
@@ -21,7 +22,7 @@ from lucid.compiler.guards.events import call, is_text_of, unheard
 from lucid.compiler.guards.mutable_sources import stands_for_list
 from lucid.compiler.guards.restarts import FunctionCall, Known
 from lucid.compiler.hosts.recording import HostRecording
-from lucid.compiler.inputs.late import now_of
+from lucid.compiler.inputs.late import Applied, now_of
 from lucid.compiler.inputs.present import evaluate
 from lucid.compiler.inputs.scalars import SymScalar, is_live, seen
 from lucid.compiler.inputs.sharing import Sharing
@@ -41,7 +42,7 @@ from lucid.compiler.recording.late.late_arrays import (
     stand_in_of,
 )
 from lucid.compiler.recording.late.late_numbers import extent_of
-from lucid.compiler.recording.late.late_sequences import repeated, rows_of
+from lucid.compiler.recording.late.late_sequences import LateSequence, repeated, rows_of
 from lucid.compiler.recording.late.moving_parts import MovingParts
 from lucid.compiler.recording.late.texts import LateText
 from lucid.compiler.recording.loops.ended_loops import EndedLoops
@@ -136,6 +137,7 @@ class Recorder(TracedMemory):
         self.scopes: list[str] = []
         self.remembered: dict[Any, Any] = {}
         self.endings: list[Callable[[], object]] = []
+        self._parts: Counter[str] = Counter()
         self.asks_for_method = False
         self.has_given_sizes = False
         self._region: Region | None = None
@@ -525,6 +527,14 @@ class Recorder(TracedMemory):
         if isinstance(items, str):
             return texts.written(operator.mul, items, count)
         return repeated(items, count)
+
+    def parts_of(self, text: LateText, function: Callable[..., Any], args: Sequence[Any]) -> Any:
+        """The list of texts that a function makes of one that a call has before its step."""
+        made = Applied(function, (text, *args))
+        shown = ", ".join([*[x.text for x in text.bases.values()], *map(repr, args)])
+        name = f"{function.__name__}({shown})"
+        self._parts[name] += 1  # another text may follow from the same ones
+        return LateSequence.of_call(self, made, f"{name}#{self._parts[name]}", item=str)
 
     def is_followed_text(self, frame: types.FrameType | None, value: Any) -> bool:
         """Whether a frame waits for the text of a value, and what it does with it is told."""

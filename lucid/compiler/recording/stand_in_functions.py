@@ -85,6 +85,7 @@ from lucid.compiler.recording.late.texts import (
     asked,
     entry_of,
     holds,
+    is_early_text,
     is_in_text,
     is_number_or_text,
     is_written_by_python,
@@ -354,6 +355,8 @@ class StandInFunctions:
         if function is len and isinstance(only, (TensorCore, LateArray)) and only.ndim:
             size = (only.value if type(only) is LateArray else only)._type.shape[0]
             return (lambda _: self._exits.shown(size)) if is_open(size) else function
+        if function is len and is_early_text(only):
+            return lambda text: self._recorder.parts_of(text, list, ()).length
         if function is len and is_heard(getattr(type(only), "__len__", None)):
             self._collector.measure(only)
             return type(only).__len__
@@ -434,6 +437,8 @@ class StandInFunctions:
     def rounds(self, things: Any) -> Iterator[Any] | None:
         """What a loop is to go over instead, so that perhaps one of its rounds is recorded."""
         at = self._collector.at
+        if is_early_text(things):
+            things = self._recorder.parts_of(things, list, ())
         found = None if at is None else iterable_of(things, self._exits)
         if at is not None and stands_for_list(things) and things.is_early:
             instead = for_each(things, self._recorder.loops, *at)
@@ -473,7 +478,10 @@ class StandInFunctions:
     ) -> LateIterable | None:
         """What stands for something to go over, as far as only a call knows how long it is."""
         at = self._collector.at
-        if function not in MAKERS or at is None or not holds(args, may_be_iterable):
+        if function not in MAKERS or at is None:
+            return None
+        args = [self._recorder.parts_of(x, list, ()) if is_early_text(x) else x for x in args]
+        if not holds(args, may_be_iterable):
             return None
         is_looped = loop_behind(*at) is not None
         return iterable_made(function, args, kwargs, self._exits, is_looped=is_looped)

@@ -476,6 +476,8 @@ class LateSequence(ListStandIn, Late):
         """A list of its entries and others."""
         if isinstance(others, PLAIN) and not stands_for_list(others):
             self.collector.iterate(others)
+            if type(others) is self.kind and not others:
+                return self[:]
         found = self._with(others, behind=behind)
         if found is not None:
             return found

@@ -127,6 +127,8 @@ def _method(name: str) -> Callable[..., Any]:
     def method(self: LateText, *args: Any, **kwargs: Any) -> Any:
         if name in _CHANGES:
             return written(function, self, *args, **kwargs)
+        if name in _PARTS and not kwargs and is_early_text(self):
+            return next(iter(self.bases.values())).recorder.parts_of(self, function, args)
         if name in _ASKS and not kwargs:
             asked = Applied(function, (self, *args))
             if all(map(is_known_before, asked.bases.values())):
@@ -143,6 +145,7 @@ _CHANGES = (
     *("removesuffix", "replace", "rjust", "rstrip", "strip", "swapcase", "title", "upper", "zfill"),
     *("__mul__", "__rmul__"),
 )
+_PARTS = ("split", "rsplit", "splitlines")
 _AS_WRITTEN = {
     "__eq__": "{0} == {1}",
     "__ne__": "{0} != {1}",
@@ -154,6 +157,11 @@ _OWN = {*vars(LateText), "__init__", "__getattribute__", "__doc__", "__setattr__
 _OWN |= {"__init_subclass__", "__subclasshook__", "__dir__"}
 for _name in set(dir(str)) - _OWN:
     setattr(LateText, _name, _method(_name))
+
+
+def is_early_text(value: object) -> bool:
+    """Whether a call has a text before its native step: an argument, or what it is made of."""
+    return type(value) is LateText and all(map(is_known_before, value.bases.values()))
 
 
 def is_number_or_text(value: object) -> bool:
