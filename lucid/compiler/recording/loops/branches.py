@@ -10,15 +10,14 @@ give different types, are no bodies: the trace starts again, and Python looks at
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from lucid.autograd.node import Edge, Gradients
 from lucid.compiler.recording.loops.loops import (
     Body,
-    Frame,
     Loops,
+    RecordedRound,
     RegionNode,
     cut,
     loops_here,
@@ -31,7 +30,7 @@ from lucid.ir.location import here
 from lucid.ir.passes.loops import Loop
 from lucid.ir.region_ops import calls_python
 from lucid.tensor.context import context
-from lucid.tensor.core import TensorCore, constant, of_value
+from lucid.tensor.core import TensorCore, constant
 from lucid.tensor.storage import Storage, VersionCounter
 
 Side = Callable[[], tuple[list[Any], Any]]
@@ -63,7 +62,7 @@ class _Recorded:
     def __init__(self, loops: Loops, side: Side, body: Body, name: str) -> None:
         recorder, self.body = loops.recorder, body
         self._stand_ins = recorder.hosts.present.stand_ins
-        self.frame = frame = Frame(recorder, body)
+        self.frame = frame = RecordedRound(recorder, body)
         with loops.recording(frame):
             with frame.watching():
                 self.tensors, self.other = side()
@@ -71,7 +70,7 @@ class _Recorded:
             self.values = [recorder.value_of(x) for x in self.tensors]
         self.states: dict[Storage, tuple[Value, Value]] = {}
         self.versions: list[tuple[VersionCounter, int]] = []
-        for storage, before, now in loops.written(frame, 1):
+        for storage, before, now in frame.states(1):
             self.states[storage] = before, now
             _, counter, version = frame.written[storage]
             self.versions.append((counter, counter.value))
@@ -81,37 +80,20 @@ class _Recorded:
         outputs = [*self.values, *(now for _, now in self.states.values())]
         self.graph, self.captures = cut(recorder.graph, frame.start, name, [], {}, outputs)
         body.graph = self.graph
-        self._note(0)
 
-    def give_states(self, states: dict[Storage, Value]) -> None:
-        """Append the final values of some memory to the results: written ones, or those before."""
-        outputs = self.graph.outputs
-        held = dict(zip(self.states, outputs[len(self.values) :], strict=True))
-        del outputs[len(self.values) :]
-        for storage, before in states.items():
-            outputs.append(held[storage] if storage in held else self._capture(before))
-
-    def _capture(self, value: Value) -> Value:
-        for number, known in enumerate(self.captures):
-            if known is value:
-                return self.graph.inputs[number].value
-        self.captures.append(value)
-        inner = Value(value.type, self.graph, None, len(self.graph.inputs), value.name)
-        self.graph.inputs.append(Input(inner, "arg"))
-        self._note(len(self.captures) - 1)
-        return inner
-
-    def _note(self, first: int) -> None:
-        """Let inputs from a number on be known by what they are outside."""
-        pairs = zip(self.graph.inputs[first:], self.captures[first:], strict=True)
-        self._stand_ins.update((x.value, (y, None)) for x, y in pairs)
-
-    def read(self, captures: Sequence[Value]) -> None:
-        """Let these, in their order, be the captures: they contain its own."""
-        inputs = [self._capture(value) for value in captures]
-        self.graph.inputs = [Input(value, "arg") for value in inputs]
-        for number, value in enumerate(inputs):
+    def fit(self, captures: Sequence[Value], states: dict[Storage, Value]) -> None:
+        """Let it read these values, its own among them, and give this memory, as it was or is."""
+        graph, count = self.graph, len(self.values)
+        own = dict(zip(self.captures, (x.value for x in graph.inputs), strict=True))
+        held = dict(zip(self.states, graph.outputs[count:], strict=True))
+        known = {
+            x: own[x] if x in own else Value(x.type, graph, None, name=x.name) for x in captures
+        }
+        graph.inputs = [Input(value, "arg") for value in known.values()]
+        for number, value in enumerate(known.values()):
             value.index = number
+        graph.outputs[count:] = [held[x] if x in held else known[y] for x, y in states.items()]
+        self._stand_ins.update((value, (x, None)) for x, value in known.items())
 
 
 def branch(
@@ -139,11 +121,11 @@ def branch(
     types = [[x._type for x in each.tensors] for each in found]
     if types[0] != types[1] or then.other != otherwise.other:
         raise unrolling(_DIFFERENT, [place])
+    read = [x for each in found for x in each.captures]
+    read += [x for each in found for storage, x in states.items() if storage not in each.states]
+    captures = [*dict.fromkeys(read)]
     for each in found:
-        each.give_states(states)
-    captures = [*dict.fromkeys([*then.captures, *otherwise.captures])]
-    for each in found:
-        each.read(captures)
+        each.fit(captures, states)
     node = _append(loops, [decides, *captures], [each.graph for each in found])
     bodies = loops.bodies[node] = [each.body for each in found]
     for each, body in zip(found, bodies, strict=True):
@@ -151,8 +133,7 @@ def branch(
         _check_before(loops, each, decides, body is bodies[0])
         body.note_ranges()
     loops.take_replayed(node)
-    results = [of_value(x) for x in node.results]
-    recorder.made += map(weakref.ref, results)
+    results = [*map(loops.tensor_on, node.results)]
     count = len(then.values)
     for storage, value in zip(states, node.results[count:], strict=True):
         storage.value = value
@@ -186,7 +167,7 @@ def _check_before(loops: Loops, side: _Recorded, decides: Value, is_then: bool) 
     runs = decides
     if not is_then:
         runs = loop.emit(lambda: ops.logical_not(decides), behind=False)
-    loops.check_before(side.frame, side.body, loop, runs)
+    loops.check_before(side.frame, loop, runs)
 
 
 class CondNode(RegionNode):

@@ -33,7 +33,7 @@ from lucid.compiler.recording.loops.carried_histories import (
     whole_of,
 )
 from lucid.compiler.recording.loops.loop_code import LoopCode
-from lucid.compiler.recording.loops.loops import Frame, Loops, unrolling
+from lucid.compiler.recording.loops.loops import Loops, Round, unrolling
 from lucid.ir import ops
 from lucid.ir.classes import isinstance
 from lucid.ir.graph import Node, Value
@@ -192,7 +192,7 @@ class LoopState:
     def carry(
         self,
         before: LoopState,
-        noted: Frame,
+        noted: Round,
         *,
         kinds: tuple[type, ...],
         others: Collection[_Place] = (),
@@ -220,7 +220,7 @@ class LoopState:
             del held[assigned]  # whose memory is a place of its own
         memory = [x._storage for x in held.values()]
         self._own = {x for x in memory if x in before._own or noted.is_new(x)}
-        self._own |= noted.made(memory)
+        self._own |= noted.new_among(memory)
         places = [x for x in self._changing if self._values[x] is before._values[x]]
         pairs = [(self._values[place], self._values[place]) for place in places]
         pairs += zip(before._numbers.values(), self._numbers.values(), strict=True)
@@ -250,7 +250,7 @@ class LoopState:
         leaves = chain.from_iterable(flatten(x)[0] for x in self._values.values())
         self.history = History(x for x in leaves if isinstance(x, TensorCore) and x.requires_grad)
 
-    def _carry_history(self, before: LoopState, noted: Frame, pairs: Pairs) -> list[TensorCore]:
+    def _carry_history(self, before: LoopState, noted: Round, pairs: Pairs) -> list[TensorCore]:
         """The saved memory to be carried, if a round has differentiated the history before it."""
         if before.history is None or self._written or not before.history.is_behind(noted.walked):
             return []
@@ -315,7 +315,7 @@ class LoopState:
         return all(_holders(x) is not None for x in self.opened.values())
 
     @unheard
-    def _note_filled(self, before: LoopState, noted: Frame, appended: Collection[int]) -> bool:
+    def _note_filled(self, before: LoopState, noted: Round, appended: Collection[int]) -> bool:
         """Note lists with one more tensor, or number, in them; False: others differ."""
         others = {id(self._values.get(place)) for place in appended}
         for identity, items in self._items.items():

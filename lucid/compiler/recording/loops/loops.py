@@ -31,10 +31,9 @@ Reference: Griewank and Walther, "Evaluating Derivatives", 2008, on the adjoints
 
 from __future__ import annotations
 
-import itertools
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
@@ -85,11 +84,10 @@ if TYPE_CHECKING:
     from lucid.compiler.recording.recorder import Recorder
     from lucid.tensor.storage import Storage, VersionCounter
 
-Round = Callable[[list[Any], list[Any]], tuple[list[Any], list[Any]]]
+Step = Callable[[list[Any], list[Any]], tuple[list[Any], list[Any]]]
 _FIRST_LENGTH, _GROWTH = 16, 4  # of what a while_loop stacks: so many rounds, and then more
 _MOST_LAST = 8  # items of a list that rounds read, counted from its end
 _SMALL = 8192  # bytes of stacks that may begin with more rounds
-_LOOKS = "looks at a value"
 _REPEATED = ("view", "create", "random")  # kinds of ops that a backward computes again
 
 
@@ -301,81 +299,44 @@ class Body:
         return self.nodes[0].results[-1]
 
 
-class Frame:
-    """What is noted while a body is recorded, or while Python makes a round that may become one.
+class Round:
+    """What is noted while Python makes a round of a loop, which the next one may be like.
+
+    Args:
+        variables: what a round may change.
 
     Attributes:
         start: how many nodes the graph had before.
-        stand_ins: the inputs for the carry and the rows; given: the tensors on them.
-        kept: the inputs for values of the forward body, in the body of a backward.
-        ranges: the ranges of stand-ins for numbers of rounds.
         written: memory from before that it has written: the value before, and the version.
-        again: values of other bodies that it has computed again; repeated: the nodes that did.
-        variables: the identities of cells that Python's rounds may change.
-        changed: changes of other Python objects from before.
-        checked: checks that the forward body has made already.
+        variables: the identities of what it may change; changed: changes of other Python objects
+            from before.
+        ranges: the ranges of stand-ins for numbers of rounds; checked: checks that the forward body
+            has made already.
         refused: why its rounds aren't all the same, if that was found out meanwhile.
-        walked: the autograd nodes that Python's round has differentiated.
-        own: inputs for a carry that nobody else refers to, so that it may be written.
-        hidden: memory from before to which Python's round has given another history.
-        walks: for each walk that came to stand-ins, which ones, and the nodes from before the round
-            whose gradients it asks for; None: all leaves.
-        first: the number of its first autograd node.
         may_look: whether its rounds may look at the value by which the loop ends.
+        walked: the autograd nodes that it has differentiated.
+        hidden: memory from before to which it has given another history.
         number: the number of Python's round; keys: for each place of an index, by how much the ints
             there exceed the number; reads_last: how many of a list's last items are read.
     """
 
-    def __init__(self, recorder: Recorder, body: Body, variables: Collection[object] = ()) -> None:
-        self.body = body
+    def __init__(self, recorder: Recorder, variables: Collection[object] = ()) -> None:
         self.variables = {*map(id, variables)}
         self.start = len(recorder.graph.nodes)
-        self.stand_ins: list[Value] = []
-        self.given: Sequence[TensorCore] = ()
-        self.kept: dict[tuple[Body, Value], Value] = {}
-        self.ranges: dict[Value, Range] = {}
         self.written: dict[Storage, tuple[Value, VersionCounter, int]] = {}
-        self.again: dict[Value, Value] = {}
-        self.repeated: dict[GraphNode, GraphNode] = {}
-        self.checked: set[GraphNode] = set()
         self.changed: list[Change] = []
+        self.ranges: dict[Value, Range] = {}
+        self.checked: set[GraphNode] = set()
         self.refused: str | None = None
-        self.own: list[Value] = []
-        self.hidden: set[Storage] = set()
-        self.walked: set[Node] = set()
-        self.walks: list[tuple[list[int], list[Node] | None]] = []
-        self.first = 0
         self.may_look = False
+        self.walked: set[Node] = set()
+        self.hidden: set[Storage] = set()
         self.number: int | None = None
         self.keys: defaultdict[Any, set[int]] = defaultdict(set)
         self.reads_last = 0
         self._recorder = recorder
         self._age = Age()
         self._effects_before = self._effect_counts()
-
-    @property
-    def numbered(self) -> set[Any]:
-        """Places with one index in the round, and its difference to the round's number."""
-        return {(at, *found) for at, found in self.keys.items() if len(found) == 1}
-
-    @property
-    def told(self) -> list[DeferredCall]:
-        """The calls that the round has deferred."""
-        return self._recorder.outside.deferred[self._effects_before[1] :]
-
-    @property
-    def has_effects(self) -> bool:
-        """Whether a round has effects besides exits, and deferred calls that rounds may make."""
-        is_more = self._effects_before[2:] != self._effect_counts()[2:]
-        return is_more or not all(map(may_be_of_rounds, self.told))
-
-    def take_told(self) -> list[DeferredCall]:
-        """Take the calls that the round has deferred out of those of the step."""
-        told = self.told
-        if not all(map(may_be_of_rounds, told)):
-            raise unrolling("does something in Python in each round", [self.body.place])
-        del self._recorder.outside.deferred[self._effects_before[1] :]
-        return told
 
     def _effect_counts(self) -> tuple[int, ...]:
         """The numbers of exits, deferred calls and replayed effects so far."""
@@ -425,6 +386,119 @@ class Frame:
             ranges.note(node)
         if any(self._sees_what_is_written(node) for node in calls):
             return "calls Python, and writes a tensor that this can see, in each round"
+        return None
+
+    def refuse(self, reason: str) -> None:
+        """A round does what not all can do alike."""
+        self.refused = reason
+
+    def note_place(self, owner: TensorCore, what: str) -> None:
+        """The gradient, or the memory, of a tensor is about to be set."""
+        self.changed.append(Change(owner, True, None))
+
+    def note_history(self, storage: Storage) -> None:
+        """Memory from before is about to get another history."""
+        self.hidden.add(storage)
+
+    def note_write(self, target: TensorCore) -> None:
+        """A tensor is about to be written."""
+        storage, counter = target._storage, target._counter
+        if storage not in self.written:
+            assert storage.value is not None
+            self.written[storage] = storage.value, counter, counter.value
+
+    def is_new(self, thing: object) -> bool:
+        """Whether an object was made in the round that runs."""
+        return self._age.is_new(thing)
+
+    def _sees_what_is_written(self, node: GraphNode) -> bool:
+        """Whether a call of Python can see a tensor that the body writes, and isn't lent it."""
+        if node.op is not ops.host:
+            return False
+        host = self._recorder.graph.hosts[node.attributes["function"]]
+        states: Iterable[State] = getattr(host, "states", ())
+        return any(x.storage in self.written and x.given is None for x in states)
+
+    @property
+    def numbered(self) -> set[Any]:
+        """Places with one index in the round, and its difference to the round's number."""
+        return {(at, *found) for at, found in self.keys.items() if len(found) == 1}
+
+    @property
+    def has_effects(self) -> bool:
+        """Whether a round has effects besides exits, and deferred calls that rounds may make."""
+        is_more = self._effects_before[2:] != self._effect_counts()[2:]
+        told = self._recorder.outside.deferred[self._effects_before[1] :]
+        return is_more or not all(map(may_be_of_rounds, told))
+
+    def new_among(self, memory: Iterable[Storage]) -> set[Storage]:
+        """The storages among some that the round has made, also once it is over.
+
+        They hold a value of the round, or held one when they were first written.
+        """
+        nodes, known = {*self._recorder.graph.nodes[self.start :]}, self.written
+        found = {x: known[x][0] if x in known else x.value for x in memory}
+        return {x for x, value in found.items() if value is not None and value.producer in nodes}
+
+
+class RecordedRound(Round):
+    """A round that is recorded for all; behind that, what the loop gives.
+
+    Attributes:
+        stand_ins: the inputs for the carry and the rows.
+        own: those for a carry that nobody else refers to, so that it may be written.
+        kept: the inputs for values of the forward body, in the body of a backward.
+        again: values of other bodies that it has computed again; repeated: the nodes that did.
+        walks: for each walk that came to stand-ins, which ones, and the nodes from before the round
+            whose gradients it asks for; None: all leaves.
+        first: the number of its first autograd node.
+        carry, rows: the round's carry, and its row of each of xs; then the last carry, and ys.
+        made: the next carry and the round's row of each of ys.
+        counted: which of the carry says how many rounds have a gradient.
+        undone: whether a round is undone, and is made again by Python; None: none is.
+        checks: what is checked behind the loop.
+    """
+
+    def __init__(self, recorder: Recorder, body: Body, variables: Collection[object] = ()) -> None:
+        super().__init__(recorder, variables)
+        self.body = body
+        self.stand_ins: list[Value] = []
+        self.own: list[Value] = []
+        self.kept: dict[tuple[Body, Value], Value] = {}
+        self.again: dict[Value, Value] = {}
+        self.repeated: dict[GraphNode, GraphNode] = {}
+        self.walks: list[tuple[list[int], list[Node] | None]] = []
+        self.first = 0
+        self.carry: list[Any] = []
+        self.rows: list[Any] = []
+        self.made: tuple[list[Any], list[Any]] = [], []
+        self.counted = 1
+        self.undone: TensorCore | None = None
+        self.checks: list[GraphNode] = []
+
+    def take_told(self) -> list[DeferredCall]:
+        """Take the calls that the round has deferred out of those of the step."""
+        deferred, count = self._recorder.outside.deferred, self._effects_before[1]
+        told = deferred[count:]
+        if not all(map(may_be_of_rounds, told)):
+            self.refuse("does something in Python in each round")
+        del deferred[count:]
+        return told
+
+    def refuse(self, reason: str) -> None:
+        raise unrolling(reason, [self.body.place])
+
+    def note_place(self, owner: TensorCore, what: str) -> None:
+        if not (id(owner) in self.variables or self.is_new(owner)):
+            self.refuse(what)
+
+    def note_history(self, storage: Storage) -> None:
+        if storage.value not in self.own:
+            self.refuse("writes a tensor from outside, with a history, in place")
+
+    def problem(self) -> str | None:
+        if found := super().problem():
+            return found
         if any(x in self.stand_ins and x not in self.own for x, *_ in self.written.values()):
             return "writes its carry, or a row, in place"
         if any(x is not None and (x._tensor_hooks or x._retained) for x in self.body.inputs):
@@ -474,9 +548,21 @@ class Frame:
             beyond += [m for m in new if m not in beyond]
         return False
 
-    def is_new(self, thing: object) -> bool:
-        """Whether an object was made in the round that runs."""
-        return self._age.is_new(thing)
+    def is_from_before(self, storage: Storage) -> bool:
+        """Whether memory that was written was there before the round."""
+        before = self.written[storage][0]
+        is_there = before.graph is self._recorder.graph
+        return is_there and before.producer not in self._recorder.graph.nodes[self.start :]
+
+    def states(self, length: int) -> list[tuple[Storage, Value, Value]]:
+        """The memory from before that it has written: what that held, and what it holds now."""
+        found = []
+        for storage, (before, counter, version) in self.written.items():
+            assert storage.value is not None
+            if before not in self.own and self.is_from_before(storage):
+                counter.value += (length - 1) * (counter.value - version)
+                found.append((storage, before, storage.value))
+        return found
 
     def leaves_made(self, tensors: Sequence[TensorCore]) -> list[int]:
         """Which of these are leaves that require grad, and that the round has made."""
@@ -484,66 +570,8 @@ class Frame:
         found = [i for i, end in enumerate(ends) if end and isinstance(end[0], AccumulateGrad)]
         return [i for i in found if self.is_new(tensors[i])]
 
-    def is_from_before(self, storage: Storage) -> bool:
-        """Whether memory that was written was there before the round."""
-        before = self.written[storage][0]
-        is_there = before.graph is self._recorder.graph
-        return is_there and before.producer not in self._recorder.graph.nodes[self.start :]
-
-    def made(self, memory: Iterable[Storage]) -> set[Storage]:
-        """The storages among some that the round has made, also once it is over.
-
-        They hold a value of the round, or held one when they were first written.
-        """
-        nodes, known = {*self._recorder.graph.nodes[self.start :]}, self.written
-        found = {x: known[x][0] if x in known else x.value for x in memory}
-        return {x for x, value in found.items() if value is not None and value.producer in nodes}
-
-    def _sees_what_is_written(self, node: GraphNode) -> bool:
-        """Whether a call of Python can see a tensor that the body writes, and isn't lent it."""
-        if node.op is not ops.host:
-            return False
-        host = self._recorder.graph.hosts[node.attributes["function"]]
-        states: Iterable[State] = getattr(host, "states", ())
-        return any(x.storage in self.written and x.given is None for x in states)
-
 
 # ---------------------------------------------------------------------- recording
-
-
-@dataclass(slots=True, eq=False)
-class Scan:
-    """A loop that is being recorded: while its body is, the inputs of a round; then its results.
-
-    Attributes:
-        carry, rows: the round's carry, and its row of each of xs; then the last carry, and ys.
-        made: the next carry and the round's row of each of ys, which the block has to set.
-        counted: which of the carry says how many rounds have a gradient.
-        undone: whether a round is undone, and is made again by Python; None: none is.
-        checks: what is checked behind the loop.
-    """
-
-    carry: list[Any]
-    rows: list[Any]
-    made: tuple[list[Any], list[Any]] = field(init=False)
-    counted: int = 1
-    undone: TensorCore | None = None
-    checks: list[GraphNode] = field(default_factory=list)
-
-
-class _Left(NamedTuple):
-    """Memory that a loop has left.
-
-    Attributes:
-        number: the loop's number; place: its line.
-        may_be: memory from before, one of which it may be in eager mode.
-        others: other memory that the loop has left and that it may be in eager mode.
-    """
-
-    number: int
-    place: Location | None
-    may_be: set[Storage]
-    others: set[Storage]
 
 
 class Apart:
@@ -554,32 +582,30 @@ class Apart:
     """
 
     def __init__(self) -> None:
-        self._left: dict[Storage, _Left] = {}
-        self._loops = 0
+        self._shared: dict[Storage, dict[Storage, Location | None]] = {}
 
-    def note(
-        self,
-        may_be: Mapping[Storage, set[Storage]],
-        pairs: Iterable[tuple[Storage, Storage]],
-        place: Location | None,
-    ) -> None:
-        """Note what a loop has left."""
-        self._loops += 1
-        found = {x: _Left(self._loops, place, known, set()) for x, known in may_be.items()}
-        for one, other in pairs:
-            found[one].others.add(other)
-            found[other].others.add(one)
-        self._left |= {x: left for x, left in found.items() if left.may_be or left.others}
+    def note(self, pairs: Iterable[tuple[Storage, Storage]], place: Location | None) -> None:
+        """Note storages that may be one behind a loop: two that it leaves, or one and an older."""
+        links = [x for one, other in pairs for x in ((one, other), (other, one))]
+        may_be: dict[Storage, list[Storage]] = defaultdict(list)
+        for one, other in links:
+            may_be[one].append(other)
+        for one, other in links[:]:
+            for known in self._shared.get(other, ()):
+                links += [(one, x) for x in (known, *may_be.get(known, ()))]
+        for one, other in links:
+            if one is not other:
+                self._shared.setdefault(one, {}).setdefault(other, place)
+                self._shared.setdefault(other, {}).setdefault(one, place)
 
     def knows(self, storage: Storage) -> bool:
         """Whether memory may be shared."""
-        return storage in self._left or any(storage in x.may_be for x in self._left.values())
+        return storage in self._shared
 
     def refuse_write(self, storage: Storage) -> None:
         """Begin again where memory is written that may be shared."""
-        for x, left in self._left.items():
-            if x is storage or storage in left.may_be:
-                raise unrolling("leaves memory that may be shared, and is written,", [left.place])
+        for place in self._shared.get(storage, {}).values():
+            raise unrolling("leaves memory that may be shared, and is written,", [place])
 
     def refuse_leaving(self, kept: Collection[Storage], given: Collection[Storage]) -> None:
         """Begin again where the caller gets memory that may be shared.
@@ -587,21 +613,9 @@ class Apart:
         kept: what outlives the step; given: what was there before it.
         """
         for x in kept:
-            left = self._left.get(x)
-            others = [y for y in (*kept, *given) if y is not x]
-            if left is not None and any(self._may_share(x, y) for y in others):
-                raise unrolling("leaves memory that may be shared", [left.place])
-
-    def _may_share(self, one: Storage, other: Storage) -> bool:
-        left, right = self._left.get(one), self._left.get(other)
-        if one is other or left is right is None:
-            return one is other
-        if left is None or (right is not None and left.number < right.number):
-            return self._may_share(other, one)
-        if right is None or left.number > right.number:
-            return any(self._may_share(x, other) for x in left.may_be)
-        pairs = itertools.product(left.may_be, right.may_be)
-        return other in left.others or any(x is not y and self._may_share(x, y) for x, y in pairs)
+            for other, place in self._shared.get(x, {}).items():
+                if other in kept or other in given:
+                    raise unrolling("leaves memory that may be shared", [place])
 
 
 class _Lent(NamedTuple):
@@ -650,8 +664,8 @@ class Loops:
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
-        self.frames: list[Frame] = []
-        self.looks: list[Frame] = []
+        self.frames: list[RecordedRound] = []
+        self.looks: list[Round] = []
         self.left: list[Location | None] = []
         self.away: set[Storage] = set()
         self.looked_at: dict[int, int] = {}
@@ -664,11 +678,6 @@ class Loops:
         self.places: dict[Location | None, None] = {}
         self.bodies: dict[GraphNode, list[Body]] = {}
         self._derived: set[GraphNode] = set()  # checks before loops of what these check
-
-    def refuse(self, reason: str) -> None:
-        """Note why the rounds that Python makes now can't be recorded by one."""
-        for frame in self.looks:
-            frame.refused = reason
 
     def note_key(self, key: int, at: Any, size: int | None) -> None:
         """Note where something else than a tensor is read at an index, in rounds of Python's.
@@ -686,17 +695,19 @@ class Loops:
 
     def look(self) -> None:
         """A value is looked at: unroll the loop that is being recorded, unless it ends by that."""
-        for frame in self.looks:
+        for frame in self._rounds:
             if not frame.may_look:
-                frame.refused = _LOOKS
-        if self.frames and not self.frames[-1].may_look:
-            raise unrolling(_LOOKS, [self.frames[-1].body.place])
+                frame.refuse("looks at a value")
 
     def unroll(self, reason: str) -> None:
         """Begin again, with the innermost loop that is being recorded unrolled, if there is one."""
-        self.refuse(reason)
-        if self.frames:
-            raise unrolling(reason, [self.frames[-1].body.place])
+        for frame in self._rounds:
+            frame.refuse(reason)
+
+    @property
+    def _rounds(self) -> Iterator[Round]:
+        """Those that Python makes, and the innermost one that is being recorded."""
+        return chain(self.looks, self.frames[-1:])
 
     def gather(self, generator: GeneratorType[Any, Any, Any]) -> Any:
         """The items of a generator expression that goes over something offered: a list, or so."""
@@ -770,7 +781,7 @@ class Loops:
                     return self._of_forward(frame, body, value)
         self.unroll_all("computes what is used outside of it")
 
-    def _of_forward(self, frame: Frame, body: Body, wanted: Value) -> Value:
+    def _of_forward(self, frame: RecordedRound, body: Body, wanted: Value) -> Value:
         """A value of a body, in a round of its backward: kept, or computed again."""
         known = frame.again
         pending = [wanted]
@@ -801,12 +812,12 @@ class Loops:
                 self._check_again(frame, body, value)
         return known[wanted]
 
-    def _check_again(self, frame: Frame, body: Body, value: Value) -> None:
+    def _check_again(self, frame: RecordedRound, body: Body, value: Value) -> None:
         """Say in a backward what the forward body has checked of a value."""
         for node in body.checks.get(value, ()):
             frame.checked.add(self._repeat(frame, node))
 
-    def check_captures_again(self, frame: Frame) -> None:
+    def check_captures_again(self, frame: RecordedRound) -> None:
         """Say in a backward what the forward bodies have checked of values from outside of them.
 
         A walk reads these where they are, not as the forward body does.
@@ -815,7 +826,7 @@ class Loops:
             for value in body.checked_captures:
                 self._of_forward(frame, body, value)
 
-    def _repeat(self, frame: Frame, node: GraphNode) -> GraphNode:
+    def _repeat(self, frame: RecordedRound, node: GraphNode) -> GraphNode:
         """Compute a node of the forward body again, before what is being recorded in the frame."""
         graph, inner = self.recorder.graph, self.frames[self.frames.index(frame) + 1 :]
         if node not in frame.repeated:
@@ -832,7 +843,7 @@ class Loops:
 
     # -------------------------------------------------------------- one loop
 
-    def scan(self, step: Round, *given: Any, **options: Any) -> tuple[list[Any], list[Any]]:
+    def scan(self, step: Step, *given: Any, **options: Any) -> tuple[list[Any], list[Any]]:
         """Record a loop; the tensors that are the last carry, and those of the stacked ys.
 
         given, options: as of `scanned`.
@@ -854,8 +865,8 @@ class Loops:
         op: Op = ops.scan,
         count: TensorCore | None = None,
         variables: Collection[object] | None = None,
-    ) -> Iterator[Scan]:
-        """Record a loop whose body is the block; behind the block the `Scan` has its results.
+    ) -> Iterator[RecordedRound]:
+        """Record a loop whose body is the block, which sets what the round has `made`.
 
         of: for a backward, the body through which it walks; count: the number of its rounds.
         op: `while_loop` if the carry begins with whether there is a round, and the round's row.
@@ -869,37 +880,36 @@ class Loops:
         body = Body(place, carries, len(xs), length, reverse, of, is_repeated)
         body.given, body.carried = [*carry, *xs], carries
         operands = [recorder.value_of(x) for x in body.given]
-        frame = Frame(recorder, body, variables or ())
+        frame = RecordedRound(recorder, body, variables or ())
         tensors = [self._stand_in(frame, x) for x in body.given]
         body.enter_inputs(tensors, knows_gradients=variables is not None)
-        frame.given, frame.own = tensors, [] if variables is None else frame.stand_ins[:]
+        frame.carry, frame.rows = tensors[:carries], tensors[carries:]
+        frame.own = [] if variables is None else frame.stand_ins[:]
         with self.recording(frame):
-            scan = Scan(tensors[:carries], tensors[carries:])
             with frame.watching():
-                yield scan
-                leaves = [] if variables is not None else frame.leaves_made(scan.made[0])
+                yield frame
+                leaves = [] if variables is not None else frame.leaves_made(frame.made[0])
             if leaves and op is ops.while_loop:
                 self.unroll("gives a leaf that it has made, if there is a round,")
-            new, ys = scan.made
+            new, ys = frame.made
             body.enter_results([*new, *ys])
             has_gradient = any(x.requires_grad for x in (*new, *ys))
             values = [recorder.value_of(x) for x in (*new, *ys)]
-            undone = None if scan.undone is None else recorder.value_of(scan.undone)
+            undone = None if frame.undone is None else recorder.value_of(frame.undone)
             checks = self._carry_checks(frame, values, undone, is_while=op is ops.while_loop)
         writes = 1 if op is ops.while_loop else length  # of memory, as versions count them
-        states = self.written(frame, writes)
+        states = frame.states(writes)
         node, stacks = self._cut_body(frame, name, op, operands, values, states, checks)
         for (storage, *_), value in zip(states, node.results[carries:], strict=False):
             storage.value = value
             storage.generation += 1
-        scan.checks = self._check_behind(checks, node.results[carries + len(states) :])
+        frame.checks = self._check_behind(checks, node.results[carries + len(states) :])
         if stacks:
             self._fit_stacks(body, stacks, has_gradient=has_gradient)
-        results = [of_value(x) for x in node.results]
-        recorder.made += map(weakref.ref, results)
+        results = [*map(self.tensor_on, node.results)]
         read = {}
         if body.is_while:
-            read["count"] = results[scan.counted] if count is None else count
+            read["count"] = results[frame.counted] if count is None else count
         self.take_replayed(node)
         found = [*results[:carries], *results[body.carries :]]
         if context.grad_enabled:
@@ -907,11 +917,11 @@ class Loops:
         for i in leaves:
             found[i] = found[i].detach().requires_grad_()
         body.given.clear()  # the tensors of a trace end with it, its nodes may not
-        scan.carry, scan.rows = found[:carries], found[carries:]
+        frame.carry, frame.rows = found[:carries], found[carries:]
 
     def _cut_body(
         self,
-        frame: Frame,
+        frame: RecordedRound,
         name: str,
         op: Op,
         operands: list[Value],
@@ -950,7 +960,7 @@ class Loops:
             del body.graph.outputs[body.carries :]
         node = self._append(op, body, [*operands, *captures])
         loop = Loop(recorder.graph, node, body.graph)
-        self.check_before(frame, body, loop, node.operands[0] if body.is_while else None)
+        self.check_before(frame, loop, node.operands[0] if body.is_while else None)
         body.same = {entry.value for entry in body.graph.inputs[body.carries + body.rows :]}
         for inner_node in body.graph.nodes:
             if body.same.issuperset(inner_node.operands) and not inner_node.has_effect:
@@ -976,9 +986,9 @@ class Loops:
             raise unrolling(f"raises {type(error).__name__}", places) from None
 
     @contextmanager
-    def looking(self, variables: Collection[object]) -> Iterator[Frame]:
+    def looking(self, variables: Collection[object]) -> Iterator[Round]:
         """Note what Python's round in the block does; it may change these cells."""
-        frame = Frame(self.recorder, Body(here(), 0, 0, 1, False, None, False), variables)
+        frame = Round(self.recorder, variables)
         self.looks.append(frame)
         try:
             with frame.watching():
@@ -987,7 +997,7 @@ class Loops:
             self.looks.remove(frame)
 
     @contextmanager
-    def recording(self, frame: Frame) -> Iterator[None]:
+    def recording(self, frame: RecordedRound) -> Iterator[None]:
         """Record the body of a frame; where that is none, begin again and unroll it."""
         first = frame.first = next(sequence_numbers)
         self.frames.append(frame)
@@ -1007,7 +1017,7 @@ class Loops:
             self.frames.pop()
             self.recorder.hosts.rounds -= 1
 
-    def _stand_in(self, frame: Frame, x: TensorCore) -> TensorCore:
+    def _stand_in(self, frame: RecordedRound, x: TensorCore) -> TensorCore:
         """A body's stand-in for a tensor of the carry, or for a row of one of xs."""
         number = len(frame.stand_ins)
         is_row = number >= frame.body.carries
@@ -1017,6 +1027,10 @@ class Loops:
         last = frame.body.length - 1 if frame.body.reverse else 0
         whole = self.recorder.value_of(x), last if is_row else None
         self.recorder.hosts.present.stand_ins[value] = whole
+        return self.tensor_on(value)
+
+    def tensor_on(self, value: Value) -> TensorCore:
+        """A tensor for a value of the graph."""
         tensor = of_value(value)
         self.recorder.made.append(weakref.ref(tensor))
         return tensor
@@ -1025,8 +1039,8 @@ class Loops:
         """Note in the bodies that are being recorded that a walk begins."""
         for lent in self.lent:
             lent.check(run.targets)
-        for frame in self.looks:
-            frame.walked.update(iterate_graph(run.roots))
+        for each in self.looks:
+            each.walked.update(iterate_graph(run.roots))
         roots = [*run.roots]
         for frame in reversed(self.frames):
             frame.note_walk(run, roots)
@@ -1035,21 +1049,18 @@ class Loops:
 
     def note_gradient(self, leaf: TensorCore, what: str, *, is_set: bool = False) -> None:
         """Note that the `.grad` of a tensor is read, or set, which rounds of Python's may do."""
-        for frame in self.looks if is_set else ():
-            frame.changed.append(Change(leaf, True, None))
-        for frame in self.frames[-1:]:
-            may_be = id(leaf) in frame.variables or frame.is_new(leaf)
-            if not may_be and (is_set or any(x is leaf for x in frame.given)):
-                self.unroll(what)
+        for frame in self._rounds if is_set else ():
+            frame.note_place(leaf, what)
+        for inner in () if is_set else self.frames[-1:]:
+            if any(x is leaf for x in (*inner.carry, *inner.rows)):
+                inner.note_place(leaf, what)
 
     def note_memory(self, tensor: TensorCore) -> None:
         """Note that `.data` of a tensor is assigned, which rounds of Python's may do."""
-        for frame in self.looks:
-            frame.changed.append(Change(tensor, True, None))
+        if self.looks:
             self.assigned.add(id(tensor))
-        for frame in self.frames[-1:]:
-            if not (id(tensor) in frame.variables or frame.is_new(tensor)):
-                self.unroll("assigns the memory of a tensor")
+        for frame in self._rounds:
+            frame.note_place(tensor, "assigns the memory of a tensor")
 
     def memory_of(self, tensor: TensorCore) -> TensorCore:
         """A tensor on the memory of another one: the same until its `.data` is assigned."""
@@ -1060,37 +1071,21 @@ class Loops:
 
     def note_write(self, target: TensorCore, value: TensorCore) -> None:
         """Note that a tensor is about to be written."""
-        storage, frames = target._storage, (*self.frames, *self.looks)
-        self.apart.refuse_write(storage)
+        frames = *self.frames, *self.looks
+        self.apart.refuse_write(target._storage)
         for frame in frames:
-            if storage not in frame.written:
-                assert storage.value is not None
-                counter = target._counter
-                frame.written[storage] = storage.value, counter, counter.value
+            frame.note_write(target)
         if frames and context.grad_enabled and (target.requires_grad or value.requires_grad):
             self.note_hidden_write(target)
 
     def note_hidden_write(self, target: TensorCore) -> None:
         """Note that a tensor is about to get the history, or the tangent, of what is written."""
         nodes, value = self.recorder.graph.nodes, target._storage.value
-        for frame in (*self.looks, *self.frames[-1:]):
-            is_inside = value is not None and value.producer in nodes[frame.start :]
-            if not is_inside and frame in self.looks:
-                frame.hidden.add(target._storage)
-            elif not is_inside and value not in frame.own:
-                self.unroll("writes a tensor from outside, with a history, in place")
+        for frame in self._rounds:
+            if value is None or value.producer not in nodes[frame.start :]:
+                frame.note_history(target._storage)
 
-    def written(self, frame: Frame, length: int) -> list[tuple[Storage, Value, Value]]:
-        """The memory from before that the body has written: what it held, and what it holds now."""
-        found = []
-        for storage, (before, counter, version) in frame.written.items():
-            assert storage.value is not None
-            if before not in frame.own and frame.is_from_before(storage):
-                counter.value += (length - 1) * (counter.value - version)
-                found.append((storage, before, storage.value))
-        return found
-
-    def refuse_effects(self, frame: Frame, draws: Collection[GraphNode]) -> None:
+    def refuse_effects(self, frame: RecordedRound, draws: Collection[GraphNode]) -> None:
         """Unroll where a round has effects on ways that eager mode wouldn't go.
 
         A check, or a factorization, may fail on such a way: eager mode is asked then.
@@ -1117,12 +1112,12 @@ class Loops:
         host = self.recorder.graph.hosts.get(call.attributes.get("function", ""))
         return isinstance(host, Finding) and host.is_own and not host.finds_sizes
 
-    def check_before(self, frame: Frame, body: Body, loop: Loop, runs: Value | None) -> None:
+    def check_before(self, frame: RecordedRound, loop: Loop, runs: Value | None) -> None:
         """Check what the body checks before the loop, of all rounds together.
 
         runs: whether there is a round at all; None: there is.
         """
-        hoisting = Hoisting(loop)
+        body, hoisting = frame.body, Hoisting(loop)
         free, checked = hoisting.free(), set[Value]()
         for node in loop.body.nodes:
             if node.op is not ops.check:
@@ -1151,7 +1146,7 @@ class Loops:
                 self._derived.add(made.producer)
 
     def _carry_checks(
-        self, frame: Frame, values: list[Value], undone: Value | None, *, is_while: bool
+        self, frame: RecordedRound, values: list[Value], undone: Value | None, *, is_while: bool
     ) -> list[CarriedCheck]:
         """Let a body carry what it checks of its carry; a `while_loop` ends at what is wrong."""
         inputs = frame.stand_ins
@@ -1206,35 +1201,9 @@ class Loops:
 
     # -------------------------------------------------------------- rounds that a carry counts
 
-    def rounds(
-        self,
-        step: Callable[[list[Any]], list[Any]],
-        goes_on: Callable[[list[Any]], Any],
-        begins: TensorCore,
-        carry: Sequence[TensorCore],
-        name: str,
-    ) -> list[Any]:
-        """Record a loop of as many rounds as its condition holds.
-
-        goes_on: one element, of the carry; begins: that of the carry to begin with.
-        """
-
-        def truth(answer: Any) -> Any:
-            if not isinstance(answer, TensorCore):
-                self.unroll("has a condition that is no tensor")
-            flat = ops.reshape(answer, shape=())
-            return flat if flat.dtype is bool_ else ops.ne(flat, constant(0, flat.dtype))
-
-        def body(state: list[Any], rows: list[Any]) -> tuple[list[Any], list[Any]]:
-            new = step(state[CONTROL:])
-            return [truth(goes_on(new)), ops.add(state[1], constant(1, i64)), *new], []
-
-        first = [truth(begins), constant(0, i64), *carry]
-        return self.scan(body, first, [], 0, False, name, op=ops.while_loop)[0][CONTROL:]
-
     def backwards(
         self,
-        step: Round,
+        step: Step,
         carry: Sequence[TensorCore],
         xs: Sequence[TensorCore],
         name: str,
@@ -1643,10 +1612,24 @@ def record_while(
 ) -> list[Any] | None:
     """What a while_loop leaves in the running trace; None where Python looks at its condition.
 
-    begins: the condition of the carry to begin with.
+    goes_on: one element, of the carry; begins: that of the carry to begin with.
     """
     loops = loops_here() if isinstance(begins, TensorCore) else None
-    return None if loops is None else loops.rounds(step, goes_on, begins, carry, name)
+    if loops is None:
+        return None
+
+    def truth(answer: Any) -> Any:
+        if not isinstance(answer, TensorCore):
+            loops.unroll("has a condition that is no tensor")
+        flat = ops.reshape(answer, shape=())
+        return flat if flat.dtype is bool_ else ops.ne(flat, constant(0, flat.dtype))
+
+    def body(state: list[Any], rows: list[Any]) -> tuple[list[Any], list[Any]]:
+        new = step(state[CONTROL:])
+        return [truth(goes_on(new)), ops.add(state[1], constant(1, i64)), *new], []
+
+    first = [truth(begins), constant(0, i64), *carry]
+    return loops.scan(body, first, [], 0, False, name, op=ops.while_loop)[0][CONTROL:]
 
 
 def loops_here() -> Loops | None:
@@ -1663,7 +1646,7 @@ def loops_here() -> Loops | None:
 
 
 def record_scan(
-    step: Round,
+    step: Step,
     carry: list[Any],
     xs: list[Any],
     length: int,
