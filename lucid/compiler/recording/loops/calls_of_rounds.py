@@ -32,7 +32,7 @@ def may_be_of_rounds(call: DeferredCall) -> bool:
 
     Texts of large tensors aren't among them: all rounds' elements would be kept until the end.
     """
-    leaves = flatten((call.args, call.kwargs))[0]
+    leaves = _leaves_of(call)
     is_known = all(is_late(x) or is_live(x) or type(x) in SCALARS for x in leaves)
     if not is_known or not call.is_said or call.owners:
         return False
@@ -50,11 +50,11 @@ class CallsOfRounds(Late):
         rows: for each way, the tensors that the loop is to stack.
     """
 
-    __slots__ = ("_calls", "_columns", "_count", "_stacks", "bases", "rows")
+    __slots__ = ("_columns", "_count", "_stacks", "_ways", "bases", "rows")
 
     def __init__(self, ways: Sequence[Sequence[DeferredCall]]) -> None:
-        self._calls = [[_Template(x) for x in way] for way in ways]
-        of_ways = [bases_of(x for call in way for x in call.leaves) for way in self._calls]
+        self._ways = ways
+        of_ways = [bases_of(x for call in way for x in _leaves_of(call)) for way in ways]
         found = {key: x for bases in of_ways for key, x in bases.items()}
         self._columns = {key: x for key, x in found.items() if not is_live(x)}
         self.bases: Bases = {key: x for key, x in found.items() if is_live(x)}
@@ -69,12 +69,12 @@ class CallsOfRounds(Late):
             self._stacks = [*map(recorder.value_of, rows)]
             self._count = formula_of(count)
             self.bases |= {x: x for x in self._stacks} | bases_of([count])
-            calls = [template.call for way in self._calls for template in way]
+            calls = [call for way in self._ways for call in way]
             recorder.outside.deferred.append(DeferredCall(list, [self], {}, of_rounds=calls))
 
     @property
     def formula(self) -> Formula:  # type: ignore[override]
-        makers = [[template.maker() for template in way] for way in self._calls]
+        makers = [[*map(_maker, way)] for way in self._ways]
         stacks, columns, count = self._stacks, [*self._columns], self._count
 
         def formula(known: Any) -> list[DeferredCall]:
@@ -89,23 +89,15 @@ class CallsOfRounds(Late):
         return formula
 
 
-class _Template:
-    """A deferred call of a round, as a template whose values each round has.
+def _leaves_of(call: DeferredCall) -> list[Any]:
+    return flatten((call.args, call.kwargs))[0]
 
-    Attributes:
-        leaves: the leaves of its arguments.
-    """
 
-    __slots__ = ("_rebuild", "call", "leaves")
-
-    def __init__(self, call: DeferredCall) -> None:
-        self.call = call
-        self.leaves, self._rebuild = flatten((call.args, call.kwargs))
-
-    def maker(self) -> Formula:
-        """The formula of a round's calls: several where this stands for an inner loop's."""
-        formulas, call, rebuild = [*map(formula_of, self.leaves)], self.call, self._rebuild
-        return lambda known: call.made(*rebuild([of(known) for of in formulas]))
+def _maker(call: DeferredCall) -> Formula:
+    """The formula of a round's calls: several where this stands for an inner loop's."""
+    leaves, rebuild = flatten((call.args, call.kwargs))
+    formulas = [*map(formula_of, leaves)]
+    return lambda known: call.made(*rebuild([of(known) for of in formulas]))
 
 
 def _zeros(value: Value) -> TensorCore:
