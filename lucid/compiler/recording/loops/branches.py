@@ -25,10 +25,9 @@ from lucid.compiler.recording.loops.loops import (
     unrolling,
 )
 from lucid.ir import ops
-from lucid.ir.graph import Graph, Input, Node as GraphNode, Value
+from lucid.ir.graph import Input, Value
 from lucid.ir.location import here
 from lucid.ir.passes.loops import Loop
-from lucid.ir.region_ops import calls_python
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, constant
 from lucid.tensor.storage import Storage, VersionCounter
@@ -59,7 +58,7 @@ class _Recorded:
         graph: its nodes as a function; captures: the values of the outer graph that it reads.
     """
 
-    def __init__(self, loops: Loops, side: Side, body: Body, name: str) -> None:
+    def __init__(self, loops: Loops, side: Side, body: Body) -> None:
         recorder, self.body = loops.recorder, body
         self._stand_ins = recorder.hosts.present.stand_ins
         self.frame = frame = RecordedRound(recorder, body)
@@ -78,7 +77,7 @@ class _Recorded:
             storage.value = before
             storage.generation += 1
         outputs = [*self.values, *(now for _, now in self.states.values())]
-        self.graph, self.captures = cut(recorder.graph, frame.start, name, [], {}, outputs)
+        self.graph, self.captures = cut(recorder.graph, frame.start, body.name, [], {}, outputs)
         body.graph = self.graph
 
     def fit(self, captures: Sequence[Value], states: dict[Storage, Value]) -> None:
@@ -114,8 +113,7 @@ def branch(
     found = []
     for number, (side, suffix) in enumerate(zip(sides, ("", ".else"), strict=True)):
         forward = of[number] if of else None
-        body = Body(place, 0, 0, 1, False, forward, False)
-        found.append(_Recorded(loops, side, body, name + suffix))
+        found.append(_Recorded(loops, side, Body(ops.cond, name + suffix, place, forward)))
     then, otherwise = found
     states = {storage: x[0] for each in found for storage, x in each.states.items()}
     types = [[x._type for x in each.tensors] for each in found]
@@ -126,10 +124,10 @@ def branch(
     captures = [*dict.fromkeys(read)]
     for each in found:
         each.fit(captures, states)
-    node = _append(loops, [decides, *captures], [each.graph for each in found])
-    bodies = loops.bodies[node] = [each.body for each in found]
+    bodies, outputs = [each.body for each in found], then.graph.outputs
+    node = loops.append(bodies, [decides, *captures], [x.type for x in outputs], {})
     for each, body in zip(found, bodies, strict=True):
-        body.branches, body.nodes = (bodies[0], bodies[1]), [node]
+        body.branches = bodies[0], bodies[1]
         _check_before(loops, each, decides, body is bodies[0])
         body.note_ranges()
     loops.take_replayed(node)
@@ -142,21 +140,8 @@ def branch(
         counter.value = max(counter.value, version)
     made = results[:count]
     if context.grad_enabled:
-        CondNode.enter(pred, bodies, made, name)
+        CondNode(pred, bodies, made)
     return made, then.other
-
-
-def _append(loops: Loops, operands: Sequence[Value], bodies: Sequence[Graph]) -> GraphNode:
-    """Append the node to what is being recorded."""
-    for body in bodies:
-        loops.enter(body)
-    then, otherwise = bodies
-    attributes: dict[str, Any] = {"function": then.name, "otherwise": otherwise.name}
-    if calls_python(bodies):
-        attributes["python"] = True
-    types = [value.type for value in then.outputs]
-    with loops.recorder.annotated():
-        return loops.recorder.graph.append_region(ops.cond, operands, attributes, types)
 
 
 def _check_before(loops: Loops, side: _Recorded, decides: Value, is_then: bool) -> None:
@@ -175,20 +160,17 @@ class CondNode(RegionNode):
 
     __slots__ = ()
 
-    @staticmethod
-    def enter(
-        pred: TensorCore, bodies: Sequence[Body], results: Sequence[TensorCore], name: str
+    def __init__(
+        self, pred: TensorCore, bodies: Sequence[Body], results: Sequence[TensorCore]
     ) -> None:
-        """Give the results of a cond their history, as far as a side's have one."""
-        leaves: dict[Edge, None] = {}
-        alive: set[int] = set()
+        leaves, alive = dict[Edge, None](), set[int]()
         for body in bodies:
             found, reached = body.leaves()
             leaves |= dict.fromkeys(found)
             alive |= {n for n, ends in enumerate(reached) if ends}
-        if alive:
-            ends, types = [*leaves], [x._type for x in results]
-            CondNode(bodies, ends, ends, types, {"pred": pred}, name)._enter(results, alive)
+        ends, types = [*leaves], [x._type for x in results]
+        super().__init__(bodies, ends, ends, types, {"pred": pred})
+        self._enter(results, alive)
 
     def _name(self) -> str:
         return "CondBackward"
@@ -210,7 +192,7 @@ class CondNode(RegionNode):
 
         then, otherwise = self._bodies
         sides = walk(then), walk(otherwise)
-        found, _ = branch(loops, pred, sides, self._called, self._bodies)
+        found, _ = branch(loops, pred, sides, f"{then.name}.backward", self._bodies)
         return tuple(found)
 
 

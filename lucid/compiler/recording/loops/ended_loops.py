@@ -235,7 +235,7 @@ class _Recorded:
 
     Attributes:
         place: the line of the look; round: what is noted of the round.
-        stand_ins: the stand-ins for the carry, with their histories and versions as a round begins.
+        stand_ins: the stand-ins for the carry, with their histories as a round begins.
         ways: the ways through its branches, of which the last one is being made.
         _plan: the answers at branches on it.
         _first: the number of the first of them among all that is carried.
@@ -282,7 +282,6 @@ class _Recorded:
         self.round.may_look = True
         self.stand_ins = self.round.carry[self._first :]
         self._histories = [*map(_history_of, self.stand_ins)]
-        self._versions = [x._counter.value for x in self.stand_ins]
 
     @contextmanager
     def _undone_by_errors(self) -> Iterator[None]:
@@ -386,7 +385,7 @@ class _Recorded:
         with _with_histories(items):
             self.closing.close()
         carry, rows = self.round.carry, self.round.rows
-        left = state.written_back(self.carry, carry[self._first :], None)
+        left = ways[-1].entered.written_back(self.carry, carry[self._first :], None)
         rounds = number_of(self._loops, carry[self.round.counted], (0, math.inf))
         for filled, stack, item in zip(state.filled.values(), rows, items, strict=False):
             flags = None if filled.flag is None else rows[filled.flag]
@@ -403,13 +402,8 @@ class _Recorded:
     def _end_way(self, way: _Way, condition: Value | None) -> None:
         """Python has gone through the round: note what the way leaves, and take it back."""
         state, noted = self.state, self.round
-        with_history = way.entered.next_carry(self.look.frame, self.stand_ins)
-        if with_history is None:
-            raise unrolling("has rounds that differ", [self.place])
-        way.with_history, made = with_history, state.without_histories(with_history)
-        pairs = zip(self.stand_ins, self._versions, strict=True)
-        state.writes = [x._counter.value - version for x, version in pairs]
-        items = way.entered.appended(made, self.stand_ins)
+        way.with_history, items = way.entered.leave(self.look.frame, self.stand_ins)
+        made = state.without_histories(way.with_history)
         way.held, way.memory = _held(state.filled.values(), items, made), [x._storage for x in made]
         way.new = {x for x in (*way.memory, *(x for x, _ in way.held.values())) if noted.is_new(x)}
         way.stays, way.begun = self._stays(condition), self._begun()
@@ -861,19 +855,13 @@ class EndedLoops:
         self, watched: _Watched, look: _Look
     ) -> tuple[LoopState, list[TensorCore] | None] | None:
         """The state behind a round and what is to be carried, if anything; None: it can't be."""
-        before, noted = watched.before, watched.noted
+        noted, appended = watched.noted, look.code.appended
         others = look.code.stored if watched.branches else []
         self._part(look.frame, others)
-        state = LoopState(before.code, look.frame, self.loops, before)
-        kinds, appended = (float, int), look.code.appended
-        carry = state.carry(before, noted, kinds=kinds, others=others, appended=appended)
-        if noted.refused is not None or noted.has_effects:
+        options: Any = {"kinds": (float, int), "others": others, "appended": appended}
+        state, carry = watched.before.after(look.frame, noted, **options)
+        if noted.refused is not None or noted.has_effects or noted.changed:
             return None
-        changed = [x for x in noted.changed if id(x.owner) not in state.filled]
-        if changed:
-            if not state.opens(changed):
-                return None
-            return LoopState(before.code, look.frame, self.loops, state), None
         return state, carry if carry or noted.written else None
 
     def _part(self, frame: types.FrameType, places: list[int]) -> None:

@@ -78,20 +78,14 @@ def code_of_loop(code: types.CodeType, offset: int) -> LoopCode | None:
 
     Or which a comprehension does, or a generator expression, that is a function of its own.
     """
-    instructions = _instructions(code)
-    following = (x for x in instructions if x.offset > offset and x.opname not in _OPENS)
-    advance = next(following)
-    if advance.opname == "CALL" and advance.arg == 0:
-        inner = _function_below(code, offset)
-        if inner is None:
-            return None
-        code, instructions = inner, _instructions(inner)
-        advance = next(x for x in instructions if x.opname == "FOR_ITER")
-    shows = any(x.argval in _SHOW_VARIABLES for x in instructions if _loads_global(x))
-    yields = code.co_name == "<genexpr>"
-    if (code.co_flags & _NO_FUNCTION and not yields) or shows or advance.opname != "FOR_ITER":
+    found = _loop_over(code, offset)
+    if found is None:
         return None
-    body = [x for x in instructions if advance.offset < x.offset < advance.argval]
+    code, advance, body = found
+    shows = any(x.argval in _SHOW_VARIABLES for x in _instructions(code) if _loads_global(x))
+    yields = code.co_name == "<genexpr>"
+    if (code.co_flags & _NO_FUNCTION and not yields) or shows:
+        return None
     targets, wanted = [], 1
     for instruction in body:
         if not wanted:
@@ -123,14 +117,10 @@ def code_of_loop(code: types.CodeType, offset: int) -> LoopCode | None:
 @functools.lru_cache(maxsize=1024)
 def list_without_none(code: types.CodeType, offset: int) -> int | None:
     """Where on the stack the list of `[x for x in … if x is not None]` is; None: it is another."""
-    loop = code_of_loop(code, offset)
-    if loop is None or loop.differs or loop.makes is None:
+    loop, found = code_of_loop(code, offset), _loop_over(code, offset)
+    if loop is None or found is None or loop.differs or loop.makes is None:
         return None
-    inner = None if _is_loop(code, offset) else _function_below(code, offset)
-    following = [x for x in _instructions(inner or code) if inner or x.offset > offset]
-    start = next(i for i, x in enumerate(following) if x.opname == "FOR_ITER")
-    advance = following[start]
-    body = [x for x in following[start + 1 :] if x.offset < advance.argval]
+    body = found[2]
     tests = [x for x in body if x.opname.endswith("_NONE")]
     puts = [x for x in body if x.opname == "LIST_APPEND"]
     if len(tests) != 1 or len(puts) != 1:
@@ -148,10 +138,24 @@ def list_without_none(code: types.CodeType, offset: int) -> int | None:
     return loop.makes if is_all and is_one else None
 
 
-def _is_loop(code: types.CodeType, offset: int) -> bool:
-    """Whether the loop over what an instruction gives is in the same function."""
-    following = (x for x in _instructions(code) if x.offset > offset and x.opname not in _OPENS)
-    return next(following).opname == "FOR_ITER"
+def _loop_over(
+    code: types.CodeType, offset: int
+) -> tuple[types.CodeType, dis.Instruction, list[dis.Instruction]] | None:
+    """Of the loop over what an instruction gives the code, the `FOR_ITER`, and the body."""
+
+    def is_before(x: dis.Instruction) -> bool:
+        return x.offset <= offset or x.opname in _OPENS
+
+    advance, *body = itertools.dropwhile(is_before, _instructions(code))
+    if advance.opname == "CALL" and advance.arg == 0:
+        inner = _function_below(code, offset)
+        if inner is None:
+            return None
+        code = inner
+        advance, *body = itertools.dropwhile(lambda x: x.opname != "FOR_ITER", _instructions(code))
+    if advance.opname != "FOR_ITER":
+        return None
+    return code, advance, [x for x in body if x.offset < advance.argval]
 
 
 @functools.lru_cache(maxsize=1024)

@@ -18,7 +18,6 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import Any
 
-from lucid.compiler.guards.collector import Change
 from lucid.compiler.guards.events import Stack, unheard
 from lucid.compiler.guards.guard import instance_dict
 from lucid.compiler.guards.reads import REGISTERS
@@ -95,10 +94,11 @@ class LoopState:
         _changing: the places whose values the last round has changed.
         filled: the stand-ins for lists to which it has appended a tensor; _shown: where the only
             reference to each list is: a container and a key, or the frame.
-        _own: memory in places that rounds have made, and nobody else refers to.
+        own: memory in places that rounds have made, and nobody else refers to.
         _written: tensors from before the loop, with a history, that rounds write, by identity.
         _numbers: the tensors that are carried for numbers, by place and path in the tree there.
-        writes: how often the recorded round has written each tensor of the carry.
+        _counts: how often each tensor of the carry was written before the recorded round; then in
+            it.
         history: the history of the tensors in all places, as a round of Python's begins.
         keeps_history: whether saved memory is carried, as rounds differentiate what earlier rounds
             have computed.
@@ -144,10 +144,10 @@ class LoopState:
         self.filled: dict[int, FilledList] = {}
         self._shown: dict[int, tuple[Any, Any]] = {}
         self._changing: list[_Place] = []
-        self._own: set[Storage] = set()
+        self.own: set[Storage] = set()
         self._written: dict[int, TensorCore] = {}
         self._numbers: dict[tuple[_Place, str], TensorCore] = {}
-        self.writes: list[int] = []
+        self._counts: list[int] = []
         self.history: History | None = None
         self.keeps_history = False
         self.behind: History | None = None
@@ -219,8 +219,8 @@ class LoopState:
         for assigned in self._loops.assigned & held.keys() & self.opened.keys():
             del held[assigned]  # whose memory is a place of its own
         memory = [x._storage for x in held.values()]
-        self._own = {x for x in memory if x in before._own or noted.is_new(x)}
-        self._own |= noted.new_among(memory)
+        self.own = {x for x in memory if x in before.own or noted.is_new(x)}
+        self.own |= noted.new_among(memory)
         places = [x for x in self._changing if self._values[x] is before._values[x]]
         pairs = [(self._values[place], self._values[place]) for place in places]
         pairs += zip(before._numbers.values(), self._numbers.values(), strict=True)
@@ -232,10 +232,10 @@ class LoopState:
         written = [x for x in found.values() if x._storage in noted.written]
         same = {id(old) for old, new in pairs if old is new}
         is_own = all(
-            memory.count(x._storage) == 1 and (x._storage in self._own or id(x) in same)
+            memory.count(x._storage) == 1 and (x._storage in self.own or id(x) in same)
             for x in written
         )
-        self._written = {id(x): x for x in written if x._storage not in self._own}
+        self._written = {id(x): x for x in written if x._storage not in self.own}
         keeps = all(x.requires_grad or not x.dtype.is_floating_point for x in found.values())
         keeps = keeps or all(old.requires_grad is new.requires_grad for old, new in pairs)
         fits = len(found) == len(pairs) and all(_fits(old, new) for old, new in pairs)
@@ -296,23 +296,30 @@ class LoopState:
         return True
 
     @property
-    def own(self) -> set[Storage]:
-        """Memory of the places that rounds have made, and nobody else has."""
-        return self._own
-
-    @property
     def objects(self) -> list[Any]:
         """What rounds may change beside variables, and lists that they fill."""
         return [*self.opened.values(), *self._holders.values()]
 
-    def opens(self, changes: Iterable[Change]) -> bool:
-        """Look into objects that a round has changed, if that is all that these are."""
-        for owner, _, length in changes:
+    def after(
+        self, frame: types.FrameType, noted: Round, **options: Any
+    ) -> tuple[LoopState, list[TensorCore] | None]:
+        """The state behind a round that began with this one, and what `carry` tells of it.
+
+        Where it has changed objects, and these can be looked into, nothing else is told of it.
+        """
+        state = LoopState(self.code, frame, self._loops, self)
+        carry = state.carry(self, noted, **options)
+        noted.changed = [x for x in noted.changed if id(x.owner) not in state.filled]
+        if not noted.changed:
+            return state, carry
+        for owner, _, length in noted.changed:
             if length is not None and len(owner) > length:
-                self.growing.setdefault(id(owner), owner)
-            elif id(owner) not in self.growing:
-                self.opened[id(owner)] = owner
-        return all(_holders(x) is not None for x in self.opened.values())
+                state.growing.setdefault(id(owner), owner)
+            elif id(owner) not in state.growing:
+                state.opened[id(owner)] = owner
+        if all(_holders(x) is not None for x in state.opened.values()):
+            noted.changed, state = [], LoopState(self.code, frame, self._loops, state)
+        return state, None
 
     @unheard
     def _note_filled(self, before: LoopState, noted: Round, appended: Collection[int]) -> bool:
@@ -386,18 +393,6 @@ class LoopState:
         for filled in self.filled.values():
             filled.last_number = number + (filled.count_before - 1 - first)
 
-    def appended(self, made: Sequence[Any], stand_ins: Sequence[TensorCore]) -> list[Any]:
-        """The tensors that the recorded round has appended to lists; None for a list without one.
-
-        A number is in a tensor. Raises a restart where an item is written later in the round.
-
-        made: the next carry; stand_ins: the carry as the round began.
-        """
-        rows = [filled.row() for filled in self.filled.values()]
-        memory = [x._storage for x in made]
-        self.refuse_written({x._storage for x in rows if x is not None}, memory, stand_ins)
-        return rows
-
     def fit_items(self, frame: types.FrameType, ways: Sequence[list[Any]]) -> None:
         """Give all ways through a round an item for each list, with a flag whether it is real.
 
@@ -463,7 +458,7 @@ class LoopState:
 
         rounds: how many rounds there are, as versions count the writes of each; None: unknown.
         """
-        for x, other, writes in zip(carry, others, self.writes, strict=True):
+        for x, other, writes in zip(carry, others, self._counts, strict=True):
             if id(x) in self._written:
                 write_(x, other)
                 x._counter.value += writes * rounds - 1 if type(rounds) is int else 0
@@ -492,6 +487,7 @@ class LoopState:
                 self._put(stack, place, number)
         entered = LoopState(self.code, frame, self._loops, self)
         entered._numbers, entered._changing, entered.filled = numbers, self._changing, self.filled
+        entered._written, entered._counts = self._written, [x._counter.value for x in others]
         entered._show_last(self._last_of_filled())
         return entered
 
@@ -512,12 +508,26 @@ class LoopState:
                 self._loops.memories[value._storage] = value
             _store(stack, holder, place[2], value)
 
-    @unheard
-    def next_carry(self, frame: types.FrameType, carry: Sequence[TensorCore]) -> list[Any] | None:
-        """The next carry of a round that began with this state.
+    def leave(
+        self, frame: types.FrameType, carry: Sequence[TensorCore]
+    ) -> tuple[list[Any], list[Any]]:
+        """The next carry of a round that began with this state, and what it appended to lists.
 
-        None: the round has changed more than its carry.
+        For a list without a new item None, for a number a tensor. Raises a restart where the round
+        has changed more than its carry, or an item is written later in it.
         """
+        made = self._next_carry(frame, carry)
+        if made is None:
+            raise unrolling("has rounds that differ", [here()])
+        pairs = zip(carry, self._counts, strict=True)
+        self._counts = [x._counter.value - count for x, count in pairs]
+        rows = [filled.row() for filled in self.filled.values()]
+        memory = [x._storage for x in made]
+        self.refuse_written({x._storage for x in rows if x is not None}, memory, carry)
+        return made, rows
+
+    @unheard
+    def _next_carry(self, frame: types.FrameType, carry: Sequence[TensorCore]) -> list[Any] | None:
         made: dict[int, Any] = {id(x): x for x in carry}
         others: list[TensorCore] = []
 

@@ -72,7 +72,7 @@ from lucid.ir.passes.dce import drop_unused_functions
 from lucid.ir.passes.loops import Hoisting, Loop
 from lucid.ir.passes.round_body import DEPTH, is_cheap, is_short
 from lucid.ir.ranges import Range, Ranges
-from lucid.ir.region_ops import CONTROL, calls_python, is_exit, stacked
+from lucid.ir.region_ops import BODIES, CONTROL, calls_python, is_exit, stacked
 from lucid.ir.types import TensorType, bool_, i64
 from lucid.ir.whose_code import is_interrupt
 from lucid.tensor.context import context
@@ -109,7 +109,7 @@ class Body:
     """The body of a loop: while it is recorded, and as it was recorded.
 
     Attributes:
-        place: the user's line that called the loop.
+        op: of its node; name: of its function; place: the user's line that called the loop.
         carries, rows: how many inputs of the graph are carried, and how many are rows.
         length: the number of rounds; reverse: whether they go from the last row to the first.
         of: for the body of a backward, the body through which that walks.
@@ -126,13 +126,15 @@ class Body:
         is_settled: whether its trace has ended, so that its results can't change any more.
     """
 
+    op: Op
+    name: str
     place: Location | None
-    carries: int
-    rows: int
-    length: int
-    reverse: bool
-    of: Body | None
-    is_repeated: bool
+    of: Body | None = None
+    carries: int = 0
+    rows: int = 0
+    length: int = 1
+    reverse: bool = False
+    is_repeated: bool = False
     graph: Graph | None = None
     nodes: list[GraphNode] = field(default_factory=list)
     given: list[TensorCore] = field(default_factory=list)
@@ -149,7 +151,7 @@ class Body:
 
     @property
     def is_while(self) -> bool:
-        return self.nodes[0].op is ops.while_loop
+        return self.op is ops.while_loop
 
     def repeats(self, node: GraphNode) -> bool:
         """Whether a backward computes a node again, and its results aren't residuals.
@@ -776,7 +778,7 @@ class Loops:
         if value in self.recorder.around:
             return self.recorder.around[value]
         for frame in reversed(self.frames):
-            for body in () if frame.body.of is None else frame.body.of.chain:
+            for body in [*frame.body.chain][1:]:
                 if value.graph is body.graph:
                     return self._of_forward(frame, body, value)
         self.unroll_all("computes what is used outside of it")
@@ -789,16 +791,14 @@ class Loops:
             value, node = pending[-1], pending[-1].producer
             if value in known:
                 pending.pop()
-            elif (body, value) in frame.kept:
+                continue
+            if (body, value) in frame.kept:
                 known[value] = frame.kept[body, value]
-                self._check_again(frame, body, value)
             elif node is None and value.index >= body.carries + body.rows:
                 known[value] = self.local(body.operand_of(value))
-                self._check_again(frame, body, value)
             elif node is None or not (value in body.same or body.repeats(node)):
                 if body.branches:
                     known[value] = self.local(body.stack_of(value))
-                    self._check_again(frame, body, value)
                 else:
                     kept = frame.kept[body, value] = Value(value.type, self.recorder.graph, None)
                     found: tuple[Value, int | None] = value, None
@@ -809,22 +809,9 @@ class Loops:
                 pending += missing
             else:
                 known.update(zip(node.results, self._repeat(frame, node).results, strict=True))
-                self._check_again(frame, body, value)
+            for check in body.checks.get(value, ()) if value in known else ():
+                frame.checked.add(self._repeat(frame, check))  # the forward body has made it
         return known[wanted]
-
-    def _check_again(self, frame: RecordedRound, body: Body, value: Value) -> None:
-        """Say in a backward what the forward body has checked of a value."""
-        for node in body.checks.get(value, ()):
-            frame.checked.add(self._repeat(frame, node))
-
-    def check_captures_again(self, frame: RecordedRound) -> None:
-        """Say in a backward what the forward bodies have checked of values from outside of them.
-
-        A walk reads these where they are, not as the forward body does.
-        """
-        for body in () if frame.body.of is None else frame.body.of.chain:
-            for value in body.checked_captures:
-                self._of_forward(frame, body, value)
 
     def _repeat(self, frame: RecordedRound, node: GraphNode) -> GraphNode:
         """Compute a node of the forward body again, before what is being recorded in the frame."""
@@ -874,10 +861,9 @@ class Loops:
             without a gradient never gets one, and may be written.
         """
         recorder = self.recorder
-        place = here() if of is None else of.place
+        place, carries = here() if of is None else of.place, len(carry)
         self.places[place] = None
-        carries = len(carry)
-        body = Body(place, carries, len(xs), length, reverse, of, is_repeated)
+        body = Body(op, name, place, of, carries, len(xs), length, reverse, is_repeated)
         body.given, body.carried = [*carry, *xs], carries
         operands = [recorder.value_of(x) for x in body.given]
         frame = RecordedRound(recorder, body, variables or ())
@@ -889,21 +875,22 @@ class Loops:
             with frame.watching():
                 yield frame
                 leaves = [] if variables is not None else frame.leaves_made(frame.made[0])
-            if leaves and op is ops.while_loop:
+            if leaves and body.is_while:
                 self.unroll("gives a leaf that it has made, if there is a round,")
             new, ys = frame.made
             body.enter_results([*new, *ys])
             has_gradient = any(x.requires_grad for x in (*new, *ys))
             values = [recorder.value_of(x) for x in (*new, *ys)]
-            undone = None if frame.undone is None else recorder.value_of(frame.undone)
-            checks = self._carry_checks(frame, values, undone, is_while=op is ops.while_loop)
-        writes = 1 if op is ops.while_loop else length  # of memory, as versions count them
-        states = frame.states(writes)
-        node, stacks = self._cut_body(frame, name, op, operands, values, states, checks)
+            checks = self._carry_checks(frame, values)
+        states = frame.states(1 if body.is_while else length)  # as versions count writes
+        node, stacks = self._cut_body(frame, operands, values, states, checks)
         for (storage, *_), value in zip(states, node.results[carries:], strict=False):
             storage.value = value
             storage.generation += 1
-        frame.checks = self._check_behind(checks, node.results[carries + len(states) :])
+        for check, result in zip(checks, node.results[carries + len(states) :], strict=False):
+            made = recorder.graph.append(ops.check, (result,), check.node.attributes)
+            made.location, made.scope = check.node.location, check.node.scope
+            frame.checks.append(made)
         if stacks:
             self._fit_stacks(body, stacks, has_gradient=has_gradient)
         results = [*map(self.tensor_on, node.results)]
@@ -913,7 +900,7 @@ class Loops:
         self.take_replayed(node)
         found = [*results[:carries], *results[body.carries :]]
         if context.grad_enabled:
-            LoopNode.enter(body, found, read, name)
+            LoopNode(body, found, read)
         for i in leaves:
             found[i] = found[i].detach().requires_grad_()
         body.given.clear()  # the tensors of a trace end with it, its nodes may not
@@ -922,8 +909,6 @@ class Loops:
     def _cut_body(
         self,
         frame: RecordedRound,
-        name: str,
-        op: Op,
         operands: list[Value],
         outputs: list[Value],
         states: Sequence[tuple[Storage, Value, Value]],
@@ -935,7 +920,7 @@ class Loops:
         rows. Only a `while_loop` of unknown length has values to be stacked afterwards.
 
         operands: of the carry and xs; outputs: of the next carry and rows of ys. states: as
-        `written` gives them.
+        they were and are.
         """
         recorder, body, carries = self.recorder, frame.body, frame.body.carries
         kept, before = [*frame.kept], [value for _, value, _ in states]
@@ -948,17 +933,21 @@ class Loops:
         inputs[carries:carries] = inner
         outputs[carries:carries] = [*(x for *_, x in states), *(check.after for check in checks)]
         body.carries, body.rows = carries + len(inner), body.rows + len(kept)
-        body.graph, captures = cut(recorder.graph, frame.start, name, inputs, known, outputs)
+        body.graph, captures = cut(recorder.graph, frame.start, body.name, inputs, known, outputs)
         taken = body.graph.inputs[len(inputs) :]
         stand_ins.update((x.value, (y, None)) for x, y in zip(taken, captures, strict=True))
         neutral = [recorder.graph.constant(check.neutral, i64) for check in checks]
         operands[carries:carries] = [*before, *neutral]
         operands += [self.local(forward.stack_of(value)) for forward, value in kept]
         stacks: list[Value] = []
-        if op is ops.while_loop and not body.length:  # how many rows they have isn't known yet
+        if body.is_while and not body.length:  # how many rows they have isn't known yet
             stacks = body.graph.outputs[body.carries :]
             del body.graph.outputs[body.carries :]
-        node = self._append(op, body, [*operands, *captures])
+        types = [value.type for value in body.graph.outputs]
+        types[body.carries :] = [stacked(type, body.length) for type in types[body.carries :]]
+        attributes = {"carries": body.carries, "rows": body.rows, "length": body.length}
+        attributes |= {} if body.is_while else {"reverse": body.reverse}
+        node = self.append([body], [*operands, *captures], types, attributes)
         loop = Loop(recorder.graph, node, body.graph)
         self.check_before(frame, loop, node.operands[0] if body.is_while else None)
         body.same = {entry.value for entry in body.graph.inputs[body.carries + body.rows :]}
@@ -1003,7 +992,9 @@ class Loops:
         self.frames.append(frame)
         self.recorder.hosts.rounds += 1
         try:
-            self.check_captures_again(frame)
+            for body in [*frame.body.chain][1:]:
+                for value in body.checked_captures:  # which a walk reads where they are
+                    self._of_forward(frame, body, value)
             yield
             frame.body.sequence = range(first, next(sequence_numbers))
             if problem := frame.problem():
@@ -1132,24 +1123,23 @@ class Loops:
             if value not in hoisting.outside and value.producer not in free:
                 raise unrolling("checks what it computes in each round", [body.place])
             whole, is_row = hoisting.place(value, behind=False)
-            if runs is not None:
-                if is_row:
-                    raise unrolling("checks what it computes in each round", [body.place])
-                whole = _if_it_runs(loop, runs, whole, node.attributes["low"])
-            check = node.op
-            made = loop.emit(
-                lambda check=check, x=whole, at=node.attributes: check(x, **at),  # type: ignore[misc]
-                behind=False,
-            )
+            if runs is not None and is_row:
+                raise unrolling("checks what it computes in each round", [body.place])
+
+            def check(node: GraphNode = node, x: Value = whole) -> Value:
+                if runs is not None:  # or else there may be no round
+                    x = ops.where(runs, x, loop.graph.constant(node.attributes["low"], x.dtype))
+                return node.op(x, **node.attributes)
+
+            made = loop.emit(check, behind=False)
             if made.producer is not None:
                 made.producer.location = node.location
                 self._derived.add(made.producer)
 
-    def _carry_checks(
-        self, frame: RecordedRound, values: list[Value], undone: Value | None, *, is_while: bool
-    ) -> list[CarriedCheck]:
+    def _carry_checks(self, frame: RecordedRound, values: list[Value]) -> list[CarriedCheck]:
         """Let a body carry what it checks of its carry; a `while_loop` ends at what is wrong."""
-        inputs = frame.stand_ins
+        inputs, is_while = frame.stand_ins, frame.body.is_while
+        undone = None if frame.undone is None else self.recorder.value_of(frame.undone)
         own = [*inputs, *frame.kept.values()] if is_while else inputs[: frame.body.carries]
         carried = [*own, *(value for value, *_ in frame.written.values())]
         known = self._derived | frame.checked
@@ -1159,44 +1149,25 @@ class Loops:
             values[0] = ops.logical_and(values[0], check.holds(check.after))
         return found
 
-    def _check_behind(
-        self, checks: Sequence[CarriedCheck], results: Sequence[Value]
-    ) -> list[GraphNode]:
-        """Check behind a loop what its rounds have carried of their checks."""
-        made = []
-        for check, result in zip(checks, results, strict=False):
-            found = self.recorder.graph.append(ops.check, (result,), check.node.attributes)
-            found.location, found.scope = check.node.location, check.node.scope
-            made.append(found)
-        return made
-
-    def enter(self, body: Graph) -> None:
-        """File the function of a body, under a name of its own."""
-        functions = self.recorder.graph.functions
-        body.name = unused_name(body.name, functions)
-        functions[body.name] = body
-
-    def _append(self, op: Op, body: Body, operands: list[Value]) -> GraphNode:
-        """Append the loop to what is being recorded."""
-        graph, inner = self.recorder.graph, body.graph
-        assert inner is not None
-        self.enter(inner)
-        types = [value.type for value in inner.outputs]
-        types[body.carries :] = [stacked(type, body.length) for type in types[body.carries :]]
-        attributes = {
-            "function": inner.name,
-            "carries": body.carries,
-            "rows": body.rows,
-            "length": body.length,
-        }
-        if op is ops.scan:
-            attributes["reverse"] = body.reverse
-        if calls_python([inner]):
-            attributes["python"] = True
+    def append(
+        self,
+        bodies: Sequence[Body],
+        operands: Sequence[Value],
+        types: Sequence[TensorType],
+        attributes: dict[str, Any],
+    ) -> GraphNode:
+        """Append a region op to what is being recorded, and file the functions that it runs."""
+        op, graphs = bodies[0].op, [body.graph for body in bodies if body.graph is not None]
+        functions, named = self.recorder.graph.functions, dict[str, Any]()
+        for key, inner in zip(BODIES[op], graphs, strict=True):
+            named[key] = inner.name = unused_name(inner.name, functions)
+            functions[inner.name] = inner
+        attributes = named | attributes | ({"python": True} if calls_python(graphs) else {})
         with self.recorder.annotated():
-            node = graph.append_region(op, operands, attributes, types)
-        body.nodes.append(node)
-        self.bodies[node] = [body]
+            node = self.recorder.graph.append_region(op, operands, attributes, types)
+        self.bodies[node] = [*bodies]
+        for body in bodies:
+            body.nodes.append(node)
         return node
 
     # -------------------------------------------------------------- rounds that a carry counts
@@ -1206,7 +1177,6 @@ class Loops:
         step: Step,
         carry: Sequence[TensorCore],
         xs: Sequence[TensorCore],
-        name: str,
         of: Body,
         count: TensorCore | None,
     ) -> tuple[list[Any], list[Any]]:
@@ -1214,7 +1184,7 @@ class Loops:
 
         count: how many rounds a `while_loop` has made.
         """
-        reverse = not of.reverse
+        reverse, name = not of.reverse, f"{of.name}.backward"
         if count is None:
             return self.scan(step, carry, xs, of.length, reverse, name, of)
         by = constant(-1 if reverse else 1, i64)
@@ -1264,23 +1234,15 @@ class Loops:
         with self.recorder.annotated():
             axes = tuple(range(len(counts.shape)))
             most = ops.amax(counts, axes=axes) if axes else counts
-        while counts.type.size and not self._fits(most, body.length):
+        while counts.type.size:
+            with self.recorder.annotated():
+                fits = ops.le(most, self.recorder.graph.constant(body.length, i64))
+                question = ops.cast(fits, dtype=i64)
+            if self.recorder.exits.ask(question, f"a while_loop of at most {body.length} rounds"):
+                break
             body.length *= _GROWTH
         for node in body.nodes:
             node.attributes["length"] = body.length
-
-    def _fits(self, rounds: Value, length: int) -> bool:
-        graph, exits = self.recorder.graph, self.recorder.exits
-        with self.recorder.annotated():
-            question = ops.cast(ops.le(rounds, graph.constant(length, i64)), dtype=i64)
-        return bool(exits.ask(question, f"a while_loop of at most {length} rounds"))
-
-
-def _if_it_runs(loop: Loop, runs: Value, value: Value, otherwise: int) -> Value:
-    """A value from outside of a loop, or a valid one if the loop makes no round."""
-    return loop.emit(
-        lambda: ops.where(runs, value, loop.graph.constant(otherwise, value.dtype)), behind=False
-    )
 
 
 def _what_is_checked(node: GraphNode) -> tuple[Value, Any, Any]:
@@ -1354,7 +1316,7 @@ class RegionNode(Node):
         saved: the number of rounds, or the condition; None: an earlier backward has freed it.
     """
 
-    __slots__ = ("_bodies", "_called", "_leaves", "saved")
+    __slots__ = ("_bodies", "_leaves", "saved")
     _is_joint = True
 
     def __init__(
@@ -1364,14 +1326,12 @@ class RegionNode(Node):
         edges: Sequence[Edge | None],
         types: Sequence[TensorType],
         read: dict[str, TensorCore],
-        name: str,
     ) -> None:
         super().__init__(tuple(edges), tuple(types))
         self._bodies = bodies
         for body in bodies:
             body.node = weakref.ref(self)
         self._leaves = leaves
-        self._called = f"{name}.backward"
         self.saved: dict[str, SavedTensor] | None
         self.saved = {key: SavedTensor(tensor, -1) for key, tensor in read.items()}
         place = bodies[0].place
@@ -1445,35 +1405,18 @@ class LoopNode(RegionNode):
 
     __slots__ = ("_carried", "_reached", "_rows", "_state", "_sums")
 
-    @staticmethod
-    def enter(
-        body: Body, results: Sequence[TensorCore], read: dict[str, TensorCore], name: str
+    def __init__(
+        self, body: Body, results: Sequence[TensorCore], read: dict[str, TensorCore]
     ) -> None:
-        """Give the results of a loop their history, as far as they depend on what has one."""
         leaves, reached = body.leaves()
         if body.is_while:  # which may make no round
             for ends, start in zip(reached, body.inputs[: body.carried], strict=False):
                 ends |= set() if start is None else {(start, 0)}
             leaves = [*dict.fromkeys(chain(leaves, *reached))]
         edges = [_edge_outside(leaf, body) for leaf in leaves]
-        alive = _depending(body, leaves, edges, reached)
-        if alive:
-            node = LoopNode(body, leaves, edges, reached, results, read, name)
-            node._enter(results, alive)
-
-    def __init__(
-        self,
-        body: Body,
-        leaves: list[Edge],
-        edges: list[Edge | None],
-        reached: Sequence[set[Edge]],
-        results: Sequence[TensorCore],
-        read: dict[str, TensorCore],
-        name: str,
-    ) -> None:
         types, carries = [result._type for result in results], body.carried
         types += [stacked(type, body.length) for type in types[:carries]]
-        super().__init__([body], leaves, edges, types, read, name)
+        super().__init__([body], leaves, edges, types, read)
         numbers = {leaf: n for n, leaf in enumerate(leaves)}
         self._reached = [{numbers[leaf] for leaf in ends} for ends in reached]
         at = {node: number for number, (node, _) in enumerate(leaves)}
@@ -1482,10 +1425,11 @@ class LoopNode(RegionNode):
         goes_on = [i for i, edge in enumerate(body.results[:carries]) if edge is not None]
         self._state = sorted({*self._carried, *goes_on})
         own = [node for node in body.inputs[:carries] if node is not None]
-        ends = {node for each in body.chain for node in each.inputs}
-        inputs = [n for n, (node, _) in enumerate(leaves) if node in ends]
+        stand_ins = {node for each in body.chain for node in each.inputs}
+        inputs = [n for n, (node, _) in enumerate(leaves) if node in stand_ins]
         self._rows = [n for n in inputs if leaves[n][0] not in own]
         self._sums = [n for n in range(len(leaves)) if n not in inputs]
+        self._enter(results, _depending(body, leaves, edges, reached))
 
     def _name(self) -> str:
         return "WhileLoopBackward" if self._bodies[0].is_while else "ScanBackward"
@@ -1521,7 +1465,7 @@ class LoopNode(RegionNode):
         first = [or_zeros(gradients[i], self._output_types[i]) for i in state]
         first += [zeros_of(self._leaf_type(n)) for n in sums]
         given: list[Any] = [gradients[i] for i in (*ys, *(count + i for i in past))]
-        ends, of_rows = loops.backwards(step, first, given, self._called, body, self._read("count"))
+        ends, of_rows = loops.backwards(step, first, given, body, self._read("count"))
         parts: dict[int | None, Any] = dict(zip(map(self._carried.get, state), ends, strict=False))
         parts |= zip((*sums, *rows), (*ends[len(state) :], *of_rows), strict=True)
         return tuple(parts.get(n) for n in range(len(self._leaves)))

@@ -33,7 +33,7 @@ from lucid.compiler.recording.late.late_numbers import LateScalar, LateSize, ext
 from lucid.compiler.recording.loops.ended_loops import Iteration
 from lucid.compiler.recording.loops.loop_code import LookCode, LoopCode, code_between, code_of_loop
 from lucid.compiler.recording.loops.loop_state import LoopState, number_of
-from lucid.compiler.recording.loops.loops import Loops, loops_here, unrolling
+from lucid.compiler.recording.loops.loops import Loops, loops_here
 from lucid.functions.creation import arange
 from lucid.ir import ops
 from lucid.ir.extents import is_open
@@ -143,14 +143,9 @@ def _looked_at(
             noted.number = number
             iteration.begun = done + 1
             yield (things.at(number),)
-            done, before = done + 1, state
-            state = LoopState(code, sys._getframe(2), loops, before)
-            kinds = (float,) if is_known else (float, int)  # an int may be one of few
-            carry = state.carry(before, noted, kinds=kinds)
-        noted.changed = [x for x in noted.changed if id(x.owner) not in state.filled]
-        if noted.changed and done < most and state.opens(noted.changed):
-            state = LoopState(code, sys._getframe(2), loops, state)
-            noted.changed, carry = [], None
+            done += 1
+        kinds = (float,) if is_known else (float, int)  # an int may be one of few
+        state, carry = state.after(sys._getframe(2), noted, kinds=kinds)
         nodes = loops.recorder.graph.nodes[noted.start :]
         least = _LEAST_NODES if is_known else 0
         looks = noted.numbered if looks is None else looks & noted.numbered  # of all rounds
@@ -203,19 +198,13 @@ def _recorded(
             count = number_of(loops, control[1], (0, math.inf)) + done
             number = start + (count if step == 1 else step * count)
         entered = before.enter(sys._getframe(3), carry, stand_ins)
-        versions = [x._counter.value for x in stand_ins]
         try:
             with before.away(loops):
                 yield (things.at(number),)
         except GeneratorExit:
             loops.left.append(place)
             raise
-        made = entered.next_carry(sys._getframe(3), stand_ins)
-        if made is None:
-            raise unrolling("has rounds that differ", [place])
-        pairs = zip(stand_ins, versions, strict=True)
-        before.writes = [x._counter.value - version for x, version in pairs]
-        rows = before.appended(made, stand_ins)
+        made, rows = entered.leave(sys._getframe(3), stand_ins)
         for filled, row in zip(before.filled.values(), rows, strict=True):
             if row is None:
                 filled.refuse_rounds()
@@ -223,7 +212,7 @@ def _recorded(
             counted = ops.add(control[1], constant(1, i64))
             made = [ops.lt(counted, limit), counted, *made]
         scan.made = made, rows
-    left = before.written_back(carry, scan.carry[len(control) :], length)
+    left = entered.written_back(carry, scan.carry[len(control) :], length)
     before.enter(sys._getframe(3), carry, left)
     for filled, row, stack in zip(before.filled.values(), rows, scan.rows, strict=True):
         filled.fill(stack, loops.recorder.exits.shown(length), [row])
