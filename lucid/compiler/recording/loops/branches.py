@@ -30,7 +30,7 @@ from lucid.ir.location import here
 from lucid.ir.passes.loops import Loop
 from lucid.tensor.context import context
 from lucid.tensor.core import TensorCore, constant
-from lucid.tensor.storage import Storage, VersionCounter
+from lucid.tensor.storage import Storage
 
 Side = Callable[[], tuple[list[Any], Any]]
 """Runs one side; returns its tensors, and a value in which both sides must agree."""
@@ -48,43 +48,36 @@ class _Branch(Loop):
         return self.node.operands[1 + value.index]
 
 
-class _Recorded:
+class _Side(RecordedRound):
     """A side as it was recorded.
 
     Attributes:
         tensors: its results; values: their values; other: the value in which sides agree.
-        states: memory from before that it has written, with the values before and after.
+        held: memory from before that it has written, with the values before and after.
         versions: the version counters of that memory, with their counts after it.
         graph: its nodes as a function; captures: the values of the outer graph that it reads.
     """
 
     def __init__(self, loops: Loops, side: Side, body: Body) -> None:
-        recorder, self.body = loops.recorder, body
-        self._stand_ins = recorder.hosts.present.stand_ins
-        self.frame = frame = RecordedRound(recorder, body)
-        with loops.recording(frame):
-            with frame.watching():
+        recorder = loops.recorder
+        super().__init__(recorder, body)
+        with loops.recording(self):
+            with self.watching():
                 self.tensors, self.other = side()
             body.enter_results(self.tensors)
             self.values = [recorder.value_of(x) for x in self.tensors]
-        self.states: dict[Storage, tuple[Value, Value]] = {}
-        self.versions: list[tuple[VersionCounter, int]] = []
-        for storage, before, now in frame.states(1):
-            self.states[storage] = before, now
-            _, counter, version = frame.written[storage]
-            self.versions.append((counter, counter.value))
-            counter.value = version
-            storage.value = before
-            storage.generation += 1
-        outputs = [*self.values, *(now for _, now in self.states.values())]
-        self.graph, self.captures = cut(recorder.graph, frame.start, body.name, [], {}, outputs)
+        self.held = {storage: (before, now) for storage, before, now in self.states(1)}
+        left = self.take_back()
+        self.versions = [(self.written[x][1], left[x][1]) for x in self.held]
+        outputs = [*self.values, *(now for _, now in self.held.values())]
+        self.graph, self.captures = cut(recorder.graph, self.start, body.name, [], {}, outputs)
         body.graph = self.graph
 
     def fit(self, captures: Sequence[Value], states: dict[Storage, Value]) -> None:
         """Let it read these values, its own among them, and give this memory, as it was or is."""
         graph, count = self.graph, len(self.values)
         own = dict(zip(self.captures, (x.value for x in graph.inputs), strict=True))
-        held = dict(zip(self.states, graph.outputs[count:], strict=True))
+        held = dict(zip(self.held, graph.outputs[count:], strict=True))
         known = {
             x: own[x] if x in own else Value(x.type, graph, None, name=x.name) for x in captures
         }
@@ -92,7 +85,8 @@ class _Recorded:
         for number, value in enumerate(known.values()):
             value.index = number
         graph.outputs[count:] = [held[x] if x in held else known[y] for x, y in states.items()]
-        self._stand_ins.update((value, (x, None)) for x, value in known.items())
+        stand_ins = self._recorder.hosts.present.stand_ins
+        stand_ins.update((value, (x, None)) for x, value in known.items())
 
 
 def branch(
@@ -113,14 +107,14 @@ def branch(
     found = []
     for number, (side, suffix) in enumerate(zip(sides, ("", ".else"), strict=True)):
         forward = of[number] if of else None
-        found.append(_Recorded(loops, side, Body(ops.cond, name + suffix, place, forward)))
+        found.append(_Side(loops, side, Body(ops.cond, name + suffix, place, forward)))
     then, otherwise = found
-    states = {storage: x[0] for each in found for storage, x in each.states.items()}
+    states = {storage: x[0] for each in found for storage, x in each.held.items()}
     types = [[x._type for x in each.tensors] for each in found]
     if types[0] != types[1] or then.other != otherwise.other:
         raise unrolling(_DIFFERENT, [place])
     read = [x for each in found for x in each.captures]
-    read += [x for each in found for storage, x in states.items() if storage not in each.states]
+    read += [x for each in found for storage, x in states.items() if storage not in each.held]
     captures = [*dict.fromkeys(read)]
     for each in found:
         each.fit(captures, states)
@@ -144,7 +138,7 @@ def branch(
     return made, then.other
 
 
-def _check_before(loops: Loops, side: _Recorded, decides: Value, is_then: bool) -> None:
+def _check_before(loops: Loops, side: _Side, decides: Value, is_then: bool) -> None:
     """Make the checks of a side before the cond, with valid values where it doesn't run."""
     if not any(node.op is ops.check for node in side.graph.nodes):
         return
@@ -152,7 +146,7 @@ def _check_before(loops: Loops, side: _Recorded, decides: Value, is_then: bool) 
     runs = decides
     if not is_then:
         runs = loop.emit(lambda: ops.logical_not(decides), behind=False)
-    loops.check_before(side.frame, loop, runs)
+    loops.check_before(side, loop, runs)
 
 
 class CondNode(RegionNode):

@@ -193,10 +193,10 @@ class _Way:
     """A way through the branches of the recorded round, and what it leaves.
 
     Attributes:
-        entered: the state with which it began.
+        entered: the state with which it began; start: how many nodes there were.
+        work: the bytes that it has computed.
         asked: the looks on it, with their answers; again: the draws that are left for it.
-        stays: whether the loop goes on; begun: how many rounds of a `for` have begun.
-        holds: the answer of the last look, where the loop may go on with either.
+        stays: whether the loop goes on; control: see `_Recorded._control`.
         made: the next carry; memory: the storages of it; new: those that the round has made.
         items: what it has appended to lists; told: its deferred calls.
         held: for a tensor appended to a list, the storage, and its number in the carry.
@@ -204,9 +204,9 @@ class _Way:
         with_history: the next carry with its histories.
     """
 
+    work: int
     stays: TensorCore
-    begun: list[TensorCore]
-    holds: list[TensorCore]
+    control: list[TensorCore]
     made: list[TensorCore]
     memory: list[Storage]
     new: set[Storage]
@@ -215,8 +215,10 @@ class _Way:
     held: dict[int, tuple[Storage, int | None]]
     with_history: list[TensorCore]
 
-    def __init__(self, entered: LoopState, drawn: Iterable[tuple[tuple[Any, ...], Any]]) -> None:
-        self.entered, self.again = entered, iter(drawn)
+    def __init__(
+        self, entered: LoopState, drawn: Iterable[tuple[tuple[Any, ...], Any]], start: int
+    ) -> None:
+        self.entered, self.again, self.start = entered, iter(drawn), start
         self.asked: list[_Asked] = []
         self.written: dict[Storage, tuple[Value, int]] = {}
 
@@ -237,11 +239,10 @@ class _Recorded:
         place: the line of the look; round: what is noted of the round.
         stand_ins: the stand-ins for the carry, with their histories as a round begins.
         ways: the ways through its branches, of which the last one is being made.
-        _plan: the answers at branches on it.
-        _first: the number of the first of them among all that is carried.
+        _plan: the answers at branches on that.
+        _first: the number of the first stand-in among all that is carried.
         _first_begun, _round_begun: how many rounds of a `for` had begun before the loop, and before
             the round.
-        _work: the bytes that each way has computed; _seen: how many nodes are counted in them.
         _drawn: the draws of the first way with their results, by the nodes `_draws`.
     """
 
@@ -262,13 +263,10 @@ class _Recorded:
         self.ways: list[_Way] = []
         self._draws: set[GraphNode] = set()
         self._plan: list[bool] = []
-        self._work: list[int] = []
-        self._seen = 0
         self._drawn: list[tuple[tuple[Any, ...], Any]] = []
         zero, stays = constant(0, i64), self._stays(condition)
-        begun = self._begun()
-        first = [self._goes_on(stays, zero, *begun), zero, self._end(stays), zero, *begun]
-        first += self._answer(condition)
+        control = self._control(condition)
+        first = [self._goes_on(stays, zero, control), zero, self._end(stays), zero, *control]
         self._first, self._first_begun, rounds = len(first), None, 0
         if iteration is not None:
             self._first_begun = iteration.begun
@@ -308,9 +306,9 @@ class _Recorded:
         """Let the places hold stand-ins, at the look at which the round begins; its answer."""
         frame, iteration, state = self.look.frame, self.iteration, self.state
         entered = state.enter(frame, self.carry, self.stand_ins)
-        entered.take_history(state, self.carry, self.stand_ins)
+        entered.carried = state.give_history(self.carry, self.stand_ins)
         entered.count_items(number_of(self._loops, self.round.carry[1], (0, math.inf)))
-        self.ways.append(_Way(entered, self._drawn))
+        self.ways.append(_Way(entered, self._drawn, len(self._recorder.graph.nodes)))
         if iteration is not None:
             iteration.begun = self._round_begun
             place, item = self.look.code.target, iteration.item(iteration.begun)
@@ -392,7 +390,7 @@ class _Recorded:
             filled.fill(stack, rounds, [item, *left], flags)
         calls.fill(self._recorder, rows[len(rows) - len(calls.rows[0]) :], rounds)
         state.enter(self.look.frame, self.carry, left)
-        ways[0].entered.leave_history(ways[0].with_history, left)
+        ways[0].entered.give_history(ways[0].with_history, left)
         self._note_memory(left)
         if self.iteration is not None:
             self.iteration.begun = number_of(self._loops, carry[CONTROL + 2])
@@ -406,12 +404,13 @@ class _Recorded:
         made = state.without_histories(way.with_history)
         way.held, way.memory = _held(state.filled.values(), items, made), [x._storage for x in made]
         way.new = {x for x in (*way.memory, *(x for x, _ in way.held.values())) if noted.is_new(x)}
-        way.stays, way.begun = self._stays(condition), self._begun()
-        way.holds = self._answer(condition)
+        way.stays, way.control = self._stays(condition), self._control(condition)
         if noted.written and way.asked:
             made = [self._as_it_is(x) for x in made]
             items = [x if x is None else self._as_it_is(x) for x in items]
-            way.written = self._take_back()
+            way.written = noted.take_back()
+            for x, history in zip(self.stand_ins, self._histories, strict=True):
+                x._grad_fn, x._output_nr, x._requires_grad = history
         way.made, way.items = made, items
         if len(self.ways) > 1 and next(way.again, None) is not None:
             raise unrolling(_DRAWS_OTHERWISE, [self.place])
@@ -422,12 +421,11 @@ class _Recorded:
 
         Each round would compute both, such as the test of a model in every hundredth round.
         """
-        nodes = self._recorder.graph.nodes
-        new = nodes[max(self._seen, self.round.start) :]
-        self._seen = len(nodes)
-        self._work.append(sum(hint(x.type.nbytes) for node in new for x in node.results))
+        new = self._recorder.graph.nodes[self.ways[-1].start :]
+        self.ways[-1].work = sum(hint(x.type.nbytes) for node in new for x in node.results)
+        work = [way.work for way in self.ways]
         is_by_number = self.iteration is not None and self.iteration.branches
-        if is_by_number and max(self._work) > 2 * min(self._work) + _LITTLE:
+        if is_by_number and max(work) > 2 * min(work) + _LITTLE:
             raise unrolling("does much more in some rounds", [self.place])
 
     def _let_know(self, condition: Value | None, answer: bool) -> None:
@@ -530,7 +528,7 @@ class _Recorded:
         rows, at = list[list[TensorCore]](), _UNDONE
         for way in ways:
             fails = [_is(x.holds, not x.answer) for x in way.asked if x.ends]
-            goes_on = self._goes_on(way.stays, number, *way.begun)
+            goes_on = self._goes_on(way.stays, number, way.control)
             undone: TensorCore = constant(False, bool_)
             end = self._end(way.stays)
             for place, fail in reversed([*enumerate(fails, at)]):
@@ -541,15 +539,13 @@ class _Recorded:
             at += len(fails)
             there = {x: y for x, (y, _) in way.written.items() if x in known}
             left = (known | {x: self._loops.tensor_on(y) for x, y in there.items()}).values()
-            rows.append(
-                [goes_on, end, undone, *way.begun, *way.holds, *way.made, *left, *way.items]
-            )
+            rows.append([goes_on, end, undone, *way.control, *way.made, *left, *way.items])
         equality = _Equality(self._recorder, noted.start)
         goes_on, end, undone, *new = self._chosen([*zip(ways, rows, strict=True)], 0, equality)
         count = len(new) - len(ways[0].items)
         new, items = new[:count], new[count:]
         count -= len(states)
-        made = new[len(ways[0].begun) + len(ways[0].holds) : count]
+        made = new[len(ways[0].control) : count]
         entered = ways[-1].entered
         if not entered.ints_fit(self.stand_ins, made, items):  # by one way or another
             raise unrolling("has rounds that differ", [self.place])
@@ -578,18 +574,6 @@ class _Recorded:
         tensor = self._loops.tensor_on(self._recorder.value_of(x))
         tensor._grad_fn, tensor._output_nr, tensor._requires_grad = history
         return tensor
-
-    def _take_back(self) -> dict[Storage, tuple[Value, int]]:
-        """Undo the round's writes to memory from before it; returns what they had left there."""
-        found = {}
-        for storage, (before, counter, version) in self.round.written.items():
-            assert storage.value is not None
-            found[storage] = storage.value, counter.value
-            storage.value, counter.value = before, version
-            storage.generation += 1
-        for x, history in zip(self.stand_ins, self._histories, strict=True):
-            x._grad_fn, x._output_nr, x._requires_grad = history
-        return found
 
     def _states(self) -> list[Storage]:
         """The memory from before that some way writes; unrolls where it is visible elsewhere.
@@ -635,7 +619,8 @@ class _Recorded:
     def _leave(self) -> bool:
         """The answer that Python gets behind the loop, by how it has ended in this call."""
         recorder, exits, stays = self._recorder, self._recorder.exits, self.watched.stays
-        found, asked = _OVER, [(way, x) for way in self.ways for x in way.asked if x.ends]
+        found, ways = _OVER, self.ways
+        asked = [(way.asked, i) for way in ways for i, x in enumerate(way.asked) if x.ends]
         if asked or not self.look.is_between:
             end = recorder.value_of(self.round.carry[CONTROL])
             found = exits.ask(end, "how a loop ends")
@@ -655,9 +640,9 @@ class _Recorded:
             return bool(
                 exits.ask(recorder.value_of(answer), "how the last round of a loop goes on")
             )
-        way, last = asked[found - _UNDONE]
-        answers = [(x.at, x.answer) for x in way.asked[: way.asked.index(last)]]
-        self._ended.undo(self.look, [*answers, (last.at, not last.answer)])
+        before, number = asked[found - _UNDONE]
+        answers = [(x.at, x.answer) for x in before[:number]]
+        self._ended.undo(self.look, [*answers, (before[number].at, not before[number].answer)])
         return self._ended.answers.pop(0)[1] if is_open else stays
 
     def _holds(self, condition: Value, answer: bool) -> TensorCore:
@@ -670,21 +655,25 @@ class _Recorded:
             return constant(True, bool_)
         return self._holds(condition, self.watched.stays)
 
-    def _answer(self, condition: Value | None) -> list[TensorCore]:
-        """The answer of a look, if the loop may go on with either."""
-        is_open = self.look.code.stays is None and condition is not None
-        return [self._holds(condition, True)] if is_open and condition is not None else []
+    def _control(self, condition: Value | None) -> list[TensorCore]:
+        """How many rounds of a `for` have begun; the answer of a look with either of which it goes.
 
-    def _begun(self) -> list[TensorCore]:
-        """How many rounds of a `for` have begun, if it is one."""
-        x = self.iteration
-        return [] if x is None else [self._recorder.constant(x.begun, i64)]
+        Each if there is such a thing.
+        """
+        found, iteration = list[TensorCore](), self.iteration
+        if iteration is not None:
+            found.append(self._recorder.constant(iteration.begun, i64))
+        if self.look.code.stays is None and condition is not None:
+            found.append(self._holds(condition, True))
+        return found
 
-    def _goes_on(self, stays: TensorCore, number: TensorCore, *begun: TensorCore) -> TensorCore:
+    def _goes_on(
+        self, stays: TensorCore, number: TensorCore, control: Sequence[TensorCore]
+    ) -> TensorCore:
         """Whether there is another round: a look says so, and a `for` has things left."""
         most = constant(_MOST_ROUNDS, i64)
         if self.iteration is not None:
-            (number,), most = begun, self._recorder.constant(self.iteration.things.length, i64)
+            number, most = control[0], self._recorder.constant(self.iteration.things.length, i64)
         return ops.logical_and(stays, ops.lt(number, most))
 
     def _end(self, stays: TensorCore) -> TensorCore:

@@ -161,7 +161,7 @@ def _loop_over(
 @functools.lru_cache(maxsize=1024)
 def code_of_look(code: types.CodeType, offset: int) -> LookCode | None:
     """That of an instruction whose answer decides a jump, in the innermost loop around it."""
-    at, offset = {x.offset: x for x in dis.get_instructions(code)}, _instruction(code, offset)
+    at, offset = _at(code), _instruction(code, offset)
     shows = any(x.argval in _SHOW_VARIABLES for x in at.values() if _loads_global(x))
     around = [(len(body), header) for header, body in _loops(code).items() if offset in body]
     if code.co_flags & _NO_FUNCTION or shows or not around:
@@ -195,7 +195,7 @@ def _jump_by(code: types.CodeType, offset: int, *, is_made: bool) -> tuple[int, 
 
     is_made: before the instruction.
     """
-    at, following = {x.offset: x for x in dis.get_instructions(code)}, _following(code)
+    at, following = _at(code), _following(code)
     jump, negated, keeps, variable = offset, False, False, None
     while variable is not None or not at[jump].opname.startswith(("POP_JUMP", "JUMP_IF")):
         read, written = _variables(at[jump])
@@ -222,18 +222,13 @@ def _jump_by(code: types.CodeType, offset: int, *, is_made: bool) -> tuple[int, 
 @functools.lru_cache(maxsize=1024)
 def code_between(code: types.CodeType, offset: int) -> LookCode | None:
     """That of the end of a round, where the loop asks what an instruction gives for the next."""
-    following = (x for x in dis.get_instructions(code) if x.offset > offset)
-    header = next(x.offset for x in following if x.opname not in _OPENS)
+    header = next(x for x, y in _at(code).items() if x > offset and y.opname not in _OPENS)
     return None if header not in _loops(code) else _look_in(code, header, header, True)
 
 
 def _look_in(code: types.CodeType, header: int, behind: int, stays: bool | None) -> LookCode:
     """What a loop's code tells, as Python is about to go on at an instruction."""
-    at, body, following = (
-        {x.offset: x for x in dis.get_instructions(code)},
-        _loops(code)[header],
-        _following(code),
-    )
+    at, body, following = _at(code), _loops(code)[header], _following(code)
     names = [*dict.fromkeys((*code.co_varnames, *code.co_cellvars))]
     live = {*code.co_cellvars} | _live(code)[behind]
     first = len({*names, *code.co_freevars})
@@ -271,6 +266,12 @@ def _instruction(code: types.CodeType, offset: int) -> int:
 
 
 @functools.lru_cache(maxsize=256)
+def _at(code: types.CodeType) -> dict[int, dis.Instruction]:
+    """The instructions of some code, by their offsets."""
+    return {x.offset: x for x in dis.get_instructions(code)}
+
+
+@functools.lru_cache(maxsize=256)
 def _following(code: types.CodeType) -> dict[int, list[int]]:
     """Where each instruction goes on but for errors, the target of a jump first."""
     return {x: [y.target for y in found if not y.handled] for x, found in steps(code).items()}
@@ -300,7 +301,7 @@ def _loops(code: types.CodeType) -> dict[int, set[int]]:
 
 
 def _instructions(code: types.CodeType) -> list[dis.Instruction]:
-    return [x for x in dis.get_instructions(code) if x.opname != "EXTENDED_ARG"]
+    return [x for x in _at(code).values() if x.opname != "EXTENDED_ARG"]
 
 
 def _function_below(code: types.CodeType, offset: int) -> types.CodeType | None:
@@ -338,7 +339,7 @@ def loop_behind(code: types.CodeType, offset: int) -> LoopCode | None:
     Or over what another function makes of that alone, as in `enumerate(zip(a, b))`.
     """
     calls = 0
-    for x in dis.get_instructions(code):
+    for x in _at(code).values():
         if x.offset < offset or x.opname in ("PRECALL", "EXTENDED_ARG", "KW_NAMES", "LOAD_CONST"):
             continue
         if x.opname == "GET_ITER":
@@ -368,7 +369,7 @@ def _variables(instruction: dis.Instruction) -> tuple[list[str], list[str]]:
 @functools.lru_cache(maxsize=256)
 def _live(code: types.CodeType) -> dict[int, set[str]]:
     """The variables that are read as they are before an instruction, by the offset of that."""
-    instructions, following = [*dis.get_instructions(code)], steps(code)
+    instructions, following = [*_at(code).values()], steps(code)
     found = {x.offset: set[str]() for x in instructions}
     is_new = True
     while is_new:

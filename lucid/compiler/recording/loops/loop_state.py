@@ -100,9 +100,8 @@ class LoopState:
         _counts: how often each tensor of the carry was written before the recorded round; then in
             it.
         history: the history of the tensors in all places, as a round of Python's begins.
-        keeps_history: whether saved memory is carried, as rounds differentiate what earlier rounds
-            have computed.
-        behind: the history behind the recorded round that began with this state.
+        carried: the history whose saved memory is carried, as rounds differentiate what earlier
+            rounds have computed; once the recorded round is over, the one behind it.
     """
 
     @unheard
@@ -149,8 +148,7 @@ class LoopState:
         self._numbers: dict[tuple[_Place, str], TensorCore] = {}
         self._counts: list[int] = []
         self.history: History | None = None
-        self.keeps_history = False
-        self.behind: History | None = None
+        self.carried: History | None = None
 
     def _follows(self, before: LoopState, meet: Callable[[Any, Any], object]) -> bool:
         """Whether only tensors, and numbers that are carried, differ from those before.
@@ -259,40 +257,32 @@ class LoopState:
         changes = self.history.follows(before.history, pairs)
         if changes is None:
             return []
-        self.keeps_history = True
+        self.carried = self.history
         self.history.kept = {x._storage: whole_of(x) for x in changes.values()}
         return [*self.history.kept.values()]
 
     def without_histories(self, tensors: Sequence[TensorCore]) -> list[TensorCore]:
         """The tensors to be carried, detached if their histories are carried by saved memory."""
-        if not self.keeps_history:
-            return [*tensors]
-        return [x._same_memory() if x.requires_grad else x for x in tensors]
+        is_detached = self.carried is not None
+        return [x._same_memory() if is_detached and x.requires_grad else x for x in tensors]
 
-    def take_history(
-        self, state: LoopState, carry: Sequence[TensorCore], others: Sequence[TensorCore]
-    ) -> None:
-        """Give stand-ins the history of a state, for whose carry they stand, as a round begins."""
-        if state.keeps_history and state.history is not None:
-            kept = state.history.give(carry, others)
-            self.history, self.keeps_history = History(others), True
-            self.history.kept = kept
-
-    def leave_history(self, made: Sequence[TensorCore], left: Sequence[TensorCore]) -> None:
-        """Let what the loop leaves have the history behind the round that began with this state."""
-        if self.behind is not None:
-            self.behind.give(made, left)
+    def give_history(
+        self, carry: Sequence[TensorCore], others: Sequence[TensorCore]
+    ) -> History | None:
+        """Give other tensors the history of those that are carried, if it is carried as well."""
+        return None if self.carried is None else self.carried.give(carry, others)
 
     def _follow_history(self, made: dict[int, Any], carry: Sequence[TensorCore]) -> bool:
         """Note the history behind a round that began with this state; False: it is another one."""
-        assert self.history is not None
-        behind, kept = History(made.values()), self.history.kept
-        changes = behind.follows(self.history, [(x, made[id(x)]) for x in carry])
+        if self.carried is None:
+            return True
+        behind, kept = History(made.values()), self.carried.kept
+        changes = behind.follows(self.carried, [(x, made[id(x)]) for x in carry])
         if changes is None or not changes.keys() <= kept.keys():
             return False
         made.update((id(kept[x]), whole_of(y)) for x, y in changes.items())
         found = [made[id(x)] for x in kept.values()]
-        self.behind, behind.kept = behind, {x._storage: x for x in found}
+        self.carried, behind.kept = behind, {x._storage: x for x in found}
         return True
 
     @property
@@ -550,7 +540,7 @@ class LoopState:
         follows = now._follows(self, meet) and not others
         if not follows or not self._stay_one(now):
             return None
-        if self.keeps_history and not self._follow_history(made, carry):
+        if not self._follow_history(made, carry):
             return None
         found = [*made.values()]
         return found if self.ints_fit(carry, found) else None

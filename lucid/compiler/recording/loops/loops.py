@@ -38,7 +38,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from types import FrameType, GeneratorType
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -566,6 +566,17 @@ class RecordedRound(Round):
                 found.append((storage, before, storage.value))
         return found
 
+    def take_back(self) -> dict[Storage, tuple[Value, int]]:
+        """Undo its writes to memory from before; returns what they left there, and the versions."""
+        found = {}
+        for storage in filter(self.is_from_before, self.written):
+            before, counter, version = self.written[storage]
+            assert storage.value is not None
+            found[storage] = storage.value, counter.value
+            storage.value, counter.value = before, version
+            storage.generation += 1
+        return found
+
     def leaves_made(self, tensors: Sequence[TensorCore]) -> list[int]:
         """Which of these are leaves that require grad, and that the round has made."""
         ends = [edge_of(x) for x in tensors]
@@ -620,31 +631,27 @@ class Apart:
                     raise unrolling("leaves memory that may be shared", [place])
 
 
-class _Lent(NamedTuple):
-    """A tensor that Python has got for another one: a row of a stack, for an item of a list.
+class _Lent:
+    """A tensor that Python has got for another one: a row of a stack, for an item of a list."""
 
-    Attributes:
-        node: of its history; requires_grad: whether it has one.
-        generation: how often its memory was written when it was made.
-        restart: how the trace begins again, without it.
-    """
+    def __init__(self, tensor: TensorCore, restart: Callable[[], RestartTrace]) -> None:
+        self._tensor, self._restart = tensor, restart
+        self._before = self._now
 
-    tensor: TensorCore
-    node: Node | None
-    requires_grad: bool
-    generation: int
-    restart: Callable[[], RestartTrace]
+    @property
+    def _now(self) -> tuple[int, Node | None, bool]:
+        x = self._tensor
+        return x._storage.generation, x._grad_fn, x.requires_grad
 
     def check(self, wanted: Collection[Node] = ()) -> None:
         """Begin again if something is done to it that the other one must see.
 
         wanted: where gradients are asked for.
         """
-        tensor, node = self.tensor, self.tensor._grad_fn
-        is_changed = tensor._storage.generation != self.generation or node is not self.node
-        is_changed = is_changed or tensor.requires_grad is not self.requires_grad
-        if is_changed or (node is not None and (node._is_observed or node in wanted)):
-            raise self.restart()
+        node = self._tensor._grad_fn
+        is_seen = node is not None and (node._is_observed or node in wanted)
+        if is_seen or self._now != self._before:
+            raise self._restart()
 
 
 class Loops:
@@ -751,8 +758,7 @@ class Loops:
 
         restart: how the trace begins again where something does.
         """
-        generation = x._storage.generation
-        self.lent.append(_Lent(x, x._grad_fn, x.requires_grad, generation, restart))
+        self.lent.append(_Lent(x, restart))
         return x
 
     def finish(self) -> None:
