@@ -901,6 +901,22 @@ def test_the_state_of_rounds_in_tuples_and_deques() -> None:
     assert traces(step, [2.0, 70.0, 0.3, 900.0]) <= 2
 
 
+def test_what_a_round_has_made_and_written_in_place_is_differentiated() -> None:
+    def step(x: Any) -> Any:
+        w = x.clone().requires_grad_()
+        y = w * 1.0
+        while (y * y).sum().item() < 50:
+            z = y * 1.1
+            z.add_(0.01)
+            y = z * z * 0.1 + y * 1.05 + 0.2
+            if y.max().item() > 30:
+                break
+        (y * y).sum().backward()
+        return y, w.grad
+
+    assert traces(step, (0.3, 0.4, 0.6)) == 1
+
+
 def test_a_check_on_a_way_that_is_not_gone_does_not_fail() -> None:
     def step(x: Any) -> Any:
         n, at = 0, lucid.tensor(0)

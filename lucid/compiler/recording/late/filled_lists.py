@@ -36,7 +36,7 @@ from lucid.tensor.core import TensorCore, constant
 from lucid.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
-    from lucid.compiler.recording.loops.loops import Frame, Loops
+    from lucid.compiler.recording.loops.loops import Loops, Round
     from lucid.compiler.recording.recorder import Recorder
     from lucid.ir.location import Location
     from lucid.tensor.storage import Storage
@@ -170,7 +170,7 @@ class FilledList(Rows):
 
     Args:
         place: the line of the loop.
-        noted: the frame of the round before the recorded one.
+        noted: the round before the recorded one.
 
     Attributes:
         before: the items that Python's rounds have made.
@@ -202,7 +202,7 @@ class FilledList(Rows):
         before: list[Any],
         loops: Loops,
         place: Location | None,
-        noted: Frame,
+        noted: Round,
         made: list[Any] | None = None,
     ) -> None:
         self._rows: TensorCore | None = None
@@ -570,7 +570,7 @@ def _is_same(size: Any, other: Any) -> bool:
     return type(size) is type(other) and bool(size == other)
 
 
-def _depth(loops: Loops, noted: Frame | None = None) -> int:
+def _depth(loops: Loops, noted: Round | None = None) -> int:
     """In how many loops Python is, but for one whose round was noted."""
     return len(loops.frames) + sum(x is not noted for x in loops.looks)
 

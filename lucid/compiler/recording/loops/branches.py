@@ -10,15 +10,14 @@ give different types, are no bodies: the trace starts again, and Python looks at
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from lucid.autograd.node import Edge, Gradients
 from lucid.compiler.recording.loops.loops import (
     Body,
-    Frame,
     Loops,
+    RecordedRound,
     RegionNode,
     cut,
     loops_here,
@@ -26,13 +25,12 @@ from lucid.compiler.recording.loops.loops import (
     unrolling,
 )
 from lucid.ir import ops
-from lucid.ir.graph import Graph, Input, Node as GraphNode, Value
+from lucid.ir.graph import Input, Value
 from lucid.ir.location import here
 from lucid.ir.passes.loops import Loop
-from lucid.ir.region_ops import calls_python
 from lucid.tensor.context import context
-from lucid.tensor.core import TensorCore, constant, of_value
-from lucid.tensor.storage import Storage, VersionCounter
+from lucid.tensor.core import TensorCore, constant
+from lucid.tensor.storage import Storage
 
 Side = Callable[[], tuple[list[Any], Any]]
 """Runs one side; returns its tensors, and a value in which both sides must agree."""
@@ -50,68 +48,45 @@ class _Branch(Loop):
         return self.node.operands[1 + value.index]
 
 
-class _Recorded:
+class _Side(RecordedRound):
     """A side as it was recorded.
 
     Attributes:
         tensors: its results; values: their values; other: the value in which sides agree.
-        states: memory from before that it has written, with the values before and after.
+        held: memory from before that it has written, with the values before and after.
         versions: the version counters of that memory, with their counts after it.
         graph: its nodes as a function; captures: the values of the outer graph that it reads.
     """
 
-    def __init__(self, loops: Loops, side: Side, body: Body, name: str) -> None:
-        recorder, self.body = loops.recorder, body
-        self._stand_ins = recorder.hosts.present.stand_ins
-        self.frame = frame = Frame(recorder, body)
-        with loops.recording(frame):
-            with frame.watching():
+    def __init__(self, loops: Loops, side: Side, body: Body) -> None:
+        recorder = loops.recorder
+        super().__init__(recorder, body)
+        with loops.recording(self):
+            with self.watching():
                 self.tensors, self.other = side()
             body.enter_results(self.tensors)
             self.values = [recorder.value_of(x) for x in self.tensors]
-        self.states: dict[Storage, tuple[Value, Value]] = {}
-        self.versions: list[tuple[VersionCounter, int]] = []
-        for storage, before, now in loops.written(frame, 1):
-            self.states[storage] = before, now
-            _, counter, version = frame.written[storage]
-            self.versions.append((counter, counter.value))
-            counter.value = version
-            storage.value = before
-            storage.generation += 1
-        outputs = [*self.values, *(now for _, now in self.states.values())]
-        self.graph, self.captures = cut(recorder.graph, frame.start, name, [], {}, outputs)
+        self.held = {storage: (before, now) for storage, before, now in self.states(1)}
+        left = self.take_back()
+        self.versions = [(self.written[x][1], left[x][1]) for x in self.held]
+        outputs = [*self.values, *(now for _, now in self.held.values())]
+        self.graph, self.captures = cut(recorder.graph, self.start, body.name, [], {}, outputs)
         body.graph = self.graph
-        self._note(0)
 
-    def give_states(self, states: dict[Storage, Value]) -> None:
-        """Append the final values of some memory to the results: written ones, or those before."""
-        outputs = self.graph.outputs
-        held = dict(zip(self.states, outputs[len(self.values) :], strict=True))
-        del outputs[len(self.values) :]
-        for storage, before in states.items():
-            outputs.append(held[storage] if storage in held else self._capture(before))
-
-    def _capture(self, value: Value) -> Value:
-        for number, known in enumerate(self.captures):
-            if known is value:
-                return self.graph.inputs[number].value
-        self.captures.append(value)
-        inner = Value(value.type, self.graph, None, len(self.graph.inputs), value.name)
-        self.graph.inputs.append(Input(inner, "arg"))
-        self._note(len(self.captures) - 1)
-        return inner
-
-    def _note(self, first: int) -> None:
-        """Let inputs from a number on be known by what they are outside."""
-        pairs = zip(self.graph.inputs[first:], self.captures[first:], strict=True)
-        self._stand_ins.update((x.value, (y, None)) for x, y in pairs)
-
-    def read(self, captures: Sequence[Value]) -> None:
-        """Let these, in their order, be the captures: they contain its own."""
-        inputs = [self._capture(value) for value in captures]
-        self.graph.inputs = [Input(value, "arg") for value in inputs]
-        for number, value in enumerate(inputs):
+    def fit(self, captures: Sequence[Value], states: dict[Storage, Value]) -> None:
+        """Let it read these values, its own among them, and give this memory, as it was or is."""
+        graph, count = self.graph, len(self.values)
+        own = dict(zip(self.captures, (x.value for x in graph.inputs), strict=True))
+        held = dict(zip(self.held, graph.outputs[count:], strict=True))
+        known = {
+            x: own[x] if x in own else Value(x.type, graph, None, name=x.name) for x in captures
+        }
+        graph.inputs = [Input(value, "arg") for value in known.values()]
+        for number, value in enumerate(known.values()):
             value.index = number
+        graph.outputs[count:] = [held[x] if x in held else known[y] for x, y in states.items()]
+        stand_ins = self._recorder.hosts.present.stand_ins
+        stand_ins.update((value, (x, None)) for x, value in known.items())
 
 
 def branch(
@@ -132,27 +107,25 @@ def branch(
     found = []
     for number, (side, suffix) in enumerate(zip(sides, ("", ".else"), strict=True)):
         forward = of[number] if of else None
-        body = Body(place, 0, 0, 1, False, forward, False)
-        found.append(_Recorded(loops, side, body, name + suffix))
+        found.append(_Side(loops, side, Body(ops.cond, name + suffix, place, forward)))
     then, otherwise = found
-    states = {storage: x[0] for each in found for storage, x in each.states.items()}
+    states = {storage: x[0] for each in found for storage, x in each.held.items()}
     types = [[x._type for x in each.tensors] for each in found]
     if types[0] != types[1] or then.other != otherwise.other:
         raise unrolling(_DIFFERENT, [place])
+    read = [x for each in found for x in each.captures]
+    read += [x for each in found for storage, x in states.items() if storage not in each.held]
+    captures = [*dict.fromkeys(read)]
     for each in found:
-        each.give_states(states)
-    captures = [*dict.fromkeys([*then.captures, *otherwise.captures])]
-    for each in found:
-        each.read(captures)
-    node = _append(loops, [decides, *captures], [each.graph for each in found])
-    bodies = loops.bodies[node] = [each.body for each in found]
+        each.fit(captures, states)
+    bodies, outputs = [each.body for each in found], then.graph.outputs
+    node = loops.append(bodies, [decides, *captures], [x.type for x in outputs], {})
     for each, body in zip(found, bodies, strict=True):
-        body.branches, body.nodes = (bodies[0], bodies[1]), [node]
+        body.branches = bodies[0], bodies[1]
         _check_before(loops, each, decides, body is bodies[0])
         body.note_ranges()
     loops.take_replayed(node)
-    results = [of_value(x) for x in node.results]
-    recorder.made += map(weakref.ref, results)
+    results = [*map(loops.tensor_on, node.results)]
     count = len(then.values)
     for storage, value in zip(states, node.results[count:], strict=True):
         storage.value = value
@@ -161,24 +134,11 @@ def branch(
         counter.value = max(counter.value, version)
     made = results[:count]
     if context.grad_enabled:
-        CondNode.enter(pred, bodies, made, name)
+        CondNode(pred, bodies, made)
     return made, then.other
 
 
-def _append(loops: Loops, operands: Sequence[Value], bodies: Sequence[Graph]) -> GraphNode:
-    """Append the node to what is being recorded."""
-    for body in bodies:
-        loops.enter(body)
-    then, otherwise = bodies
-    attributes: dict[str, Any] = {"function": then.name, "otherwise": otherwise.name}
-    if calls_python(bodies):
-        attributes["python"] = True
-    types = [value.type for value in then.outputs]
-    with loops.recorder.annotated():
-        return loops.recorder.graph.append_region(ops.cond, operands, attributes, types)
-
-
-def _check_before(loops: Loops, side: _Recorded, decides: Value, is_then: bool) -> None:
+def _check_before(loops: Loops, side: _Side, decides: Value, is_then: bool) -> None:
     """Make the checks of a side before the cond, with valid values where it doesn't run."""
     if not any(node.op is ops.check for node in side.graph.nodes):
         return
@@ -186,7 +146,7 @@ def _check_before(loops: Loops, side: _Recorded, decides: Value, is_then: bool) 
     runs = decides
     if not is_then:
         runs = loop.emit(lambda: ops.logical_not(decides), behind=False)
-    loops.check_before(side.frame, side.body, loop, runs)
+    loops.check_before(side, loop, runs)
 
 
 class CondNode(RegionNode):
@@ -194,20 +154,17 @@ class CondNode(RegionNode):
 
     __slots__ = ()
 
-    @staticmethod
-    def enter(
-        pred: TensorCore, bodies: Sequence[Body], results: Sequence[TensorCore], name: str
+    def __init__(
+        self, pred: TensorCore, bodies: Sequence[Body], results: Sequence[TensorCore]
     ) -> None:
-        """Give the results of a cond their history, as far as a side's have one."""
-        leaves: dict[Edge, None] = {}
-        alive: set[int] = set()
+        leaves, alive = dict[Edge, None](), set[int]()
         for body in bodies:
             found, reached = body.leaves()
             leaves |= dict.fromkeys(found)
             alive |= {n for n, ends in enumerate(reached) if ends}
-        if alive:
-            ends, types = [*leaves], [x._type for x in results]
-            CondNode(bodies, ends, ends, types, {"pred": pred}, name)._enter(results, alive)
+        ends, types = [*leaves], [x._type for x in results]
+        super().__init__(bodies, ends, ends, types, {"pred": pred})
+        self._enter(results, alive)
 
     def _name(self) -> str:
         return "CondBackward"
@@ -229,7 +186,7 @@ class CondNode(RegionNode):
 
         then, otherwise = self._bodies
         sides = walk(then), walk(otherwise)
-        found, _ = branch(loops, pred, sides, self._called, self._bodies)
+        found, _ = branch(loops, pred, sides, f"{then.name}.backward", self._bodies)
         return tuple(found)
 
 

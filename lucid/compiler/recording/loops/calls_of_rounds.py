@@ -32,7 +32,7 @@ def may_be_of_rounds(call: DeferredCall) -> bool:
 
     Texts of large tensors aren't among them: all rounds' elements would be kept until the end.
     """
-    leaves = flatten((call.args, call.kwargs))[0]
+    leaves, _ = flatten((call.args, call.kwargs))
     is_known = all(is_late(x) or is_live(x) or type(x) in SCALARS for x in leaves)
     if not is_known or not call.is_said or call.owners:
         return False

@@ -106,10 +106,8 @@ class History:
         changes = {x: y for x, y in memory.items() if x is not y._storage}
         return changes if is_one_to_one else None
 
-    def give(
-        self, tensors: Sequence[TensorCore], others: Sequence[TensorCore]
-    ) -> dict[Storage, TensorCore]:
-        """Give other tensors the histories of tensors, in which these are saved; returns `kept`."""
+    def give(self, tensors: Sequence[TensorCore], others: Sequence[TensorCore]) -> History:
+        """Give other tensors the histories of tensors, in which these are saved; returns theirs."""
         place = {id(x): y for x, y in zip(tensors, others, strict=True)}
         kept = {storage: place[id(x)] for storage, x in self.kept.items()}
         for node in self._others:
@@ -123,7 +121,9 @@ class History:
                 edge[0].variable, y._accumulator = y, weakref.ref(edge[0])
             else:
                 y._grad_fn, y._output_nr = edge
-        return {x._storage: x for x in kept.values()}
+        given = History(others)
+        given.kept = {x._storage: x for x in kept.values()}
+        return given
 
 
 class _Contents:

@@ -78,20 +78,14 @@ def code_of_loop(code: types.CodeType, offset: int) -> LoopCode | None:
 
     Or which a comprehension does, or a generator expression, that is a function of its own.
     """
-    instructions = _instructions(code)
-    following = (x for x in instructions if x.offset > offset and x.opname not in _OPENS)
-    advance = next(following)
-    if advance.opname == "CALL" and advance.arg == 0:
-        inner = _function_below(code, offset)
-        if inner is None:
-            return None
-        code, instructions = inner, _instructions(inner)
-        advance = next(x for x in instructions if x.opname == "FOR_ITER")
-    shows = any(x.argval in _SHOW_VARIABLES for x in instructions if _loads_global(x))
-    yields = code.co_name == "<genexpr>"
-    if (code.co_flags & _NO_FUNCTION and not yields) or shows or advance.opname != "FOR_ITER":
+    found = _loop_over(code, offset)
+    if found is None:
         return None
-    body = [x for x in instructions if advance.offset < x.offset < advance.argval]
+    code, advance, body = found
+    shows = any(x.argval in _SHOW_VARIABLES for x in _instructions(code) if _loads_global(x))
+    yields = code.co_name == "<genexpr>"
+    if (code.co_flags & _NO_FUNCTION and not yields) or shows:
+        return None
     targets, wanted = [], 1
     for instruction in body:
         if not wanted:
@@ -123,14 +117,10 @@ def code_of_loop(code: types.CodeType, offset: int) -> LoopCode | None:
 @functools.lru_cache(maxsize=1024)
 def list_without_none(code: types.CodeType, offset: int) -> int | None:
     """Where on the stack the list of `[x for x in … if x is not None]` is; None: it is another."""
-    loop = code_of_loop(code, offset)
-    if loop is None or loop.differs or loop.makes is None:
+    loop, found = code_of_loop(code, offset), _loop_over(code, offset)
+    if loop is None or found is None or loop.differs or loop.makes is None:
         return None
-    inner = None if _is_loop(code, offset) else _function_below(code, offset)
-    following = [x for x in _instructions(inner or code) if inner or x.offset > offset]
-    start = next(i for i, x in enumerate(following) if x.opname == "FOR_ITER")
-    advance = following[start]
-    body = [x for x in following[start + 1 :] if x.offset < advance.argval]
+    body = found[2]
     tests = [x for x in body if x.opname.endswith("_NONE")]
     puts = [x for x in body if x.opname == "LIST_APPEND"]
     if len(tests) != 1 or len(puts) != 1:
@@ -148,16 +138,30 @@ def list_without_none(code: types.CodeType, offset: int) -> int | None:
     return loop.makes if is_all and is_one else None
 
 
-def _is_loop(code: types.CodeType, offset: int) -> bool:
-    """Whether the loop over what an instruction gives is in the same function."""
-    following = (x for x in _instructions(code) if x.offset > offset and x.opname not in _OPENS)
-    return next(following).opname == "FOR_ITER"
+def _loop_over(
+    code: types.CodeType, offset: int
+) -> tuple[types.CodeType, dis.Instruction, list[dis.Instruction]] | None:
+    """Of the loop over what an instruction gives the code, the `FOR_ITER`, and the body."""
+
+    def is_before(x: dis.Instruction) -> bool:
+        return x.offset <= offset or x.opname in _OPENS
+
+    advance, *body = itertools.dropwhile(is_before, _instructions(code))
+    if advance.opname == "CALL" and advance.arg == 0:
+        inner = _function_below(code, offset)
+        if inner is None:
+            return None
+        code = inner
+        advance, *body = itertools.dropwhile(lambda x: x.opname != "FOR_ITER", _instructions(code))
+    if advance.opname != "FOR_ITER":
+        return None
+    return code, advance, [x for x in body if x.offset < advance.argval]
 
 
 @functools.lru_cache(maxsize=1024)
 def code_of_look(code: types.CodeType, offset: int) -> LookCode | None:
     """That of an instruction whose answer decides a jump, in the innermost loop around it."""
-    at, offset = {x.offset: x for x in dis.get_instructions(code)}, _instruction(code, offset)
+    at, offset = _at(code), _instruction(code, offset)
     shows = any(x.argval in _SHOW_VARIABLES for x in at.values() if _loads_global(x))
     around = [(len(body), header) for header, body in _loops(code).items() if offset in body]
     if code.co_flags & _NO_FUNCTION or shows or not around:
@@ -191,7 +195,7 @@ def _jump_by(code: types.CodeType, offset: int, *, is_made: bool) -> tuple[int, 
 
     is_made: before the instruction.
     """
-    at, following = {x.offset: x for x in dis.get_instructions(code)}, _following(code)
+    at, following = _at(code), _following(code)
     jump, negated, keeps, variable = offset, False, False, None
     while variable is not None or not at[jump].opname.startswith(("POP_JUMP", "JUMP_IF")):
         read, written = _variables(at[jump])
@@ -218,18 +222,13 @@ def _jump_by(code: types.CodeType, offset: int, *, is_made: bool) -> tuple[int, 
 @functools.lru_cache(maxsize=1024)
 def code_between(code: types.CodeType, offset: int) -> LookCode | None:
     """That of the end of a round, where the loop asks what an instruction gives for the next."""
-    following = (x for x in dis.get_instructions(code) if x.offset > offset)
-    header = next(x.offset for x in following if x.opname not in _OPENS)
+    header = next(x for x, y in _at(code).items() if x > offset and y.opname not in _OPENS)
     return None if header not in _loops(code) else _look_in(code, header, header, True)
 
 
 def _look_in(code: types.CodeType, header: int, behind: int, stays: bool | None) -> LookCode:
     """What a loop's code tells, as Python is about to go on at an instruction."""
-    at, body, following = (
-        {x.offset: x for x in dis.get_instructions(code)},
-        _loops(code)[header],
-        _following(code),
-    )
+    at, body, following = _at(code), _loops(code)[header], _following(code)
     names = [*dict.fromkeys((*code.co_varnames, *code.co_cellvars))]
     live = {*code.co_cellvars} | _live(code)[behind]
     first = len({*names, *code.co_freevars})
@@ -267,6 +266,12 @@ def _instruction(code: types.CodeType, offset: int) -> int:
 
 
 @functools.lru_cache(maxsize=256)
+def _at(code: types.CodeType) -> dict[int, dis.Instruction]:
+    """The instructions of some code, by their offsets."""
+    return {x.offset: x for x in dis.get_instructions(code)}
+
+
+@functools.lru_cache(maxsize=256)
 def _following(code: types.CodeType) -> dict[int, list[int]]:
     """Where each instruction goes on but for errors, the target of a jump first."""
     return {x: [y.target for y in found if not y.handled] for x, found in steps(code).items()}
@@ -296,7 +301,7 @@ def _loops(code: types.CodeType) -> dict[int, set[int]]:
 
 
 def _instructions(code: types.CodeType) -> list[dis.Instruction]:
-    return [x for x in dis.get_instructions(code) if x.opname != "EXTENDED_ARG"]
+    return [x for x in _at(code).values() if x.opname != "EXTENDED_ARG"]
 
 
 def _function_below(code: types.CodeType, offset: int) -> types.CodeType | None:
@@ -334,7 +339,7 @@ def loop_behind(code: types.CodeType, offset: int) -> LoopCode | None:
     Or over what another function makes of that alone, as in `enumerate(zip(a, b))`.
     """
     calls = 0
-    for x in dis.get_instructions(code):
+    for x in _at(code).values():
         if x.offset < offset or x.opname in ("PRECALL", "EXTENDED_ARG", "KW_NAMES", "LOAD_CONST"):
             continue
         if x.opname == "GET_ITER":
@@ -364,7 +369,7 @@ def _variables(instruction: dis.Instruction) -> tuple[list[str], list[str]]:
 @functools.lru_cache(maxsize=256)
 def _live(code: types.CodeType) -> dict[int, set[str]]:
     """The variables that are read as they are before an instruction, by the offset of that."""
-    instructions, following = [*dis.get_instructions(code)], steps(code)
+    instructions, following = [*_at(code).values()], steps(code)
     found = {x.offset: set[str]() for x in instructions}
     is_new = True
     while is_new:

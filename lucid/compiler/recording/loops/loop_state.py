@@ -18,7 +18,6 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import Any
 
-from lucid.compiler.guards.collector import Change
 from lucid.compiler.guards.events import Stack, unheard
 from lucid.compiler.guards.guard import instance_dict
 from lucid.compiler.guards.reads import REGISTERS
@@ -33,7 +32,7 @@ from lucid.compiler.recording.loops.carried_histories import (
     whole_of,
 )
 from lucid.compiler.recording.loops.loop_code import LoopCode
-from lucid.compiler.recording.loops.loops import Frame, Loops, unrolling
+from lucid.compiler.recording.loops.loops import Loops, Round, unrolling
 from lucid.ir import ops
 from lucid.ir.classes import isinstance
 from lucid.ir.graph import Node, Value
@@ -98,11 +97,11 @@ class LoopState:
         own: memory in places that rounds have made, and nobody else refers to.
         _written: tensors from before the loop, with a history, that rounds write, by identity.
         _numbers: the tensors that are carried for numbers, by place and path in the tree there.
-        writes: how often the recorded round has written each tensor of the carry.
+        _counts: how often each tensor of the carry was written before the recorded round; then in
+            it.
         history: the history of the tensors in all places, as a round of Python's begins.
-        keeps_history: whether saved memory is carried, as rounds differentiate what earlier rounds
-            have computed.
-        behind: the history behind the recorded round that began with this state.
+        carried: the history whose saved memory is carried, as rounds differentiate what earlier
+            rounds have computed; once the recorded round is over, the one behind it.
     """
 
     @unheard
@@ -147,10 +146,9 @@ class LoopState:
         self.own: set[Storage] = set()
         self._written: dict[int, TensorCore] = {}
         self._numbers: dict[tuple[_Place, str], TensorCore] = {}
-        self.writes: list[int] = []
+        self._counts: list[int] = []
         self.history: History | None = None
-        self.keeps_history = False
-        self.behind: History | None = None
+        self.carried: History | None = None
 
     def _follows(self, before: LoopState, meet: Callable[[Any, Any], object]) -> bool:
         """Whether only tensors, and numbers that are carried, differ from those before.
@@ -192,7 +190,7 @@ class LoopState:
     def carry(
         self,
         before: LoopState,
-        noted: Frame,
+        noted: Round,
         *,
         kinds: tuple[type, ...],
         others: Collection[_Place] = (),
@@ -220,7 +218,7 @@ class LoopState:
             del held[assigned]  # whose memory is a place of its own
         memory = [x._storage for x in held.values()]
         self.own = {x for x in memory if x in before.own or noted.is_new(x)}
-        self.own |= noted.made(memory)
+        self.own |= noted.new_among(memory)
         places = [x for x in self._changing if self._values[x] is before._values[x]]
         pairs = [(self._values[place], self._values[place]) for place in places]
         pairs += zip(before._numbers.values(), self._numbers.values(), strict=True)
@@ -250,7 +248,7 @@ class LoopState:
         leaves = chain.from_iterable(flatten(x)[0] for x in self._values.values())
         self.history = History(x for x in leaves if isinstance(x, TensorCore) and x.requires_grad)
 
-    def _carry_history(self, before: LoopState, noted: Frame, pairs: Pairs) -> list[TensorCore]:
+    def _carry_history(self, before: LoopState, noted: Round, pairs: Pairs) -> list[TensorCore]:
         """The saved memory to be carried, if a round has differentiated the history before it."""
         if before.history is None or self._written or not before.history.is_behind(noted.walked):
             return []
@@ -259,40 +257,32 @@ class LoopState:
         changes = self.history.follows(before.history, pairs)
         if changes is None:
             return []
-        self.keeps_history = True
+        self.carried = self.history
         self.history.kept = {x._storage: whole_of(x) for x in changes.values()}
         return [*self.history.kept.values()]
 
     def without_histories(self, tensors: Sequence[TensorCore]) -> list[TensorCore]:
         """The tensors to be carried, detached if their histories are carried by saved memory."""
-        if not self.keeps_history:
-            return [*tensors]
-        return [x._same_memory() if x.requires_grad else x for x in tensors]
+        is_detached = self.carried is not None
+        return [x._same_memory() if is_detached and x.requires_grad else x for x in tensors]
 
-    def take_history(
-        self, state: LoopState, carry: Sequence[TensorCore], others: Sequence[TensorCore]
-    ) -> None:
-        """Give stand-ins the history of a state, for whose carry they stand, as a round begins."""
-        if state.keeps_history and state.history is not None:
-            kept = state.history.give(carry, others)
-            self.history, self.keeps_history = History(others), True
-            self.history.kept = kept
-
-    def leave_history(self, made: Sequence[TensorCore], left: Sequence[TensorCore]) -> None:
-        """Let what the loop leaves have the history behind the round that began with this state."""
-        if self.behind is not None:
-            self.behind.give(made, left)
+    def give_history(
+        self, carry: Sequence[TensorCore], others: Sequence[TensorCore]
+    ) -> History | None:
+        """Give other tensors the history of those that are carried, if it is carried as well."""
+        return None if self.carried is None else self.carried.give(carry, others)
 
     def _follow_history(self, made: dict[int, Any], carry: Sequence[TensorCore]) -> bool:
         """Note the history behind a round that began with this state; False: it is another one."""
-        assert self.history is not None
-        behind, kept = History(made.values()), self.history.kept
-        changes = behind.follows(self.history, [(x, made[id(x)]) for x in carry])
+        if self.carried is None:
+            return True
+        behind, kept = History(made.values()), self.carried.kept
+        changes = behind.follows(self.carried, [(x, made[id(x)]) for x in carry])
         if changes is None or not changes.keys() <= kept.keys():
             return False
         made.update((id(kept[x]), whole_of(y)) for x, y in changes.items())
         found = [made[id(x)] for x in kept.values()]
-        self.behind, behind.kept = behind, {x._storage: x for x in found}
+        self.carried, behind.kept = behind, {x._storage: x for x in found}
         return True
 
     @property
@@ -300,17 +290,29 @@ class LoopState:
         """What rounds may change beside variables, and lists that they fill."""
         return [*self.opened.values(), *self._holders.values()]
 
-    def opens(self, changes: Iterable[Change]) -> bool:
-        """Look into objects that a round has changed, if that is all that these are."""
-        for owner, _, length in changes:
+    def after(
+        self, frame: types.FrameType, noted: Round, **options: Any
+    ) -> tuple[LoopState, list[TensorCore] | None]:
+        """The state behind a round that began with this one, and what `carry` tells of it.
+
+        Where it has changed objects, and these can be looked into, nothing else is told of it.
+        """
+        state = LoopState(self.code, frame, self._loops, self)
+        carry = state.carry(self, noted, **options)
+        noted.changed = [x for x in noted.changed if id(x.owner) not in state.filled]
+        if not noted.changed:
+            return state, carry
+        for owner, _, length in noted.changed:
             if length is not None and len(owner) > length:
-                self.growing.setdefault(id(owner), owner)
-            elif id(owner) not in self.growing:
-                self.opened[id(owner)] = owner
-        return all(_holders(x) is not None for x in self.opened.values())
+                state.growing.setdefault(id(owner), owner)
+            elif id(owner) not in state.growing:
+                state.opened[id(owner)] = owner
+        if all(_holders(x) is not None for x in state.opened.values()):
+            noted.changed, state = [], LoopState(self.code, frame, self._loops, state)
+        return state, None
 
     @unheard
-    def _note_filled(self, before: LoopState, noted: Frame, appended: Collection[int]) -> bool:
+    def _note_filled(self, before: LoopState, noted: Round, appended: Collection[int]) -> bool:
         """Note lists with one more tensor, or number, in them; False: others differ."""
         others = {id(self._values.get(place)) for place in appended}
         for identity, items in self._items.items():
@@ -381,18 +383,6 @@ class LoopState:
         for filled in self.filled.values():
             filled.last_number = number + (len(filled.before) - 1 - first)
 
-    def appended(self, made: Sequence[Any], stand_ins: Sequence[TensorCore]) -> list[Any]:
-        """The tensors that the recorded round has appended to lists; None for a list without one.
-
-        A number is in a tensor. Raises a restart where an item is written later in the round.
-
-        made: the next carry; stand_ins: the carry as the round began.
-        """
-        rows = [filled.row() for filled in self.filled.values()]
-        memory = [x._storage for x in made]
-        self.refuse_written({x._storage for x in rows if x is not None}, memory, stand_ins)
-        return rows
-
     def fit_items(self, frame: types.FrameType, ways: Sequence[list[Any]]) -> None:
         """Give all ways through a round an item for each list, with a flag whether it is real.
 
@@ -458,7 +448,7 @@ class LoopState:
 
         rounds: how many rounds there are, as versions count the writes of each; None: unknown.
         """
-        for x, other, writes in zip(carry, others, self.writes, strict=True):
+        for x, other, writes in zip(carry, others, self._counts, strict=True):
             if id(x) in self._written:
                 write_(x, other)
                 x._counter.value += writes * rounds - 1 if type(rounds) is int else 0
@@ -487,6 +477,7 @@ class LoopState:
                 self._put(stack, place, number)
         entered = LoopState(self.code, frame, self._loops, self)
         entered._numbers, entered._changing, entered.filled = numbers, self._changing, self.filled
+        entered._written, entered._counts = self._written, [x._counter.value for x in others]
         entered._show_last(self._last_of_filled())
         return entered
 
@@ -507,12 +498,26 @@ class LoopState:
                 self._loops.memories[value._storage] = value
             _store(stack, holder, place[2], value)
 
-    @unheard
-    def next_carry(self, frame: types.FrameType, carry: Sequence[TensorCore]) -> list[Any] | None:
-        """The next carry of a round that began with this state.
+    def leave(
+        self, frame: types.FrameType, carry: Sequence[TensorCore]
+    ) -> tuple[list[Any], list[Any]]:
+        """The next carry of a round that began with this state, and what it appended to lists.
 
-        None: the round has changed more than its carry.
+        For a list without a new item None, for a number a tensor. Raises a restart where the round
+        has changed more than its carry, or an item is written later in it.
         """
+        made = self._next_carry(frame, carry)
+        if made is None:
+            raise unrolling("has rounds that differ", [here()])
+        pairs = zip(carry, self._counts, strict=True)
+        self._counts = [x._counter.value - count for x, count in pairs]
+        rows = [filled.row() for filled in self.filled.values()]
+        memory = [x._storage for x in made]
+        self.refuse_written({x._storage for x in rows if x is not None}, memory, carry)
+        return made, rows
+
+    @unheard
+    def _next_carry(self, frame: types.FrameType, carry: Sequence[TensorCore]) -> list[Any] | None:
         made: dict[int, Any] = {id(x): x for x in carry}
         others: list[TensorCore] = []
 
@@ -535,7 +540,7 @@ class LoopState:
         follows = now._follows(self, meet) and not others
         if not follows or not self._stay_one(now):
             return None
-        if self.keeps_history and not self._follow_history(made, carry):
+        if not self._follow_history(made, carry):
             return None
         found = [*made.values()]
         return found if self.ints_fit(carry, found) else None

@@ -31,15 +31,14 @@ Reference: Griewank and Walther, "Evaluating Derivatives", 2008, on the adjoints
 
 from __future__ import annotations
 
-import itertools
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from types import FrameType, GeneratorType
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -73,7 +72,7 @@ from lucid.ir.passes.dce import drop_unused_functions
 from lucid.ir.passes.loops import Hoisting, Loop
 from lucid.ir.passes.round_body import DEPTH, is_cheap, is_short
 from lucid.ir.ranges import Range, Ranges
-from lucid.ir.region_ops import CONTROL, calls_python, is_exit, stacked
+from lucid.ir.region_ops import BODIES, CONTROL, calls_python, is_exit, stacked
 from lucid.ir.types import TensorType, bool_, i64
 from lucid.ir.whose_code import is_interrupt
 from lucid.tensor.context import context
@@ -85,11 +84,10 @@ if TYPE_CHECKING:
     from lucid.compiler.recording.recorder import Recorder
     from lucid.tensor.storage import Storage, VersionCounter
 
-Round = Callable[[list[Any], list[Any]], tuple[list[Any], list[Any]]]
+Step = Callable[[list[Any], list[Any]], tuple[list[Any], list[Any]]]
 _FIRST_LENGTH, _GROWTH = 16, 4  # of what a while_loop stacks: so many rounds, and then more
 _MOST_LAST = 8  # items of a list that rounds read, counted from its end
 _SMALL = 8192  # bytes of stacks that may begin with more rounds
-_LOOKS = "looks at a value"
 _REPEATED = ("view", "create", "random")  # kinds of ops that a backward computes again
 
 
@@ -111,7 +109,7 @@ class Body:
     """The body of a loop: while it is recorded, and as it was recorded.
 
     Attributes:
-        place: the user's line that called the loop.
+        op: of its node; name: of its function; place: the user's line that called the loop.
         carries, rows: how many inputs of the graph are carried, and how many are rows.
         length: the number of rounds; reverse: whether they go from the last row to the first.
         of: for the body of a backward, the body through which that walks.
@@ -128,13 +126,15 @@ class Body:
         is_settled: whether its trace has ended, so that its results can't change any more.
     """
 
+    op: Op
+    name: str
     place: Location | None
-    carries: int
-    rows: int
-    length: int
-    reverse: bool
-    of: Body | None
-    is_repeated: bool
+    of: Body | None = None
+    carries: int = 0
+    rows: int = 0
+    length: int = 1
+    reverse: bool = False
+    is_repeated: bool = False
     graph: Graph | None = None
     nodes: list[GraphNode] = field(default_factory=list)
     given: list[TensorCore] = field(default_factory=list)
@@ -151,7 +151,7 @@ class Body:
 
     @property
     def is_while(self) -> bool:
-        return self.nodes[0].op is ops.while_loop
+        return self.op is ops.while_loop
 
     def repeats(self, node: GraphNode) -> bool:
         """Whether a backward computes a node again, and its results aren't residuals.
@@ -301,81 +301,44 @@ class Body:
         return self.nodes[0].results[-1]
 
 
-class Frame:
-    """What is noted while a body is recorded, or while Python makes a round that may become one.
+class Round:
+    """What is noted while Python makes a round of a loop, which the next one may be like.
+
+    Args:
+        variables: what a round may change.
 
     Attributes:
         start: how many nodes the graph had before.
-        stand_ins: the inputs for the carry and the rows; given: the tensors on them.
-        kept: the inputs for values of the forward body, in the body of a backward.
-        ranges: the ranges of stand-ins for numbers of rounds.
         written: memory from before that it has written: the value before, and the version.
-        again: values of other bodies that it has computed again; repeated: the nodes that did.
-        variables: the identities of cells that Python's rounds may change.
-        changed: changes of other Python objects from before.
-        checked: checks that the forward body has made already.
+        variables: the identities of what it may change; changed: changes of other Python objects
+            from before.
+        ranges: the ranges of stand-ins for numbers of rounds; checked: checks that the forward body
+            has made already.
         refused: why its rounds aren't all the same, if that was found out meanwhile.
-        walked: the autograd nodes that Python's round has differentiated.
-        own: inputs for a carry that nobody else refers to, so that it may be written.
-        hidden: memory from before to which Python's round has given another history.
-        walks: for each walk that came to stand-ins, which ones, and the nodes from before the round
-            whose gradients it asks for; None: all leaves.
-        first: the number of its first autograd node.
         may_look: whether its rounds may look at the value by which the loop ends.
+        walked: the autograd nodes that it has differentiated.
+        hidden: memory from before to which it has given another history.
         number: the number of Python's round; keys: for each place of an index, by how much the ints
             there exceed the number; reads_last: how many of a list's last items are read.
     """
 
-    def __init__(self, recorder: Recorder, body: Body, variables: Collection[object] = ()) -> None:
-        self.body = body
+    def __init__(self, recorder: Recorder, variables: Collection[object] = ()) -> None:
         self.variables = {*map(id, variables)}
         self.start = len(recorder.graph.nodes)
-        self.stand_ins: list[Value] = []
-        self.given: Sequence[TensorCore] = ()
-        self.kept: dict[tuple[Body, Value], Value] = {}
-        self.ranges: dict[Value, Range] = {}
         self.written: dict[Storage, tuple[Value, VersionCounter, int]] = {}
-        self.again: dict[Value, Value] = {}
-        self.repeated: dict[GraphNode, GraphNode] = {}
-        self.checked: set[GraphNode] = set()
         self.changed: list[Change] = []
+        self.ranges: dict[Value, Range] = {}
+        self.checked: set[GraphNode] = set()
         self.refused: str | None = None
-        self.own: list[Value] = []
-        self.hidden: set[Storage] = set()
-        self.walked: set[Node] = set()
-        self.walks: list[tuple[list[int], list[Node] | None]] = []
-        self.first = 0
         self.may_look = False
+        self.walked: set[Node] = set()
+        self.hidden: set[Storage] = set()
         self.number: int | None = None
         self.keys: defaultdict[Any, set[int]] = defaultdict(set)
         self.reads_last = 0
         self._recorder = recorder
         self._age = Age()
         self._effects_before = self._effect_counts()
-
-    @property
-    def numbered(self) -> set[Any]:
-        """Places with one index in the round, and its difference to the round's number."""
-        return {(at, *found) for at, found in self.keys.items() if len(found) == 1}
-
-    @property
-    def told(self) -> list[DeferredCall]:
-        """The calls that the round has deferred."""
-        return self._recorder.outside.deferred[self._effects_before[1] :]
-
-    @property
-    def has_effects(self) -> bool:
-        """Whether a round has effects besides exits, and deferred calls that rounds may make."""
-        is_more = self._effects_before[2:] != self._effect_counts()[2:]
-        return is_more or not all(map(may_be_of_rounds, self.told))
-
-    def take_told(self) -> list[DeferredCall]:
-        """Take the calls that the round has deferred out of those of the step."""
-        told = self.told
-        if not all(map(may_be_of_rounds, told)):
-            raise unrolling("does something in Python in each round", [self.body.place])
-        del self._recorder.outside.deferred[self._effects_before[1] :]
-        return told
 
     def _effect_counts(self) -> tuple[int, ...]:
         """The numbers of exits, deferred calls and replayed effects so far."""
@@ -425,6 +388,119 @@ class Frame:
             ranges.note(node)
         if any(self._sees_what_is_written(node) for node in calls):
             return "calls Python, and writes a tensor that this can see, in each round"
+        return None
+
+    def refuse(self, reason: str) -> None:
+        """A round does what not all can do alike."""
+        self.refused = reason
+
+    def note_place(self, owner: TensorCore, what: str) -> None:
+        """The gradient, or the memory, of a tensor is about to be set."""
+        self.changed.append(Change(owner, True, None))
+
+    def note_history(self, storage: Storage) -> None:
+        """Memory from before is about to get another history."""
+        self.hidden.add(storage)
+
+    def note_write(self, target: TensorCore) -> None:
+        """A tensor is about to be written."""
+        storage, counter = target._storage, target._counter
+        if storage not in self.written:
+            assert storage.value is not None
+            self.written[storage] = storage.value, counter, counter.value
+
+    def is_new(self, thing: object) -> bool:
+        """Whether an object was made in the round that runs."""
+        return self._age.is_new(thing)
+
+    def _sees_what_is_written(self, node: GraphNode) -> bool:
+        """Whether a call of Python can see a tensor that the body writes, and isn't lent it."""
+        if node.op is not ops.host:
+            return False
+        host = self._recorder.graph.hosts[node.attributes["function"]]
+        states: Iterable[State] = getattr(host, "states", ())
+        return any(x.storage in self.written and x.given is None for x in states)
+
+    @property
+    def numbered(self) -> set[Any]:
+        """Places with one index in the round, and its difference to the round's number."""
+        return {(at, *found) for at, found in self.keys.items() if len(found) == 1}
+
+    @property
+    def has_effects(self) -> bool:
+        """Whether a round has effects besides exits, and deferred calls that rounds may make."""
+        is_more = self._effects_before[2:] != self._effect_counts()[2:]
+        told = self._recorder.outside.deferred[self._effects_before[1] :]
+        return is_more or not all(map(may_be_of_rounds, told))
+
+    def new_among(self, memory: Iterable[Storage]) -> set[Storage]:
+        """The storages among some that the round has made, also once it is over.
+
+        They hold a value of the round, or held one when they were first written.
+        """
+        nodes, known = {*self._recorder.graph.nodes[self.start :]}, self.written
+        found = {x: known[x][0] if x in known else x.value for x in memory}
+        return {x for x, value in found.items() if value is not None and value.producer in nodes}
+
+
+class RecordedRound(Round):
+    """A round that is recorded for all; behind that, what the loop gives.
+
+    Attributes:
+        stand_ins: the inputs for the carry and the rows.
+        own: those for a carry that nobody else refers to, so that it may be written.
+        kept: the inputs for values of the forward body, in the body of a backward.
+        again: values of other bodies that it has computed again; repeated: the nodes that did.
+        walks: for each walk that came to stand-ins, which ones, and the nodes from before the round
+            whose gradients it asks for; None: all leaves.
+        first: the number of its first autograd node.
+        carry, rows: the round's carry, and its row of each of xs; then the last carry, and ys.
+        made: the next carry and the round's row of each of ys.
+        counted: which of the carry says how many rounds have a gradient.
+        undone: whether a round is undone, and is made again by Python; None: none is.
+        checks: what is checked behind the loop.
+    """
+
+    def __init__(self, recorder: Recorder, body: Body, variables: Collection[object] = ()) -> None:
+        super().__init__(recorder, variables)
+        self.body = body
+        self.stand_ins: list[Value] = []
+        self.own: list[Value] = []
+        self.kept: dict[tuple[Body, Value], Value] = {}
+        self.again: dict[Value, Value] = {}
+        self.repeated: dict[GraphNode, GraphNode] = {}
+        self.walks: list[tuple[list[int], list[Node] | None]] = []
+        self.first = 0
+        self.carry: list[Any] = []
+        self.rows: list[Any] = []
+        self.made: tuple[list[Any], list[Any]] = [], []
+        self.counted = 1
+        self.undone: TensorCore | None = None
+        self.checks: list[GraphNode] = []
+
+    def take_told(self) -> list[DeferredCall]:
+        """Take the calls that the round has deferred out of those of the step."""
+        deferred, count = self._recorder.outside.deferred, self._effects_before[1]
+        told = deferred[count:]
+        if not all(map(may_be_of_rounds, told)):
+            self.refuse("does something in Python in each round")
+        del deferred[count:]
+        return told
+
+    def refuse(self, reason: str) -> None:
+        raise unrolling(reason, [self.body.place])
+
+    def note_place(self, owner: TensorCore, what: str) -> None:
+        if not (id(owner) in self.variables or self.is_new(owner)):
+            self.refuse(what)
+
+    def note_history(self, storage: Storage) -> None:
+        if storage.value not in self.own:
+            self.refuse("writes a tensor from outside, with a history, in place")
+
+    def problem(self) -> str | None:
+        if found := super().problem():
+            return found
         if any(x in self.stand_ins and x not in self.own for x, *_ in self.written.values()):
             return "writes its carry, or a row, in place"
         if any(x is not None and (x._tensor_hooks or x._retained) for x in self.body.inputs):
@@ -474,9 +550,32 @@ class Frame:
             beyond += [m for m in new if m not in beyond]
         return False
 
-    def is_new(self, thing: object) -> bool:
-        """Whether an object was made in the round that runs."""
-        return self._age.is_new(thing)
+    def is_from_before(self, storage: Storage) -> bool:
+        """Whether memory that was written was there before the round."""
+        before = self.written[storage][0]
+        is_there = before.graph is self._recorder.graph
+        return is_there and before.producer not in self._recorder.graph.nodes[self.start :]
+
+    def states(self, length: int) -> list[tuple[Storage, Value, Value]]:
+        """The memory from before that it has written: what that held, and what it holds now."""
+        found = []
+        for storage, (before, counter, version) in self.written.items():
+            assert storage.value is not None
+            if before not in self.own and self.is_from_before(storage):
+                counter.value += (length - 1) * (counter.value - version)
+                found.append((storage, before, storage.value))
+        return found
+
+    def take_back(self) -> dict[Storage, tuple[Value, int]]:
+        """Undo its writes to memory from before; returns what they left there, and the versions."""
+        found = {}
+        for storage in filter(self.is_from_before, self.written):
+            before, counter, version = self.written[storage]
+            assert storage.value is not None
+            found[storage] = storage.value, counter.value
+            storage.value, counter.value = before, version
+            storage.generation += 1
+        return found
 
     def leaves_made(self, tensors: Sequence[TensorCore]) -> list[int]:
         """Which of these are leaves that require grad, and that the round has made."""
@@ -484,66 +583,8 @@ class Frame:
         found = [i for i, end in enumerate(ends) if end and isinstance(end[0], AccumulateGrad)]
         return [i for i in found if self.is_new(tensors[i])]
 
-    def is_from_before(self, storage: Storage) -> bool:
-        """Whether memory that was written was there before the round."""
-        before = self.written[storage][0]
-        is_there = before.graph is self._recorder.graph
-        return is_there and before.producer not in self._recorder.graph.nodes[self.start :]
-
-    def made(self, memory: Iterable[Storage]) -> set[Storage]:
-        """The storages among some that the round has made, also once it is over.
-
-        They hold a value of the round, or held one when they were first written.
-        """
-        nodes, known = {*self._recorder.graph.nodes[self.start :]}, self.written
-        found = {x: known[x][0] if x in known else x.value for x in memory}
-        return {x for x, value in found.items() if value is not None and value.producer in nodes}
-
-    def _sees_what_is_written(self, node: GraphNode) -> bool:
-        """Whether a call of Python can see a tensor that the body writes, and isn't lent it."""
-        if node.op is not ops.host:
-            return False
-        host = self._recorder.graph.hosts[node.attributes["function"]]
-        states: Iterable[State] = getattr(host, "states", ())
-        return any(x.storage in self.written and x.given is None for x in states)
-
 
 # ---------------------------------------------------------------------- recording
-
-
-@dataclass(slots=True, eq=False)
-class Scan:
-    """A loop that is being recorded: while its body is, the inputs of a round; then its results.
-
-    Attributes:
-        carry, rows: the round's carry, and its row of each of xs; then the last carry, and ys.
-        made: the next carry and the round's row of each of ys, which the block has to set.
-        counted: which of the carry says how many rounds have a gradient.
-        undone: whether a round is undone, and is made again by Python; None: none is.
-        checks: what is checked behind the loop.
-    """
-
-    carry: list[Any]
-    rows: list[Any]
-    made: tuple[list[Any], list[Any]] = field(init=False)
-    counted: int = 1
-    undone: TensorCore | None = None
-    checks: list[GraphNode] = field(default_factory=list)
-
-
-class _Left(NamedTuple):
-    """Memory that a loop has left.
-
-    Attributes:
-        number: the loop's number; place: its line.
-        may_be: memory from before, one of which it may be in eager mode.
-        others: other memory that the loop has left and that it may be in eager mode.
-    """
-
-    number: int
-    place: Location | None
-    may_be: set[Storage]
-    others: set[Storage]
 
 
 class Apart:
@@ -554,32 +595,30 @@ class Apart:
     """
 
     def __init__(self) -> None:
-        self._left: dict[Storage, _Left] = {}
-        self._loops = 0
+        self._shared: dict[Storage, dict[Storage, Location | None]] = {}
 
-    def note(
-        self,
-        may_be: Mapping[Storage, set[Storage]],
-        pairs: Iterable[tuple[Storage, Storage]],
-        place: Location | None,
-    ) -> None:
-        """Note what a loop has left."""
-        self._loops += 1
-        found = {x: _Left(self._loops, place, known, set()) for x, known in may_be.items()}
-        for one, other in pairs:
-            found[one].others.add(other)
-            found[other].others.add(one)
-        self._left |= {x: left for x, left in found.items() if left.may_be or left.others}
+    def note(self, pairs: Iterable[tuple[Storage, Storage]], place: Location | None) -> None:
+        """Note storages that may be one behind a loop: two that it leaves, or one and an older."""
+        links = [x for one, other in pairs for x in ((one, other), (other, one))]
+        may_be: dict[Storage, list[Storage]] = defaultdict(list)
+        for one, other in links:
+            may_be[one].append(other)
+        for one, other in links[:]:
+            for known in self._shared.get(other, ()):
+                links += [(one, x) for x in (known, *may_be.get(known, ()))]
+        for one, other in links:
+            if one is not other:
+                self._shared.setdefault(one, {}).setdefault(other, place)
+                self._shared.setdefault(other, {}).setdefault(one, place)
 
     def knows(self, storage: Storage) -> bool:
         """Whether memory may be shared."""
-        return storage in self._left or any(storage in x.may_be for x in self._left.values())
+        return storage in self._shared
 
     def refuse_write(self, storage: Storage) -> None:
         """Begin again where memory is written that may be shared."""
-        for x, left in self._left.items():
-            if x is storage or storage in left.may_be:
-                raise unrolling("leaves memory that may be shared, and is written,", [left.place])
+        for place in self._shared.get(storage, {}).values():
+            raise unrolling("leaves memory that may be shared, and is written,", [place])
 
     def refuse_leaving(self, kept: Collection[Storage], given: Collection[Storage]) -> None:
         """Begin again where the caller gets memory that may be shared.
@@ -587,48 +626,32 @@ class Apart:
         kept: what outlives the step; given: what was there before it.
         """
         for x in kept:
-            left = self._left.get(x)
-            others = [y for y in (*kept, *given) if y is not x]
-            if left is not None and any(self._may_share(x, y) for y in others):
-                raise unrolling("leaves memory that may be shared", [left.place])
-
-    def _may_share(self, one: Storage, other: Storage) -> bool:
-        left, right = self._left.get(one), self._left.get(other)
-        if one is other or left is right is None:
-            return one is other
-        if left is None or (right is not None and left.number < right.number):
-            return self._may_share(other, one)
-        if right is None or left.number > right.number:
-            return any(self._may_share(x, other) for x in left.may_be)
-        pairs = itertools.product(left.may_be, right.may_be)
-        return other in left.others or any(x is not y and self._may_share(x, y) for x, y in pairs)
+            for other, place in self._shared.get(x, {}).items():
+                if other in kept or other in given:
+                    raise unrolling("leaves memory that may be shared", [place])
 
 
-class _Lent(NamedTuple):
-    """A tensor that Python has got for another one: a row of a stack, for an item of a list.
+class _Lent:
+    """A tensor that Python has got for another one: a row of a stack, for an item of a list."""
 
-    Attributes:
-        node: of its history; requires_grad: whether it has one.
-        generation: how often its memory was written when it was made.
-        restart: how the trace begins again, without it.
-    """
+    def __init__(self, tensor: TensorCore, restart: Callable[[], RestartTrace]) -> None:
+        self._tensor, self._restart = tensor, restart
+        self._before = self._now
 
-    tensor: TensorCore
-    node: Node | None
-    requires_grad: bool
-    generation: int
-    restart: Callable[[], RestartTrace]
+    @property
+    def _now(self) -> tuple[int, Node | None, bool]:
+        x = self._tensor
+        return x._storage.generation, x._grad_fn, x.requires_grad
 
     def check(self, wanted: Collection[Node] = ()) -> None:
         """Begin again if something is done to it that the other one must see.
 
         wanted: where gradients are asked for.
         """
-        tensor, node = self.tensor, self.tensor._grad_fn
-        is_changed = tensor._storage.generation != self.generation or node is not self.node
-        is_changed = is_changed or tensor.requires_grad is not self.requires_grad
-        if is_changed or (node is not None and (node._is_observed or node in wanted)):
-            raise self.restart()
+        node = self._tensor._grad_fn
+        is_seen = node is not None and (node._is_observed or node in wanted)
+        if is_seen or self._now != self._before:
+            raise self._restart()
 
 
 class Loops:
@@ -650,8 +673,8 @@ class Loops:
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
-        self.frames: list[Frame] = []
-        self.looks: list[Frame] = []
+        self.frames: list[RecordedRound] = []
+        self.looks: list[Round] = []
         self.left: list[Location | None] = []
         self.away: set[Storage] = set()
         self.looked_at: dict[int, int] = {}
@@ -664,11 +687,6 @@ class Loops:
         self.places: dict[Location | None, None] = {}
         self.bodies: dict[GraphNode, list[Body]] = {}
         self._derived: set[GraphNode] = set()  # checks before loops of what these check
-
-    def refuse(self, reason: str) -> None:
-        """Note why the rounds that Python makes now can't be recorded by one."""
-        for frame in self.looks:
-            frame.refused = reason
 
     def note_key(self, key: int, at: Any, size: int | None) -> None:
         """Note where something else than a tensor is read at an index, in rounds of Python's.
@@ -686,17 +704,19 @@ class Loops:
 
     def look(self) -> None:
         """A value is looked at: unroll the loop that is being recorded, unless it ends by that."""
-        for frame in self.looks:
+        for frame in self._rounds:
             if not frame.may_look:
-                frame.refused = _LOOKS
-        if self.frames and not self.frames[-1].may_look:
-            raise unrolling(_LOOKS, [self.frames[-1].body.place])
+                frame.refuse("looks at a value")
 
     def unroll(self, reason: str) -> None:
         """Begin again, with the innermost loop that is being recorded unrolled, if there is one."""
-        self.refuse(reason)
-        if self.frames:
-            raise unrolling(reason, [self.frames[-1].body.place])
+        for frame in self._rounds:
+            frame.refuse(reason)
+
+    @property
+    def _rounds(self) -> Iterator[Round]:
+        """Those that Python makes, and the innermost one that is being recorded."""
+        return chain(self.looks, self.frames[-1:])
 
     def gather(self, generator: GeneratorType[Any, Any, Any]) -> Any:
         """The items of a generator expression that goes over something offered: a list, or so."""
@@ -738,8 +758,7 @@ class Loops:
 
         restart: how the trace begins again where something does.
         """
-        generation = x._storage.generation
-        self.lent.append(_Lent(x, x._grad_fn, x.requires_grad, generation, restart))
+        self.lent.append(_Lent(x, restart))
         return x
 
     def finish(self) -> None:
@@ -765,12 +784,12 @@ class Loops:
         if value in self.recorder.around:
             return self.recorder.around[value]
         for frame in reversed(self.frames):
-            for body in () if frame.body.of is None else frame.body.of.chain:
+            for body in [*frame.body.chain][1:]:
                 if value.graph is body.graph:
                     return self._of_forward(frame, body, value)
         self.unroll_all("computes what is used outside of it")
 
-    def _of_forward(self, frame: Frame, body: Body, wanted: Value) -> Value:
+    def _of_forward(self, frame: RecordedRound, body: Body, wanted: Value) -> Value:
         """A value of a body, in a round of its backward: kept, or computed again."""
         known = frame.again
         pending = [wanted]
@@ -778,16 +797,14 @@ class Loops:
             value, node = pending[-1], pending[-1].producer
             if value in known:
                 pending.pop()
-            elif (body, value) in frame.kept:
+                continue
+            if (body, value) in frame.kept:
                 known[value] = frame.kept[body, value]
-                self._check_again(frame, body, value)
             elif node is None and value.index >= body.carries + body.rows:
                 known[value] = self.local(body.operand_of(value))
-                self._check_again(frame, body, value)
             elif node is None or not (value in body.same or body.repeats(node)):
                 if body.branches:
                     known[value] = self.local(body.stack_of(value))
-                    self._check_again(frame, body, value)
                 else:
                     kept = frame.kept[body, value] = Value(value.type, self.recorder.graph, None)
                     found: tuple[Value, int | None] = value, None
@@ -798,24 +815,11 @@ class Loops:
                 pending += missing
             else:
                 known.update(zip(node.results, self._repeat(frame, node).results, strict=True))
-                self._check_again(frame, body, value)
+            for check in body.checks.get(value, ()) if value in known else ():
+                frame.checked.add(self._repeat(frame, check))  # the forward body has made it
         return known[wanted]
 
-    def _check_again(self, frame: Frame, body: Body, value: Value) -> None:
-        """Say in a backward what the forward body has checked of a value."""
-        for node in body.checks.get(value, ()):
-            frame.checked.add(self._repeat(frame, node))
-
-    def check_captures_again(self, frame: Frame) -> None:
-        """Say in a backward what the forward bodies have checked of values from outside of them.
-
-        A walk reads these where they are, not as the forward body does.
-        """
-        for body in () if frame.body.of is None else frame.body.of.chain:
-            for value in body.checked_captures:
-                self._of_forward(frame, body, value)
-
-    def _repeat(self, frame: Frame, node: GraphNode) -> GraphNode:
+    def _repeat(self, frame: RecordedRound, node: GraphNode) -> GraphNode:
         """Compute a node of the forward body again, before what is being recorded in the frame."""
         graph, inner = self.recorder.graph, self.frames[self.frames.index(frame) + 1 :]
         if node not in frame.repeated:
@@ -832,7 +836,7 @@ class Loops:
 
     # -------------------------------------------------------------- one loop
 
-    def scan(self, step: Round, *given: Any, **options: Any) -> tuple[list[Any], list[Any]]:
+    def scan(self, step: Step, *given: Any, **options: Any) -> tuple[list[Any], list[Any]]:
         """Record a loop; the tensors that are the last carry, and those of the stacked ys.
 
         given, options: as of `scanned`.
@@ -854,8 +858,8 @@ class Loops:
         op: Op = ops.scan,
         count: TensorCore | None = None,
         variables: Collection[object] | None = None,
-    ) -> Iterator[Scan]:
-        """Record a loop whose body is the block; behind the block the `Scan` has its results.
+    ) -> Iterator[RecordedRound]:
+        """Record a loop whose body is the block, which sets what the round has `made`.
 
         of: for a backward, the body through which it walks; count: the number of its rounds.
         op: `while_loop` if the carry begins with whether there is a round, and the round's row.
@@ -863,57 +867,54 @@ class Loops:
             without a gradient never gets one, and may be written.
         """
         recorder = self.recorder
-        place = here() if of is None else of.place
+        place, carries = here() if of is None else of.place, len(carry)
         self.places[place] = None
-        carries = len(carry)
-        body = Body(place, carries, len(xs), length, reverse, of, is_repeated)
+        body = Body(op, name, place, of, carries, len(xs), length, reverse, is_repeated)
         body.given, body.carried = [*carry, *xs], carries
         operands = [recorder.value_of(x) for x in body.given]
-        frame = Frame(recorder, body, variables or ())
+        frame = RecordedRound(recorder, body, variables or ())
         tensors = [self._stand_in(frame, x) for x in body.given]
         body.enter_inputs(tensors, knows_gradients=variables is not None)
-        frame.given, frame.own = tensors, [] if variables is None else frame.stand_ins[:]
+        frame.carry, frame.rows = tensors[:carries], tensors[carries:]
+        frame.own = [] if variables is None else frame.stand_ins[:]
         with self.recording(frame):
-            scan = Scan(tensors[:carries], tensors[carries:])
             with frame.watching():
-                yield scan
-                leaves = [] if variables is not None else frame.leaves_made(scan.made[0])
-            if leaves and op is ops.while_loop:
+                yield frame
+                leaves = [] if variables is not None else frame.leaves_made(frame.made[0])
+            if leaves and body.is_while:
                 self.unroll("gives a leaf that it has made, if there is a round,")
-            new, ys = scan.made
+            new, ys = frame.made
             body.enter_results([*new, *ys])
             has_gradient = any(x.requires_grad for x in (*new, *ys))
             values = [recorder.value_of(x) for x in (*new, *ys)]
-            undone = None if scan.undone is None else recorder.value_of(scan.undone)
-            checks = self._carry_checks(frame, values, undone, is_while=op is ops.while_loop)
-        writes = 1 if op is ops.while_loop else length  # of memory, as versions count them
-        states = self.written(frame, writes)
-        node, stacks = self._cut_body(frame, name, op, operands, values, states, checks)
+            checks = self._carry_checks(frame, values)
+        states = frame.states(1 if body.is_while else length)  # as versions count writes
+        node, stacks = self._cut_body(frame, operands, values, states, checks)
         for (storage, *_), value in zip(states, node.results[carries:], strict=False):
             storage.value = value
             storage.generation += 1
-        scan.checks = self._check_behind(checks, node.results[carries + len(states) :])
+        for check, result in zip(checks, node.results[carries + len(states) :], strict=False):
+            made = recorder.graph.append(ops.check, (result,), check.node.attributes)
+            made.location, made.scope = check.node.location, check.node.scope
+            frame.checks.append(made)
         if stacks:
             self._fit_stacks(body, stacks, has_gradient=has_gradient)
-        results = [of_value(x) for x in node.results]
-        recorder.made += map(weakref.ref, results)
+        results = [*map(self.tensor_on, node.results)]
         read = {}
         if body.is_while:
-            read["count"] = results[scan.counted] if count is None else count
+            read["count"] = results[frame.counted] if count is None else count
         self.take_replayed(node)
         found = [*results[:carries], *results[body.carries :]]
         if context.grad_enabled:
-            LoopNode.enter(body, found, read, name)
+            LoopNode(body, found, read)
         for i in leaves:
             found[i] = found[i].detach().requires_grad_()
         body.given.clear()  # the tensors of a trace end with it, its nodes may not
-        scan.carry, scan.rows = found[:carries], found[carries:]
+        frame.carry, frame.rows = found[:carries], found[carries:]
 
     def _cut_body(
         self,
-        frame: Frame,
-        name: str,
-        op: Op,
+        frame: RecordedRound,
         operands: list[Value],
         outputs: list[Value],
         states: Sequence[tuple[Storage, Value, Value]],
@@ -925,7 +926,7 @@ class Loops:
         rows. Only a `while_loop` of unknown length has values to be stacked afterwards.
 
         operands: of the carry and xs; outputs: of the next carry and rows of ys. states: as
-        `written` gives them.
+        they were and are.
         """
         recorder, body, carries = self.recorder, frame.body, frame.body.carries
         kept, before = [*frame.kept], [value for _, value, _ in states]
@@ -938,19 +939,23 @@ class Loops:
         inputs[carries:carries] = inner
         outputs[carries:carries] = [*(x for *_, x in states), *(check.after for check in checks)]
         body.carries, body.rows = carries + len(inner), body.rows + len(kept)
-        body.graph, captures = cut(recorder.graph, frame.start, name, inputs, known, outputs)
+        body.graph, captures = cut(recorder.graph, frame.start, body.name, inputs, known, outputs)
         taken = body.graph.inputs[len(inputs) :]
         stand_ins.update((x.value, (y, None)) for x, y in zip(taken, captures, strict=True))
         neutral = [recorder.graph.constant(check.neutral, i64) for check in checks]
         operands[carries:carries] = [*before, *neutral]
         operands += [self.local(forward.stack_of(value)) for forward, value in kept]
         stacks: list[Value] = []
-        if op is ops.while_loop and not body.length:  # how many rows they have isn't known yet
+        if body.is_while and not body.length:  # how many rows they have isn't known yet
             stacks = body.graph.outputs[body.carries :]
             del body.graph.outputs[body.carries :]
-        node = self._append(op, body, [*operands, *captures])
+        types = [value.type for value in body.graph.outputs]
+        types[body.carries :] = [stacked(type, body.length) for type in types[body.carries :]]
+        attributes = {"carries": body.carries, "rows": body.rows, "length": body.length}
+        attributes |= {} if body.is_while else {"reverse": body.reverse}
+        node = self.append([body], [*operands, *captures], types, attributes)
         loop = Loop(recorder.graph, node, body.graph)
-        self.check_before(frame, body, loop, node.operands[0] if body.is_while else None)
+        self.check_before(frame, loop, node.operands[0] if body.is_while else None)
         body.same = {entry.value for entry in body.graph.inputs[body.carries + body.rows :]}
         for inner_node in body.graph.nodes:
             if body.same.issuperset(inner_node.operands) and not inner_node.has_effect:
@@ -976,9 +981,9 @@ class Loops:
             raise unrolling(f"raises {type(error).__name__}", places) from None
 
     @contextmanager
-    def looking(self, variables: Collection[object]) -> Iterator[Frame]:
+    def looking(self, variables: Collection[object]) -> Iterator[Round]:
         """Note what Python's round in the block does; it may change these cells."""
-        frame = Frame(self.recorder, Body(here(), 0, 0, 1, False, None, False), variables)
+        frame = Round(self.recorder, variables)
         self.looks.append(frame)
         try:
             with frame.watching():
@@ -987,13 +992,15 @@ class Loops:
             self.looks.remove(frame)
 
     @contextmanager
-    def recording(self, frame: Frame) -> Iterator[None]:
+    def recording(self, frame: RecordedRound) -> Iterator[None]:
         """Record the body of a frame; where that is none, begin again and unroll it."""
         first = frame.first = next(sequence_numbers)
         self.frames.append(frame)
         self.recorder.hosts.rounds += 1
         try:
-            self.check_captures_again(frame)
+            for body in [*frame.body.chain][1:]:
+                for value in body.checked_captures:  # which a walk reads where they are
+                    self._of_forward(frame, body, value)
             yield
             frame.body.sequence = range(first, next(sequence_numbers))
             if problem := frame.problem():
@@ -1007,7 +1014,7 @@ class Loops:
             self.frames.pop()
             self.recorder.hosts.rounds -= 1
 
-    def _stand_in(self, frame: Frame, x: TensorCore) -> TensorCore:
+    def _stand_in(self, frame: RecordedRound, x: TensorCore) -> TensorCore:
         """A body's stand-in for a tensor of the carry, or for a row of one of xs."""
         number = len(frame.stand_ins)
         is_row = number >= frame.body.carries
@@ -1017,6 +1024,10 @@ class Loops:
         last = frame.body.length - 1 if frame.body.reverse else 0
         whole = self.recorder.value_of(x), last if is_row else None
         self.recorder.hosts.present.stand_ins[value] = whole
+        return self.tensor_on(value)
+
+    def tensor_on(self, value: Value) -> TensorCore:
+        """A tensor for a value of the graph."""
         tensor = of_value(value)
         self.recorder.made.append(weakref.ref(tensor))
         return tensor
@@ -1025,8 +1036,8 @@ class Loops:
         """Note in the bodies that are being recorded that a walk begins."""
         for lent in self.lent:
             lent.check(run.targets)
-        for frame in self.looks:
-            frame.walked.update(iterate_graph(run.roots))
+        for each in self.looks:
+            each.walked.update(iterate_graph(run.roots))
         roots = [*run.roots]
         for frame in reversed(self.frames):
             frame.note_walk(run, roots)
@@ -1035,18 +1046,14 @@ class Loops:
 
     def note_change(self, tensor: TensorCore, what: str) -> None:
         """Note that `.grad` or `.data` of a tensor is set, which rounds of Python's may do."""
-        for frame in self.looks:
-            frame.changed.append(Change(tensor, True, None))
-        for frame in self.frames[-1:]:
-            if not (id(tensor) in frame.variables or frame.is_new(tensor)):
-                self.unroll(what)
+        for frame in self._rounds:
+            frame.note_place(tensor, what)
 
     def note_gradient(self, leaf: TensorCore) -> None:
         """Note that the `.grad` of a tensor is read."""
-        for frame in self.frames[-1:]:
-            may_be = id(leaf) in frame.variables or frame.is_new(leaf)
-            if not may_be and any(x is leaf for x in frame.given):
-                self.unroll("reads a gradient")
+        for inner in self.frames[-1:]:
+            if any(x is leaf for x in (*inner.carry, *inner.rows)):
+                inner.note_place(leaf, "reads a gradient")
 
     def note_memory(self, tensor: TensorCore) -> None:
         """Note that `.data` of a tensor is assigned, which rounds of Python's may do."""
@@ -1063,37 +1070,21 @@ class Loops:
 
     def note_write(self, target: TensorCore, value: TensorCore) -> None:
         """Note that a tensor is about to be written."""
-        storage, frames = target._storage, (*self.frames, *self.looks)
-        self.apart.refuse_write(storage)
+        frames = *self.frames, *self.looks
+        self.apart.refuse_write(target._storage)
         for frame in frames:
-            if storage not in frame.written:
-                assert storage.value is not None
-                counter = target._counter
-                frame.written[storage] = storage.value, counter, counter.value
+            frame.note_write(target)
         if frames and context.grad_enabled and (target.requires_grad or value.requires_grad):
             self.note_hidden_write(target)
 
     def note_hidden_write(self, target: TensorCore) -> None:
         """Note that a tensor is about to get the history, or the tangent, of what is written."""
         nodes, value = self.recorder.graph.nodes, target._storage.value
-        for frame in (*self.looks, *self.frames[-1:]):
-            is_inside = value is not None and value.producer in nodes[frame.start :]
-            if not is_inside and frame in self.looks:
-                frame.hidden.add(target._storage)
-            elif not is_inside and value not in frame.own:
-                self.unroll("writes a tensor from outside, with a history, in place")
+        for frame in self._rounds:
+            if value is None or value.producer not in nodes[frame.start :]:
+                frame.note_history(target._storage)
 
-    def written(self, frame: Frame, length: int) -> list[tuple[Storage, Value, Value]]:
-        """The memory from before that the body has written: what it held, and what it holds now."""
-        found = []
-        for storage, (before, counter, version) in frame.written.items():
-            assert storage.value is not None
-            if before not in frame.own and frame.is_from_before(storage):
-                counter.value += (length - 1) * (counter.value - version)
-                found.append((storage, before, storage.value))
-        return found
-
-    def refuse_effects(self, frame: Frame, draws: Collection[GraphNode]) -> None:
+    def refuse_effects(self, frame: RecordedRound, draws: Collection[GraphNode]) -> None:
         """Unroll where a round has effects on ways that eager mode wouldn't go.
 
         A check, or a factorization, may fail on such a way: eager mode is asked then.
@@ -1120,12 +1111,12 @@ class Loops:
         host = self.recorder.graph.hosts.get(call.attributes.get("function", ""))
         return isinstance(host, Finding) and host.is_own and not host.finds_sizes
 
-    def check_before(self, frame: Frame, body: Body, loop: Loop, runs: Value | None) -> None:
+    def check_before(self, frame: RecordedRound, loop: Loop, runs: Value | None) -> None:
         """Check what the body checks before the loop, of all rounds together.
 
         runs: whether there is a round at all; None: there is.
         """
-        hoisting = Hoisting(loop)
+        body, hoisting = frame.body, Hoisting(loop)
         free, checked = hoisting.free(), set[Value]()
         for node in loop.body.nodes:
             if node.op is not ops.check:
@@ -1140,24 +1131,23 @@ class Loops:
             if value not in hoisting.outside and value.producer not in free:
                 raise unrolling("checks what it computes in each round", [body.place])
             whole, is_row = hoisting.place(value, behind=False)
-            if runs is not None:
-                if is_row:
-                    raise unrolling("checks what it computes in each round", [body.place])
-                whole = _if_it_runs(loop, runs, whole, node.attributes["low"])
-            check = node.op
-            made = loop.emit(
-                lambda check=check, x=whole, at=node.attributes: check(x, **at),  # type: ignore[misc]
-                behind=False,
-            )
+            if runs is not None and is_row:
+                raise unrolling("checks what it computes in each round", [body.place])
+
+            def check(node: GraphNode = node, x: Value = whole) -> Value:
+                if runs is not None:  # or else there may be no round
+                    x = ops.where(runs, x, loop.graph.constant(node.attributes["low"], x.dtype))
+                return node.op(x, **node.attributes)
+
+            made = loop.emit(check, behind=False)
             if made.producer is not None:
                 made.producer.location = node.location
                 self._derived.add(made.producer)
 
-    def _carry_checks(
-        self, frame: Frame, values: list[Value], undone: Value | None, *, is_while: bool
-    ) -> list[CarriedCheck]:
+    def _carry_checks(self, frame: RecordedRound, values: list[Value]) -> list[CarriedCheck]:
         """Let a body carry what it checks of its carry; a `while_loop` ends at what is wrong."""
-        inputs = frame.stand_ins
+        inputs, is_while = frame.stand_ins, frame.body.is_while
+        undone = None if frame.undone is None else self.recorder.value_of(frame.undone)
         own = [*inputs, *frame.kept.values()] if is_while else inputs[: frame.body.carries]
         carried = [*own, *(value for value, *_ in frame.written.values())]
         known = self._derived | frame.checked
@@ -1167,80 +1157,34 @@ class Loops:
             values[0] = ops.logical_and(values[0], check.holds(check.after))
         return found
 
-    def _check_behind(
-        self, checks: Sequence[CarriedCheck], results: Sequence[Value]
-    ) -> list[GraphNode]:
-        """Check behind a loop what its rounds have carried of their checks."""
-        made = []
-        for check, result in zip(checks, results, strict=False):
-            found = self.recorder.graph.append(ops.check, (result,), check.node.attributes)
-            found.location, found.scope = check.node.location, check.node.scope
-            made.append(found)
-        return made
-
-    def enter(self, body: Graph) -> None:
-        """File the function of a body, under a name of its own."""
-        functions = self.recorder.graph.functions
-        body.name = unused_name(body.name, functions)
-        functions[body.name] = body
-
-    def _append(self, op: Op, body: Body, operands: list[Value]) -> GraphNode:
-        """Append the loop to what is being recorded."""
-        graph, inner = self.recorder.graph, body.graph
-        assert inner is not None
-        self.enter(inner)
-        types = [value.type for value in inner.outputs]
-        types[body.carries :] = [stacked(type, body.length) for type in types[body.carries :]]
-        attributes = {
-            "function": inner.name,
-            "carries": body.carries,
-            "rows": body.rows,
-            "length": body.length,
-        }
-        if op is ops.scan:
-            attributes["reverse"] = body.reverse
-        if calls_python([inner]):
-            attributes["python"] = True
+    def append(
+        self,
+        bodies: Sequence[Body],
+        operands: Sequence[Value],
+        types: Sequence[TensorType],
+        attributes: dict[str, Any],
+    ) -> GraphNode:
+        """Append a region op to what is being recorded, and file the functions that it runs."""
+        op, graphs = bodies[0].op, [body.graph for body in bodies if body.graph is not None]
+        functions, named = self.recorder.graph.functions, dict[str, Any]()
+        for key, inner in zip(BODIES[op], graphs, strict=True):
+            named[key] = inner.name = unused_name(inner.name, functions)
+            functions[inner.name] = inner
+        attributes = named | attributes | ({"python": True} if calls_python(graphs) else {})
         with self.recorder.annotated():
-            node = graph.append_region(op, operands, attributes, types)
-        body.nodes.append(node)
-        self.bodies[node] = [body]
+            node = self.recorder.graph.append_region(op, operands, attributes, types)
+        self.bodies[node] = [*bodies]
+        for body in bodies:
+            body.nodes.append(node)
         return node
 
     # -------------------------------------------------------------- rounds that a carry counts
 
-    def rounds(
-        self,
-        step: Callable[[list[Any]], list[Any]],
-        goes_on: Callable[[list[Any]], Any],
-        begins: TensorCore,
-        carry: Sequence[TensorCore],
-        name: str,
-    ) -> list[Any]:
-        """Record a loop of as many rounds as its condition holds.
-
-        goes_on: one element, of the carry; begins: that of the carry to begin with.
-        """
-
-        def truth(answer: Any) -> Any:
-            if not isinstance(answer, TensorCore):
-                self.unroll("has a condition that is no tensor")
-            flat = ops.reshape(answer, shape=())
-            return flat if flat.dtype is bool_ else ops.ne(flat, constant(0, flat.dtype))
-
-        def body(state: list[Any], rows: list[Any]) -> tuple[list[Any], list[Any]]:
-            new = step(state[CONTROL:])
-            return [truth(goes_on(new)), ops.add(state[1], constant(1, i64)), *new], []
-
-        first = [truth(begins), constant(0, i64), *carry]
-        return self.scan(body, first, [], 0, False, name, op=ops.while_loop)[0][CONTROL:]
-
     def backwards(
         self,
-        step: Round,
+        step: Step,
         carry: Sequence[TensorCore],
         xs: Sequence[TensorCore],
-        name: str,
         of: Body,
         count: TensorCore | None,
     ) -> tuple[list[Any], list[Any]]:
@@ -1248,7 +1192,7 @@ class Loops:
 
         count: how many rounds a `while_loop` has made.
         """
-        reverse = not of.reverse
+        reverse, name = not of.reverse, f"{of.name}.backward"
         if count is None:
             return self.scan(step, carry, xs, of.length, reverse, name, of)
         by = constant(-1 if reverse else 1, i64)
@@ -1298,23 +1242,15 @@ class Loops:
         with self.recorder.annotated():
             axes = tuple(range(len(counts.shape)))
             most = ops.amax(counts, axes=axes) if axes else counts
-        while counts.type.size and not self._fits(most, body.length):
+        while counts.type.size:
+            with self.recorder.annotated():
+                fits = ops.le(most, self.recorder.graph.constant(body.length, i64))
+                question = ops.cast(fits, dtype=i64)
+            if self.recorder.exits.ask(question, f"a while_loop of at most {body.length} rounds"):
+                break
             body.length *= _GROWTH
         for node in body.nodes:
             node.attributes["length"] = body.length
-
-    def _fits(self, rounds: Value, length: int) -> bool:
-        graph, exits = self.recorder.graph, self.recorder.exits
-        with self.recorder.annotated():
-            question = ops.cast(ops.le(rounds, graph.constant(length, i64)), dtype=i64)
-        return bool(exits.ask(question, f"a while_loop of at most {length} rounds"))
-
-
-def _if_it_runs(loop: Loop, runs: Value, value: Value, otherwise: int) -> Value:
-    """A value from outside of a loop, or a valid one if the loop makes no round."""
-    return loop.emit(
-        lambda: ops.where(runs, value, loop.graph.constant(otherwise, value.dtype)), behind=False
-    )
 
 
 def _what_is_checked(node: GraphNode) -> tuple[Value, Any, Any]:
@@ -1388,7 +1324,7 @@ class RegionNode(Node):
         saved: the number of rounds, or the condition; None: an earlier backward has freed it.
     """
 
-    __slots__ = ("_bodies", "_called", "_leaves", "saved")
+    __slots__ = ("_bodies", "_leaves", "saved")
     _is_joint = True
 
     def __init__(
@@ -1398,14 +1334,12 @@ class RegionNode(Node):
         edges: Sequence[Edge | None],
         types: Sequence[TensorType],
         read: dict[str, TensorCore],
-        name: str,
     ) -> None:
         super().__init__(tuple(edges), tuple(types))
         self._bodies = bodies
         for body in bodies:
             body.node = weakref.ref(self)
         self._leaves = leaves
-        self._called = f"{name}.backward"
         self.saved: dict[str, SavedTensor] | None
         self.saved = {key: SavedTensor(tensor, -1) for key, tensor in read.items()}
         place = bodies[0].place
@@ -1479,35 +1413,18 @@ class LoopNode(RegionNode):
 
     __slots__ = ("_carried", "_reached", "_rows", "_state", "_sums")
 
-    @staticmethod
-    def enter(
-        body: Body, results: Sequence[TensorCore], read: dict[str, TensorCore], name: str
+    def __init__(
+        self, body: Body, results: Sequence[TensorCore], read: dict[str, TensorCore]
     ) -> None:
-        """Give the results of a loop their history, as far as they depend on what has one."""
         leaves, reached = body.leaves()
         if body.is_while:  # which may make no round
             for ends, start in zip(reached, body.inputs[: body.carried], strict=False):
                 ends |= set() if start is None else {(start, 0)}
             leaves = [*dict.fromkeys(chain(leaves, *reached))]
         edges = [_edge_outside(leaf, body) for leaf in leaves]
-        alive = _depending(body, leaves, edges, reached)
-        if alive:
-            node = LoopNode(body, leaves, edges, reached, results, read, name)
-            node._enter(results, alive)
-
-    def __init__(
-        self,
-        body: Body,
-        leaves: list[Edge],
-        edges: list[Edge | None],
-        reached: Sequence[set[Edge]],
-        results: Sequence[TensorCore],
-        read: dict[str, TensorCore],
-        name: str,
-    ) -> None:
         types, carries = [result._type for result in results], body.carried
         types += [stacked(type, body.length) for type in types[:carries]]
-        super().__init__([body], leaves, edges, types, read, name)
+        super().__init__([body], leaves, edges, types, read)
         numbers = {leaf: n for n, leaf in enumerate(leaves)}
         self._reached = [{numbers[leaf] for leaf in ends} for ends in reached]
         at = {node: number for number, (node, _) in enumerate(leaves)}
@@ -1516,10 +1433,11 @@ class LoopNode(RegionNode):
         goes_on = [i for i, edge in enumerate(body.results[:carries]) if edge is not None]
         self._state = sorted({*self._carried, *goes_on})
         own = [node for node in body.inputs[:carries] if node is not None]
-        ends = {node for each in body.chain for node in each.inputs}
-        inputs = [n for n, (node, _) in enumerate(leaves) if node in ends]
+        stand_ins = {node for each in body.chain for node in each.inputs}
+        inputs = [n for n, (node, _) in enumerate(leaves) if node in stand_ins]
         self._rows = [n for n in inputs if leaves[n][0] not in own]
         self._sums = [n for n in range(len(leaves)) if n not in inputs]
+        self._enter(results, _depending(body, leaves, edges, reached))
 
     def _name(self) -> str:
         return "WhileLoopBackward" if self._bodies[0].is_while else "ScanBackward"
@@ -1555,7 +1473,7 @@ class LoopNode(RegionNode):
         first = [or_zeros(gradients[i], self._output_types[i]) for i in state]
         first += [zeros_of(self._leaf_type(n)) for n in sums]
         given: list[Any] = [gradients[i] for i in (*ys, *(count + i for i in past))]
-        ends, of_rows = loops.backwards(step, first, given, self._called, body, self._read("count"))
+        ends, of_rows = loops.backwards(step, first, given, body, self._read("count"))
         parts: dict[int | None, Any] = dict(zip(map(self._carried.get, state), ends, strict=False))
         parts |= zip((*sums, *rows), (*ends[len(state) :], *of_rows), strict=True)
         return tuple(parts.get(n) for n in range(len(self._leaves)))
@@ -1646,10 +1564,24 @@ def record_while(
 ) -> list[Any] | None:
     """What a while_loop leaves in the running trace; None where Python looks at its condition.
 
-    begins: the condition of the carry to begin with.
+    goes_on: one element, of the carry; begins: that of the carry to begin with.
     """
     loops = loops_here() if isinstance(begins, TensorCore) else None
-    return None if loops is None else loops.rounds(step, goes_on, begins, carry, name)
+    if loops is None:
+        return None
+
+    def truth(answer: Any) -> Any:
+        if not isinstance(answer, TensorCore):
+            loops.unroll("has a condition that is no tensor")
+        flat = ops.reshape(answer, shape=())
+        return flat if flat.dtype is bool_ else ops.ne(flat, constant(0, flat.dtype))
+
+    def body(state: list[Any], rows: list[Any]) -> tuple[list[Any], list[Any]]:
+        new = step(state[CONTROL:])
+        return [truth(goes_on(new)), ops.add(state[1], constant(1, i64)), *new], []
+
+    first = [truth(begins), constant(0, i64), *carry]
+    return loops.scan(body, first, [], 0, False, name, op=ops.while_loop)[0][CONTROL:]
 
 
 def loops_here() -> Loops | None:
@@ -1666,7 +1598,7 @@ def loops_here() -> Loops | None:
 
 
 def record_scan(
-    step: Round,
+    step: Step,
     carry: list[Any],
     xs: list[Any],
     length: int,

@@ -33,7 +33,7 @@ from lucid.compiler.recording.late.late_numbers import LateScalar, LateSize, ext
 from lucid.compiler.recording.loops.ended_loops import Iteration
 from lucid.compiler.recording.loops.loop_code import LookCode, LoopCode, code_between, code_of_loop
 from lucid.compiler.recording.loops.loop_state import LoopState, number_of
-from lucid.compiler.recording.loops.loops import Loops, loops_here, unrolling
+from lucid.compiler.recording.loops.loops import Loops, loops_here
 from lucid.functions.creation import arange
 from lucid.ir import ops
 from lucid.ir.extents import is_open
@@ -143,14 +143,9 @@ def _looked_at(
             noted.number = number
             iteration.begun = done + 1
             yield (things.at(number),)
-            done, before = done + 1, state
-            state = LoopState(code, sys._getframe(2), loops, before)
-            kinds = (float,) if is_known else (float, int)  # an int may be one of few
-            carry = state.carry(before, noted, kinds=kinds)
-        noted.changed = [x for x in noted.changed if id(x.owner) not in state.filled]
-        if noted.changed and done < most and state.opens(noted.changed):
-            state = LoopState(code, sys._getframe(2), loops, state)
-            noted.changed, carry = [], None
+            done += 1
+        kinds = (float,) if is_known else (float, int)  # an int may be one of few
+        state, carry = state.after(sys._getframe(2), noted, kinds=kinds)
         nodes = loops.recorder.graph.nodes[noted.start :]
         least = _LEAST_NODES if is_known else 0
         looks = noted.numbered if looks is None else looks & noted.numbered  # of all rounds
@@ -165,12 +160,9 @@ def _looked_at(
             if state.filled and is_known_before(things.length):  # its items are rows of a tensor
                 exits = loops.recorder.exits
                 things.length = exits.shown(exits.opened(things.length, here()))
-            if not is_live(things.length) or type(things.length) is LateSize:
-                yield from _recorded(loops, state, carry, things, done)
-            elif state.filled:
+            if state.filled and is_live(things.length) and type(things.length) is not LateSize:
                 break
-            else:
-                yield from _recorded_while(loops, state, carry, things, done)
+            yield from _recorded(loops, state, carry, things, done)
             return count - 1, state  # all that is read behind the loop is made in the last one
     return done, None
 
@@ -178,64 +170,49 @@ def _looked_at(
 def _recorded(
     loops: Loops, before: LoopState, carry: list[TensorCore], things: LateIterable, done: int
 ) -> Generator[Any, None, None]:
-    """Record one round for all that are left but the last."""
-    first, last = (things.first + things.stride * x for x in (done, extent_of(things.length) - 1))
-    numbers = arange(first, last, things.stride, dtype=i64)
-    xs, others = [numbers] if before.code.uses_number else [], before.objects
-    length: Any = numbers._type.shape[0]
-    with loops.scanned(carry, xs, length, False, "for", variables=others) as scan:
-        number = number_of(loops, scan.rows[0], (first, last - things.stride)) if xs else first
-        if xs and things.stride == 1:
-            before.number_items(number, first)
-        number = things.at(number)
-        made = yield from _round(loops, before, carry, scan.carry, number)
-        rows = before.appended(made, scan.carry)
-        for filled in (
-            x for x, row in zip(before.filled.values(), rows, strict=True) if row is None
-        ):
-            filled.refuse_rounds()
+    """Record one round for all that are left but the last, also where a call has their number.
+
+    Python makes it on what stands for its carry.
+    """
+    place, start, step = here(), things.first, things.stride
+    is_size = not is_live(things.length) or type(things.length) is LateSize
+    options: Any = {"variables": before.objects}
+    if is_size:
+        first, last = (start + step * x for x in (done, extent_of(things.length) - 1))
+        numbers = arange(first, last, step, dtype=i64)
+        length: Any = numbers._type.shape[0]
+        given: Any = carry, [numbers] if before.code.uses_number else [], length, False, "for"
+    else:
+        limit = loops.recorder.constant(things.length - (done + 1), i64)
+        zero, length, options["op"] = constant(0, i64), None, ops.while_loop
+        given = [ops.lt(zero, limit), zero, *carry], [], 0, False, "for"
+    with loops.scanned(*given, **options) as scan:
+        control = [] if is_size else scan.carry[:CONTROL]
+        stand_ins = scan.carry[len(control) :]
+        number: Any = first if is_size else None
+        if scan.rows:
+            number = number_of(loops, scan.rows[0], (first, last - step))
+            if step == 1:
+                before.number_items(number, first)
+        elif not is_size:
+            count = number_of(loops, control[1], (0, math.inf)) + done
+            number = start + (count if step == 1 else step * count)
+        entered = before.enter(sys._getframe(3), carry, stand_ins)
+        try:
+            with before.away(loops):
+                yield (things.at(number),)
+        except GeneratorExit:
+            loops.left.append(place)
+            raise
+        made, rows = entered.leave(sys._getframe(3), stand_ins)
+        for filled, row in zip(before.filled.values(), rows, strict=True):
+            if row is None:
+                filled.refuse_rounds()
+        if control:
+            counted = ops.add(control[1], constant(1, i64))
+            made = [ops.lt(counted, limit), counted, *made]
         scan.made = made, rows
-    before.enter(sys._getframe(3), carry, before.written_back(carry, scan.carry, length))
-    count = loops.recorder.exits.shown(length)
+    left = entered.written_back(carry, scan.carry[len(control) :], length)
+    before.enter(sys._getframe(3), carry, left)
     for filled, row, stack in zip(before.filled.values(), rows, scan.rows, strict=True):
-        filled.fill(stack, count, [row])
-
-
-def _recorded_while(
-    loops: Loops, before: LoopState, carry: list[TensorCore], things: LateIterable, done: int
-) -> Generator[Any, None, None]:
-    """Record one round for as many as each call says, behind those that are done."""
-    count = things.length - (done + 1)
-    recorder, zero, one = loops.recorder, constant(0, i64), constant(1, i64)
-    limit = recorder.constant(count, i64)
-    first: list[Any] = [ops.lt(zero, limit), zero, *carry]
-    options: Any = {"op": ops.while_loop, "variables": before.objects}
-    with loops.scanned(first, [], 0, False, "for", **options) as scan:
-        counted = ops.add(scan.carry[1], one)
-        number = number_of(loops, scan.carry[1], (0, math.inf)) + done
-        number = number if things.stride == 1 else things.stride * number
-        number = things.at(things.first + number)
-        made = yield from _round(loops, before, carry, scan.carry[CONTROL:], number)
-        scan.made = [ops.lt(counted, limit), counted, *made], []
-    before.enter(sys._getframe(3), carry, before.written_back(carry, scan.carry[CONTROL:], None))
-
-
-def _round(
-    loops: Loops, before: LoopState, carry: list[TensorCore], stand_ins: list[Any], number: Any
-) -> Generator[Any, None, list[Any]]:
-    """Let Python make a round on what stands for its carry; the next carry."""
-    place = here()
-    entered = before.enter(sys._getframe(4), carry, stand_ins)
-    versions = [x._counter.value for x in stand_ins]
-    try:
-        with before.away(loops):
-            yield (number,)
-    except GeneratorExit:
-        loops.left.append(place)
-        raise
-    made = entered.next_carry(sys._getframe(4), stand_ins)
-    if made is None:
-        raise unrolling("has rounds that differ", [place])
-    pairs = zip(stand_ins, versions, strict=True)
-    before.writes = [x._counter.value - version for x, version in pairs]
-    return made
+        filled.fill(stack, loops.recorder.exits.shown(length), [row])
