@@ -186,7 +186,8 @@ class SymScalar:
         read: gives the number without looking at the call's arguments; None: only `formula` does.
         made_of: the function and the ints that it was computed by, if these may be open sizes.
         size: its open size, or its int, once the library has needed it as a size.
-        lists: the lists among the arguments whose lengths determine it, by the user's expressions.
+        lists: the lists among the arguments whose lengths determine it, and the texts there that
+            do, by the user's expressions.
     """
 
     __slots__ = (

@@ -160,8 +160,10 @@ for _name in set(dir(str)) - _OWN:
 
 
 def is_early_text(value: object) -> bool:
-    """Whether a call has a text before its native step: an argument, or what it is made of."""
-    return type(value) is LateText and all(map(is_known_before, value.bases.values()))
+    """Whether it is made of texts among the arguments, which another trace may have exactly."""
+    if type(value) is not LateText:
+        return False
+    return all(is_known_before(x) and x.lists for x in value.bases.values())
 
 
 def is_number_or_text(value: object) -> bool:
