@@ -555,6 +555,9 @@ class AnswerGuard(Guard):
     ask: Callable[..., Any]
     args: tuple[Any, ...] = ()
 
+    def __post_init__(self) -> None:
+        self.args = _Asked(self.args)
+
     def looked_into(self) -> Sequence[Any]:
         return self.args
 
@@ -570,7 +573,7 @@ class AnswerGuard(Guard):
         return ((self.expected, AnswerGuard("", None, self.ask, (*map(of, self.args),)).found()),)
 
     def follow(self, of: Callable[[Any], Any]) -> None:
-        self.args, self.expected = (*map(of, self.args),), of(self.expected)
+        self.args, self.expected = _Asked(map(of, self.args)), of(self.expected)
 
     def found(self) -> Any:
         try:
@@ -585,6 +588,12 @@ class AnswerGuard(Guard):
         if self.ask is layout_of:  # numbers, which are compared at each call
             return bool(layout_of(*self.args) == self.expected)
         return is_same(self.found(), self.expected, by_content=self.ask is not value_in)
+
+
+class _Asked(tuple[Any, ...]):
+    """A tuple of a guard's, as told apart from the user's among the referrers of an object."""
+
+    __slots__ = ()
 
 
 # An array's layout, which the user may set in place.
