@@ -301,6 +301,7 @@ class TransformedDistribution(Distribution):
     Raises:
         MissingRuleError: in `log_prob`, of a transform without density; in `cdf` and `icdf`, of one
             that doesn't keep or turn around the order of numbers.
+        ShapeError: values have fewer axes than are transformed together.
 
     >>> from lucid.distributions import ExpTransform, Normal, TransformedDistribution
     >>> found = TransformedDistribution(Normal(0.0, 1.0), ExpTransform())
