@@ -12,6 +12,7 @@ from __future__ import annotations
 import enum
 import functools
 import gc
+import sys
 import types
 import weakref
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -41,6 +42,7 @@ _PYTHONS = frozenset(
 ) | frozenset(ITERATORS)
 _GUARDED = (*SCALARS, TensorCore, type, types.ModuleType, types.FunctionType, types.CodeType)
 _BASES = ("abc", "typing", "collections.abc")
+_ATTRIBUTES_ARE_INSIDE = sys.version_info >= (3, 13)  # of an object, also where it has a `__dict__`
 
 
 class Places:
@@ -264,4 +266,15 @@ def behind(held: Iterable[Any]) -> Iterator[Any]:
         elif isinstance(thing, weakref.ReferenceType):
             waiting.append(thing())
         elif not is_known_by_place(thing):
-            waiting += gc.get_referents(thing)
+            waiting += _referents(thing)
+
+
+def _referents(thing: Any) -> list[Any]:
+    """What an object refers to; its attributes are behind its `__dict__`, whose place is known."""
+    found = gc.get_referents(thing)
+    own = instance_dict(thing) if _ATTRIBUTES_ARE_INSIDE and type(thing).__dictoffset__ else None
+    if own is None:
+        return found
+    attributes = Counter(map(id, own.values()))
+    attributes.subtract(map(id, found))  # below 0: how often something else than these refers to it
+    return [own, *(x for x in found if attributes[id(x)] < 0)]

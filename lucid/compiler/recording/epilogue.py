@@ -273,7 +273,7 @@ class EpilogueBuilder:
                 is_array = leaf.kind is np.ndarray  # a number may be an element of a graph, too
                 if is_array and leaf.tensor is not None and leaf.whole is None:
                     whole = self._spec_of(leaf.tensor)
-                    return Found("array", lambda run: whole.of(run).numpy())
+                    return Found("array", lambda run: whole.of(run).detach().numpy())
             slots = {key: self._slot(x, x) for key, x in leaf.bases.items() if not is_live(x)}
             early = {key: self._spec_of(x) for key, x in leaf.bases.items() if is_live(x)}
             return LateOutput(leaf.formula, slots, early)
