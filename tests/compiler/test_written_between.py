@@ -220,6 +220,7 @@ RETURNED = {
     "the whole first": lambda y: (y, y[0]),
     "views that share": lambda y: (y[0], y[:, 1:]),
     "a view of a view": lambda y: y.T[1:],
+    "detached before the view": lambda y: (y.detach(), y[:1], y[0]),
 }
 
 

@@ -430,8 +430,10 @@ class EpilogueBuilder:
         assert storage.value is not None
         past = self._past(leaf)
         version = leaf._counter.value
+        base = None
         if leaf.requires_grad and _is_base(leaf._base, storage):
-            self._bases.append((leaf._base, self._spec_of(leaf._base)))
+            base = self._spec_of(leaf._base)
+            self._bases.append((leaf._base, base))
         if storage not in self._owners:
             slot = self._slot(storage, storage.value)
             of_owner = None if leaf._chain else past
@@ -440,6 +442,8 @@ class EpilogueBuilder:
             if not leaf._chain:
                 return made
         owner, counter = self._owners[storage]
+        if isinstance(base, GraphOutput):  # what is detached may have come before it
+            owner = base
         own = None if leaf._counter is counter else (leaf._counter, version)
         return GraphOutputView(owner, self._views(leaf._chain), past, own)
 
