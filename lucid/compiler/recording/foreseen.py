@@ -33,7 +33,12 @@ Entry = tuple[dict[str, Any], str]
 
 
 class _Told(NamedTuple):
-    """What a function's call after the native step is called, its line, and whether it must be."""
+    """A function that is called after the native step.
+
+    Attributes:
+        what: its name, for messages; line: the user's that calls it.
+        may_be_traced: whether it could be called in the trace instead.
+    """
 
     what: str
     line: Location | None
@@ -120,8 +125,10 @@ class Foreseen:
         """Let a function be called after the call, with what the step computes.
 
         What it leaves follows from that, so a step that reads it later is traced again, in which
-        the function is called at once, as it is where the step has set an entry before. Returns
-        whether it will be called.
+        the function is called at once, as it is where the step has set an entry before.
+
+        what, may_be_traced: see `_Told`; entries: what it sets. Returns whether it will be called
+        after the call; else its caller is to call it now.
         """
         recorder = self.recorder
         told = _Told(what, here(), may_be_traced)

@@ -181,19 +181,8 @@ class FilledList(Rows):
     """
 
     __slots__ = (
-        *("_ahead", "_behind", "_count", "_depth", "_grows_ahead", "_is_counted"),
-        *(
-            "_items",
-            "_length",
-            "_loops",
-            "_of",
-            "_parted",
-            "_place",
-            "_rows",
-            "_shown",
-            "before",
-            "flag",
-        ),
+        *("_ahead", "_behind", "_count", "_depth", "_grows_ahead", "_is_counted", "_items"),
+        *("_length", "_loops", "_of", "_parted", "_place", "_rows", "_shown", "before", "flag"),
         *("last", "last_number", "made", "number"),
     )
 
